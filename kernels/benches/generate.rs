@@ -1,4 +1,5 @@
-//! The PTX of every shipped kernel for one target, from nothing: `cargo bench -p warpwright-kernels`.
+//! Benchmark that builds and prints every kernel for one target. Run it with `cargo bench -p
+//! warpwright-kernels`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use ptx_gen::{Target, print};

@@ -1,9 +1,11 @@
-//! RMSNorm of a vector, added to the residual stream: `y += x * gamma / sqrt(mean(x^2) + epsilon)`, for each token of
-//! a batch.
+//! RMSNorm of a vector, added to the residual stream: `y += x * gamma / sqrt(mean(x^2) + epsilon)`,
+//! for each token of a batch.
 //!
-//! For families that norm what attention and the feed-forward give (Gemma 3). Each block takes a slice of a token's
-//! elements. A slice needs the sum of all squares, so each block computes it over the whole vector, in the same order
-//! and so with the same bits: that costs no second kernel and no exchange between blocks.
+//! Model families such as Gemma 3 normalize the outputs of attention and of the feed-forward
+//! network before they add them. Each block processes a slice of a token's elements. Every slice
+//! needs the sum of all squares. Each block therefore computes that sum over the whole vector, in
+//! the same order and with the same bits. This avoids a second kernel and an exchange between
+//! blocks.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -14,41 +16,43 @@ use std::array::from_fn;
 args! {
     /// Arguments of [`AddNormed`].
     pub struct AddNormedArgs {
-        /// `[batch, n]`
+        /// `[batch, n]`: the vectors to normalize
         x: In<f32>,
         /// `[n]`: weights of the norm
         gamma: In<f32>,
-        /// `[batch, n]`
+        /// `[batch, n]`: the residual stream
         y: InOut<f32>,
-        /// Elements of a token, a multiple of 4.
+        /// The number of elements of a token, a multiple of 4.
         n: u32,
-        /// Added to the mean square.
+        /// A constant that is added to the mean square.
         epsilon: f32,
-        /// Blocks of the grid, at least one for each token.
+        /// The number of blocks of the grid, at least one for each token.
         blocks: u32,
-        /// Bytes of shared memory besides the kernel's own: the same as the neighbouring kernels, so that the SM's
-        /// carveout does not change.
+        /// The bytes of dynamic shared memory. Pass the amount of the neighboring kernels, because
+        /// a different amount would change the SM's carveout between the L1 cache and shared
+        /// memory.
         shared: u32,
     }
 }
 
-/// The kernel.
+/// Kernel that normalizes a vector and adds it to the residual stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AddNormed {
-    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    /// Whether the kernel starts during the previous one and waits for it (programmatic dependent
+    /// launch, sm_90).
     pub overlap: bool,
-    /// Tokens per batch.
+    /// The number of tokens per launch.
     pub batch: u32,
 }
 
 const THREADS: u32 = 256;
 
 impl AddNormed {
-    /// Bytes of shared memory of its own.
+    /// The bytes of shared memory that the kernel declares itself.
     pub const SHARED: u32 = 128;
 }
 
-/// Elements that a block moves at once.
+/// The number of elements that a block processes at once.
 const STEP: u32 = 4 * THREADS;
 
 impl KernelDef for AddNormed {
@@ -89,25 +93,28 @@ impl KernelDef for AddNormed {
         }
         k.section(
             "pipeline/add_normed/slice",
-            "the block's token, and the slice of its elements",
+            "the token and the slice of this block",
         );
         let (item, slice, slices) = match self.batch {
             1 => (k.val(0), k.ctaid(), a.blocks),
             batch => (k.ctaid() % batch, k.ctaid() / batch, a.blocks / batch),
         };
         let row = item * a.n;
-        let (x, y) = (a.x.at(row).fresh(), a.y.at(row));
+        let x = a.x.at(row).fresh();
+        let y = a.y.at(row);
         if self.overlap {
             k.section(
                 "pipeline/overlap/wait",
-                "nothing above reads what earlier kernels write",
+                "nothing before this wait reads results of earlier kernels",
             );
             k.grid_wait();
         }
         k.section(
             "pipeline/add_normed/sum_of_squares",
-            "the sum of the squares of all elements",
+            "sum of the squares of all elements",
         );
+        // Each block of a token sums all of its squares, which is cheaper than an exchange between
+        // blocks.
         let mut squares = k.var(0.0);
         k.for_each(k.tid() * 4, a.n, STEP, |i| {
             for v in x.at(i).ld4() {
@@ -117,12 +124,14 @@ impl KernelDef for AddNormed {
         let squares = block_sum(k, THREADS / 32, squares.get());
         k.section(
             "pipeline/add_normed/norm_and_add",
-            "norm the slice, and add it; a block past the last slice has none",
+            "normalize and add the slice; surplus blocks have none",
         );
         let factor = squares.fma(a.n.cvt::<f32>().rcp(), a.epsilon).rsqrt();
         let first = slice.lt(slices).select(slice * STEP + k.tid() * 4, a.n);
         k.for_each(first, a.n, slices * STEP, |i| {
-            let (x, gamma, old) = (x.at(i).ld4(), a.gamma.at(i).ld4(), y.at(i).fresh().ld4());
+            let x = x.at(i).ld4();
+            let gamma = a.gamma.at(i).ld4();
+            let old = y.at(i).fresh().ld4();
             y.at(i)
                 .st4(from_fn(|j| (x[j] * factor).fma(gamma[j], old[j])));
         });
@@ -142,7 +151,8 @@ impl KernelDef for AddNormed {
 
 impl Variant for AddNormed {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // Fewer elements than a warp has, than a slice; a slice each, idle blocks; several slices a block; zeros.
+        // Fewer elements than a warp has threads, fewer than a slice, one slice per block and idle
+        // blocks, several slices per block, and all zeros.
         let spare = self.batch - 1;
         [
             (4, 1, 1.0),
@@ -170,7 +180,7 @@ impl AddNormed {
             CpuArg::scalar(blocks),
             CpuArg::scalar(1024u32),
         ];
-        // The bound of RmsNorm; the sum rounds once.
+        // The bound of RmsNorm, whose rounding dominates. The addition rounds once more.
         Case {
             label: format!("n={n} blocks={blocks} magnitude={magnitude:e}"),
             args,

@@ -1,7 +1,8 @@
-//! The last kernel of a step: it stores the next token in the state and makes it readable by the host.
+//! The last kernel of a decode step: stores the next token in the device state and in the output
+//! buffer that the host reads.
 //!
-//! Inside the prompt, the next token is the prompt's. Decoding ends at a stop token, at the end of the context,
-//! or if the model chose no token ([`NO_TOKEN`]).
+//! While the next position is inside the prompt, the next token comes from the prompt. Decoding
+//! ends at a stop token, at the end of the context, or if the model chose no token ([`NO_TOKEN`]).
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -13,22 +14,22 @@ args! {
     pub struct AdvanceArgs {
         /// `[1]`: the token that the model chose
         token: In<u32>,
-        /// `[ctx]`, of which the state's `PROMPT_LEN` count
+        /// `[ctx]`: the prompt, of which the first `PROMPT_LEN` tokens are used
         prompt: In<u32>,
-        /// `[stops]`: tokens that end decoding; may be longer
+        /// `[stops]`: tokens that end decoding. The buffer may be longer.
         stop: In<u32>,
-        /// `[8]`: see [`state`](crate::state)
+        /// `[8]`: the decode state, see [`state`](crate::state)
         state: InOut<u32>,
-        /// `[ctx]`: the token after each position; the host reads it
+        /// `[ctx]`: the token that follows each position, for the host
         out: Out<u32>,
-        /// Number of stop tokens.
+        /// The number of stop tokens.
         stops: u32,
-        /// Positions of the cache.
+        /// The number of positions of the cache.
         ctx: u32,
     }
 }
 
-/// The kernel. One thread works.
+/// Kernel that updates the decode state after a step. Only one thread works.
 pub struct Advance;
 
 impl KernelDef for Advance {
@@ -100,8 +101,8 @@ impl KernelDef for Advance {
     }
 }
 
-/// The decode state update: what it reads and writes besides the chosen token. The type parameters are pointers on
-/// the device and slices on the CPU.
+/// The update of the decode state, with the buffers that it reads and writes besides the chosen
+/// token. The type parameters are pointers on the device and slices on the CPU.
 pub(crate) struct DecodeStep<P, S, O, N> {
     pub(crate) prompt: P,
     pub(crate) stop: P,
@@ -114,10 +115,11 @@ pub(crate) struct DecodeStep<P, S, O, N> {
 impl<'k>
     DecodeStep<Ptr<'k, u32, ReadOnly>, Ptr<'k, u32, ReadWrite>, Ptr<'k, u32, WriteOnly>, U32<'k>>
 {
-    /// Runs the update in one thread.
+    /// Emits the update for the calling thread. Only one thread may run it.
     pub(crate) fn run(&self, k: Builder<'k>, chosen: U32<'k>) {
         let state = self.state.fresh();
-        let (position, done) = (state.at(POSITION).ld(), state.at(DONE).ld());
+        let position = state.at(POSITION).ld();
+        let done = state.at(DONE).ld();
         k.when(done.eq(0) & position.lt(self.ctx), || {
             self.advance(k, chosen, position)
         });
@@ -128,6 +130,7 @@ impl<'k>
         let prompted = next.lt(self.state.fresh().at(PROMPT_LEN).ld().min(self.ctx));
         let mut token = k.var(chosen);
         k.when(prompted, || token.set(self.prompt.at(next).ld()));
+        // A prompt may contain stop tokens, so only a chosen token is compared with them.
         k.when(!prompted, || {
             k.for_each(0, self.stops, 1, |i| {
                 k.when(self.stop.at(i).ld().eq(&token), || {
@@ -149,7 +152,8 @@ impl DecodeStep<&[u32], &mut [u32], &mut [u32], u32> {
     pub(crate) fn run_on_cpu(self, chosen: u32) {
         let [token, position, done, prompt_len] =
             [TOKEN, POSITION, DONE, PROMPT_LEN].map(|i| i as usize);
-        let (now, next) = (self.state[position], self.state[position] + 1);
+        let now = self.state[position];
+        let next = now + 1;
         if self.state[done] != 0 || now >= self.ctx {
             return;
         }
@@ -173,7 +177,7 @@ impl DecodeStep<&[u32], &mut [u32], &mut [u32], u32> {
     }
 }
 
-/// Positions in the cases.
+/// The number of positions in the test cases.
 const CTX: u32 = 6;
 
 impl Variant for Advance {
@@ -283,7 +287,7 @@ struct AdvanceCase {
 }
 
 impl AdvanceCase {
-    /// The prompt holds a stop token at position 2.
+    /// Returns the filled arguments. The prompt has a stop token at position 2.
     fn filled(&self, seed: u64) -> Case {
         let mut random = Random(seed);
         let mut state = vec![0; LEN];

@@ -1,43 +1,49 @@
-//! Keys as the cache has them: `f16`, in which a number beyond its range is NaN.
+//! The layout of the KV cache: `f16` keys and values in pages of [`PAGE`] positions.
 //!
-//! Infinite, a key could be lost: the score of its position is minus infinity where the query has the other sign, and
-//! attention then leaves that position out. NaN reaches the logits whatever the query is.
-//! A value may be infinite: its share of a sum is infinite or NaN.
+//! The keys of a layer have the shape `[pages, kv_heads, PAGE, head_dim]`, and so have the values.
+//! The page table, `[sequences, max_pages]`, lists the pages of each sequence in the order of their
+//! positions, as in PagedAttention (Kwon et al., SOSP 2023). A decoder with a single sequence uses
+//! all pages in order and needs no table.
 //!
-//! Keys, and values, of a layer are pages of [`PAGE`] positions: `[pages, kv_heads, PAGE, head_dim]`. Which pages a
-//! sequence has, in the order of its positions, is a row of the page table, `[sequences, max_pages]`. The only sequence
-//! of a decoder has all pages in their order, and needs no table.
+//! A row is the key or value of one head at one position: `head_dim` elements. Rows are counted
+//! from the start of the cache.
 //!
-//! A row is a key, or value, of a head: `head_dim` numbers. Rows are counted from the cache's first.
+//! A key element beyond the range of `f16` is stored as NaN. An infinite key could be lost
+//! silently: if the query has the opposite sign, the score is minus infinity, and attention leaves
+//! the position out. NaN reaches the logits for every query. A value needs no such rule, because an
+//! infinite value makes the weighted sum infinite or NaN.
 
 use crate::contract::Contract;
 use ptx_gen::*;
 
-/// Positions of a page.
+/// The number of positions of a page.
 pub const PAGE: u32 = 64;
 
-/// Pages that hold so many positions.
+/// Returns the number of pages that hold `positions` positions.
 pub const fn pages(positions: u32) -> u32 {
     positions.div_ceil(PAGE)
 }
 
-/// The row of a position in a cache of `kv_heads` heads, on the CPU: `page` is the page that has it.
+/// Returns the cache row of a position on the CPU. `page` is the page that contains the position,
+/// and the cache has `kv_heads` heads.
 pub const fn row(page: usize, kv_heads: usize, head: usize, position: usize) -> usize {
     let page_len = PAGE as usize;
     (page * kv_heads + head) * page_len + position % page_len
 }
 
-/// The same for the only sequence of a decoder, whose pages are in their order.
+/// Returns the cache row of a position of a decoder with a single sequence, whose pages are in
+/// order.
 pub const fn own_row(kv_heads: usize, head: usize, position: usize) -> usize {
     row(position / PAGE as usize, kv_heads, head, position)
 }
 
-/// The rows of a head, for the only sequence of a decoder; or the same unit of each, counted in units.
+/// The cache rows of one head of a decoder with a single sequence. After [`units`](OwnRows::units),
+/// it computes the index of one unit of each row instead.
 #[derive(Clone, Copy)]
 pub(crate) struct OwnRows<'k> {
-    /// The head's first.
+    /// The row of the head's first position.
     first: U32<'k>,
-    /// For a position of a page, those of the other heads.
+    /// The number of rows of the other heads per position of a page.
     others: U32<'k>,
 }
 
@@ -49,7 +55,7 @@ impl<'k> OwnRows<'k> {
         }
     }
 
-    /// Unit `unit` of each row of so many units.
+    /// Returns the index of unit `unit` of each row, if a row has `of_row` units.
     pub(crate) fn units(self, of_row: u32, unit: U32<'k>) -> Self {
         OwnRows {
             first: self.first.mad(of_row, unit),
@@ -57,19 +63,23 @@ impl<'k> OwnRows<'k> {
         }
     }
 
-    /// The row of a position.
+    /// Returns the row of a position.
     pub(crate) fn at(self, position: U32<'k>) -> U32<'k> {
         position + self.before(position)
     }
 
-    /// What to add to a position, times the units of a row: the same in all of a page.
+    /// Returns the difference between a position's row and the position. It is equal for all
+    /// positions of a page.
     pub(crate) fn before(self, position: U32<'k>) -> U32<'k> {
         (position & !(PAGE - 1)).mad(self.others, self.first)
     }
 }
 
-/// The row of a position by the page table, on the CPU; `None` if the table, or the cache, does not have it. `table`:
-/// sequences, pages of one, pages of the cache; `heads`: their number, and which.
+/// Returns the cache row of a position on the CPU, by the page table. Returns `None` if the page
+/// table or the cache does not contain it.
+///
+/// The first array is the number of sequences, the pages per sequence and the pages of the cache.
+/// The second array is the number of heads and the head.
 pub fn paged_row(
     pages: &[u32],
     [sequences, max_pages, cache_pages]: [u32; 3],
@@ -84,14 +94,14 @@ pub fn paged_row(
         .map(|page| row(page as usize, kv_heads, head, position))
 }
 
-/// `found` is the length of a page table.
+/// Checks the length `found` of a page table.
 pub(crate) fn check_table(
     kernel: &impl Contract,
     found: usize,
     [sequences, max_pages]: [u32; 2],
 ) -> Result<(), ShapeError> {
     kernel.range("sequences", sequences, 1, 1 << 16)?;
-    // A position is exact as an f32 up to here.
+    // Every position below 2^24 is exact as an f32.
     kernel.range("max_pages", max_pages, 1, (1 << 24) / PAGE)?;
     kernel.length(
         "pages",
@@ -101,7 +111,7 @@ pub(crate) fn check_table(
     )
 }
 
-/// `found` is the length of a cache of so many pages.
+/// Checks the length `found` of a paged cache.
 pub(crate) fn check_pages(
     kernel: &impl Contract,
     (name, found): (&str, usize),
@@ -116,7 +126,7 @@ pub(crate) fn check_pages(
     )
 }
 
-/// `found` is the length of the cache of a decoder's only sequence of `ctx` positions.
+/// Checks the length `found` of the cache of a decoder with a single sequence of `ctx` positions.
 pub(crate) fn check_own(
     kernel: &impl Contract,
     (name, found): (&str, usize),
@@ -131,7 +141,7 @@ pub(crate) fn check_own(
     )
 }
 
-/// A key on the CPU.
+/// Converts an element of a key on the CPU.
 pub(crate) fn key(x: f32) -> f16 {
     let x = f16::from_f32(x);
     if x.to_f32().is_infinite() {
@@ -141,15 +151,17 @@ pub(crate) fn key(x: f32) -> f16 {
     }
 }
 
-/// Two keys.
+/// Converts two elements of a key.
 pub(crate) fn keys<'k>(k: Builder<'k>, pair: [F32<'k>; 2]) -> [Val<'k, f16>; 2] {
     key_pair(k, pair).unpack()
 }
 
-/// Two keys in a register: `x * 0 + x` is `x`, and NaN where `x` is infinite.
+/// Converts two elements of a key into one register. `x * 0 + x` is `x` for a finite `x`, and NaN
+/// for an infinite one.
 pub(crate) fn key_pair<'k>(k: Builder<'k>, [x, y]: [F32<'k>; 2]) -> Val<'k, f16x2> {
     let pair = x.cvt::<f16>().pack(y.cvt::<f16>());
     let zero = k.val(0u32).bits::<f16x2>();
+    // Infinity times zero is NaN, so the result is NaN exactly where the conversion overflowed.
     pair.fma(zero, pair)
 }
 
@@ -159,7 +171,8 @@ mod tests {
 
     #[test]
     fn rows_of_all_positions_are_those_of_all_pages() {
-        let (heads, positions) = (3, 2 * PAGE as usize);
+        let heads = 3;
+        let positions = 2 * PAGE as usize;
         let of = |head| (0..positions).map(move |position| own_row(heads, head, position));
         let mut rows: Vec<usize> = (0..heads).flat_map(of).collect();
         assert_eq!(

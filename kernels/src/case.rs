@@ -1,52 +1,58 @@
-//! Cases: arguments to run a kernel on, and how far from its reference it may be.
+//! Test cases of kernels: arguments to run a kernel on, and the error that its result may have.
 
 use crate::pipeline::block_float;
 use ptx_gen::{AnyKernel, CpuArg, Param, ParamKind, f16};
 
-/// A kernel with cases to run it on.
+/// A kernel with test cases.
 pub trait Variant: AnyKernel {
-    /// Small arguments that reach every branch of the program: odd sizes, edges, several rows.
+    /// Returns small arguments that reach every branch of the program, for example odd sizes, edges
+    /// and several rows.
     ///
-    /// The same `seed` gives the same cases.
+    /// Equal seeds give equal cases.
     fn cases(&self, seed: u64) -> Vec<Case>;
 
-    /// Rows and columns of the matrix behind a tensor map, in a case with these arguments.
+    /// Returns the rows and columns of the matrix that a tensor map describes, for a case with
+    /// these arguments.
     fn map_dims(&self, _param: &str, _args: &[CpuArg]) -> Option<[u32; 2]> {
         None
     }
 }
 
-/// Arguments for one run.
+/// Arguments for one run of a kernel.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The shapes, human-readable: `rows=3 n=1100`.
+    /// The shapes in readable form: `rows=3 n=1100`.
     pub label: String,
-    /// The arguments, in order: inputs filled, outputs of the right length.
+    /// The arguments in order. Inputs are filled and outputs have the right length.
     pub args: Vec<CpuArg>,
-    /// The largest error allowed, as [`Comparison::error`] measures it; 0 asks for the same numbers.
+    /// The maximum error, as [`Comparison::error`] measures it. If it is 0, the results must be
+    /// equal.
     pub bound: f64,
 }
 
-/// How far a run is from the reference.
+/// The distance between the result of a run and the reference.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// The largest difference of an output, relative to the largest magnitude in that output's reference.
+    /// The largest difference of an output, relative to the largest magnitude in the reference of
+    /// that output.
     ///
-    /// Integers differ by 0 or infinity; so do values that are not finite. If a 16-bit float is the neighbour of the
-    /// expected one, the difference is the rounding of a number next to a tie and counts as [`NEIGHBOUR`]. For block
-    /// floating point, only what exceeds one quantization step counts, plus [`NEIGHBOUR`].
+    /// Integers have an error of 0 or infinity, and so have values that are not finite. A 16-bit
+    /// float that is adjacent to the expected one counts as [`NEIGHBOUR`], because a value close to
+    /// a tie may round either way. In block floating point, only the part beyond one quantization
+    /// step counts, plus [`NEIGHBOUR`].
     pub error: f64,
-    /// Where the largest difference is: argument, index, number found, number wanted.
+    /// The largest difference: argument, index, computed value and expected value.
     pub worst: Option<(String, usize, f64, f64)>,
 }
 
-/// The relative error of one `f32` rounding: the smallest difference that two ways of computing have.
+/// The relative error of one `f32` rounding. Two correct ways to compute a value can differ by this
+/// much.
 pub const NEIGHBOUR: f64 = 1.0 / (1u64 << 24) as f64;
 
-/// Compares the outputs of a run with those of the reference. Where 16-bit integers are followed by their block
-/// scales (see [`block_float`]), the decoded values are compared.
+/// Compares the outputs of a run with the outputs of the reference.
 ///
-/// Both lists hold the kernel's arguments, in order and of the same lengths.
+/// Both lists hold the kernel's arguments in order, with equal lengths. Where 16-bit integers are
+/// followed by their block scales (see [`block_float`]), the decoded values are compared.
 pub fn compare(params: &[Param], found: &[CpuArg], wanted: &[CpuArg]) -> Comparison {
     let mut all = Comparison {
         error: 0.0,
@@ -60,6 +66,7 @@ pub fn compare(params: &[Param], found: &[CpuArg], wanted: &[CpuArg]) -> Compari
             continue;
         }
         let ([found, wanted], grain) = meant(&found[place..], &wanted[place..]);
+        // Errors are relative to the largest finite magnitude of the argument.
         let scale = wanted
             .iter()
             .filter(|w| w.is_finite())
@@ -93,8 +100,8 @@ fn difference(found: f64, wanted: f64, grain: &Grain, i: usize, scale: f64) -> f
         {
             NEIGHBOUR
         }
-        // If the largest element of a block is slightly off, so is the block's scale, and the neighbouring value is
-        // slightly more than one step away.
+        // If the largest element of a block is slightly off, so is the block's scale. The adjacent
+        // integer is then slightly more than one step away.
         Grain::BlockFloat(steps) => {
             (apart - f64::from(steps[i / block_float::BFP_BLOCK as usize])).max(0.0) / scale
                 + NEIGHBOUR
@@ -103,19 +110,20 @@ fn difference(found: f64, wanted: f64, grain: &Grain, i: usize, scale: f64) -> f
     }
 }
 
-/// The resolution of a buffer's numbers.
+/// The resolution of the elements of a buffer.
 enum Grain {
-    /// Integers, which must be exactly right.
+    /// Integers, which must be equal.
     Exact,
-    /// `f32`
+    /// `f32` elements.
     Single,
-    /// A 16-bit float: the steps between two powers of 2, and the least exponent.
+    /// A 16-bit float: the number of steps between two powers of 2, and the smallest exponent.
     Half { bits: f64, least: f64 },
     /// Block floating point with these block scales.
     BlockFloat(Vec<f32>),
 }
 
-/// The decoded values of the first argument; block floating point takes its scales from the second.
+/// Returns the values of the first argument and their resolution. Block floating point takes its
+/// scales from the second argument.
 fn meant(found: &[CpuArg], wanted: &[CpuArg]) -> ([Vec<f64>; 2], Grain) {
     let decoded = |args: &[CpuArg]| match args {
         [CpuArg::U16(values), CpuArg::F32(scales), ..] => {
@@ -144,7 +152,7 @@ fn meant(found: &[CpuArg], wanted: &[CpuArg]) -> ([Vec<f64>; 2], Grain) {
     ([found, wanted].map(|args| numbers(&args[0])), grain)
 }
 
-/// The numbers of a buffer.
+/// Returns the elements of a buffer as `f64`.
 fn numbers(arg: &CpuArg) -> Vec<f64> {
     fn of<T: Copy>(v: &[T], f: impl Fn(T) -> f64) -> Vec<f64> {
         v.iter().map(|&x| f(x)).collect()
@@ -163,12 +171,13 @@ fn numbers(arg: &CpuArg) -> Vec<f64> {
     }
 }
 
-/// Reproducible numbers: SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+/// A reproducible generator of random values: SplitMix64 (Steele, Lea and Flood, "Fast Splittable
+/// Pseudorandom Number Generators", OOPSLA 2014).
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -177,22 +186,22 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number from -1 to 1.
+    /// Returns a value from -1 to 1.
     pub fn unit(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
 
-    /// `n` numbers from -1 to 1.
+    /// Returns `n` values from -1 to 1.
     pub fn units(&mut self, n: usize) -> Vec<f32> {
         (0..n).map(|_| self.unit()).collect()
     }
 
-    /// `n` numbers from -1 to 1, rounded to `f16`.
+    /// Returns `n` values from -1 to 1, rounded to `f16`.
     pub fn halves(&mut self, n: usize) -> Vec<f16> {
         (0..n).map(|_| f16::from_f32(self.unit())).collect()
     }
 
-    /// A number below `n`.
+    /// Returns an integer below `n`.
     pub fn below(&mut self, n: u32) -> u32 {
         (((self.bits() >> 32) * u64::from(n)) >> 32) as u32
     }

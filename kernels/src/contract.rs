@@ -4,15 +4,17 @@ use crate::format::Format;
 use crate::format::fragment::LaneSplit;
 use ptx_gen::{KernelDef, ShapeError};
 
-/// The maximum number of elements of an indexed buffer: indices are 32 bits, and a loop may step past the end.
+/// The maximum number of elements of an indexed buffer. Indices have 32 bits, and a loop counter
+/// may step past the end.
 const MAX_ELEMENTS: usize = 1 << 31;
 
-/// The maximum number of weights of a row: its bytes are counted in 32 bits.
+/// The maximum number of weights of a row, because the bytes of a row are counted in 32 bits.
 const MAX_ROW_LEN: u32 = 1 << 29;
 
 /// Launch-contract checks, available on every kernel.
 pub(crate) trait Contract: KernelDef {
-    /// `name` has as many elements as the product of `factors`, which `formula` spells.
+    /// Checks that `name` has as many elements as the product of `factors`. `formula` spells that
+    /// product for the error message.
     fn length(
         &self,
         name: &str,
@@ -31,7 +33,8 @@ pub(crate) trait Contract: KernelDef {
         })
     }
 
-    /// `name` has at least as many elements as the product of `factors`, which `formula` spells.
+    /// Checks that `name` has at least as many elements as the product of `factors`. `formula`
+    /// spells that product for the error message.
     fn at_least(
         &self,
         name: &str,
@@ -50,28 +53,29 @@ pub(crate) trait Contract: KernelDef {
         })
     }
 
-    /// `name` has this many elements.
+    /// Checks that `name` has exactly `wanted` elements.
     fn exactly(&self, name: &str, found: usize, wanted: usize) -> Result<(), ShapeError> {
         self.require(found == wanted, || {
             format!("{name} has {found} elements, must have {wanted}")
         })
     }
 
-    /// `name` has this many elements or more.
+    /// Checks that `name` has at least `wanted` elements, and not too many to index.
     fn room(&self, name: &str, found: usize, wanted: usize) -> Result<(), ShapeError> {
         self.require(found >= wanted && found <= MAX_ELEMENTS, || {
             format!("{name} has {found} elements, must have {wanted} to {MAX_ELEMENTS}")
         })
     }
 
-    /// `name` is a positive multiple of `unit`.
+    /// Checks that `name` is a positive multiple of `unit`.
     fn multiple(&self, name: &str, found: u32, unit: u32) -> Result<(), ShapeError> {
         self.require(found > 0 && found.is_multiple_of(unit), || {
             format!("{name} is {found}, must be a positive multiple of {unit}")
         })
     }
 
-    /// `name` is a matrix of `rows` rows of `n` weights, and `n` can be divided among lanes.
+    /// Checks that `name` has the bytes of a matrix of `rows` rows of `n` weights, and that `n` can
+    /// be divided among lanes.
     fn matrix(
         &self,
         name: &str,
@@ -91,7 +95,7 @@ pub(crate) trait Contract: KernelDef {
         })
     }
 
-    /// `name` is from `least` to `most`.
+    /// Checks that `name` is between `least` and `most`, inclusive.
     fn range(&self, name: &str, found: u32, least: u32, most: u32) -> Result<(), ShapeError> {
         self.require((least..=most).contains(&found), || {
             format!("{name} is {found}, must be {least} to {most}")

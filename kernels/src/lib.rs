@@ -1,14 +1,35 @@
-//! The kernels that decode language models, written in [`ptx_gen`].
+//! GPU kernels for running and fine-tuning language models, written in [`ptx_gen`].
 //!
-//! Each file is one kernel: its formula, its arguments, its launch contract, its program, and a naive CPU reference,
-//! which is the specification. [`ALL`] lists every shipped variant; snapshots, `ptxas`, the emulator, `check` and
-//! benchmarks walk it.
+//! A file describes one kernel: its formula, its arguments, its launch contract (the checks before
+//! a launch), its program, and a naive CPU reference. The reference is the specification of the
+//! kernel. [`ALL`] lists every shipped variant. The snapshot tests, `ptxas`, the emulator,
+//! `warpwright check` and the benchmarks all walk that list.
 //!
-//! The [`simple`] kernels read weights as a GGUF file stores them, row by row, and run on sm_75 and newer. The kernels of
-//! the overlapped pipeline ([`pipeline`]) read packed tiles and run on sm_80 and newer. Activations and sums are `f32`.
-//! No kernel assumes a size that its contract does not check.
+//! There are several families:
 //!
-//! [`train`] is the arithmetic of a training step, and simple kernels of its operations.
+//! - [`simple`]: kernels that read weights row by row, as a GGUF file stores them. They run on
+//!   sm_75 and newer.
+//! - [`pipeline`]: decoding one token, or a few tokens of one sequence. Kernels overlap and read
+//!   weights as packed tiles. They run on sm_80 and newer.
+//! - [`matmul`] and [`prompt`]: matmuls and attention for a chunk of a prompt, on tensor cores.
+//! - [`batch`]: attention and token choice for one step of many sequences.
+//! - [`sample`]: sampling from the logits.
+//! - [`train`]: the operations of a training step, forward and backward.
+//! - [`read`] and [`multiply`]: measurements of the memory and the tensor cores, as upper bounds
+//!   for the others.
+//!
+//! Activations and sums are `f32` unless a kernel documents otherwise. No kernel assumes a size
+//! that its launch contract does not check.
+//!
+//! # Example: launch shape and PTX of one kernel
+//! ```
+//! use ptx_gen::{AnyKernel, Target, print};
+//! use warpwright_kernels::RmsNorm;
+//!
+//! let program = RmsNorm { threads: 256 }.build().unwrap();
+//! let ptx = print(&program, Target::named("sm_75").unwrap()).unwrap();
+//! assert!(ptx.contains(".visible .entry rms_norm_256("));
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The list of shipped kernels: products of formats and plans, and exceptions.
+//! The list of shipped kernels: the combinations of formats and plans, and single exceptions.
 
 use std::sync::LazyLock;
 
@@ -25,7 +25,7 @@ use crate::train::clip::SquareSums;
 use crate::train::cross_entropy::{LogitGradients, TokenLosses};
 use crate::train::dropout::AddMasked;
 use crate::train::embed::EmbedTokens;
-use crate::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts, TensorOp};
+use crate::train::flash::{FlashForward, FlashKeys, FlashQueries, SummedHeads, TensorOp};
 use crate::train::half::linear::{Logits, LoraLinear, LoraSum, LoraSwiGlu, LoraSwiGluBackward};
 use crate::train::half::lora::{LoraDown, LoraGradients};
 use crate::train::half::rotate::{HeadsBackward, RotateForward};
@@ -49,11 +49,12 @@ use crate::{
 };
 use Format::*;
 
-/// Every shipped variant, in the order of a forward pass, followed by the packing and the measuring kernels and those
-/// of training.
+/// Every shipped variant: the kernels of a forward pass in order, then packing and measuring, then
+/// training.
 ///
-/// A model may need others, with its own formats, head lengths and plans: kernels are generated when it is loaded. The
-/// list has each format with each kernel, and each plan with some format.
+/// A model may need other variants, for its own formats, head lengths and plans, because kernels
+/// are generated when a model is loaded. The list combines each format with each kernel, and each
+/// plan with at least one format.
 pub static ALL: LazyLock<Vec<&'static dyn Variant>> = LazyLock::new(|| {
     let mut list = List(Vec::new());
     list.embeddings();
@@ -69,7 +70,7 @@ pub static ALL: LazyLock<Vec<&'static dyn Variant>> = LazyLock::new(|| {
     list.0
 });
 
-/// Formats with a tile.
+/// Returns the formats that can be packed into tiles.
 fn tiled() -> impl Iterator<Item = Format> {
     Format::ALL
         .into_iter()
@@ -89,7 +90,8 @@ impl List {
     }
 
     fn embeddings(&mut self) {
-        let (one, root) = (EmbeddingScale::One, EmbeddingScale::RootOfLength);
+        let one = EmbeddingScale::One;
+        let root = EmbeddingScale::RootOfLength;
         let tiles = |format| EmbedTiled {
             format,
             overlap: true,
@@ -340,7 +342,7 @@ impl List {
         self.add([true, false].map(|overlap| SampleToken { overlap }));
     }
 
-    /// Each epilogue with an adapter, each way to copy, one token and several.
+    /// Adds the kernels with an adapter: each epilogue, each way to copy, one token and several.
     fn lora(&mut self) {
         let sets = [(true, 1), (false, 1), (true, 8)];
         self.add(sets.map(|(overlap, batch)| LoraA { overlap, batch }));
@@ -459,7 +461,11 @@ impl List {
         self.add([EndMicroBatch { threads }]);
         self.add([SquareSums { threads }]);
         self.add([Decay::Cosine, Decay::Linear, Decay::Constant].map(|decay| EndStep { decay }));
-        let forms = [products::Form::Nt, products::Form::Nn, products::Form::Tn];
+        let forms = [
+            products::MatmulLayout::Nt,
+            products::MatmulLayout::Nn,
+            products::MatmulLayout::Tn,
+        ];
         self.add(
             forms
                 .into_iter()
@@ -481,7 +487,7 @@ impl List {
                 bias: false,
                 residual: false,
             };
-            let [nt, nn] = [products::Form::Nt, products::Form::Nn].map(linear);
+            let [nt, nn] = [products::MatmulLayout::Nt, products::MatmulLayout::Nn].map(linear);
             self.add([
                 nt,
                 LoraLinear { bias: true, ..nt },
@@ -538,7 +544,8 @@ impl List {
         self.add([back(128, Some(HalfSplit), true), back(80, None, false)]);
     }
 
-    /// Short heads first: the snapshots have each part as the first kernel has it.
+    /// Adds the kernels of FlashAttention. Short heads come first, because a snapshot shows a
+    /// section as the first kernel contains it.
     fn flash(&mut self) {
         let of = FlashForward::new;
         self.add([of(16), of(48), of(64), of(128), of(64).with_queries(128)]);
@@ -551,17 +558,17 @@ impl List {
             parts,
             op: TensorOp::Mma,
         };
-        self.add([16, 48, 64, 128].map(|head_dim| of(head_dim, Parts::Heads)));
-        self.add([16, 128].map(|head_dim| of(head_dim, Parts::Groups)));
+        self.add([16, 48, 64, 128].map(|head_dim| of(head_dim, SummedHeads::Heads)));
+        self.add([16, 128].map(|head_dim| of(head_dim, SummedHeads::Groups)));
         let together = |kernel| FlashKeys {
             op: TensorOp::Wgmma,
             ..kernel
         };
         self.add(
             [
-                of(64, Parts::Heads),
-                of(128, Parts::Heads),
-                of(128, Parts::Groups),
+                of(64, SummedHeads::Heads),
+                of(128, SummedHeads::Heads),
+                of(128, SummedHeads::Groups),
             ]
             .map(together),
         );
@@ -744,10 +751,8 @@ impl List {
                 overlap,
                 ..of(tokens, parts, format, append, rows)
             };
-            let (first, second) = (
-                product(first, append.pairs()),
-                product(second, RowOrder::PLAIN),
-            );
+            let first = product(first, append.pairs());
+            let second = product(second, RowOrder::PLAIN);
             MatmulPair::of(first, second).expect("they go together")
         };
         let llama = Append {
@@ -808,7 +813,7 @@ impl List {
     }
 }
 
-/// Head lengths, and queries for each head of keys and values, of models that exist.
+/// The head lengths of existing models, and for each the numbers of query heads per KV head.
 const HEADS: [(u32, &[u32]); 5] = [
     (64, &[1, 2, 3, 4, 7, 8]),
     (80, &[1]),
@@ -817,7 +822,7 @@ const HEADS: [(u32, &[u32]); 5] = [
     (256, &[1, 2, 4, 8]),
 ];
 
-/// The plan with three bytes an activation.
+/// Returns the plan with three bytes per activation.
 fn three(plan: Plan) -> Plan {
     Plan {
         bytes: ActivationBytes::Three,

@@ -1,9 +1,10 @@
-//! Multiplies the same matrices over and over, in registers and shared memory. Its rate is the upper bound for every
-//! kernel that multiplies halves on tensor cores.
+//! Multiplies the same matrices over and over, in registers and shared memory. The rate of this
+//! kernel is an upper bound for every kernel that multiplies 16-bit values on tensor cores.
 //!
-//! A block of eight warps adds the product of 128 rows and all tokens to its sums, again and again, and reads no memory
-//! meanwhile. Each warp has 16 rows in registers. With `mma.sync` it has all tokens in registers, too; with `wgmma` they
-//! are in shared memory, as in [`Matmul`](crate::matmul::Matmul). One block occupies a multiprocessor.
+//! A block of eight warps repeatedly multiplies 128 rows by all tokens and adds the result to its
+//! sums. It reads no global memory meanwhile. Each warp has 16 rows in registers. With `mma.sync`,
+//! it also has all tokens in registers. With `wgmma`, the tokens are in shared memory, as in
+//! [`Matmul`](crate::matmul::Matmul). One block occupies a multiprocessor.
 
 use crate::case::{Case, NEIGHBOUR, Random, Variant};
 use crate::contract::Contract;
@@ -12,35 +13,36 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`Multiply`].
     pub struct MultiplyArgs {
-        /// `[128, depth]`: see [`Multiply::depth`]
+        /// `[128, depth]`: the rows, see [`Multiply::depth`]
         w: In<f16>,
-        /// `[tokens, depth]`: see [`Multiply::tokens`]
+        /// `[tokens, depth]`: the tokens, see [`Multiply::tokens`]
         x: In<f16>,
-        /// `[blocks, 256]`: the sum of each thread's sums
+        /// `[blocks, 256]`: the total of each thread's sums
         y: Out<f32>,
-        /// How often the product is added.
+        /// The number of times that the matmul is added.
         times: u32,
     }
 }
 
-/// The kernel, by its instruction. The length of `y` says how many blocks there are.
+/// Kernel that measures the rate of the tensor cores. A variant is a matrix instruction. The length
+/// of `y` determines the number of blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Multiply {
-    /// `mma.sync`, from sm_80 on.
+    /// `mma.sync`, on sm_80 and newer.
     Mma,
-    /// `wgmma`, which sm_90a alone has.
+    /// `wgmma`, on sm_90a only.
     Wgmma,
 }
 
 impl Multiply {
     /// Every shipped variant.
     pub const ALL: [Multiply; 2] = [Multiply::Mma, Multiply::Wgmma];
-    /// Rows of a block.
+    /// The number of rows of a block.
     pub const ROWS: u32 = 128;
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub const THREADS: u32 = 256;
 
-    /// Tokens: as many as a thread has registers for sums of.
+    /// Returns the number of tokens: as many as a thread has registers to sum for.
     pub fn tokens(self) -> u32 {
         match self {
             Multiply::Mma => 128,
@@ -48,7 +50,7 @@ impl Multiply {
         }
     }
 
-    /// Columns of both matrices.
+    /// Returns the number of columns of both matrices.
     pub fn depth(self) -> u32 {
         match self {
             Multiply::Mma => 32,
@@ -56,12 +58,12 @@ impl Multiply {
         }
     }
 
-    /// Multiplications and additions of a block, for each time.
+    /// Returns the number of multiplications and additions of a block per repetition.
     pub fn operations(self) -> u64 {
         2 * u64::from(Multiply::ROWS) * u64::from(self.tokens()) * u64::from(self.depth())
     }
 
-    /// The warp's 16 rows, for each 16 columns.
+    /// Loads the 16 rows of the warp, one fragment for each 16 columns.
     fn rows<'k>(self, k: Builder<'k>, w: Ptr<'k, f16, ReadOnly>) -> Vec<LeftFragment<'k>> {
         let lane = k.lane();
         let row = k.warp() * 16 + (lane >> 2);
@@ -81,9 +83,10 @@ impl Multiply {
     fn mma<'k>(self, k: Builder<'k>, a: &MultiplyArgs<Dev<'k>>) -> Vec<Var<'k, f32>> {
         k.section(
             "measure/multiply/load_registers",
-            "rows and tokens to registers",
+            "load rows and tokens into registers",
         );
-        let (rows, lane) = (self.rows(k, a.w), k.lane());
+        let rows = self.rows(k, a.w);
+        let lane = k.lane();
         let first = a.x.at((lane >> 2).mad(self.depth(), (lane & 3) << 1));
         let pair = |token, column| first.at(token * self.depth() + column).cast::<u32>().ld();
         let eight = |token| {
@@ -96,12 +99,13 @@ impl Multiply {
             .map(|token| eight(token).collect())
             .collect();
         let mut sums: Vec<Sums<f32>> = tokens.iter().map(|_| Sums::zero(k)).collect();
-        k.section("measure/multiply/mma", "add their product");
+        k.section("measure/multiply/mma", "multiply and accumulate");
+        // All operands are in registers, so that only the matrix instructions are measured.
         k.for_each(0, a.times, 1, |_| {
             for (step, &rows) in rows.iter().enumerate() {
-                sums.iter_mut()
-                    .zip(&tokens)
-                    .for_each(|(sums, tokens)| sums.add_f16(rows, tokens[step]));
+                for (sums, tokens) in sums.iter_mut().zip(&tokens) {
+                    sums.add_f16(rows, tokens[step]);
+                }
             }
         });
         sums.into_iter().flat_map(|sums| sums.0).collect()
@@ -111,7 +115,7 @@ impl Multiply {
         let memory = k.tile_memory("tokens");
         k.section(
             "measure/multiply/load_shared",
-            "rows to registers, tokens to shared memory",
+            "load rows into registers, tokens into shared memory",
         );
         self.swizzle(k, a.x, memory);
         let rows = self.rows(k, a.w);
@@ -121,7 +125,7 @@ impl Multiply {
         let add = k.always();
         k.section(
             "measure/multiply/wgmma",
-            "add the product with the tokens in shared memory",
+            "multiply by the tokens in shared memory and accumulate",
         );
         k.for_each(0, a.times, 1, |_| {
             k.wgmma_fence();
@@ -129,24 +133,28 @@ impl Multiply {
                 sums.multiply_registers::<f16, f16>(rows, tokens.inner(16 * step), add);
             }
             k.wgmma_commit();
+            // One group may still run, so that the tensor cores never wait for the loop.
             k.wgmma_wait(1);
         });
         k.wgmma_wait(0);
         sums.0
     }
 
-    /// Copies the tokens: unit `u` of 16 bytes of token `i` to `u ^ (i mod 8)`.
+    /// Copies the tokens to shared memory with the 128-byte swizzle: unit `u` of 16 bytes of token
+    /// `i` is stored at `u ^ (i mod 8)`.
     fn swizzle<'k>(self, k: Builder<'k>, x: Ptr<'k, f16, ReadOnly>, memory: Ptr<'k, u8, Shared>) {
-        let (token, unit) = (k.tid() >> 3, k.tid() & 7);
+        let token = k.tid() >> 3;
+        let unit = k.tid() & 7;
         let from = x.cast::<u8>().row(k.tid(), 16);
         let to = memory.at((token << 7) + ((unit ^ (token & 7)) << 4));
-        // As many tokens at a time as the block has threads for their eight units.
+        // Each round copies as many tokens as the block has threads for their eight units.
         let bytes = 16 * Multiply::THREADS;
-        (0..self.tokens() * 128)
-            .step_by(bytes as usize)
-            .for_each(|done| from.at(done).copy16(to.at(done)));
+        for done in (0..self.tokens() * 128).step_by(bytes as usize) {
+            from.at(done).copy16(to.at(done));
+        }
         k.commit_copies();
         k.wait_copies(0);
+        // `wgmma` reads shared memory through the async proxy.
         k.fence_async();
         k.barrier();
     }
@@ -193,7 +201,7 @@ impl KernelDef for Multiply {
         };
         k.section(
             "measure/multiply/result",
-            "the sum of the thread's sums, so that none is left out",
+            "add up all sums of the thread, so that none is optimized away",
         );
         let sum = sums
             .iter()
@@ -210,12 +218,16 @@ impl KernelDef for Multiply {
                 .map(|row| row.iter().map(|v| f64::from(v.to_f32())).collect())
                 .collect()
         };
-        let (w, x) = (rows(a.w), rows(a.x));
+        let w = rows(a.w);
+        let x = rows(a.x);
         let product = |(i, token): (usize, usize)| {
             w[i].iter().zip(&x[token]).map(|(w, x)| w * x).sum::<f64>()
         };
         for (thread, y) in a.y.iter_mut().enumerate() {
-            let (warp, lane) = (thread % Multiply::THREADS as usize / 32, thread % 32);
+            // The accumulator layout of `mma.m16n8`: a lane has rows `lane / 4` and `lane / 4 + 8`,
+            // and two adjacent columns of each eight.
+            let warp = thread % Multiply::THREADS as usize / 32;
+            let lane = thread % 32;
             let tokens = || (0..x.len()).filter(|token| token % 8 / 2 == lane % 4);
             let of_row = |half| tokens().map(move |token| (16 * warp + lane / 4 + half, token));
             let sum: f64 = [0, 8].into_iter().flat_map(of_row).map(product).sum();
@@ -234,7 +246,8 @@ impl Variant for Multiply {
 
 fn case(kernel: Multiply, seed: u64, blocks: u32, times: u32) -> Case {
     let mut random = Random(seed);
-    // Nothing cancels, so each addition adds at most two roundings of the sum: tensor cores cut off.
+    // All values are positive so that nothing cancels. Each addition then adds at most two
+    // roundings of the sum, because tensor cores truncate.
     let mut halves = |rows: u32| {
         let number = |_| f16::from_f32(random.unit().abs());
         CpuArg::F16((0..rows * kernel.depth()).map(number).collect())

@@ -1,32 +1,35 @@
-//! How a kernel overlaps with the ones before and after it: programmatic dependent launch, sm_90.
+//! The overlap of a kernel with the kernels before and after it: programmatic dependent launch, on
+//! sm_90 and newer.
 
 use ptx_gen::Builder;
 
-/// What a kernel does for an overlap. It changes no result.
+/// The part that a kernel takes in programmatic dependent launch. It changes no result.
 ///
-/// A kernel that waits and lets nobody start before it exits gains nothing: on an H200, each such kernel took 2 to 3 us
-/// more in a graph than behind a full edge (`docs/lab/README.md`). So there is no such form.
+/// There is no variant that waits without letting the next kernel start early, because it gains
+/// nothing. On an H200, each such kernel took 2 to 3 us longer in a graph than after a full edge
+/// (`docs/lab/README.md`).
 ///
-/// Source: CUDA C++ Programming Guide, Programmatic Dependent Launch and Synchronization; PTX ISA, `griddepcontrol`.
+/// Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization". PTX
+/// ISA, `griddepcontrol`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Overlap {
-    /// Nothing: it starts when the one before it has ended.
+    /// No overlap: the kernel starts when the previous one has completed.
     #[default]
     No,
-    /// It waits by itself for the end of the one before it, and the next one may start when all blocks have stored their
-    /// results.
+    /// The kernel waits for the previous one itself. The next kernel may start when all blocks have
+    /// stored their results.
     Late,
-    /// It waits, and the next one may start at once.
+    /// The kernel waits for the previous one itself. The next kernel may start immediately.
     Early,
 }
 
 impl Overlap {
-    /// Whether it waits by itself.
+    /// Returns true if the kernel waits for the previous one itself.
     pub const fn waits(self) -> bool {
         !matches!(self, Overlap::No)
     }
 
-    /// The end of the kernel's name.
+    /// Returns the suffix of the kernel's name.
     pub const fn suffix(self) -> &'static str {
         match self {
             Overlap::No => "",
@@ -35,14 +38,15 @@ impl Overlap {
         }
     }
 
-    /// At the start of a program: lets the next kernel start, if it may at once.
+    /// Lets the next kernel start, if it may start immediately. Belongs at the start of a program.
     pub(crate) fn start(self, k: Builder<'_>) {
         if self == Overlap::Early {
             k.grid_trigger();
         }
     }
 
-    /// Behind the last stores of a program: lets the next kernel start, if it may then.
+    /// Lets the next kernel start, if it had to wait for the results. Belongs after the last stores
+    /// of a program.
     pub(crate) fn end(self, k: Builder<'_>) {
         if self == Overlap::Late {
             k.grid_trigger();

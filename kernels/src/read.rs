@@ -1,8 +1,10 @@
-//! Reads memory and keeps one sum per block. Its bandwidth is the upper bound for every kernel that reads as much.
+//! Reads memory and keeps one sum per block. The bandwidth of this kernel is an upper bound for
+//! every kernel that reads as much.
 //!
-//! Blocks process tiles in a grid-stride loop. Each thread issues all its 16-byte loads of a tile before it adds the
-//! first, so `threads * unroll` loads per block are in flight. Four sums per thread keep the additions off the
-//! critical path. How many blocks and loads saturate memory depends on the GPU: measure the variants and take the
+//! Blocks process tiles in a grid-stride loop. Each thread issues all its 16-byte loads of a tile
+//! before it adds the first, so `threads * unroll` loads per block are in flight. Each thread keeps
+//! four sums, because a single one would make every addition wait for the one before. The number of
+//! blocks and loads that saturates memory depends on the GPU. Measure all variants and take the
 //! best.
 
 use crate::case::{Case, Random, Variant};
@@ -14,21 +16,22 @@ use std::array::from_fn;
 args! {
     /// Arguments of [`Read`].
     pub struct ReadArgs {
-        /// `[n]`
+        /// `[n]`: the values to read
         x: In<f32>,
         /// `[blocks]`: the sum of each block's tiles
         y: Out<f32>,
-        /// Length, a multiple of the tile: [`Read::tile`].
+        /// The number of elements, a multiple of [`Read::tile`].
         n: u32,
     }
 }
 
-/// The kernel; the length of `y` says how many blocks there are.
+/// Kernel that measures the read bandwidth of device memory. The length of `y` is the number of
+/// blocks.
 #[derive(Clone, Copy)]
 pub struct Read {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
-    /// Loads of 16 bytes that a thread has in flight.
+    /// The number of 16-byte loads that a thread has in flight.
     pub unroll: u32,
 }
 
@@ -49,7 +52,7 @@ impl Read {
         },
     ];
 
-    /// Elements that a block reads at once.
+    /// Returns the number of elements that a block reads at once.
     pub fn tile(&self) -> u32 {
         4 * self.threads * self.unroll
     }
@@ -80,11 +83,15 @@ impl KernelDef for Read {
         let tiles = a.n >> self.tile().ilog2();
         k.for_each(k.ctaid(), tiles, k.nctaid(), |tile| {
             let here = a.x.at(tile.mad(self.tile(), first)).stream();
+            // All loads of a round are issued before the first is used, so that enough bytes are in
+            // flight.
             let loads: Vec<_> = (0..self.unroll)
                 .map(|i| here.at(4 * self.threads * i).ld4())
                 .collect();
             for four in loads {
-                sums.iter_mut().zip(four).for_each(|(sum, x)| *sum += x);
+                for (sum, x) in sums.iter_mut().zip(four) {
+                    *sum += x;
+                }
             }
         });
         let [s0, s1, s2, s3] = sums.map(|sum| sum.get());
@@ -108,7 +115,7 @@ impl KernelDef for Read {
 
 impl Variant for Read {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // Shares of one tile and of two, and blocks with nothing to do.
+        // Blocks with one tile, with one or two, and blocks without a tile.
         [(1, 1), (3, 2), (2, 5)]
             .map(|(tiles, blocks)| case(seed, tiles * self.tile() as usize, blocks))
             .into()
@@ -120,12 +127,14 @@ fn case(seed: u64, n: usize, blocks: usize) -> Case {
     Case {
         label: format!("n={n} blocks={blocks}"),
         args: vec![
-            // Nothing cancels, so each addition adds at most one rounding of the sum.
+            // All values are positive so that nothing cancels: each addition then adds at most one
+            // rounding error, relative to the sum.
             CpuArg::F32((0..n).map(|_| random.unit().abs()).collect()),
             CpuArg::F32(vec![0.0; blocks]),
             CpuArg::scalar(n as u32),
         ],
-        // At most 16 additions in a row a thread, two to join its sums, ten across the block.
+        // A thread adds at most 16 times, joins its four sums in two additions, and the block
+        // reduction takes ten.
         bound: 28.0 * crate::case::NEIGHBOUR,
     }
 }

@@ -1,27 +1,29 @@
-//! Rows of 16-bit numbers in shared memory, of which `ldmatrix` reads columns of eight rows without bank conflicts.
+//! Rows of 16-bit elements in shared memory that `ldmatrix` reads without bank conflicts.
 //!
-//! A row is cut into units of 16 bytes; eight rows of a unit must lie in different banks. If a row is a multiple of eight
-//! units, unit `u` of row `r` is at `u ^ (r mod 8)`. Else rows have a stride of an odd number of units.
+//! A row consists of units of 16 bytes. `ldmatrix` reads one unit of eight consecutive rows at a
+//! time, so these eight units must lie in different banks. If a row has a multiple of eight units,
+//! unit `u` of row `r` is stored at `u ^ (r mod 8)`. Otherwise rows have a stride of an odd number
+//! of units.
 
 use crate::pipeline::attention::divided;
 use ptx_gen::*;
 
-/// Elements of a unit of 16 bytes.
+/// The number of elements of a unit of 16 bytes.
 const UNIT: u32 = 8;
 
-/// How rows lie.
+/// The layout of the rows.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedRows {
-    /// The stride.
+    /// The distance between two rows, in bytes.
     pub(crate) bytes: u32,
-    /// Units of a row that hold numbers.
+    /// The number of units of a row that hold elements.
     pub(crate) units: u32,
-    /// Whether units are permuted.
+    /// Whether the units of a row are permuted.
     pub(crate) swizzled: bool,
 }
 
 impl SharedRows {
-    /// Rows of so many elements, a multiple of 16.
+    /// Returns the layout of rows of `elements` elements, a multiple of 16.
     pub(crate) const fn of(elements: u32) -> SharedRows {
         let units = elements / UNIT;
         let swizzled = units.is_multiple_of(8);
@@ -36,7 +38,7 @@ impl SharedRows {
         }
     }
 
-    /// Where a unit begins, in bytes.
+    /// Returns the offset of a unit in bytes.
     pub(crate) fn place<'k>(self, row: U32<'k>, unit: U32<'k>) -> U32<'k> {
         let unit = if self.swizzled {
             unit ^ (row & 7)
@@ -47,15 +49,16 @@ impl SharedRows {
     }
 }
 
-/// What a lane tells `ldmatrix`: its own row and unit of every pair of units.
+/// The addresses that a lane passes to `ldmatrix`: its own row and unit in every pair of units.
 pub(crate) struct Matrices<'k> {
     rows: SharedRows,
-    /// Of the first pairs; with an offset, of all.
+    /// The addresses of the first pairs. Later pairs are at a constant offset from them.
     first: Vec<Ptr<'k, u8, Shared>>,
 }
 
 impl<'k> Matrices<'k> {
-    /// From `first` on, where the lane's row and unit, 0 or 1, are at `place`.
+    /// Creates the addresses for the rows at `first`. `place` is the offset of the lane's row in
+    /// its unit, 0 or 1.
     pub(crate) fn new(rows: SharedRows, first: Ptr<'k, u8, Shared>, place: U32<'k>) -> Self {
         let pairs = if rows.swizzled { 4 } else { 1 };
         Matrices {
@@ -66,7 +69,8 @@ impl<'k> Matrices<'k> {
         }
     }
 
-    /// Row `row` further, a multiple of 8, of pair of units `pair`.
+    /// Returns the address in pair `pair`, `row` rows further. `row` must be a multiple of 8, so
+    /// that the permutation stays the same.
     pub(crate) fn at(&self, row: u32, pair: u32) -> Ptr<'k, f16, Shared> {
         let n = self.first.len() as u32;
         self.first[(pair % n) as usize]
@@ -75,21 +79,21 @@ impl<'k> Matrices<'k> {
     }
 }
 
-/// A thread's part of copying rows: unit `unit` of rows `row`, `row + step`, ...
+/// The share of one thread in copying rows: unit `unit` of rows `row`, `row + step` and so on.
 pub(crate) struct Copier<'k> {
     k: Builder<'k>,
     rows: SharedRows,
     threads: u32,
     row: U32<'k>,
-    /// The thread's unit.
+    /// The unit that this thread copies.
     pub(crate) unit: U32<'k>,
     step: u32,
-    /// Where the first is.
+    /// The offset of the thread's unit in its first row.
     first: U32<'k>,
 }
 
 impl<'k> Copier<'k> {
-    /// Of the block's threads, `threads` in number.
+    /// Divides the rows among the `threads` threads of the block.
     pub(crate) fn new(k: Builder<'k>, rows: SharedRows, threads: u32) -> Self {
         let (row, unit) = divided(k.tid(), rows.units);
         Copier {
@@ -103,7 +107,8 @@ impl<'k> Copier<'k> {
         }
     }
 
-    /// Copies `count` rows from where `from` says a row's unit is: the thread's first row, and how much further.
+    /// Starts asynchronous copies of `count` rows to `to`. `from` returns the source of the
+    /// thread's unit, given the thread's first row and a number of further rows.
     pub(crate) fn copy<T: Elem>(
         &self,
         count: u32,
@@ -113,22 +118,27 @@ impl<'k> Copier<'k> {
         for further in (0..count).step_by(self.step as usize) {
             let rows = self.step.min(count - further);
             let copy = || from(self.row, further).copy16(self.place(to, further).cast());
-            // All threads have a row if units divide them.
-            match rows * self.rows.units == self.step * self.rows.units && self.all() {
-                true => copy(),
-                false => _ = self.k.when(self.row.lt(rows), copy),
+            // If the units divide the threads, every thread has a row, and no check is needed.
+            if rows == self.step && self.all_copy() {
+                copy();
+            } else {
+                self.k.when(self.row.lt(rows), copy);
             }
         }
     }
 
-    fn all(&self) -> bool {
+    /// Returns true if every thread has a unit to copy.
+    fn all_copy(&self) -> bool {
         self.step * self.rows.units == self.threads
     }
 
+    /// Returns the address of the thread's unit, `further` rows after its first row.
     fn place(&self, to: Ptr<'k, u8, Shared>, further: u32) -> Ptr<'k, u8, Shared> {
-        match self.rows.swizzled && !further.is_multiple_of(8) {
-            true => to.row(self.rows.place(self.row + further, self.unit), 1),
-            false => to.row(self.first, 1).at(further * self.rows.bytes),
+        // The permutation repeats every 8 rows. Only for other distances must it be computed anew.
+        if self.rows.swizzled && !further.is_multiple_of(8) {
+            to.row(self.rows.place(self.row + further, self.unit), 1)
+        } else {
+            to.row(self.first, 1).at(further * self.rows.bytes)
         }
     }
 }

@@ -1,49 +1,57 @@
-//! Products of matrices of 16-bit numbers, tile by tile: a ring of stages that one thread fills by tensor maps, and two
-//! warpgroups that multiply what is there.
+//! Tiled matmuls of 16-bit matrices for training: one thread fills a ring of stages through tensor
+//! maps, and two warpgroups multiply with `wgmma`.
 //!
-//! A block has three warpgroups. One thread of the first asks for tiles of 64 elements of the inner dimension, into a ring of
-//! stages; each of the others multiplies 64 rows of the left operand with all columns of a tile. What is outside of a matrix
-//! is read as 0. A block takes tile after tile of `y`, in bands of 8 tiles of rows, column after column, so that what is
-//! multiplied at a time is nearly square and comes from the L2 cache. What an epilogue adds or multiplies sums with comes
-//! through the ring as well, after the last stage of the tile, while the products still run.
+//! A block has three warpgroups. One thread of the first copies tiles into the ring, 64 elements of
+//! the inner dimension per stage. Each of the other two multiplies 64 rows of the left operand by
+//! all columns of a tile. Elements outside of a matrix read as 0. A block computes one tile of `y`
+//! after another. Tiles are ordered in bands of 8 rows of tiles, column by column. The blocks that
+//! run at the same time thus cover a nearly square area, and their operands come from the L2 cache.
+//! The operands of the epilogue, which are added to the sums or multiply them, also come through
+//! the ring, after the last stage of the tile and while `wgmma` is still running.
 //!
-//! Blocks of a cluster have neighbouring rows of `y` and the same columns: each asks for its part of the right operand and
-//! sends it to all.
+//! The blocks of a cluster have neighboring rows of `y` and the same columns. Each copies its share
+//! of the right operand and multicasts it to all.
+//!
+//! The structure follows the producer and consumer kernels of CUTLASS for Hopper.
 
 use std::fmt;
 
 use ptx_gen::*;
 
-/// Rows that a warpgroup multiplies, and elements of the inner dimension in a stage.
+/// The number of rows that a warpgroup multiplies.
 const GROUP_ROWS: u32 = 64;
+/// The number of elements of the inner dimension in a stage.
 const DEPTH: u32 = 64;
-/// Columns that an epilogue reads, and that leave, at a time.
+/// The number of columns that an epilogue reads or stores at once.
 pub(crate) const OUT: u32 = 64;
-/// Bytes of 64 rows and columns: of a warpgroup's part of a stage, and of what leaves at a time.
+/// The bytes of 64 rows of 64 columns: the share of a warpgroup in a stage, and the unit that the
+/// epilogue stores.
 pub(crate) const PART: u32 = GROUP_ROWS * DEPTH * 2;
-/// Warpgroups that multiply.
+/// The number of warpgroups that multiply.
 pub(crate) const GROUPS: u32 = 2;
+/// The number of rows of a block's tile.
 const ROWS: u32 = GROUPS * GROUP_ROWS;
-/// Threads of the first warpgroup that ask for no copies.
+/// The number of threads of the first warpgroup that issue no copies.
 pub(crate) const IDLE: u32 = 96;
-/// Tiles of rows in a band.
+/// The number of rows of tiles in a band.
 const BAND: u32 = 8;
-/// Shared memory of a block of sm_90 less what the barriers take, in bytes.
+/// The bytes of shared memory of a block on sm_90, less the space of the barriers.
 const SHARED: u32 = 231_424;
 
-/// The tile of `y` that a block computes, 128 rows of some columns, and whether blocks go in pairs.
+/// The tile of `y` that a block computes: 128 rows and a number of columns, and whether blocks form
+/// pairs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProductTile {
     columns: u32,
-    /// Blocks of a cluster.
+    /// The number of blocks of a cluster.
     cluster: u32,
 }
 
 impl ProductTile {
-    /// Those of 256, 192, 128 and 64 columns, without pairs.
+    /// The tiles of 256, 192, 128 and 64 columns, without pairs of blocks.
     pub const ALL: [ProductTile; 4] = [Self::of(256), Self::of(192), Self::of(128), Self::of(64)];
 
-    /// Columns from which pairs of blocks were measured to help.
+    /// The number of columns from which pairs of blocks were measured to be faster.
     pub const PAIRED: u32 = 192;
 
     const fn of(columns: u32) -> ProductTile {
@@ -53,27 +61,29 @@ impl ProductTile {
         }
     }
 
-    /// The tile of so many columns of [`ALL`](ProductTile::ALL); none if no block computes that many.
+    /// Returns the tile of [`ALL`](ProductTile::ALL) with this number of columns, or `None` if
+    /// there is none.
     pub fn new(columns: u32) -> Option<ProductTile> {
         Self::ALL.into_iter().find(|tile| tile.columns == columns)
     }
 
-    /// The same, two blocks being a cluster: they have neighbouring rows, and read the right operand once for both.
+    /// Returns this tile for clusters of two blocks. The two have neighboring rows and read the
+    /// right operand once for both.
     pub const fn in_pairs(self) -> ProductTile {
         ProductTile { cluster: 2, ..self }
     }
 
-    /// Its columns.
+    /// Returns the number of columns.
     pub const fn columns(self) -> u32 {
         self.columns
     }
 
-    /// Blocks of a cluster.
+    /// Returns the number of blocks of a cluster.
     pub(crate) const fn cluster(self) -> u32 {
         self.cluster
     }
 
-    /// What names it in a kernel's name.
+    /// Returns the part of a kernel's name that identifies the tile.
     pub(crate) fn suffix(self) -> String {
         match self.cluster {
             1 => self.columns.to_string(),
@@ -81,22 +91,24 @@ impl ProductTile {
         }
     }
 
-    /// Threads of a block.
+    /// Returns the number of threads of a block.
     pub(crate) const fn block(self) -> u32 {
         128 * (1 + GROUPS)
     }
 
-    /// Tiles of a product of so many rows and columns, with those of a cluster that are beyond the last row.
+    /// Returns the number of tiles of a matmul with `rows` rows and `columns` columns. It includes
+    /// the tiles of a cluster beyond the last row.
     pub const fn count(self, rows: u32, columns: u32) -> u32 {
         rows.div_ceil(ROWS * self.cluster) * self.cluster * columns.div_ceil(self.columns)
     }
 
-    /// A grid of at most so many blocks.
+    /// Returns a grid of at most `blocks` blocks. `beside` is the shared memory that the kernel
+    /// uses in addition to the ring.
     pub(crate) fn grid(self, [rows, columns]: [u32; 2], blocks: u32, beside: u32) -> Grid {
         self.grid_of(self.count(rows, columns).min(blocks), beside)
     }
 
-    /// A grid of so many blocks, also if there are fewer tiles.
+    /// Returns a grid of `blocks` blocks, even if there are fewer tiles.
     pub(crate) fn grid_of(self, blocks: u32, beside: u32) -> Grid {
         let clusters = (blocks / self.cluster).max(1);
         Grid {
@@ -105,26 +117,28 @@ impl ProductTile {
         }
     }
 
-    /// The tile of a left operand, whose inner dimension is that of its columns; also of what an epilogue reads.
+    /// Returns the tile of a left operand, whose inner dimension is its columns. Epilogues read the
+    /// same tile.
     pub(crate) const fn left<E: TileElem>() -> TileOf<E> {
         TileOf::new(GROUP_ROWS, DEPTH, Swizzle::B128)
     }
 
-    /// The tile of a right operand, whose inner dimension may be that of its rows.
+    /// Returns the tile of a right operand. If `by_rows` is true, its inner dimension is its rows.
     pub(crate) const fn right<E: TileElem>(self, by_rows: bool) -> TileOf<E> {
-        let tile = match by_rows {
-            true => TileOf::new(DEPTH, self.columns, Swizzle::B128),
-            false => TileOf::new(self.columns, DEPTH, Swizzle::B128),
+        let tile = if by_rows {
+            TileOf::new(DEPTH, self.columns, Swizzle::B128)
+        } else {
+            TileOf::new(self.columns, DEPTH, Swizzle::B128)
         };
         tile.in_parts(self.cluster)
     }
 
-    /// What leaves at a time.
+    /// Returns the tile that an epilogue stores at once.
     pub(crate) const fn out<E: TileElem>() -> TileOf<E> {
         TileOf::new(GROUP_ROWS, OUT, Swizzle::B128)
     }
 
-    /// Stages beside so many bytes.
+    /// Returns the shape of the ring if the kernel uses `beside` bytes of shared memory for itself.
     pub(crate) const fn ring(self, beside: u32) -> RingShape {
         let bytes = GROUPS * PART + self.columns * DEPTH * 2;
         let most = (SHARED - beside) / bytes;
@@ -145,54 +159,58 @@ impl fmt::Display for ProductTile {
     }
 }
 
-/// A product by tiles.
+/// A tiled matmul under construction.
 pub(crate) struct Tiled<'k, E: TileElem> {
     k: Builder<'k>,
     shape: Product<'k>,
     ring: Ring<'k>,
     tile: ProductTile,
-    /// What is multiplied, one after another into the same sums. The first has a depth above 0.
+    /// The pairs of operands, whose matmuls are added into the same sums. The first pair has a
+    /// depth above 0.
     pairs: Vec<Pair<'k, E>>,
-    /// What the epilogue reads, `[rows, columns]` each: 64 rows and columns of one after the other, through the ring.
+    /// The operands of the epilogue, `[rows, columns]` each. They come through the ring in units of
+    /// 64 rows and 64 columns, alternating between the operands.
     extras: Vec<Tiles<'k, E, ReadOnly>>,
 }
 
-/// The sizes of `y`.
+/// The size of `y`.
 #[derive(Clone, Copy)]
 pub(crate) struct Product<'k> {
     pub(crate) rows: U32<'k>,
     pub(crate) columns: U32<'k>,
 }
 
-/// Operands, of which the inner dimension may be that of the columns or of the rows.
+/// A left and a right operand. The inner dimension of the right one is its columns or its rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Pair<'k, E: TileElem> {
     pub(crate) left: Tiles<'k, E, ReadOnly>,
     pub(crate) right: Tiles<'k, E, ReadOnly>,
-    /// Whether the inner dimension of the right one is that of its rows.
+    /// Whether the inner dimension of the right operand is its rows.
     pub(crate) by_rows: bool,
     pub(crate) depth: U32<'k>,
 }
 
-/// A tile whose products are summed, and the way to what the epilogue reads of it.
+/// A tile whose sums are complete, with access to the epilogue's operands.
 pub(crate) struct Summed<'a, 'k, E: TileElem> {
     tiled: &'a Tiled<'k, E>,
     group: U32<'k>,
     at: &'a mut RingAt<'k>,
     pub(crate) sums: &'a mut Accumulators<'k, f32>,
-    /// The first of the warpgroup's rows.
+    /// The first row of the warpgroup.
     pub(crate) row: U32<'k>,
     pub(crate) column: U32<'k>,
 }
 
 impl<'k, E: TileElem> Summed<'_, 'k, E> {
-    /// The next 64 columns of what the epilogue reads: see [`Staged::get`]. Each of the first 64, then each of the next.
+    /// Returns the next 64 columns of an epilogue operand (see [`Staged::get`]). All operands take
+    /// turns for the first 64 columns, then for the next.
     pub(crate) fn extra(&mut self) -> Vec<[U32<'k>; 4]> {
         let ring = &self.tiled.ring;
         let stage = ring.wait(self.at);
-        // All have the same shape.
+        // All operands have the same shape, so the first stands for any.
         let words = self.tiled.extras[0].at(stage.row(self.group, PART)).get();
-        // The next copy into the stage is of the async proxy: without a fence it overtakes these loads, though seldom.
+        // The next copy into this stage is an access of the async proxy. Without the fence it can
+        // overtake these loads.
         self.tiled.k.fence_async();
         self.tiled.k.warp_barrier();
         ring.advance(self.at);
@@ -202,7 +220,8 @@ impl<'k, E: TileElem> Summed<'_, 'k, E> {
 }
 
 impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
-    /// Makes the ring in this memory, beside which the kernel has so many bytes. All threads of the block.
+    /// Creates the ring in `memory`. `beside` is the shared memory that the kernel uses for itself.
+    /// All threads of the block must call it.
     pub(crate) fn new(
         (memory, k): (Ptr<'k, u8, Shared>, Builder<'k>),
         (tile, beside): (ProductTile, u32),
@@ -226,13 +245,15 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
         }
     }
 
-    /// The warps: one thread asks for copies, and each of the warpgroups multiplies its rows of each tile and finishes them.
-    /// At the end a warpgroup waits for what it stored.
+    /// Emits the roles of the warps: one thread issues copies, and each multiplying warpgroup
+    /// computes its rows of each tile and calls `finish`. At the end, a warpgroup waits for its
+    /// stores.
     pub(crate) fn run(&self, finish: impl Fn(&Leaving<'k>, Summed<'_, 'k, E>)) {
         self.run_with_idle(finish, None);
     }
 
-    /// The same; the [`IDLE`] threads that would have nothing to do run this, given their number.
+    /// Emits the roles as [`run`](Tiled::run) does. The [`IDLE`] threads that issue no copies run
+    /// `idle`, which gets their index.
     pub(crate) fn run_with_idle(
         &self,
         finish: impl Fn(&Leaving<'k>, Summed<'_, 'k, E>),
@@ -249,6 +270,8 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
             k.when(leaving.first, || k.wait_stores(0));
         };
         let load = || _ = k.when(k.tid().eq(0), || self.load());
+        // One copying thread needs few registers (`setmaxnreg`), so the multiplying warpgroups get
+        // more. With work for the idle threads, the first warpgroup needs more itself.
         k.roles(match idle {
             None => vec![
                 Role::new(1, 40, |_| load()),
@@ -265,7 +288,7 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
         if self.tile.cluster > 1 {
             k.section(
                 "train/tiled/cluster_exit",
-                "nobody leaves while others may send or release a stage of it",
+                "no block may exit while another may still multicast to it or release its stages",
             );
             k.warp_barrier();
             k.cluster_barrier();
@@ -274,25 +297,24 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
 
     /// Runs `body` with the first row and column of each tile of the block.
     fn each_tile(&self, body: impl FnOnce(U32<'k>, U32<'k>)) {
-        let Product { rows, columns, .. } = self.shape;
-        let (
-            k,
-            ProductTile {
-                columns: wide,
-                cluster,
-            },
-        ) = (self.k, self.tile);
-        let (down, across) = (
-            (rows + (ROWS * cluster - 1)) / (ROWS * cluster),
-            (columns + (wide - 1)) / wide,
-        );
+        let k = self.k;
+        let Product { rows, columns } = self.shape;
+        let ProductTile {
+            columns: wide,
+            cluster,
+        } = self.tile;
+        let down = (rows + (ROWS * cluster - 1)) / (ROWS * cluster);
+        let across = (columns + (wide - 1)) / wide;
         let (start, step) = match cluster {
             1 => (k.ctaid(), k.nctaid()),
             _ => (k.cluster_id(), k.clusters()),
         };
         k.for_each(start, down * across, step, |tile| {
+            // Tiles go down the rows of a band before they go to the next column. The blocks that
+            // run at one time then share few rows and few columns of the operands.
             let band = tile / (across * BAND);
-            let (first, within) = (band * BAND, tile - band * (across * BAND));
+            let first = band * BAND;
+            let within = tile - band * (across * BAND);
             let height = (down - first).min(BAND);
             let mut row = (first + within % height) * (ROWS * cluster);
             if cluster > 1 {
@@ -302,7 +324,7 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
         })
     }
 
-    /// The thread that asks for copies.
+    /// Emits the loop of the thread that issues the copies.
     fn load(&self) {
         let mut at = self.ring.start();
         self.each_tile(|row, column| {
@@ -310,6 +332,8 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
                 self.k.for_each(0, pair.depth, DEPTH, |depth| {
                     self.ring.fill(&mut at, |stage, landed| {
                         self.load_rows(pair.left, stage, [depth, row], landed);
+                        // The blocks of a cluster have the same columns, and share the copies of
+                        // the right operand.
                         let right = pair.right.at(stage.at(GROUPS * PART));
                         let [first, second] = if pair.by_rows {
                             [column, depth]
@@ -331,7 +355,7 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
         })
     }
 
-    /// 64 columns of the rows of all warpgroups.
+    /// Copies 64 columns of the rows of all warpgroups.
     fn load_rows(
         &self,
         from: Tiles<'k, E, ReadOnly>,
@@ -345,9 +369,10 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
         }
     }
 
-    /// A warpgroup that multiplies.
+    /// Emits the loop of a warpgroup that multiplies.
     fn multiply(&self, group: U32<'k>, finish: impl Fn(Summed<'_, 'k, E>)) {
-        let (k, ring) = (self.k, &self.ring);
+        let k = self.k;
+        let ring = &self.ring;
         let mut at = ring.start();
         let mut sums = Accumulators::zero(k, self.tile.columns);
         self.each_tile(|row, column| {
@@ -362,14 +387,19 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
                         w.by_columns()
                     };
                     k.wgmma_fence();
+                    // The first matmul of a tile overwrites the sums instead of adding to them.
                     let later = if i == 0 { depth.ne(0) } else { k.always() };
                     sums.multiply_tiles(x, w, later);
                     k.wgmma_commit();
-                    // All but these are done, so the stage before has been read.
+                    // All groups but the last are complete, so the previous stage has been read and
+                    // can be released.
                     k.wgmma_wait(1);
-                    match i {
-                        0 => _ = k.when(depth.ne(0), || ring.release_before(&at)),
-                        _ => ring.release_before(&at),
+                    if i == 0 {
+                        // The stage before the first one belongs to the previous tile, which has
+                        // released it after its last `wgmma`.
+                        k.when(depth.ne(0), || ring.release_before(&at));
+                    } else {
+                        ring.release_before(&at);
                     }
                     ring.advance(&mut at);
                 });
@@ -389,33 +419,41 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
     }
 }
 
-/// The way of a warpgroup's sums to memory.
+/// The stores of a warpgroup's sums to global memory.
 pub(crate) struct Leaving<'k> {
     k: Builder<'k>,
     pub(crate) group: U32<'k>,
-    /// Whether this thread asks for the copies.
+    /// Whether this thread issues the copies.
     first: Pred<'k>,
 }
 
-/// 64 columns of sums, from a column on, and the tile of shared memory through which they leave.
+/// 64 columns of sums, starting at the given column, and the shared-memory tile through which they
+/// are stored.
 type Leaves<'a, 'k, E> = (Staged<'k, E, WriteOnly>, &'a Accumulators<'k, f32>, u32);
 
 impl<'k> Leaving<'k> {
-    /// Rounds sums and stores them at this place of each matrix.
+    /// Rounds the sums and stores them at this position of each matrix.
     pub(crate) fn store<E: Packed>(&self, all: &[Leaves<'_, 'k, E>], [column, row]: [U32<'k>; 2]) {
         let k = self.k;
+        // The previous stores must have read the tiles before this call overwrites them.
         k.when(self.first, || k.wait_stores_read(0));
         self.together();
-        all.iter().for_each(|(y, sums, from)| y.put(sums, *from));
+        for (y, sums, from) in all {
+            y.put(sums, *from);
+        }
+        // The bulk stores read shared memory through the async proxy, so every thread fences its
+        // writes before the barrier.
         k.fence_async();
         self.together();
         k.when(self.first, || {
-            all.iter().for_each(|(y, ..)| y.store(column, row));
+            for (y, ..) in all {
+                y.store(column, row);
+            }
             k.commit_stores();
         });
     }
 
-    /// A barrier of the threads of the warpgroup.
+    /// Waits at a barrier of the threads of the warpgroup.
     fn together(&self) {
         let k = self.k;
         k.when(self.group.eq(0), || k.barrier_part(1, 128))

@@ -1,4 +1,4 @@
-//! Tests that cross crates. What is here is documentation: the tests are in `tests/`, and in the examples below.
+//! Tests that need several crates. They are in `tests/`, and in the documentation of [`refused`].
 
 pub mod refused;
 

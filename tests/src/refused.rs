@@ -1,16 +1,16 @@
-//! What the types of ptx-gen refuse: each example does not compile, and differs from this one, which does, in the
-//! line that is named.
+//! Mistakes that the types of ptx-gen reject. This example compiles, and the examples that fail to
+//! compile differ from it in one line:
 //!
 //! ```
 //! use ptx_gen::*;
 //! args! {
-//!     /// One of each.
+//!     /// An input, an output and a scalar.
 //!     pub struct OneArgs {
-//!         /// `[n]`
+//!         /// `[n]`: the input
 //!         x: In<f32>,
-//!         /// `[n]`
+//!         /// `[n]`: the output
 //!         y: Out<f32>,
-//!         /// Elements.
+//!         /// The number of elements.
 //!         n: u32,
 //!     }
 //! }
@@ -19,18 +19,18 @@
 //! }
 //! ```
 //!
-//! PTX never converts implicitly, so an integer is no float:
+//! PTX never converts implicitly, so an integer cannot be added to a float:
 //!
 //! ```compile_fail
 //! use ptx_gen::*;
 //! args! {
-//!     /// One of each.
+//!     /// An input, an output and a scalar.
 //!     pub struct OneArgs {
-//!         /// `[n]`
+//!         /// `[n]`: the input
 //!         x: In<f32>,
-//!         /// `[n]`
+//!         /// `[n]`: the output
 //!         y: Out<f32>,
-//!         /// Elements.
+//!         /// The number of elements.
 //!         n: u32,
 //!     }
 //! }
@@ -39,18 +39,18 @@
 //! }
 //! ```
 //!
-//! What is only read cannot be written:
+//! A read-only argument cannot be written:
 //!
 //! ```compile_fail
 //! use ptx_gen::*;
 //! args! {
-//!     /// One of each.
+//!     /// An input, an output and a scalar.
 //!     pub struct OneArgs {
-//!         /// `[n]`
+//!         /// `[n]`: the input
 //!         x: In<f32>,
-//!         /// `[n]`
+//!         /// `[n]`: the output
 //!         y: Out<f32>,
-//!         /// Elements.
+//!         /// The number of elements.
 //!         n: u32,
 //!     }
 //! }
@@ -59,18 +59,18 @@
 //! }
 //! ```
 //!
-//! What is only written cannot be read:
+//! A write-only argument cannot be read:
 //!
 //! ```compile_fail
 //! use ptx_gen::*;
 //! args! {
-//!     /// One of each.
+//!     /// An input, an output and a scalar.
 //!     pub struct OneArgs {
-//!         /// `[n]`
+//!         /// `[n]`: the input
 //!         x: In<f32>,
-//!         /// `[n]`
+//!         /// `[n]`: the output
 //!         y: Out<f32>,
-//!         /// Elements.
+//!         /// The number of elements.
 //!         n: u32,
 //!     }
 //! }
@@ -79,7 +79,8 @@
 //! }
 //! ```
 //!
-//! A conversion that PTX does not have has no method: an `f16` becomes an integer by way of `f32`.
+//! A conversion that PTX lacks has no method. For example, an `f16` becomes an integer through
+//! `f32`:
 //!
 //! ```
 //! use ptx_gen::*;
@@ -94,7 +95,7 @@
 //! }
 //! ```
 //!
-//! Values of two kernels cannot meet:
+//! Values of two kernels cannot be combined:
 //!
 //! ```
 //! use ptx_gen::*;
@@ -109,7 +110,7 @@
 //! }
 //! ```
 //!
-//! A value is written once; what a loop carries is a variable, and Rust's own `mut` marks it:
+//! A value is written once. A loop that carries a value needs a variable, which Rust's `mut` marks:
 //!
 //! ```
 //! use ptx_gen::*;
@@ -126,7 +127,7 @@
 //! }
 //! ```
 //!
-//! Floats have no bit operations, integers no square root:
+//! Floats have no bit operations, and integers have no square root:
 //!
 //! ```
 //! use ptx_gen::*;
@@ -150,7 +151,8 @@
 //! }
 //! ```
 //!
-//! Elements and registers are a closed list, so nobody's own type becomes one:
+//! Element types and register types are a closed list, so other types cannot implement their
+//! traits:
 //!
 //! ```compile_fail
 //! #[derive(Clone, Copy)]

@@ -1,4 +1,4 @@
-//! Folders whose projections are in NF4 as bitsandbytes writes them.
+//! Model folders whose projections are in NF4, in the format of bitsandbytes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,13 +20,13 @@ pub(crate) struct Tensor {
 /// A matrix in NF4.
 pub(crate) struct Packed {
     pub(crate) shape: [usize; 2],
-    /// `bfloat16` or another.
+    /// The name of the type before quantization, for example `bfloat16`.
     pub(crate) dtype: &'static str,
     pub(crate) codes: Vec<u8>,
     pub(crate) absmax: Absmax,
 }
 
-// Not every crate that includes this file has both.
+// Some crates that include this file construct only one variant.
 #[allow(dead_code)]
 pub(crate) enum Absmax {
     F32(Vec<f32>),
@@ -39,7 +39,7 @@ pub(crate) enum Absmax {
 }
 
 impl Packed {
-    /// The tensors of the matrix `name.weight`.
+    /// Returns the tensors that store the matrix `name.weight`.
     pub(crate) fn tensors(self, name: &str, values: &[f32]) -> Vec<Tensor> {
         let mut state =
             json!({"quant_type": "nf4", "blocksize": 64, "dtype": self.dtype, "shape": self.shape});
@@ -86,12 +86,14 @@ pub(crate) fn bytes(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
-/// The tensors of a file.
+/// Returns the tensors of a file.
 pub(crate) fn read(path: &Path) -> Vec<Tensor> {
     let bytes = fs::read(path).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let tensor = |(name, view): (String, TensorView<'_>)| {
-        let (dtype, shape, bytes) = (view.dtype(), view.shape().to_vec(), view.data().to_vec());
+        let dtype = view.dtype();
+        let shape = view.shape().to_vec();
+        let bytes = view.data().to_vec();
         Tensor {
             name,
             dtype,
@@ -114,7 +116,7 @@ pub(crate) fn write(path: &Path, tensors: &[Tensor]) {
     fs::write(path, safetensors::serialize(views, Some(metadata)).unwrap()).unwrap();
 }
 
-/// What transformers writes into `config.json` of such a folder.
+/// Returns the `quantization_config` that transformers writes into `config.json`.
 pub(crate) fn quantization_config() -> Value {
     json!({
         "_load_in_4bit": true, "_load_in_8bit": false, "bnb_4bit_compute_dtype": "bfloat16",

@@ -1,7 +1,8 @@
-//! The small model as the Hugging Face folder that its GGUF files were converted from.
+//! The small test model as the Hugging Face folder from which its GGUF files were converted.
 //!
-//! Its weights are those of `rustdoc-7m-F16.gguf`, in which the converter has permuted the rows of Q and K and widened the
-//! norms; both are undone here, with other code than the engine's. The result is the published file, byte for byte.
+//! The weights come from `rustdoc-7m-F16.gguf`. The converter permuted the rows of Q and K and
+//! widened the norms. Both are undone here, independently of the engine's code. The result is equal
+//! to the published file, byte for byte.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,13 +21,14 @@ struct Tensor {
     bytes: Vec<u8>,
 }
 
-/// Fills a folder that is there.
+/// Writes the model into an existing folder.
 pub(crate) fn write(folder: &Path) {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
     write_of(folder, &data.join("rustdoc-7m-F16.gguf"));
 }
 
-/// Lets texts begin with BOS, as those of the GGUF file do: the published folder has no step that puts it there.
+/// Makes the tokenizer begin texts with BOS, as the GGUF file does. The published folder has no
+/// such step.
 pub(crate) fn begin_with_bos(folder: &Path) {
     let path = folder.join("tokenizer.json");
     let mut file: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -40,7 +42,7 @@ pub(crate) fn begin_with_bos(folder: &Path) {
     fs::write(&path, file.to_string()).unwrap();
 }
 
-/// The same of other weights of the model, in this GGUF file.
+/// Writes the model with the weights of another GGUF file into an existing folder.
 pub(crate) fn write_of(folder: &Path, gguf: &Path) {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
     for name in ["config.json", "generation_config.json", "tokenizer.json"] {
@@ -119,7 +121,8 @@ fn tensor(model: &Model, name: String, weight: &Weight) -> Tensor {
     Tensor { name, shape, bytes }
 }
 
-/// Rows of heads whose rotary pairs are neighbours, with the pairs' first elements before all second ones.
+/// Returns the rows of heads in the order of Hugging Face: the first elements of all rotary pairs,
+/// then the second elements. In `rows`, the elements of a pair are neighbors.
 fn halves(rows: &[u8], row: usize) -> Vec<u8> {
     let heads = rows.chunks_exact(HEAD * row);
     let of = |head: &[u8], i: usize| head[i * row..][..row].to_vec();
@@ -133,7 +136,7 @@ fn halves(rows: &[u8], row: usize) -> Vec<u8> {
         .collect()
 }
 
-/// The bits of a binary16 number that was one before it was widened: finite and normal, or zero.
+/// Returns the bits of a binary16 number that was widened to `f32`. It must be normal or zero.
 fn half(x: f32) -> u16 {
     let bits = x.to_bits();
     let sign = (bits >> 16 & 0x8000) as u16;

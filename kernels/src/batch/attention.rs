@@ -1,20 +1,32 @@
-//! Attention of one token of each of many sequences over paged caches: `softmax(q k^T) v`, with queries that are
-//! multiplied by the factor of the scores and `log2(e)`. sm_80.
+//! Attention of one token of each of many sequences over paged caches: `softmax(q k^T) v`. The
+//! queries are already multiplied by the factor of the scores and `log2(e)`. The kernel runs on
+//! sm_80 and newer.
 //!
-//! A block takes a row, a KV head, up to 16 of the query heads that share it, and a range of the positions: a split. The
-//! range is divided into tiles of 16 positions, which the warps process round-robin. A warp has a ring of tiles of its
-//! own in shared memory, into which it copies ahead with `cp.async`, and waits for no other warp. A tile lies in one
-//! page; the lanes of a warp hold the numbers of the next 32 pages.
+//! # Blocks and tiles
 //!
-//! Scores are `mma.m16n8k16`: queries are rows of the left matrix, up to 8 in its first half, more in its second. A lane's
-//! scores have the layout of the right matrix of the second product, `v^T p`, so weights, rounded to binary16, stay in
-//! registers. Each warp keeps the maximum `m` of its scores, the sum of `2^(score - m)` and the weighted values (online
-//! softmax). At the end, the warps are brought to their common maximum and added.
+//! A block processes a row, a KV head, up to 16 of the query heads that share it, and a range of
+//! the positions (a split). The range is divided into tiles of 16 positions, which the warps
+//! process round-robin. Each warp has its own ring of tiles in shared memory. It copies tiles ahead
+//! with `cp.async` and does not wait for other warps. A tile lies in one page. The lanes of a warp
+//! hold the numbers of the next 32 pages.
 //!
-//! If one block has all positions of a row, that is the result. Else the splits store partial results and draw tickets,
-//! and the last one adds all splits in their order. How many splits a row has follows from its position and from the
-//! arguments that all rows share: see [`BatchAttention::share`]. So the bits of a row depend on its query, its position,
-//! the keys and values that count, and the launch, never on other rows. Blocks without positions end at once.
+//! # Arithmetic
+//!
+//! Scores are computed by `mma.m16n8k16`. Queries are rows of the left matrix: up to 8 in its first
+//! half, and more in its second half. A lane's scores have the layout of the right matrix of the
+//! second matmul, `v^T p`, so the weights, rounded to `f16`, stay in registers. Each warp keeps the
+//! maximum `m` of its scores, the sum of `2^(score - m)` and the weighted values (online softmax,
+//! Milakov and Gimelshein, 2018, arXiv:1805.02867). At the end, the warps are rescaled to their
+//! common maximum and added.
+//!
+//! # Splits and batch invariance
+//!
+//! If one block has all positions of a row, that is the result. Otherwise the splits store partial
+//! results and draw tickets, and the last one adds all splits in their order. The number of splits
+//! of a row follows from its position and from the arguments that all rows share (see
+//! [`BatchAttention::share`]). The bits of a row therefore depend on its query, its position, its
+//! keys and values, and the launch, but never on other rows. Blocks without positions end
+//! immediately.
 
 mod block;
 mod cases;
@@ -28,99 +40,109 @@ use crate::matmul::activations::{self, PANEL, TOKENS};
 use crate::overlap::Overlap;
 use crate::shared_rows::SharedRows;
 use crate::state::{DONE, LEN, POSITION, SEQUENCE};
-use block::{Block, WarpCopies};
+use block::{BatchBlock, WarpCopies};
 use ptx_gen::*;
 use std::ops::Range;
 
 args! {
     /// Arguments of [`BatchAttention`].
     pub struct BatchAttentionArgs {
-        /// `[rows, 8]`: the position of each row, which is the last that counts, its sequence, and whether it is done. May
-        /// be longer. See [`state`](crate::state)
+        /// `[rows, 8]`: the state of each row with its position, which is the last one that it
+        /// attends to, its sequence, and its end flag. The buffer may be longer. See
+        /// [`state`](crate::state).
         state: In<u32>,
-        /// `[sequences, max_pages]`: the page table. A page, position or sequence past the last counts as the last.
+        /// `[sequences, max_pages]`: the page table. A page, position or sequence past the last is
+        /// clamped to the last.
         pages: In<u32>,
-        /// `[capacity, heads, head_dim]`: times the factor of the scores and `log2(e)`
+        /// `[capacity, heads, head_dim]`: the queries times the factor of the scores and `log2(e)`
         q: In<f16>,
-        /// `[cache_pages, kv_heads, 64, head_dim]`: see [`cache`]
+        /// `[cache_pages, kv_heads, 64, head_dim]`: the keys, see [`cache`]
         k_cache: In<f16>,
-        /// As `k_cache`
+        /// `[cache_pages, kv_heads, 64, head_dim]`: the values, see [`cache`]
         v_cache: In<f16>,
-        /// `[heads * head_dim / 64, capacity, 64]`: see [`activations`]. Zero for rows that are done
+        /// `[heads * head_dim / 64, capacity, 64]`: the results, see [`activations`]. They are zero
+        /// for rows that are done.
         y: Out<f16>,
-        /// `[capacity]`: what each row's numbers are to be multiplied by: 1, as a result is between values
+        /// `[capacity]`: the factor that restores each row's values. It is 1, because a result lies
+        /// between values of the cache.
         y_scale: Out<f32>,
-        /// `[rows, heads, splits, head_dim]` weighted values, then `[rows, heads, splits, 2]` maximum in log2 and sum of
-        /// the weights: the partial results, if there are several splits. May be longer
+        /// `[rows, heads, splits, head_dim]`: the weighted values of the splits, if there are
+        /// several. `[rows, heads, splits, 2]` follow: the maximum in log2 and the sum of the
+        /// weights. The buffer may be longer.
         partials: InOut<f32>,
-        /// `[rows, kv_heads * groups]`: zero before and after. May be longer
+        /// `[rows, kv_heads * groups]`: the tickets, which must be zero before the launch and are
+        /// zero after it. The buffer may be longer.
         ticket: InOut<u32>,
-        /// Query heads.
+        /// The number of query heads.
         heads: u32,
-        /// KV heads.
+        /// The number of KV heads.
         kv_heads: u32,
-        /// Pages of the caches.
+        /// The number of pages of the caches.
         cache_pages: u32,
-        /// Sequences of the page table.
+        /// The number of sequences of the page table.
         sequences: u32,
-        /// Pages of a sequence, at most.
+        /// The maximum number of pages of a sequence.
         max_pages: u32,
-        /// Rows.
+        /// The number of rows.
         rows: u32,
-        /// Rows that buffers have room for, a multiple of 8.
+        /// The capacity of the buffers in rows, a multiple of 8.
         capacity: u32,
         /// The maximum number of splits of a row.
         splits: u32,
-        /// The [units](BatchAttention::units) that the length of splits is chosen for. With the same number, and the same
-        /// `splits`, a row has the same bits in launches of more and of fewer rows
+        /// The number of [units](BatchAttention::units) that the length of splits is chosen for.
+        /// With equal `units` and `splits`, a row has equal bits in launches of different numbers
+        /// of rows.
         units: u32,
     }
 }
 
-/// The kernel.
+/// Kernel that computes attention for a batch of sequences.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BatchAttention {
-    /// Dimensions of a head: a multiple of 16, at most 256.
+    /// The number of dimensions of a head: a multiple of 16, at most 256.
     pub head_dim: u32,
-    /// Query heads that share a KV head.
+    /// The number of query heads that share a KV head.
     pub queries: u32,
-    /// The latest positions that count, the row's own included; all of them without a window.
+    /// The size of the window in positions, including the row's own. `None` attends to all
+    /// positions.
     pub window: Option<u32>,
-    /// The order of the columns of the result.
+    /// The order of the result's columns.
     pub order: ColumnOrder,
-    /// How it overlaps with the kernels before and after it. Before it waits, it reads the states, the page table, and
-    /// keys and values of tiles before the one that has a row's own position: no kernel that overlaps it may write those.
+    /// The overlap with the kernels before and after it. Before it waits, the kernel reads the
+    /// states, the page table, and the keys and values of all tiles before the one that contains a
+    /// row's own position. A kernel that overlaps it must not write those.
     pub overlap: Overlap,
 }
 
-/// Positions of a tile: the inner dimension of `mma.m16n8k16`.
+/// The number of positions of a tile: the inner dimension of `mma.m16n8k16`.
 const TILE: u32 = 16;
-/// Query heads of a block: the rows of an `mma`.
+/// The maximum number of query heads of a block: the rows of an `mma`.
 const QUERIES: u32 = 16;
-/// Columns of an `mma`: query heads that share sums of values.
+/// The number of columns of an `mma`: query heads that share sums of values.
 const SET: u32 = 8;
-/// Tiles of a warp in shared memory.
+/// The number of tiles of a warp in shared memory.
 const DEPTH: u32 = 3;
 /// The maximum number of warps.
 const MAX_WARPS: u32 = 4;
-/// Shared memory that every device has for a block.
+/// The bytes of shared memory that every device has for a block.
 const MEMORY: u32 = 99 << 10;
-/// The least number of tiles of a warp in a split, if there are few units of work, and if there are many: a split costs
-/// about as much as a few tiles, which is worth it only where multiprocessors would be idle.
+/// The minimum number of tiles of a warp in a split, with few and with many units of work. A split
+/// costs about as much as a few tiles. It pays only where multiprocessors would be idle.
 const LEAST_TILES: [u32; 2] = [2, 8];
-/// Units of work, rows times KV heads, for each of these tiles.
+/// The number of units of work, rows times KV heads, for each of the minimum tiles.
 const UNITS: u32 = 8;
-/// Partial results that a thread has in flight when it merges.
+/// The number of partial results that a thread has in flight when it merges.
 const IN_FLIGHT: u32 = 8;
-/// Positions that a block goes through, as far as splits are chosen by [`BatchAttention::splits`].
+/// The maximum number of positions of a block, as far as [`BatchAttention::splits`] chooses the
+/// splits.
 const LONGEST: u32 = 4096;
-/// Splits of a row, at most.
+/// The maximum number of splits of a row.
 const MAX_SPLITS: u32 = 1 << 12;
-/// Rows of a launch, at most.
+/// The maximum number of rows of a launch.
 const MAX_ROWS: u32 = 256;
 
 impl BatchAttention {
-    /// The kernel without a window.
+    /// Returns the kernel without a window.
     pub const fn new(head_dim: u32, queries: u32, order: ColumnOrder) -> BatchAttention {
         BatchAttention {
             head_dim,
@@ -131,7 +153,7 @@ impl BatchAttention {
         }
     }
 
-    /// The same over a window of the latest positions.
+    /// Returns this kernel for a window of the latest positions.
     pub const fn with_window(self, window: u32) -> BatchAttention {
         BatchAttention {
             window: Some(window),
@@ -139,12 +161,12 @@ impl BatchAttention {
         }
     }
 
-    /// Blocks that share a KV head, each with up to 16 of its query heads.
+    /// Returns the number of blocks that share a KV head, each with up to 16 of its query heads.
     pub fn groups(&self) -> u32 {
         self.queries.div_ceil(QUERIES)
     }
 
-    /// The length of `partials` for so many rows, query heads and splits.
+    /// Returns the length of `partials` for `rows` rows, `heads` query heads and `splits` splits.
     pub fn partials_len(&self, rows: u32, heads: u32, splits: u32) -> usize {
         let each = if splits == 1 {
             0
@@ -154,13 +176,14 @@ impl BatchAttention {
         (rows * heads) as usize * splits as usize * each
     }
 
-    /// Units of work: rows times KV heads times [groups](BatchAttention::groups).
+    /// Returns the units of work: rows times KV heads times [groups](BatchAttention::groups).
     pub fn units(&self, rows: u32, kv_heads: u32) -> u32 {
         rows * kv_heads * self.groups()
     }
 
-    /// The positions of a split of a row that attends to `n` of them, counted from a multiple of 16, where rows have at
-    /// most `splits`, and there are so many [units](BatchAttention::units).
+    /// Returns the number of positions of a split of a row that attends to `n` positions, counted
+    /// from a multiple of 16. Rows have at most `splits` splits, and the launch has `units`
+    /// [units](BatchAttention::units).
     pub fn share(&self, n: u32, splits: u32, units: u32) -> u32 {
         let warps = self.warps();
         let least = (units / UNITS).clamp(LEAST_TILES[0], LEAST_TILES[1]) * warps;
@@ -168,10 +191,12 @@ impl BatchAttention {
         tiles.next_multiple_of(warps) * TILE
     }
 
-    /// How many splits suit so many [units](BatchAttention::units) of at most `positions`, on a device of so many
-    /// multiprocessors: each has two blocks, and no block goes through more than 4,096 positions.
+    /// Returns a suitable number of splits for `units` [units](BatchAttention::units) of at most
+    /// `positions` positions, on a device with `multiprocessors` multiprocessors. Each
+    /// multiprocessor then has two blocks, and no block processes more than 4,096 positions.
     ///
-    /// More cost little more than blocks that end at once, and bring long rows among short ones to an end sooner.
+    /// A larger number costs little, because blocks without positions end immediately. In return,
+    /// long rows among short ones complete sooner.
     pub fn splits(&self, units: u32, positions: u32, multiprocessors: u32) -> u32 {
         let wanted = (2 * multiprocessors / units.max(1)).max(positions.div_ceil(LONGEST));
         wanted
@@ -179,43 +204,45 @@ impl BatchAttention {
             .clamp(1, MAX_SPLITS)
     }
 
-    /// Query heads of a block; the last one of a KV head may have fewer.
+    /// Returns the number of query heads of a block. The last block of a KV head may have fewer.
     fn group(&self) -> u32 {
         self.queries.div_ceil(self.groups())
     }
 
-    /// Sets of eight query heads of a block.
+    /// Returns the number of sets of eight query heads of a block.
     fn sets(&self) -> u32 {
         self.group().div_ceil(SET)
     }
 
-    /// Rows of a tile in shared memory.
+    /// Returns the layout of a tile in shared memory.
     fn tile_rows(&self) -> SharedRows {
         SharedRows::of(self.head_dim)
     }
 
-    /// Bytes of the keys and the values of a tile.
+    /// Returns the bytes of the keys and the values of a tile.
     fn tile_bytes(&self) -> u32 {
         2 * TILE * self.tile_rows().bytes
     }
 
-    /// Warps of a block.
+    /// Returns the number of warps of a block.
     fn warps(&self) -> u32 {
         let outcome = 8 * QUERIES * MAX_WARPS + 16;
         ((MEMORY - outcome) / (DEPTH * self.tile_bytes())).min(MAX_WARPS)
     }
 
-    /// Bytes of shared memory that a block needs: tiles, maximum and sum of each warp and query, a ticket.
+    /// Returns the bytes of shared memory of a block: tiles, maximum and sum of each warp and
+    /// query, and a ticket.
     fn shared(&self) -> u32 {
         self.warps() * (DEPTH * self.tile_bytes() + 8 * QUERIES) + 16
     }
 
-    /// The first position that counts, if there is a window.
+    /// Returns the first position of the window, if there is a window.
     fn start<'k>(&self, position: U32<'k>) -> Option<U32<'k>> {
         self.window
             .map(|window| position + 1 - (position + 1).min(window))
     }
 
+    /// Checks the kernel's own fields.
     fn check_kernel(&self) -> Result<(), ShapeError> {
         self.multiple("the kernel's head_dim", self.head_dim, 16)?;
         self.range("the kernel's head_dim", self.head_dim, 16, 256)?;
@@ -223,6 +250,7 @@ impl BatchAttention {
         self.range("the kernel's window", self.window.unwrap_or(1), 1, 1 << 24)
     }
 
+    /// Checks the page table and the caches.
     fn check_cache(&self, a: &BatchAttentionArgs<Shape>) -> Result<(), ShapeError> {
         cache::check_table(self, a.pages, [a.sequences, a.max_pages])?;
         let of_layer = [a.cache_pages, a.kv_heads, self.head_dim];
@@ -307,17 +335,19 @@ impl KernelDef for BatchAttention {
         self.overlap.start(k);
         k.section(
             "batch/attention/work",
-            "the block's row, heads and positions",
+            "row, heads and positions of the block",
         );
-        let block = Block::new(k, self, &a);
+        let block = BatchBlock::new(k, self, &a);
         let range = block.range();
         let works = !block.done() & block.split.lt(range.used);
         let mut copies = WarpCopies::new(&block, &range);
         if self.overlap.waits() {
             k.section(
                 "batch/attention/early_tiles",
-                "the first tiles but the one with the row's own position",
+                "copy the first tiles, except the one with the row's own position",
             );
+            // The previous kernel writes only the row's own position, so all other tiles may be
+            // copied before the wait.
             k.when(works, || block.copy_before(&mut copies, &range));
             k.grid_wait();
         }
@@ -327,7 +357,9 @@ impl KernelDef for BatchAttention {
     }
 
     fn reference(&self, a: BatchAttentionArgs<Cpu<'_>>) {
-        let (dim, heads, splits) = (self.head_dim as usize, a.heads as usize, a.splits as usize);
+        let dim = self.head_dim as usize;
+        let heads = a.heads as usize;
+        let splits = a.splits as usize;
         let BatchAttentionArgs {
             y,
             y_scale,
@@ -393,13 +425,13 @@ impl KernelDef for BatchAttention {
 /// The page table on the CPU, for a sequence.
 struct PageTable<'a> {
     pages: &'a [u32],
-    /// Sequences, pages of a sequence, pages of the cache, KV heads.
+    /// The numbers of sequences, pages of a sequence, pages of the cache, and KV heads.
     shape: [u32; 4],
     sequence: u32,
 }
 
 impl PageTable<'_> {
-    /// The row of a position in the cache.
+    /// Returns the cache row of a position.
     fn row(&self, position: u32, kv_head: u32) -> usize {
         let [sequences, max_pages, cache_pages, kv_heads] = self.shape;
         let at = self.sequence.min(sequences - 1) * max_pages + position / PAGE;
@@ -408,7 +440,8 @@ impl PageTable<'_> {
     }
 }
 
-/// Attention over a range of the positions, before the division by the sum of the weights.
+/// The result of attention over a range of positions, before the division by the sum of the
+/// weights.
 struct Partial {
     max: f64,
     sum: f64,
@@ -416,12 +449,13 @@ struct Partial {
 }
 
 impl Partial {
+    /// Returns the weighted mean of the values.
     fn result(self) -> Vec<f64> {
         self.values.into_iter().map(|v| v / self.sum).collect()
     }
 }
 
-/// Of one query, with scores in log2 units, to these keys and values.
+/// Computes attention of one query to these keys and values, with scores in log2 units.
 fn attend<'a>(q: &[f16], rows: impl Iterator<Item = [&'a [f16]; 2]>) -> Partial {
     let numbers = |row: &[f16]| {
         row.iter()
@@ -442,11 +476,9 @@ fn attend<'a>(q: &[f16], rows: impl Iterator<Item = [&'a [f16]; 2]>) -> Partial 
     for (score, values) in all {
         let weight = (score - max).exp2();
         partial.sum += weight;
-        partial
-            .values
-            .iter_mut()
-            .zip(numbers(values))
-            .for_each(|(y, v)| *y += weight * v);
+        for (y, v) in partial.values.iter_mut().zip(numbers(values)) {
+            *y += weight * v;
+        }
     }
     partial
 }

@@ -1,11 +1,12 @@
-//! The end of a step of many sequences: the largest logit of each row, and the step of its state.
+//! The end of a step of many sequences: the largest logit of each row, and the update of its state.
 //!
-//! Several blocks share a row of logits. Each stores the largest of its share and draws a ticket; the last one reduces
-//! the shares, with ties going to the lowest index. A logit that is not finite counts as infinity and so wins; the choice
-//! is then [`NO_TOKEN`].
+//! Several blocks share a row of logits. Each stores the largest logit of its share and draws a
+//! ticket. The last block reduces the shares. Ties go to the lowest index. A logit that is not
+//! finite counts as infinity and therefore wins. The chosen token is then [`NO_TOKEN`].
 //!
-//! The choice goes to the host, and becomes the token of the next position. A sequence is done when it chose a stop token
-//! or none, or has no room for another. No token leaves the state where it was, apart from that.
+//! The chosen token is stored for the host and becomes the token of the next position. A sequence
+//! is done when it chose a stop token or no token, or when it has no capacity for another one. If
+//! no token was chosen, the state does not change otherwise.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -17,51 +18,58 @@ use std::array::from_fn;
 args! {
     /// Arguments of [`ChooseTokens`].
     pub struct ChooseTokensArgs {
-        /// `[capacity, vocab]`, of which `count` rows are read
+        /// `[capacity, vocab]`: the logits, of which `count` rows are read
         logits: In<f32>,
-        /// `[count]`: the row of `state` that a row of logits is for, each another one. May be longer. Nothing is done for
-        /// one that `state` does not have.
+        /// `[count]`: the row of `state` that belongs to each row of logits. The rows must be
+        /// distinct. A row outside of `state` is skipped. The buffer may be longer.
         rows: In<u32>,
-        /// `[count, blocks]`: the largest logit of each share; infinity if one of them is not finite. May be longer
+        /// `[count, blocks]`: the largest logit of each share, or infinity if one of its logits is
+        /// not finite. The buffer may be longer.
         value: InOut<f32>,
-        /// `[count, blocks]`: where it is; `u32::MAX` in a share of nothing. May be longer
+        /// `[count, blocks]`: the index of the largest logit of each share, or `u32::MAX` for an
+        /// empty share. The buffer may be longer.
         index: InOut<u32>,
-        /// `[count]`: zero before and after. May be longer
+        /// `[count]`: the tickets, which must be zero before the launch and are zero after it. The
+        /// buffer may be longer.
         ticket: InOut<u32>,
-        /// `[stops]`: tokens that end a sequence. May be longer
+        /// `[stops]`: tokens that end a sequence. The buffer may be longer.
         stop: In<u32>,
-        /// `[states, 8]`: see [`state`](crate::state). Nothing is done for one that is done, or whose sequence or position
-        /// has no place in `out`.
+        /// `[states, 8]`: the states, see [`state`](crate::state). A state that is done is skipped,
+        /// and so is one whose sequence or position is outside of `out`.
         state: InOut<u32>,
-        /// `[sequences, max_tokens]`: the token after each position; the host reads it
+        /// `[sequences, max_tokens]`: the token that follows each position, for the host
         out: Out<u32>,
-        /// Logits of a row, a multiple of 4.
+        /// The number of logits of a row, a multiple of 4.
         vocab: u32,
-        /// Rows.
+        /// The number of rows.
         count: u32,
-        /// Rows that there is room for.
+        /// The capacity of `logits` in rows.
         capacity: u32,
-        /// Blocks that share a row: enough that `count * blocks` fill the device.
+        /// The number of blocks that share a row. It should be large enough that `count * blocks`
+        /// fills the device.
         blocks: u32,
-        /// Number of stop tokens.
+        /// The number of stop tokens.
         stops: u32,
-        /// Rows of `state`.
+        /// The number of rows of `state`.
         states: u32,
-        /// Sequences.
+        /// The number of sequences.
         sequences: u32,
-        /// Positions of a sequence in `out`.
+        /// The number of positions of a sequence in `out`.
         max_tokens: u32,
     }
 }
 
-/// The kernel.
+/// Kernel that chooses the token with the largest logit for each row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChooseTokens;
 
+/// The number of threads of a block.
 const THREADS: u32 = 256;
+/// The number of lanes of a warp.
 const WARP: u32 = 32;
-/// Logits of a load, and loads that a thread has in flight.
+/// The number of logits of a load.
 const WIDTH: u32 = 4;
+/// The number of loads that a thread has in flight.
 const IN_FLIGHT: u32 = 4;
 
 impl KernelDef for ChooseTokens {
@@ -112,7 +120,8 @@ impl KernelDef for ChooseTokens {
     }
 
     fn reference(&self, a: ChooseTokensArgs<Cpu<'_>>) {
-        let (vocab, blocks) = (a.vocab as usize, a.blocks as usize);
+        let vocab = a.vocab as usize;
+        let blocks = a.blocks as usize;
         let share = share_on_cpu(a.vocab, a.blocks);
         let rows = a.logits.chunks(vocab).zip(a.rows).take(a.count as usize);
         for (i, (logits, &row)) in rows.enumerate() {
@@ -148,11 +157,12 @@ impl KernelDef for ChooseTokens {
     }
 }
 
-/// Logits of a block.
+/// Returns the number of logits of a block's share.
 fn share_on_cpu(vocab: u32, blocks: u32) -> usize {
     ((vocab / WIDTH).div_ceil(blocks) * WIDTH) as usize
 }
 
+/// Updates a state after the choice of a token.
 fn step_on_cpu(state: &mut [u32], chosen: u32, stops: bool) {
     if chosen != NO_TOKEN {
         state[TOKEN as usize] = chosen;
@@ -177,6 +187,7 @@ struct ChosenRow<'a, 'k> {
 }
 
 impl<'a, 'k> ChosenRow<'a, 'k> {
+    /// Loads the state of row `of`.
     fn new(k: Builder<'k>, a: &'a ChooseTokensArgs<Dev<'k>>, of: U32<'k>) -> Self {
         let state = a.state.row(of, 4 * LEN as u32);
         let [position, done, sequence, limit] =
@@ -193,24 +204,25 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
         }
     }
 
+    /// Returns whether the row is to be processed.
     fn counts(&self) -> Pred<'k> {
         let placed = self.sequence.lt(self.a.sequences) & self.position.lt(self.a.max_tokens);
         self.done.eq(0) & placed
     }
 
+    /// Finds the largest logit of the block's share. The last block of the row chooses the token.
     fn process(&self) {
-        let (k, a) = (self.k, self.a);
+        let k = self.k;
+        let a = self.a;
         k.section(
             "batch/choose/thread_maximum",
-            "the largest logit of the thread's",
+            "largest logit of the thread's share",
         );
         let best = self.of_thread().of_warp();
-        k.section("batch/choose/block_maximum", "the largest of the block");
+        k.section("batch/choose/block_maximum", "largest logit of the block");
         let warps = THREADS / WARP;
-        let (values, indices) = (
-            k.shared::<f32>("values", warps),
-            k.shared::<u32>("indices", warps),
-        );
+        let values = k.shared::<f32>("values", warps);
+        let indices = k.shared::<u32>("indices", warps);
         k.when(k.lane().eq(0), || {
             values.at(k.warp()).st(best.value);
             indices.at(k.warp()).st(best.index);
@@ -229,29 +241,36 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
                 a.index.at(at).st(best.index);
                 drawn.set(a.ticket.at(self.row).ticket(a.blocks - 1));
             });
-            k.section("batch/choose/last_block", "the last block chooses");
+            k.section(
+                "batch/choose/last_block",
+                "the last block to finish chooses",
+            );
             let drawn = drawn.get().broadcast();
+            // The barrier extends the acquire of the ticket from lane 0 to the warp.
             k.warp_barrier();
             k.when(drawn.eq(a.blocks - 1), || self.choose());
         });
     }
 
-    /// The largest logit of the thread's share of the block's: several loads are in flight. Past the last, they repeat it.
+    /// Returns the largest logit of the thread's share of the block's logits. Several loads are in
+    /// flight. Loads past the end repeat the last one.
     fn of_thread(&self) -> Best<'k> {
-        let (k, a) = (self.k, self.a);
+        let k = self.k;
+        let a = self.a;
         let loads = a.vocab / WIDTH;
         let share = (loads + (a.blocks - 1)) / a.blocks;
         let first = k.ctaid() * share;
         let end = (first + share).min(loads);
         let logits = a.logits.row(self.row, a.vocab * 4);
-        let (mut value, mut index) = (k.var(f32::NEG_INFINITY), k.var(NONE));
+        let mut value = k.var(f32::NEG_INFINITY);
+        let mut index = k.var(NONE);
         k.for_each(first + k.tid(), end, IN_FLIGHT * THREADS, |i| {
             let places: [U32; IN_FLIGHT as usize] =
                 from_fn(|j| (i + j as u32 * THREADS).min(end - 1) * WIDTH);
             let loaded = places.map(|at| logits.at(at).stream().ld4());
             for (at, four) in places.into_iter().zip(loaded) {
                 for (j, logit) in (0..).zip(four) {
-                    // Of equals, the first stays: indices rise.
+                    // Indices increase, so the first of equal logits stays.
                     let logit = key(logit);
                     let wins = logit.gt(&value);
                     value.set(wins.select(logit, &value));
@@ -265,9 +284,10 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
         }
     }
 
-    /// Reduces the shares, and steps the state. One warp.
+    /// Reduces the shares and updates the state. Only one warp may run it.
     fn choose(&self) {
-        let (k, a) = (self.k, self.a);
+        let k = self.k;
+        let a = self.a;
         let of = |block: U32<'k>| {
             let at = self.row.mad(a.blocks, block);
             Best {
@@ -279,7 +299,7 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
         let chosen = best.value.lt(f32::INFINITY).select(best.index, NO_TOKEN);
         k.section(
             "batch/choose/end_of_sequence",
-            "whether it ends the sequence",
+            "check whether the token ends the sequence",
         );
         let mut stops = k.var(0);
         k.for_each(k.lane(), a.stops, WARP, |i| {
@@ -292,6 +312,7 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
                 .row(self.sequence, a.max_tokens * 4)
                 .at(self.position)
                 .st(chosen);
+            // A stop token is stored like any other token, and ends the sequence after it.
             let none = chosen.eq(NO_TOKEN);
             k.when(!none, || {
                 self.state.at(TOKEN).st(chosen);
@@ -303,7 +324,7 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
     }
 }
 
-/// What a row of a case is about.
+/// A test case of one row.
 #[derive(Clone, Copy)]
 enum Kind {
     Plain,
@@ -333,7 +354,7 @@ const KINDS: [Kind; 11] = [
     Kind::NoSequence,
 ];
 
-/// Positions of a sequence in the cases, and stop tokens, of which the last does not count.
+/// The number of positions of a sequence in the cases.
 const MAX_TOKENS: u32 = 9;
 const STOPS: [u32; 35] = {
     let mut stops = [u32::MAX - 1; 35];
@@ -344,7 +365,8 @@ const STOPS: [u32; 35] = {
 
 impl Variant for ChooseTokens {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // A load for each of a few threads; shares of one round and of several; blocks with nothing to do.
+        // A load for each of a few threads. Shares of one round and of several. Blocks with nothing
+        // to do.
         let cases = [
             (1, 1, 4, 1),
             (5, 8, 1000, 3),
@@ -359,7 +381,8 @@ impl Variant for ChooseTokens {
 
 fn case((count, capacity, vocab, blocks): (u32, u32, u32, u32), seed: u64) -> Case {
     let mut random = Random(seed);
-    let (states, sequences) = (count + 2, count + 3);
+    let states = count + 2;
+    let sequences = count + 3;
     let mut logits = random.units((capacity * vocab) as usize);
     let mut state: Vec<u32> = (0..states * LEN as u32).map(|_| random.below(7)).collect();
     let rows: Vec<u32> = (0..count).rev().chain([u32::MAX]).collect();
@@ -419,5 +442,7 @@ fn fill(logits: &mut [f32], kind: Kind) {
         Kind::AfterTheStops => &[(2, 2.0)],
         _ => &[],
     };
-    special.iter().for_each(|&(at, logit)| logits[at] = logit);
+    for &(at, logit) in special {
+        logits[at] = logit;
+    }
 }

@@ -1,4 +1,5 @@
-//! Some rows of a matrix, one after another: `y[i] = x[rows[i]]`. The head needs only the last token of each sequence.
+//! Copies some rows of a matrix, one after another: `y[i] = x[rows[i]]`. The LM head needs only the
+//! last token of each sequence.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -7,27 +8,29 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`GatherRows`].
     pub struct GatherRowsArgs {
-        /// `[capacity, n]`
+        /// `[capacity, n]`: the matrix
         x: In<f32>,
-        /// `[count]`: which rows; one that `x` does not have counts as zeros. May be longer
+        /// `[count]`: the rows to copy. A row outside of `x` is copied as zeros. The buffer may be
+        /// longer.
         rows: In<u32>,
-        /// `[count, n]`. May be longer
+        /// `[count, n]`: the copies. The buffer may be longer.
         y: Out<f32>,
-        /// Rows of `x`.
+        /// The number of rows of `x`.
         capacity: u32,
-        /// Rows of `y`.
+        /// The number of rows of `y`.
         count: u32,
-        /// Row length, a multiple of 4.
+        /// The row length, a multiple of 4.
         n: u32,
     }
 }
 
-/// The kernel.
+/// Kernel that copies selected rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GatherRows;
 
+/// The number of threads of a block.
 const THREADS: u32 = 256;
-/// Numbers that a thread copies at once.
+/// The number of elements that a thread copies at once.
 const WIDTH: u32 = 4;
 
 impl KernelDef for GatherRows {
@@ -52,7 +55,8 @@ impl KernelDef for GatherRows {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GatherRowsArgs<Dev<'k>>) {
-        let (row, first) = (k.ctaid_y(), (k.ctaid() * THREADS + k.tid()) * WIDTH);
+        let row = k.ctaid_y();
+        let first = (k.ctaid() * THREADS + k.tid()) * WIDTH;
         k.when(first.lt(a.n), || {
             let from = a.rows.at(row).ld();
             let to = a.y.row(row, a.n * 4).at(first);
@@ -79,7 +83,7 @@ impl Variant for GatherRows {
         let case = |capacity: u32, n: u32, rows: &[u32]| {
             let mut random = Random(seed);
             let count = rows.len() as u32;
-            // A row more than is asked for.
+            // One row more than requested.
             let mut longer = rows.to_vec();
             longer.push(0);
             let mut args = vec![

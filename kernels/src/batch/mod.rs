@@ -1,10 +1,10 @@
-//! What stepping many sequences together needs besides products ([`matmul`](crate::matmul)) and the rotation of
-//! [`prompt`](crate::prompt): attention of one token of each sequence over paged caches ([`cache`](crate::cache)), the
-//! rows that the head is computed for, and the choice of their next tokens.
+//! Kernels for steps of many sequences, besides the matmuls ([`matmul`](crate::matmul)) and the
+//! rotation ([`prompt`](crate::prompt)): attention of one token per sequence over [paged
+//! caches](crate::cache), the selection of rows for the LM head, and the choice of the next tokens.
 //!
-//! A row is a token. Its state ([`state`](crate::state)) says its position and its sequence; a row whose state is done
-//! takes part in nothing. Grids follow from lengths and counts alone, so that a graph of launches stays valid while
-//! positions change.
+//! A row is a token. Its [`state`](crate::state) contains its position and its sequence. A row
+//! whose state is done is skipped. Grids follow only from lengths and counts, so a graph of
+//! launches stays valid while positions change.
 
 mod attention;
 mod choose;

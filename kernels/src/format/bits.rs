@@ -1,6 +1,6 @@
-//! Which bits a number has, in the blocks of a file and in a tile.
+//! The bits of a field, in the blocks of a file and in a tile.
 
-/// A number of a block.
+/// A field of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Field {
     /// The code of this weight.
@@ -15,10 +15,10 @@ pub(crate) enum Field {
     Dmin,
 }
 
-/// The positions of a number's bits, the lowest first.
+/// The positions of a field's bits, the lowest first.
 pub(crate) type Bits = [BitRange; 3];
 
-/// `len` bits from bit `at` on, bit 0 of byte 0 being the first.
+/// `len` bits starting at bit `at`. Bit 0 of byte 0 is the first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BitRange {
     pub(crate) at: usize,
@@ -26,9 +26,10 @@ pub(crate) struct BitRange {
 }
 
 impl BitRange {
+    /// A range without bits.
     pub(super) const NONE: BitRange = BitRange { at: 0, len: 0 };
 
-    /// From bit `bit` of byte `byte` on.
+    /// Returns the `len` bits starting at bit `bit` of byte `byte`.
     pub(super) fn new(byte: usize, bit: usize, len: usize) -> BitRange {
         BitRange {
             at: 8 * byte + bit,
@@ -36,11 +37,12 @@ impl BitRange {
         }
     }
 
-    /// The bytes that the bits are in.
+    /// Returns the bytes that contain the bits.
     fn bytes(self) -> std::ops::Range<usize> {
         self.at / 8..(self.at + self.len).div_ceil(8)
     }
 
+    /// Reads the bits.
     fn get(self, bytes: &[u8]) -> u32 {
         let word = bytes[self.bytes()]
             .iter()
@@ -49,16 +51,16 @@ impl BitRange {
         ((word >> (self.at % 8)) & ((1 << self.len) - 1)) as u32
     }
 
+    /// Sets the bits, which must be zero.
     fn put(self, bytes: &mut [u8], v: u32) {
         let v = (u64::from(v) & ((1 << self.len) - 1)) << (self.at % 8);
-        bytes[self.bytes()]
-            .iter_mut()
-            .zip(v.to_le_bytes())
-            .for_each(|(byte, v)| *byte |= v);
+        for (byte, v) in bytes[self.bytes()].iter_mut().zip(v.to_le_bytes()) {
+            *byte |= v;
+        }
     }
 }
 
-/// `len` bits of one byte and those after it.
+/// Returns `len` bits in one place.
 pub(super) fn one(byte: usize, bit: usize, len: usize) -> Bits {
     [
         BitRange::new(byte, bit, len),
@@ -67,19 +69,19 @@ pub(super) fn one(byte: usize, bit: usize, len: usize) -> Bits {
     ]
 }
 
-/// Low bits in one place, high bits in another.
+/// Returns low bits in one place and high bits in another.
 pub(super) fn two(low: BitRange, high: BitRange) -> Bits {
     [low, high, BitRange::NONE]
 }
 
-/// The number in these bits.
+/// Reads the field in these bits.
 pub(crate) fn get(bytes: &[u8], bits: Bits) -> u32 {
     bits.into_iter().rev().fold(0u64, |v, range| {
         v << range.len | u64::from(range.get(bytes))
     }) as u32
 }
 
-/// Sets bits that are zero.
+/// Sets a field's bits, which must be zero.
 pub(crate) fn put(bytes: &mut [u8], bits: Bits, mut v: u32) {
     for range in bits {
         range.put(bytes, v);

@@ -1,17 +1,21 @@
-//! The weights of tiles as binary16 A fragments of matrix instructions, for products with many tokens.
+//! Unpacks the weights of tiles into `f16` A fragments of matrix instructions, for matmuls of many
+//! tokens.
 //!
-//! A matrix instruction of 16-bit elements takes 16 columns. Which columns of the matrix these are is free, as long as
-//! the activations come in the same order. So each lane takes its weights as they lie in the tile: see
-//! [`ColumnOrder`], which whoever writes the activations follows.
+//! A matrix instruction with 16-bit elements takes 16 columns. Any 16 columns of the matrix will
+//! do, as long as the activations have the same order. Each lane therefore takes its weights in the
+//! order of the tile. Kernels that write activations must follow that order, which is
+//! [`ColumnOrder`].
 //!
-//! A weight is `scale (code - bias) + offset`. Codes become binary16 without a conversion: under the exponent of 1024
-//! a code is the number `1024 + code`. Subtracting `1024 + bias` is exact, and one multiplication and addition, rounded
-//! once, applies the scale and the offset, which are rounded to binary16 before. They are multiplied by a power of two
-//! for each row, which the epilogue divides by, so that small weights do not become subnormal.
+//! A weight is `scale (code - bias) + offset`. Codes become `f16` without a conversion instruction:
+//! under the exponent of 1024, a code is the number `1024 + code`. The subtraction of `1024 + bias`
+//! is exact. One fused multiply-add, rounded once, applies the scale and the offset, which are
+//! rounded to `f16` before. Scale and offset are multiplied by a power of two for each row, so that
+//! small weights do not become subnormal. The epilogue divides by it.
 //!
-//! Rounded scales and offsets are an error that a group's weights share. Formats with minima keep it small by their bias:
-//! `Affine::less`. Where a block has a scale for its groups' scales, which are integers, the first multiplication is by
-//! the integer instead, which no bit is lost for, and the second by the block's scale: `Affine::Block`.
+//! The weights of a group share the rounding error of their scale and offset. Formats with minima
+//! keep it small with their bias (`Affine::less`). In formats with a block scale for the integer
+//! scales of groups, the first multiplication is by the integer, which is exact, and the second by
+//! the block scale (`Affine::Block`).
 
 use super::product::{TileLane, TilePtr};
 use super::unpack::Code;
@@ -19,73 +23,77 @@ use super::{Format, TileFormat};
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// Columns of a set: what a tile gives at once, eight steps of 16 columns.
+/// The number of columns of a set: the part of a tile that is unpacked at once, eight steps of 16
+/// columns.
 pub const SET: u32 = 128;
 
-/// In which order the columns of a matrix are multiplied.
+/// The order in which the columns of a matrix are multiplied.
 ///
-/// The columns of a chunk of `4 * group` belong to the four lanes of a row, `group` neighbours to each. Step `i` takes
-/// columns `4 i` to `4 i + 3` of each lane: slots `2 t`, `2 t + 1`, `2 t + 8` and `2 t + 9` of its 16 are those of lane
-/// `t`, as an A fragment has them.
+/// A chunk of `4 * group` columns is divided among the four lanes of a row, `group` adjacent
+/// columns per lane. Step `i` takes the columns `4 i` to `4 i + 3` of each lane. Lane `t` has the
+/// slots `2 t`, `2 t + 1`, `2 t + 8` and `2 t + 9` of the step's 16, as in an A fragment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ColumnOrder {
-    /// Neighbouring columns of a lane: 8, 16 or 32.
+    /// The number of adjacent columns of a lane: 8, 16 or 32.
     pub group: u32,
 }
 
 impl ColumnOrder {
-    /// The order of a format's tiles; `None` for formats without tiles.
+    /// Returns the order of a format's tiles, or `None` for a format without tiles.
     pub fn of(format: Format) -> Option<ColumnOrder> {
         format.of().tiles().map(|tiles| ColumnOrder {
             group: tiles.group(),
         })
     }
 
-    /// The slot of column `k`.
+    /// Returns the slot of column `k`.
     pub const fn slot(self, k: u32) -> u32 {
         let chunk = 4 * self.group;
-        let (t, i, e) = (k % chunk / self.group, k % self.group / 4, k % 4);
+        let t = k % chunk / self.group;
+        let i = k % self.group / 4;
+        let e = k % 4;
         k / chunk * chunk + 16 * i + 2 * t + e % 2 + e / 2 * 8
     }
 
-    /// The same in a kernel, for four neighbouring columns from `k` on, a multiple of 4: the slots of the first two,
-    /// which are neighbours. The other two are 8 slots further.
+    /// Returns the slot of column `k`, a multiple of 4, in a kernel. Column `k + 1` is at the next
+    /// slot. The columns `k + 2` and `k + 3` are 8 slots further.
     pub(crate) fn slot_of_four<'k>(self, k: U32<'k>) -> U32<'k> {
-        let (group, chunk) = (self.group.ilog2(), self.group.ilog2() + 2);
+        let group = self.group.ilog2();
+        let chunk = group + 2;
         let t = (k >> group) & 3;
         let i = (k >> 2) & (self.group / 4 - 1);
         ((k >> chunk) << chunk) + (i << 4) + (t << 1)
     }
 }
 
-/// The codes of four neighbouring columns of a lane, of rows `g` and `g + 8`.
+/// The codes of four adjacent columns of a lane, for the rows `g` and `g + 8`.
 #[derive(Clone, Copy)]
 pub(crate) enum Codes<'k> {
-    /// A byte a column: row `g` in its low nibble, row `g + 8` in its high one.
+    /// One byte per column: row `g` in the low nibble, row `g + 8` in the high nibble.
     Nibbles(U32<'k>),
-    /// A byte a column: a word of row `g` and one of row `g + 8`.
+    /// One byte per column: a word of row `g` and a word of row `g + 8`.
     Bytes([U32<'k>; 2]),
-    /// Binary16 numbers: the fragment itself.
+    /// `f16` values: the fragment itself.
     Binary16([U32<'k>; 4]),
-    /// bfloat16 numbers in the order of the fragment.
+    /// `bf16` values in the order of the fragment.
     Bfloat16([U32<'k>; 4]),
 }
 
-/// What codes stand for, besides scales.
+/// The values that codes stand for, before scales are applied.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct CodeValues {
     /// Whether bytes are signed.
     pub(crate) signed: bool,
-    /// What is subtracted from a code.
+    /// The value that is subtracted from a code.
     pub(crate) bias: u32,
     /// The largest magnitude of a code less the bias.
     pub(crate) largest: u32,
-    /// The bit of a byte that counts one.
+    /// The bit of a byte that has the value 1.
     pub(crate) shift: u32,
 }
 
 impl CodeValues {
-    /// Signed bytes of at most this magnitude.
+    /// Returns the values of signed bytes of at most this magnitude.
     pub(crate) const fn signed(largest: u32) -> CodeValues {
         CodeValues {
             signed: true,
@@ -95,17 +103,18 @@ impl CodeValues {
         }
     }
 
-    /// Codes from this bit of a byte on.
+    /// Returns these values for codes that start at bit `shift` of a byte.
     pub(crate) const fn above_bit(self, shift: u32) -> CodeValues {
         CodeValues { shift, ..self }
     }
 
-    /// What the fraction of a binary16 number adds a code to, without conversion.
+    /// Returns the value that the fraction of an `f16` adds a code to, without conversion.
     fn base(self) -> f32 {
         (1024 >> self.shift) as f32
     }
 
-    /// What is subtracted then. Those of signed bytes have their highest bit inverted.
+    /// Returns the value to subtract from that sum. In signed bytes, the highest bit is inverted
+    /// before.
     fn zero(self) -> f32 {
         self.base() + if self.signed { 128.0 } else { self.bias as f32 }
     }
@@ -122,36 +131,39 @@ impl std::convert::From<Code> for CodeValues {
     }
 }
 
-/// The powers of two that rows `g` and `g + 8` are multiplied by.
+/// The powers of two that the rows `g` and `g + 8` are multiplied by.
 pub(crate) type Units<'k> = [F32<'k>; 2];
 
-/// Numbers of both rows, times their units.
+/// Multiplies values of both rows by the rows' units.
 pub(super) fn times<'k>(numbers: [F32<'k>; 2], unit: Units<'k>) -> [F32<'k>; 2] {
     [numbers[0] * unit[0], numbers[1] * unit[1]]
 }
 
-/// What a group makes of its numbers, which are codes less a bias.
+/// The function that a group applies to its codes less the bias.
 #[derive(Clone, Copy)]
 pub(crate) enum Affine<'k> {
-    /// `scale * number`
+    /// `scale * x`
     Scale(F32<'k>),
-    /// `scale * number + offset`
+    /// `scale * x + offset`
     Offset(F32<'k>, F32<'k>),
-    /// `block * (scale * number)`, of bytes. `scale`, and its product with [`CodeValues::zero`], are exact in binary16: what
-    /// is rounded is the product with a number, if it has more than eleven bits, and the weight.
+    /// `block * (scale * x)`, for codes in bytes. `scale` and its product with [`CodeValues::zero`]
+    /// are exact in `f16`. Only two results are rounded: the product with `x`, if it has more than
+    /// eleven bits, and the weight.
     Block { block: F32<'k>, scale: F32<'k> },
 }
 
 impl<'k> Affine<'k> {
-    /// `scale * code - min`.
+    /// Returns `scale * code - min`.
     ///
-    /// Scale and offset are rounded to binary16, and a group's weights share the error. With codes of 0 to 15 the minimum
-    /// is about 8 scales, and both errors weigh twice as much as with codes of -8 to 7, whose offset is nearly 0.
+    /// The weights of a group share the error of rounding scale and offset to `f16`. With codes of
+    /// 0 to 15, the minimum is about 8 scales, and both errors weigh twice as much as with codes of
+    /// -8 to 7, whose offset is nearly 0.
     pub(crate) fn less(scale: F32<'k>, min: F32<'k>, values: CodeValues) -> Self {
         Affine::Offset(scale, scale.fma(values.bias as f32, -min))
     }
 
-    /// What is rounded to binary16 besides numbers of few bits, and must not be too large for it.
+    /// Returns the factor that is rounded to `f16` and may have many bits. It must not exceed the
+    /// range of `f16`.
     pub(crate) fn factor(&self) -> F32<'k> {
         match *self {
             Affine::Scale(scale) | Affine::Offset(scale, _) => scale,
@@ -159,7 +171,7 @@ impl<'k> Affine<'k> {
         }
     }
 
-    /// The weights in `f32`.
+    /// Returns the weights in `f32`.
     pub(crate) fn weights(&self, numbers: impl IntoIterator<Item = F32<'k>>) -> Vec<F32<'k>> {
         let (scale, offset) = match *self {
             Affine::Scale(scale) => (scale, None),
@@ -172,10 +184,10 @@ impl<'k> Affine<'k> {
     }
 }
 
-/// An [`Affine`] of a row, each number as two equal halves of a word.
+/// An [`Affine`] of a row, with each value in both halves of a word.
 enum HalfScales<'k> {
     Affine(Val<'k, f16x2>, Option<Val<'k, f16x2>>),
-    /// `zero` is what the scale makes of [`CodeValues::zero`], negated.
+    /// A block scale. `zero` is the negated product of the scale and [`CodeValues::zero`].
     Block {
         block: Val<'k, f16x2>,
         scale: Val<'k, f16x2>,
@@ -183,7 +195,7 @@ enum HalfScales<'k> {
     },
 }
 
-/// A lane's tile, to be taken apart.
+/// The unpacking of a lane's tiles.
 pub(crate) struct Dequantizer<'k> {
     lane: TileLane<'k>,
     tiles: &'static dyn TileFormat,
@@ -194,6 +206,7 @@ pub(crate) struct Dequantizer<'k> {
 pub(crate) struct TileScales<'k>(Vec<[HalfScales<'k>; 2]>);
 
 impl<'k> Dequantizer<'k> {
+    /// Creates the dequantizer of a lane, with the units of its rows.
     pub(crate) fn new(k: Builder<'k>, format: Format, unit: Units<'k>) -> Self {
         Dequantizer {
             lane: TileLane::new(k, format),
@@ -202,7 +215,7 @@ impl<'k> Dequantizer<'k> {
         }
     }
 
-    /// Sets of a tile.
+    /// Returns the number of sets of a tile.
     pub(crate) fn sets(&self) -> u32 {
         self.tiles.columns() / SET
     }
@@ -217,6 +230,7 @@ impl<'k> Dequantizer<'k> {
         )
     }
 
+    /// Rounds an [`Affine`] to `f16`.
     fn halves(&self, affine: Affine<'k>) -> HalfScales<'k> {
         match affine {
             Affine::Scale(scale) => HalfScales::Affine(equal_halves(scale), None),
@@ -240,7 +254,7 @@ impl<'k> Dequantizer<'k> {
         self.tiles.codes(&self.lane, tile, set)
     }
 
-    /// The A fragment of step `step` of a tile.
+    /// Returns the A fragment of step `step` of a tile.
     pub(crate) fn fragment(
         &self,
         codes: &Codes<'k>,
@@ -254,6 +268,7 @@ impl<'k> Dequantizer<'k> {
         }
     }
 
+    /// Multiplies an `f16` fragment by the rows' units.
     fn of_binary16(&self, words: &[U32<'k>; 4]) -> LeftFragment<'k> {
         let unit = self.unit.map(|unit| equal_halves(unit));
         let zero = self.constant(0.0);
@@ -265,7 +280,7 @@ impl<'k> Dequantizer<'k> {
         }))
     }
 
-    /// Rounded to binary16, after the multiplication by the powers of two.
+    /// Multiplies a `bf16` fragment by the rows' units, then rounds it to `f16`.
     fn of_bfloat16(&self, words: &[U32<'k>; 4]) -> LeftFragment<'k> {
         let both = |(i, &word): (usize, &U32<'k>)| {
             let unit = self.unit[i % 2];
@@ -279,7 +294,8 @@ impl<'k> Dequantizer<'k> {
         LeftFragment(from_fn(|i| words[i]))
     }
 
-    /// Register `r` of the fragment has row `g + 8 (r mod 2)`, columns `2 (r / 2)` and the next.
+    /// Returns a fragment of codes. Register `r` has row `g + 8 (r mod 2)` and the columns `2 (r /
+    /// 2)` and `2 (r / 2) + 1`.
     fn of_codes(&self, codes: &Codes<'k>, scales: &[HalfScales<'k>; 2]) -> LeftFragment<'k> {
         let values = self.tiles.values();
         LeftFragment(from_fn(|r| {
@@ -305,25 +321,26 @@ impl<'k> Dequantizer<'k> {
         }))
     }
 
-    /// Two equal halves.
+    /// Returns a constant in both halves of a word.
     fn constant(&self, value: f32) -> Val<'k, f16x2> {
         let half = u32::from(f16::from_f32(value).0);
         self.lane.k.val(half << 16 | half).bits()
     }
 
+    /// Returns two nibbles less the bias, for register `r`.
     fn nibble(&self, word: U32<'k>, r: usize, values: CodeValues) -> Val<'k, f16x2> {
         let pair = word.prmt(0x6464_6464, if r < 2 { 0x4140 } else { 0x4342 });
         let bias = values.bias as f32;
         match r % 2 {
             0 => (pair & 0xff0f_ff0f).bits::<f16x2>() + self.constant(-1024.0 - bias),
-            // A high nibble counts 16.
+            // A high nibble counts 16, so the exponent's 1024 becomes 64 after the multiplication.
             _ => (pair & 0xfff0_fff0)
                 .bits::<f16x2>()
                 .fma(self.constant(0.0625), self.constant(-64.0 - bias)),
         }
     }
 
-    /// Two bytes, each as its code above [`CodeValues::base`].
+    /// Returns two bytes, each as its code above [`CodeValues::base`].
     fn above_base(&self, word: U32<'k>, pair: usize, values: CodeValues) -> Val<'k, f16x2> {
         let word = if values.signed {
             word ^ 0x8080_8080
@@ -336,7 +353,7 @@ impl<'k> Dequantizer<'k> {
     }
 }
 
-/// Rounded to binary16, in both halves.
+/// Returns a value, rounded to `f16`, in both halves of a word.
 fn equal_halves(value: F32<'_>) -> Val<'_, f16x2> {
     let half = value.cvt::<f16>();
     half.pack(half)

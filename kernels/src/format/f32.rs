@@ -1,4 +1,4 @@
-//! `F32`: IEEE binary32, which is a block of its own. No kernel reads tiles of it.
+//! `F32`: IEEE binary32. A block is a single value. No kernel reads tiles of this format.
 
 use super::bits::{Bits, Field, one};
 use super::fragment::{Fragment, LaneSplit, Unquantized};
@@ -6,6 +6,7 @@ use super::{Block, BlockFormat, TileFormat};
 use crate::case::Random;
 use ptx_gen::*;
 
+/// The format `F32`.
 pub(super) struct Binary32;
 
 impl BlockFormat for Binary32 {

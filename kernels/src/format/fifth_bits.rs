@@ -1,4 +1,4 @@
-//! 512 bytes of fifth bits after the nibbles of a tile.
+//! The 512 bytes of fifth bits after the nibbles of a tile.
 
 use super::bits::BitRange;
 use super::dequantize;
@@ -11,15 +11,17 @@ use super::unpack::SELECT;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// The first of their bytes.
+/// The offset of the fifth bits in a tile.
 pub(super) const AT: u32 = nibbles::BYTES;
-/// Bytes of all fifth bits of a tile.
+/// The bytes of all fifth bits of a tile.
 pub(super) const BYTES: u32 = 512;
 
-/// The fifth bit of column `k` of row `r`: four more words of a lane, of which byte `e` of word `c` has those of byte
-/// `e` of the four words of nibbles at `512 c`, two bits for each.
+/// Returns the fifth bit of column `k` of row `r`. It is in one of four more words of a lane. Byte
+/// `e` of word `c` has the fifth bits for byte `e` of the four words of nibbles at `512 c`, two
+/// bits for each.
 pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
-    let (c, j) = (2 * (k / 128) + k / 16 % 2, k / 4 % 4);
+    let c = 2 * (k / 128) + k / 16 % 2;
+    let j = k / 4 % 4;
     BitRange::new(
         AT as usize + 16 * lane(r, k / 32) + 4 * c + k % 4,
         2 * j + r / 8,
@@ -28,9 +30,11 @@ pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
 }
 
 impl<'k> PackLane<'k> {
-    /// Stores the lane's words: `bits(r, c, j)` has in bit 0 of its bytes the fifth bits of four columns.
+    /// Stores the lane's words. `bits(r, c, j)` has the fifth bits of four columns in bit 0 of its
+    /// bytes.
     pub(super) fn fifth_bits(&self, bits: impl Fn(usize, u32, usize) -> U32<'k>) {
-        self.k.section("format/common/fifth_bits", "fifth bits");
+        self.k
+            .section("format/common/fifth_bits", "pack fifth bits");
         let one = |r: usize, c: u32, j: usize| bits(r, c, j) << (2 * j + r) as u32;
         let word = |c| (1..8).fold(one(0, c, 0), |word, i| word | one(i % 2, c, i / 2));
         self.tile
@@ -40,18 +44,21 @@ impl<'k> PackLane<'k> {
             .st4([0, 1, 2, 3].map(word));
     }
 
-    /// The same from the fifth bits of group `4 s + t` of each row, a word in the order of the columns: `words[s][r]`.
+    /// Stores the lane's words, given the fifth bits of group `4 s + t` of each row in column order
+    /// as the word `words[s][r]`.
     pub(super) fn fifth_bits_in_order(&self, words: [[U32<'k>; 2]; 2]) {
         self.fifth_bits(|r, c, j| {
             let four = (words[c as usize / 2][r] >> (16 * (c % 2) + 4 * j as u32)) & 15;
-            // The multiplication moves bit i of the four to bit 8 i; the mask drops the other copies.
+            // The multiplication moves bit i of the four to bit 8 i. The mask drops the other
+            // copies.
             (four * 0x0020_4081) & 0x0101_0101
         });
     }
 }
 
 impl<'k> TileLane<'k> {
-    /// Nibbles with the fifth bits of their word `c` in word `c`: bit `2 j + r` belongs to row `g + 8 r`.
+    /// Returns the nibbles with their fifth bits above them. Word `c` of the fifth bits belongs to
+    /// word `c` of the nibbles, and its bit `2 j + r` to row `g + 8 r`.
     pub(super) fn five_bits(&self, tile: TilePtr<'k>) -> Codes<'k> {
         let words = self.nibble_words(tile);
         let high = tile.at(self.lane * 16).at(AT).cast::<u32>().ld4();
@@ -72,7 +79,7 @@ impl<'k> TileLane<'k> {
 }
 
 impl<'k> TileLane<'k> {
-    /// The codes of set `set` of 128 columns.
+    /// Returns the codes of set `set` of 128 columns.
     pub(super) fn five_bit_codes(&self, tile: TilePtr<'k>, set: u32) -> Vec<dequantize::Codes<'k>> {
         let high = tile.at(self.lane * 16).at(AT + 8 * set).cast::<u32>().ld2();
         let rows = |(i, word): (usize, U32<'k>)| {
@@ -84,7 +91,8 @@ impl<'k> TileLane<'k> {
     }
 }
 
-/// Four nibbles of a word, from bit `from` of each byte on, with bit `bit` of the bytes of `high` above them.
+/// Returns four nibbles of a word, starting at bit `from` of each byte, with bit `bit` of the bytes
+/// of `high` above them.
 fn five_bits<'k>(word: U32<'k>, high: U32<'k>, bit: usize, from: u32) -> U32<'k> {
     let fifth = match bit as u32 {
         bit @ 0..=4 => high << (4 - bit),
@@ -94,7 +102,7 @@ fn five_bits<'k>(word: U32<'k>, high: U32<'k>, bit: usize, from: u32) -> U32<'k>
 }
 
 impl<'k> RowFragment<'k> {
-    /// The nibbles with a fifth bit above each.
+    /// Returns the nibbles of a row fragment with their fifth bits above them.
     pub(super) fn five_bits(&self) -> [U32<'k>; 4] {
         let [n0, n1, n2, n3] = self.nibbles();
         let c = ((self.index >> 3) << 1) | (self.index & 1);

@@ -1,9 +1,9 @@
-//! How the lanes of a warp divide a row of weights.
+//! The division of a row of weights among the lanes of a warp.
 //!
-//! The lanes divide a block among them, and each lane takes the same *fragment* of every block it visits, so
-//! everything that depends on the fragment (offsets, masks) is computed once. A fragment gives [`Group`]s: weights
-//! `scale * q + offset` with individual codes `q` and common scale and offset. Both the matrix-vector product and the
-//! copy of a row are built from the groups.
+//! The lanes divide a block among them. Each lane takes the same *fragment* of every block it
+//! visits, so all values that depend on the fragment (offsets, masks) are computed once. A fragment
+//! yields [`Group`]s: weights `scale * q + offset` with individual codes `q` and a common scale and
+//! offset. The GEMV and the copy of a row are both built from the groups.
 
 use super::Format;
 use ptx_gen::*;
@@ -11,35 +11,36 @@ use ptx_gen::*;
 /// The bytes of a matrix.
 pub(crate) type Bytes<'k> = Ptr<'k, u8, ReadOnly>;
 
-/// How the lanes of a warp divide a format's rows. All sizes except the bytes are powers of two.
+/// The division of a format's rows among the lanes of a warp. All sizes except the bytes are powers
+/// of two.
 pub(crate) struct LaneSplit {
-    /// Weights in a block: ggml's block size, or 4 for unblocked formats.
+    /// The number of weights of a block: ggml's block size, or 4 for formats without blocks.
     pub(crate) len: u32,
-    /// Bytes of a block.
+    /// The bytes of a block.
     pub(crate) bytes: u32,
-    /// Lanes that share a block.
+    /// The number of lanes that share a block.
     pub(crate) lanes: u32,
-    /// The `float4`s of a fragment: the offset of each within the block.
+    /// The offsets of a fragment's `float4`s within the block.
     pub(crate) float4s: &'static [u32],
 }
 
 impl LaneSplit {
-    /// The division of `format`.
+    /// Returns the division of a format's rows.
     pub(crate) fn of(format: Format) -> LaneSplit {
         format.of().split()
     }
 
-    /// The number of blocks in `n` weights.
+    /// Returns the number of blocks in `n` weights.
     pub(crate) fn blocks<'k>(&self, n: U32<'k>) -> U32<'k> {
         n >> self.len.ilog2()
     }
 
-    /// Blocks that a warp processes at once.
+    /// Returns the number of blocks that a warp processes at once.
     pub(crate) fn blocks_of_warp(&self) -> u32 {
         32 / self.lanes
     }
 
-    /// The block of `thread`, among the blocks that consecutive threads process at once.
+    /// Returns the block of `thread`, among the blocks that consecutive threads process at once.
     pub(crate) fn block<'k>(&self, thread: U32<'k>) -> U32<'k> {
         thread >> self.lanes.ilog2()
     }
@@ -47,24 +48,24 @@ impl LaneSplit {
 
 /// The part of a block that one lane reads.
 pub(crate) trait Fragment<'k> {
-    /// Its first weight, relative to the block's first.
+    /// Returns the index of the first weight in the block.
     fn first(&self) -> U32<'k>;
-    /// Where its bytes are.
+    /// Returns the addresses of the fragment's bytes in a block.
     fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>>;
-    /// Loads its words, at these addresses plus `bytes`.
+    /// Loads the fragment's words at these addresses plus `bytes`.
     fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>>;
-    /// Its weights, in the order of [`LaneSplit::float4s`].
+    /// Returns the fragment's weights, in the order of [`LaneSplit::float4s`].
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>>;
 }
 
-/// Weights `scale * q + offset`; a missing scale is 1, a missing offset is 0.
+/// Weights `scale * q + offset`. A missing scale is 1, and a missing offset is 0.
 pub(crate) struct Group<'k> {
     pub(crate) q: Vec<F32<'k>>,
     pub(crate) scale: Option<F32<'k>>,
     pub(crate) offset: Option<F32<'k>>,
 }
 
-/// Four unquantized weights.
+/// A fragment of four unquantized weights.
 pub(super) struct Unquantized<'k, L, U> {
     pub(super) first: U32<'k>,
     pub(super) load: L,

@@ -1,6 +1,6 @@
-//! `F16` and `BF16`: IEEE binary16 and bfloat16, blocks of their own.
+//! `F16` and `BF16`: IEEE binary16 and bfloat16. A block is a single value.
 //!
-//! A tile has 128 columns. Word `x` of a lane holds two neighbouring columns of a row.
+//! A tile has 128 columns. Word `x` of a lane holds two adjacent columns of a row.
 
 use super::activations::Encoding;
 use super::bits::{Bits, Field, one};
@@ -16,7 +16,7 @@ use crate::case::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// Which of the two.
+/// One of the two formats.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Half {
     F16,
@@ -81,7 +81,7 @@ impl BlockFormat for Half {
 }
 
 impl Half {
-    /// The numbers of words of two.
+    /// Converts words of two values each to floats.
     fn unpack<'k>(self, words: &[U32<'k>]) -> Vec<F32<'k>> {
         let pair = |&w: &U32<'k>| match self {
             Half::F16 => halves(w),
@@ -152,14 +152,13 @@ impl TileFormat for Half {
         for (item, rows) in (0..).zip(batch) {
             product.token();
             let x = product.x(kt, item);
+            // Two sums alternate, so that a matrix instruction does not wait for the previous one.
             let mut sums: [Sums<f32>; 2] = from_fn(|_| Sums::zero(product.k));
             for c in 0..4 {
                 let quad = product.quad(x.at(128 * c as u32));
                 for u in 0..2 {
-                    let (a, b) = (
-                        LeftFragment(words[2 * c + u]),
-                        RightFragment([&quad[2 * u], &quad[2 * u + 1]]),
-                    );
+                    let a = LeftFragment(words[2 * c + u]);
+                    let b = RightFragment([&quad[2 * u], &quad[2 * u + 1]]);
                     match self {
                         Half::F16 => sums[u].add_f16(a, b),
                         Half::BF16 => sums[u].add_bf16(a, b),
@@ -168,6 +167,7 @@ impl TileFormat for Half {
             }
             let scale = (*self == Half::F16).then(|| product.side(kt, 4, item).cast::<f32>().ld());
             for (r, row) in rows.iter_mut().enumerate() {
+                // The columns of the rounded values and of the residuals add up to the activations.
                 let parts = sums.each_ref().map(|s| s.0[2 * r].get() + &s.0[2 * r + 1]);
                 let sum = parts[0] + parts[1];
                 match scale {
@@ -182,7 +182,7 @@ impl TileFormat for Half {
         4
     }
 
-    /// Fragment `8 c + 2 t + u`.
+    /// Returns the weights of fragment `8 c + 2 t + u`.
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
         let c = ((row.index >> 3) << 1) | (row.index & 1);
         let words = row.words(c, row.lane((row.index >> 1) & 3)).at(row.second);

@@ -3,6 +3,7 @@
 use super::legacy::{Legacy, Values};
 use super::lookup::IQ4;
 
+/// The format `IQ4_NL`.
 pub(super) const IQ4_NL: Legacy = Legacy {
     ggml_type: 20,
     min: false,

@@ -1,7 +1,9 @@
-//! `IQ4_XS`: `d: f16, scales_h: u16, scales_l: [u8; 4], qs: [u8; 128]`, `w = d * (scale - 32) * table[q]`.
+//! `IQ4_XS`: `d: f16, scales_h: u16, scales_l: [u8; 4], qs: [u8; 128]`, `w = d * (scale - 32) *
+//! table[q]`.
 //!
-//! Group `j` of 32 has its codes in 16 bytes, the first 16 in the low nibbles; the low four bits of its scale are a
-//! nibble of `scales_l`, the upper two bits are in `scales_h`. A tile has the nibbles, the scales, then `d`.
+//! Group `j` of 32 weights has its codes in 16 bytes, the first 16 in the low nibbles. The low four
+//! bits of its scale are a nibble of `scales_l`, and the upper two bits are in `scales_h`. A tile
+//! has the nibbles, the scales, then `d`.
 
 use super::bits::{BitRange, Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Codes, Units, times};
@@ -17,13 +19,16 @@ use crate::case::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// In a tile: the low bits of the scales, a halfword of each lane, of which nibble `2 s + r` is of set `s` and row
-/// `g + 8 r`; their upper bits, a byte of each lane, in the same order; and `d` of each row.
+/// The low bits of the scales in a tile: a halfword of each lane, in which nibble `2 s + r` belongs
+/// to set `s` and row `g + 8 r`.
 const LOW: u32 = nibbles::BYTES;
+/// The upper bits of the scales in a tile: a byte of each lane, in the same order as the low bits.
 const HIGH: u32 = LOW + 64;
+/// The scale `d` of each row in a tile.
 const D: u32 = HIGH + 32;
 
 #[allow(non_camel_case_types)] // ggml's name
+/// The format `IQ4_XS`.
 pub(super) struct IQ4_XS;
 
 impl BlockFormat for IQ4_XS {
@@ -103,10 +108,8 @@ impl<'k> Fragment<'k> for HalfGroup<'k> {
             unreachable!("four words are loaded")
         };
         let group = self.lane >> 1;
-        let (low, high) = (
-            (low >> (group << 2)) & 15,
-            (d >> ((group << 1) + 12)) & 0x30,
-        );
+        let low = (low >> (group << 2)) & 15;
+        let high = (d >> ((group << 1) + 12)) & 0x30;
         let scale = halves(d)[0] * SIX_LESS_32.at(low | high, 0);
         let half = |half: u32| {
             let q = [a, b]
@@ -128,7 +131,8 @@ impl TileFormat for IQ4_XS {
         match field {
             Field::Code(k) => two(nibbles::in_tile(r, k), BitRange::NONE),
             Field::Scale(j) => {
-                let (lane, i) = (lane(r, j), 2 * (j / 4) + r / 8);
+                let lane = lane(r, j);
+                let i = 2 * (j / 4) + r / 8;
                 let low = BitRange::new(LOW as usize + 2 * lane, 4 * i, 4);
                 two(low, BitRange::new(HIGH as usize + lane, 2 * i, 2))
             }
@@ -147,9 +151,11 @@ impl TileFormat for IQ4_XS {
             lane.halves_of_nibbles(s, rows.map(four));
         }
         lane.k
-            .section("format/iq4_xs/pack_scales", "scales of IQ4_XS");
+            .section("format/iq4_xs/pack_scales", "IQ4_XS: pack the scales");
         let group = |s: u32| lane.t + 4 * s;
         let order = [(0, 0), (0, 1), (1, 0), (1, 1)];
+        // The scale of a group has four bits in the second word, and two in the upper half of the
+        // first.
         let lows = order.map(|(s, r): (u32, usize)| (headers[r][1] >> (group(s) << 2)) & 15);
         let highs = order.map(|(s, r): (u32, usize)| (headers[r][0] >> ((group(s) << 1) + 16)) & 3);
         let low = lows[0] | (lows[1] << 4) | (lows[2] << 8) | (lows[3] << 12);
@@ -199,12 +205,14 @@ impl TileFormat for IQ4_XS {
         let high = tile.at(product.lane).at(HIGH).ld();
         let d = halves(tile.at(product.g * 4).at(D).cast::<u32>().ld());
         let scale = |i: u32| SIX_LESS_32.at(low.bfe(4 * i, 4) | (high.bfe(2 * i, 2) << 4), 0);
+        // The multiplication is exact: an `f16` has 11 significant bits, and a scale has six.
         let d = from_fn(|s| from_fn(|r| d[r] * scale(2 * s as u32 + r as u32)));
         product.multiply_entries(&codes, d, kt, batch);
     }
 
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
-        let (s, lane) = (row.index >> 3, row.group_lane());
+        let s = row.index >> 3;
+        let lane = row.group_lane();
         let i = (s << 1) + row.second;
         let low = halfword(row.tile.at(LOW).row(lane, 2), 0) >> (i << 2);
         let high = row.tile.at(HIGH).row(lane, 1).ld() >> (i << 1);

@@ -1,4 +1,4 @@
-//! Six-bit numbers, and the scales and minima of Q4_K and Q5_K, which are such numbers.
+//! Packed six-bit integers, and the scales and minima of Q4_K and Q5_K, which are such integers.
 
 use super::bits::{BitRange, Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Units, times};
@@ -13,12 +13,14 @@ use crate::case::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// Bytes of the six-bit numbers of a tile, eight of each lane.
+/// The bytes of the six-bit integers of a tile, eight of each lane.
 pub(super) const SIX_BITS: u32 = 192;
 
-/// Number `(v, h)` of a lane, of the numbers that start at byte `at`. Byte `v` of the lane's word has the low four
-/// bits of numbers `(v, 0)` and `(v, 1)`. Above these words, a word for each two lanes has in byte `v` the upper two
-/// bits: numbers `(v, 0)` and `(v, 1)` of the even lane, then of the odd one.
+/// Returns the bits of integer `(v, h)` of a lane, among the integers that start at byte `at`.
+///
+/// Byte `v` of the lane's word has the low four bits of the integers `(v, 0)` and `(v, 1)`. After
+/// these words, each two lanes share a word whose byte `v` has the upper two bits: the integers
+/// `(v, 0)` and `(v, 1)` of the even lane, then of the odd lane.
 pub(super) fn six_bits(at: u32, lane: usize, v: usize, h: usize) -> Bits {
     let at = at as usize;
     let high = BitRange::new(at + 128 + 4 * (lane / 2) + v, 4 * (lane % 2) + 2 * h, 2);
@@ -26,8 +28,9 @@ pub(super) fn six_bits(at: u32, lane: usize, v: usize, h: usize) -> Bits {
 }
 
 impl<'k> PackLane<'k> {
-    /// Stores the lane's words of six-bit numbers from byte `at` on: `low` as in the tile; byte `v` of `high` has the
-    /// upper two bits of numbers `(v, 0)` and `(v, 1)` in its low nibble. Whole warp.
+    /// Stores the lane's six-bit integers, starting at byte `at`. `low` is in the order of the
+    /// tile. Byte `v` of `high` has the upper two bits of the integers `(v, 0)` and `(v, 1)` in its
+    /// low nibble. The whole warp must call it.
     pub(super) fn six_bits(&self, at: u32, low: U32<'k>, high: impl FnOnce() -> U32<'k>) {
         self.tile.at(at).row(self.lane, 4).cast::<u32>().st(low);
         let high = high();
@@ -38,7 +41,8 @@ impl<'k> PackLane<'k> {
 }
 
 impl<'k> TileLane<'k> {
-    /// The lane's six-bit numbers from byte `at` on: numbers `(v, 0)` in the bytes of a word, then numbers `(v, 1)`.
+    /// Returns the lane's six-bit integers: the integers `(v, 0)` in the bytes of a word, then the
+    /// integers `(v, 1)`.
     pub(super) fn six_bits(&self, low: U32<'k>, high: U32<'k>) -> [U32<'k>; 2] {
         [
             (high << 4).lop3(0x3030_3030, low & 0x0f0f_0f0f, AND_OR),
@@ -46,7 +50,7 @@ impl<'k> TileLane<'k> {
         ]
     }
 
-    /// The words from which [`six_bits`](TileLane::six_bits) takes them.
+    /// Loads the words that [`six_bits`](TileLane::six_bits) takes.
     pub(super) fn six_bit_words(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 2] {
         let low = tile.at(self.lane * 4).at(at).cast::<u32>().ld();
         let high = tile
@@ -59,11 +63,13 @@ impl<'k> TileLane<'k> {
     }
 }
 
-/// `d, dmin: f16, scales: [u8; 12]`, then the codes: `w = d * scale * q - dmin * min`. The bits of `field`, which is
-/// not a code: ggml's `get_scale_min_k4`.
+/// Returns the bits of a field of a Q4_K or Q5_K block other than a code. The block is `d, dmin:
+/// f16, scales: [u8; 12]`, then the codes, with `w = d * scale * q - dmin * min` (ggml's
+/// `get_scale_min_k4`).
 ///
-/// Groups 0 to 3 have their numbers in the low bits of bytes `j` and `j + 4`; the four low bits of the others share
-/// bytes 8 to 11, and their two high bits fill the first eight.
+/// Groups 0 to 3 have scale and minimum in the low bits of the bytes `j` and `j + 4`. The four low
+/// bits of the other groups share bytes 8 to 11, and their two high bits fill the first eight
+/// bytes.
 pub(super) fn in_block(field: Field) -> Bits {
     match field {
         Field::Scale(j @ ..4) => one(4 + j, 0, 6),
@@ -75,9 +81,11 @@ pub(super) fn in_block(field: Field) -> Bits {
     }
 }
 
-/// The same in a tile, from byte `at` on: the six-bit numbers, then `d` and `dmin`.
+/// Returns the bits of such a field in a tile. The six-bit integers start at byte `at`, followed by
+/// `d` and `dmin`.
 pub(super) fn in_tile(at: u32, r: usize, field: Field) -> Bits {
-    let (second, d) = (r / 8, (at + SIX_BITS) as usize + 8 * (r % 8) + 4 * (r / 8));
+    let second = r / 8;
+    let d = (at + SIX_BITS) as usize + 8 * (r % 8) + 4 * second;
     match field {
         Field::Scale(j) => six_bits(at, lane(r, j), 2 * second, j / 4),
         Field::Min(j) => six_bits(at, lane(r, j), 2 * second + 1, j / 4),
@@ -86,42 +94,43 @@ pub(super) fn in_tile(at: u32, r: usize, field: Field) -> Bits {
     }
 }
 
-/// The numbers of a block besides its codes.
+/// Returns the fields of a block other than its codes.
 pub(super) fn numbers() -> Vec<Field> {
     let groups = (0..8).map(Field::Scale).chain((0..8).map(Field::Min));
     groups.chain([Field::D, Field::Dmin]).collect()
 }
 
-/// The weight with this code in group `j`.
+/// Returns the weight with this code in group `j`.
 pub(super) fn weight(j: usize, number: &dyn Fn(Field) -> u32, code: Field) -> f32 {
     let scale = f16_value(number(Field::D)) * number(Field::Scale(j)) as f32;
     let min = f16_value(number(Field::Dmin)) * number(Field::Min(j)) as f32;
     scale * number(code) as f32 - min
 }
 
-/// Scales of a random block whose codes are below `codes`.
+/// Sets the scales of a random block whose codes are below `codes`.
 pub(super) fn scale(block: &mut [u8], codes: f32, v: f32, size: f32, random: &mut Random) {
     put_f16(block, 0, v / (64.0 * codes));
     put_f16(block, 2, size * random.unit() / 128.0);
 }
 
-/// The scales of a lane that holds weights of groups `j` and `j + 1`, for even `j`.
+/// The scales of a lane that holds weights of the groups `j` and `j + 1`, for even `j`.
 ///
-/// A block's header is `d, dmin` and three words of scales. In lanes of groups 0 to 3 the scales are the low six
-/// bits of the first word's bytes and the minima those of the second word's. In the others, the third word has the
-/// low four bits of both (scales in the low nibbles, minima in the high ones), and the first two words' highest
-/// bits are the upper two.
+/// A block's header is `d, dmin` and three words of scales. In lanes of groups 0 to 3, the scales
+/// are the low six bits of the first word's bytes, and the minima the low six bits of the second
+/// word's. In the other lanes, the third word has the low four bits of both, with scales in the low
+/// nibbles and minima in the high nibbles. Their upper two bits are the highest bits of the first
+/// two words.
 pub(super) struct LaneScales<'k> {
-    /// Picks the two bytes of the lane's groups from each of two words.
+    /// The `prmt` selector of the two bytes of the lane's groups in each of two words.
     pick: U32<'k>,
-    /// How far the first two words are shifted: 0 or 2.
+    /// The number of bits that the first two words are shifted by: 0 or 2.
     shift: U32<'k>,
-    /// Which bits come from the third word: none, or each byte's low four.
+    /// The mask of the bits that come from the third word: none, or the low four of each byte.
     third: U32<'k>,
 }
 
 impl<'k> LaneScales<'k> {
-    /// Of the pair of groups `pair`.
+    /// Creates the scales of the pair of groups `pair`.
     pub(super) fn new(pair: U32<'k>) -> Self {
         let shift = pair & 2;
         LaneScales {
@@ -131,14 +140,15 @@ impl<'k> LaneScales<'k> {
         }
     }
 
-    /// Scale and scale, minimum and minimum of the lane's two groups: the low six bits of each byte.
+    /// Returns both scales and both minima of the lane's two groups, in the low six bits of each
+    /// byte.
     fn scales(&self, words: [U32<'k>; 3]) -> U32<'k> {
         let six = words[0].prmt(words[1], self.pick);
         let four = words[2].prmt(words[2] >> 4, self.pick);
         four.lop3(six >> self.shift, self.third, SELECT)
     }
 
-    /// The lane's two groups, from a block's header and their codes.
+    /// Returns the lane's two groups, given a block's header and the codes.
     pub(super) fn groups(
         &self,
         [d, s0, s1, s2]: [U32<'k>; 4],
@@ -158,35 +168,38 @@ impl<'k> LaneScales<'k> {
 }
 
 impl<'k> PackLane<'k> {
-    /// The nibbles of group `4 s + t`: 32 bytes hold one group in the low nibbles and the next in the high nibbles.
+    /// Packs the nibbles of group `4 s + t`. In a block, 32 bytes hold one group in the low nibbles
+    /// and the next in the high nibbles.
     pub(super) fn nibbles_k(&self, codes: [Bytes<'k>; 2], s: u32) {
         let pair = |codes: Bytes<'k>| load8(codes.at(64 * s).row(self.t >> 1, 32));
         let shift = (self.t & 1) << 2;
         self.nibbles(s, codes.map(|codes| pair(codes).map(|word| word >> shift)));
     }
 
-    /// Stores scales and minima from `at` on: low bits, high bits, and what multiplies them.
+    /// Stores scales and minima, starting at byte `at`: low bits, high bits, then `d` and `dmin`.
     ///
-    /// A header is `d, dmin` and 12 bytes of six-bit numbers. Byte `t` of the first two words has the scale and the
-    /// minimum of group `t` in its lower six bits and the upper two bits of group `4 + t`'s above; byte `t` of the
-    /// third has their lower four bits. So bits 4 to 7 of the former are the upper bits of both groups, in the tile's
-    /// order.
+    /// A header is `d, dmin` and 12 bytes of six-bit integers. Byte `t` of the first two words has
+    /// the scale and the minimum of group `t` in its lower six bits, and the upper two bits of
+    /// group `4 + t` above. Byte `t` of the third word has the lower four bits of group `4 + t`.
+    /// Bits 4 to 7 of the first two words are therefore the upper bits of both groups, in the
+    /// tile's order.
     pub(super) fn scales_k(&self, at: u32, [a, b]: [[U32<'k>; 4]; 2]) {
         self.k.section(
             "format/common/k_pack_scales",
-            "scales and minima of Q4_K and Q5_K",
+            "pack the scales and minima of Q4_K and Q5_K",
         );
         let pick = self.t.mad(0x11, 0x40);
         let [first, second] = [a, b].map(|h| (h[1].prmt(h[2], pick), h[3].prmt(h[3] >> 4, pick)));
-        let (low, next) = (join(first.0, second.0), join(first.1, second.1));
+        let low = join(first.0, second.0);
+        let next = join(first.1, second.1);
         let word = low.lop3(next << 4, 0x0f0f_0f0f, SELECT);
         self.six_bits(at, word, || (low >> 4) & 0x0f0f_0f0f);
         self.row_words(at + SIX_BITS, [a[0], b[0]]);
     }
 }
 
-/// The scales and minima of a tile. By set: scale and minimum of row `g`, then of row `g + 8`, as numbers; and `d` and
-/// `dmin` of both rows.
+/// The scales and minima of a tile, as floats. For each set: scale and minimum of row `g`, then of
+/// row `g + 8`. Also `d` and `dmin` of both rows.
 pub(super) struct TileScales<'k> {
     pub(super) numbers: [[F32<'k>; 4]; 2],
     pub(super) d: [F32<'k>; 2],
@@ -194,11 +207,11 @@ pub(super) struct TileScales<'k> {
 }
 
 impl<'k> TileScales<'k> {
-    /// Loads those of the lane from byte `at` on.
+    /// Loads the lane's scales and minima, starting at byte `at`.
     pub(super) fn load(product: &TileLane<'k>, tile: TilePtr<'k>, at: u32) -> Self {
         product.k.section(
             "format/common/k_tile_scales",
-            "scales and minima of a tile of Q4_K and Q5_K",
+            "load scales and minima of a tile of Q4_K and Q5_K",
         );
         let [low, high] = product.six_bit_words(tile, at);
         let d = tile.at(product.g * 8).at(at + SIX_BITS).cast::<u32>();
@@ -213,9 +226,11 @@ impl<'k> TileScales<'k> {
         }
     }
 
-    /// The same by set and row, of codes less the bias of `values`, times the rows' units.
+    /// Returns the scales by set and row, for codes less the bias of `values`, times the rows'
+    /// units.
     pub(super) fn affine(&self, values: CodeValues, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
-        let (d, dmin) = (times(self.d, unit), times(self.dmin, unit));
+        let d = times(self.d, unit);
+        let dmin = times(self.dmin, unit);
         let row = |numbers: &[F32<'k>; 4], r: usize| {
             Affine::less(d[r] * numbers[2 * r], dmin[r] * numbers[2 * r + 1], values)
         };
@@ -225,7 +240,8 @@ impl<'k> TileScales<'k> {
             .collect()
     }
 
-    /// `row += d * (sum over sets of scale * product) - dmin * (sum over sets of min * sum)`.
+    /// Computes `row += d * (sum over sets of scale * product) - dmin * (sum over sets of min *
+    /// sum)`.
     pub(super) fn apply(&self, rows: &mut RowSums<'k>, sets: &[Set<'k>; 2]) {
         let products = sets.each_ref().map(Set::scaled);
         for (r, row) in rows.iter_mut().enumerate() {
@@ -239,15 +255,17 @@ impl<'k> TileScales<'k> {
 }
 
 impl<'k> RowFragment<'k> {
-    /// Applies the scale and the minimum of the group, which are in the words from `at` on.
+    /// Applies the scale and the minimum of the fragment's group, which are in the words at byte
+    /// `at`.
     pub(super) fn scaled_k(&self, at: u32, codes: Vec<F32<'k>>) -> Vec<F32<'k>> {
-        let (s, lane) = (self.index >> 3, self.group_lane());
+        let s = self.index >> 3;
+        let lane = self.group_lane();
         let words = self.tile.at(at);
         let row = self.second << 4;
         let low = words.row(lane, 4).cast::<u32>().ld() >> s.mad(4, row);
         let high =
             words.at(128).row(lane >> 1, 4).cast::<u32>().ld() >> (lane & 1).mad(4, s.mad(2, row));
-        // Bits 0 to 3 of each byte, below bits 0 and 1 of the other's.
+        // Bits 0 to 3 of each byte come from the first word, bits 4 and 5 from the second.
         let six = low.lop3(high << 4, 0x0f0f_0f0f, SELECT);
         let [d, dmin] = halves(
             words
@@ -257,7 +275,8 @@ impl<'k> RowFragment<'k> {
                 .cast::<u32>()
                 .ld(),
         );
-        let (scale, min) = (d * SIX.at(six, 0), dmin * SIX.at(six, 8));
+        let scale = d * SIX.at(six, 0);
+        let min = dmin * SIX.at(six, 8);
         codes.into_iter().map(|q| q * scale - min).collect()
     }
 }

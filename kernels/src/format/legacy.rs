@@ -1,7 +1,9 @@
-//! The blocks of 32 weights of 4 or 5 bits: a scale, perhaps a minimum, perhaps the fifth bits of all weights in
-//! order, and 16 bytes. Low nibbles are the first 16 weights, high nibbles the others.
+//! Blocks of 32 weights of 4 or 5 bits: a scale, optionally a minimum, optionally the fifth bits of
+//! all weights in order, and 16 bytes. The low nibbles are the first 16 weights, and the high
+//! nibbles are the others.
 //!
-//! A tile has the nibbles, the fifth bits, then the scale and then the minimum of each group of 32.
+//! A tile has the nibbles, the fifth bits, the scale of each group of 32, then the minimum of each
+//! group.
 
 use super::bits::{BitRange, Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Codes, Units};
@@ -16,43 +18,43 @@ use super::{Block, BlockFormat, TileFormat, f16_value, fifth_bits, nibbles, put_
 use crate::case::Random;
 use ptx_gen::*;
 
-/// A format of such blocks.
+/// A format with such blocks.
 pub(super) struct Legacy {
-    /// The type's number in a GGUF file.
+    /// The type number in a GGUF file.
     pub(super) ggml_type: u32,
-    /// Whether there is a minimum after the scale: `w = d * q + m`; else `w = d * q`.
+    /// Whether a minimum follows the scale: `w = d * q + m`, else `w = d * q`.
     pub(super) min: bool,
     /// Whether there are fifth bits.
     pub(super) fifth: bool,
-    /// What codes stand for.
+    /// The values that codes stand for.
     pub(super) values: Values,
 }
 
-/// What codes stand for.
+/// The values that codes stand for.
 pub(super) enum Values {
-    /// Numbers, less a bias.
+    /// The codes less a bias.
     Numbers(Code),
     /// Entries of a table.
     Entries(Lookup),
 }
 
 impl Legacy {
-    /// The byte of the fifth bits.
+    /// Returns the byte of the fifth bits.
     fn fifth_bits(&self) -> usize {
         2 + 2 * usize::from(self.min)
     }
 
-    /// The first byte of nibbles.
+    /// Returns the first byte of nibbles.
     fn nibbles(&self) -> usize {
         self.fifth_bits() + 4 * usize::from(self.fifth)
     }
 
-    /// The scales in a tile.
+    /// Returns the offset of the scales in a tile.
     fn scales(&self) -> u32 {
         nibbles::BYTES + if self.fifth { fifth_bits::BYTES } else { 0 }
     }
 
-    /// The minima in a tile.
+    /// Returns the offset of the minima in a tile.
     fn minima(&self) -> u32 {
         self.scales() + 256
     }
@@ -127,7 +129,8 @@ impl BlockFormat for Legacy {
             Values::Numbers(code) => LoadedValues::Numbers(*code),
             Values::Entries(table) => LoadedValues::Entries(table.load(k)),
         };
-        let (min, header) = (self.min, self.nibbles() as u32 / 2);
+        let min = self.min;
+        let header = self.nibbles() as u32 / 2;
         Box::new(LegacyFragment {
             lane: thread & 3,
             min,
@@ -141,29 +144,31 @@ impl BlockFormat for Legacy {
     }
 }
 
+/// The values that codes stand for, in registers.
 enum LoadedValues<'k> {
     Numbers(Code),
     Entries(Table<'k>),
 }
 
-/// Four bytes of 16. Blocks are halfwords.
+/// A fragment of four bytes of 16. Only halfwords are aligned.
 struct LegacyFragment<'k> {
     lane: U32<'k>,
     min: bool,
-    /// Halfwords before the nibbles.
+    /// The number of halfwords before the nibbles.
     header: u32,
     values: LoadedValues<'k>,
 }
 
 impl<'k> LegacyFragment<'k> {
-    /// The lane's four of 16 fifth bits, each at bit 4 of a byte.
+    /// Returns the lane's four of 16 fifth bits, each at bit 4 of a byte.
     fn fifth(&self, bits: U32<'k>) -> U32<'k> {
-        // The multiplication moves bit i of the four to bit 8 i; the mask drops the other copies.
+        // The multiplication moves bit i of the four to bit 8 i. The mask drops the other copies.
         let four = (bits >> (self.lane << 2)) & 15;
         ((four * 0x0020_4081) & 0x0101_0101) << 4
     }
 
-    /// The codes of a half, a byte each: the low nibbles of `nibbles`, with their fifth bits.
+    /// Returns the codes of one half, a byte each: the low nibbles of `nibbles`, with their fifth
+    /// bits.
     fn half(&self, nibbles: U32<'k>, fifth: Option<&U32<'k>>) -> Vec<F32<'k>> {
         let codes = match fifth {
             Some(&bits) => nibbles.lop3(self.fifth(bits), 0x0f0f_0f0f, SELECT),
@@ -226,7 +231,7 @@ impl TileFormat for Legacy {
 
     fn pack<'k>(&self, lane: &PackLane<'k>) {
         let rows = lane.bytes();
-        // The words after the scale and the minimum.
+        // The number of words after the scale and the minimum.
         let words = 4 + u32::from(self.fifth);
         let fifth = [0, 1].map(|s| {
             let (words, header) = lane.blocks(rows, self.block().bytes, words, s);
@@ -303,6 +308,8 @@ impl TileFormat for Legacy {
             .then(|| product.group_halves(tile, self.minima()).map(halves));
         for (item, rows) in (0..).zip(batch) {
             product.token();
+            // Entries of a table are signed bytes. Plain codes are unsigned, and `add` subtracts
+            // their offset.
             let sets = match &self.values {
                 Values::Entries(_) => {
                     product.sets(kt, item, &codes, |sums, a, b| sums.add_i8(a, b))
@@ -334,7 +341,7 @@ impl TileFormat for Legacy {
 }
 
 impl Legacy {
-    /// Adds the products of a group, with its scale and minimum for each row.
+    /// Adds the results of a group, with its scale and minimum for each row.
     fn add<'k>(
         &self,
         rows: &mut RowSums<'k>,
@@ -346,10 +353,11 @@ impl Legacy {
             Values::Numbers(numbers) => numbers.bias as f32,
             Values::Entries(_) => 0.0,
         };
-        // Nibbles of row `g + 8` are multiplied together with those of row `g`, and count 16.
+        // Nibbles of row `g + 8` are multiplied together with the nibbles of row `g`, and count 16.
         let together = !self.fifth && matches!(self.values, Values::Numbers(_));
         let set = if together { set.separated() } else { set };
-        let (sums, offset) = (set.scaled(), (bias > 0.0).then(|| set.sum * -bias));
+        let sums = set.scaled();
+        let offset = (bias > 0.0).then(|| set.sum * -bias);
         for (r, row) in rows.iter_mut().enumerate() {
             let sum = match (offset, together && r == 1) {
                 (Some(offset), true) => sums[r].fma(0.0625, offset),

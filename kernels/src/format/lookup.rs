@@ -7,22 +7,22 @@ use super::unpack::{BYTE, bytes, split};
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// ggml's `kvalues_iq4nl`, the table of IQ4_NL and IQ4_XS.
+/// The table of IQ4_NL and IQ4_XS, ggml's `kvalues_iq4nl`.
 pub(super) const IQ4: Lookup = Lookup([
     -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
 ]);
 
-/// The table.
+/// A table of 16 entries.
 #[derive(Clone, Copy)]
 pub(super) struct Lookup(pub(super) [i8; 16]);
 
 impl Lookup {
-    /// The entry of a code.
+    /// Returns the entry of a code.
     pub(super) fn value(&self, code: u32) -> f32 {
         f32::from(self.0[code as usize])
     }
 
-    /// The table in registers.
+    /// Loads the table into registers.
     pub(super) fn load<'k>(&self, k: Builder<'k>) -> Table<'k> {
         let word = |i: usize| u32::from_le_bytes([0, 1, 2, 3].map(|j| self.0[4 * i + j] as u8));
         Table {
@@ -32,7 +32,7 @@ impl Lookup {
     }
 }
 
-/// Four words of four entries.
+/// The table in four words of four entries.
 #[derive(Clone, Copy)]
 pub(super) struct Table<'k> {
     k: Builder<'k>,
@@ -40,23 +40,26 @@ pub(super) struct Table<'k> {
 }
 
 impl<'k> Table<'k> {
-    /// The entries of four codes, the nibbles of the low halfword of `codes`, as bytes.
+    /// Returns the entries of four codes as bytes. The codes are the nibbles of the low halfword of
+    /// `codes`.
     ///
-    /// `prmt` picks by three bits and would replicate a sign by the fourth. So it picks from each half of the table,
-    /// and then, by the fourth bit, between the two results.
+    /// `prmt` selects by three bits, and its fourth bit would replicate a sign. This function
+    /// therefore selects from each half of the table, and then, by the fourth bit, from the two
+    /// results.
     fn four(&self, codes: U32<'k>) -> U32<'k> {
         let three = codes & 0x7777;
         let half = |i: usize| self.words[i].prmt(self.words[i + 1], three);
         half(0).prmt(half(2), ((codes >> 1) & 0x4444) | 0x3210)
     }
 
-    /// The entries of the low nibbles and of the high nibbles of a word's bytes.
+    /// Returns the entries of the low nibbles, and of the high nibbles, of a word's bytes.
     pub(super) fn both(&self, nibbles: U32<'k>) -> [U32<'k>; 2] {
-        let (first, second) = (self.four(nibbles), self.four(nibbles >> 16));
+        let first = self.four(nibbles);
+        let second = self.four(nibbles >> 16);
         [first.prmt(second, 0x6420), first.prmt(second, 0x7531)]
     }
 
-    /// The entries of the low nibbles of a word's bytes, as numbers.
+    /// Returns the entries of the low nibbles of a word's bytes, as floats.
     pub(super) fn numbers(&self, nibbles: U32<'k>) -> [F32<'k>; 4] {
         self.k.section(
             "format/common/lookup",
@@ -69,7 +72,7 @@ impl<'k> Table<'k> {
 }
 
 impl<'k> TileLane<'k> {
-    /// The entries of the codes of set `set` of 128 columns.
+    /// Returns the entries of the codes of set `set` of 128 columns.
     pub(super) fn entry_codes(
         &self,
         tile: TilePtr<'k>,
@@ -84,7 +87,7 @@ impl<'k> TileLane<'k> {
 }
 
 impl<'k> TileProduct<'k> {
-    /// The entries of the codes of a tile.
+    /// Returns the entries of the codes of a tile.
     pub(super) fn entries(&self, tile: TilePtr<'k>, lookup: &Lookup) -> Codes<'k> {
         let table = lookup.load(self.k);
         let words = self.nibble_words(tile);
@@ -101,8 +104,8 @@ impl<'k> TileProduct<'k> {
         })
     }
 
-    /// Adds the products of a tile of entries to the sums of each token. `d[s][r]` is the scale of the lane's group of
-    /// set `s` of row `g + 8 r`.
+    /// Multiplies a tile of entries by the activations of each token, and adds the results to the
+    /// token's sums. `d[s][r]` is the scale of the lane's group of set `s` and row `g + 8 r`.
     pub(super) fn multiply_entries(
         &self,
         codes: &Codes<'k>,
@@ -114,17 +117,16 @@ impl<'k> TileProduct<'k> {
             self.token();
             let sets = self.sets(kt, item, codes, |sums, a, b| sums.add_i8(a, b));
             for (set, d) in sets.iter().zip(d) {
-                rows.iter_mut()
-                    .zip(set.scaled())
-                    .zip(d)
-                    .for_each(|((row, sum), d)| row.fma(sum, d));
+                for ((row, sum), d) in rows.iter_mut().zip(set.scaled()).zip(d) {
+                    row.fma(sum, d);
+                }
             }
         }
     }
 }
 
 impl<'k> RowFragment<'k> {
-    /// The entries of sixteen codes.
+    /// Returns the entries of sixteen codes.
     pub(super) fn entries(&self, lookup: &Lookup) -> Vec<F32<'k>> {
         let table = lookup.load(self.k);
         let entries = self

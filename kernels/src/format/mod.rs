@@ -1,15 +1,20 @@
-//! Formats of weights: what a file's bytes mean, how the simple kernels read them, and how they lie in tiles.
+//! The formats of weights: the meaning of a file's bytes, the way the simple kernels read them, and
+//! their layout in tiles.
 //!
-//! Each format is one file with everything that kernels know of it, and one row of the table below. It says as data
-//! which bits of a block belong to which number (`BlockFormat::in_block`) and where the number is in a tile
-//! (`TileFormat::in_tile`). Everything on the CPU follows from the two: [`Format::dequantize`], which is the
-//! specification that kernels are held to, [`tile::pack`] and [`tile::dequantize`]. The programs of a format load and
-//! unpack the same bits: a fragment of a row (`fragment.rs`), a row into a tile (`pack.rs`), a tile times activations
-//! (`product.rs`), and a row of a tile (`row.rs`).
+//! Each format is one file with all the knowledge that kernels have of it, and one row of the table
+//! below. As data, it states which bits of a block belong to which field (`BlockFormat::in_block`),
+//! and where the field is in a tile (`TileFormat::in_tile`). All CPU code follows from these two:
+//! [`Format::dequantize`], which is the specification of the kernels, [`tile::pack`] and
+//! [`tile::dequantize`]. The programs of a format load and unpack the same bits:
 //!
-//! A row of a matrix is a whole number of blocks. The names, the numbers of the types and the layouts are those of
-//! ggml (`ggml.h`; `block_q4_0` and its like in `ggml-common.h`, `dequantize_row_q4_0` and its like in
-//! `ggml-quants.c`).
+//! - a fragment of a row (`fragment.rs`),
+//! - a row into a tile (`pack.rs`),
+//! - a tile times activations (`product.rs`),
+//! - a row of a tile (`row.rs`).
+//!
+//! A row of a matrix is a whole number of blocks. Names, type numbers and layouts are ggml's:
+//! `ggml.h`, `block_q4_0` and its like in `ggml-common.h`, and `dequantize_row_q4_0` and its like
+//! in `ggml-quants.c`.
 
 pub mod activations;
 pub(crate) mod bits;
@@ -71,7 +76,7 @@ macro_rules! formats {
             /// Every format.
             pub const ALL: [Format; [$(Format::$name),*].len()] = [$(Format::$name),*];
 
-            /// ggml's name: `Q4_K`.
+            /// Returns ggml's name, for example `Q4_K`.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Format::$name => stringify!($name),)*
@@ -123,55 +128,59 @@ formats! {
     IQ4_NL = iq4_nl::IQ4_NL;
     /// 256 indices into the same table: 8 groups of 32, each with a six-bit scale.
     IQ4_XS = iq4_xs::IQ4_XS;
-    /// 32 four-bit floats (E2M1) under one power of two (E8M0), as the OCP microscaling specification defines MXFP4.
+    /// 32 four-bit floats (E2M1) under one power of two (E8M0), as the OCP microscaling
+    /// specification defines MXFP4.
     MXFP4 = mxfp4::MXFP4;
 }
 
 /// The size of a format's blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Block {
-    /// The type's number in a GGUF file.
+    /// The type number in a GGUF file.
     pub(crate) ggml_type: u32,
-    /// Weights.
+    /// The number of weights.
     pub(crate) len: u32,
-    /// Bytes.
+    /// The number of bytes.
     pub(crate) bytes: u32,
 }
 
-/// How many loads of a matrix-vector product are in flight.
+/// The number of loads that a GEMV has in flight.
 #[derive(Clone, Copy)]
 pub(crate) struct Loads {
-    /// Fragments of each row that a lane loads per iteration.
+    /// The number of fragments of each row that a lane loads per iteration.
     pub(crate) depth: u32,
-    /// Resident blocks per SM: the maximum that leaves enough registers for these loads.
+    /// The number of resident blocks per SM: the maximum that leaves enough registers for these
+    /// loads.
     pub(crate) blocks: u32,
 }
 
-/// What kernels know of a format.
+/// The knowledge of kernels about a format.
 pub(crate) trait BlockFormat: Sync {
-    /// The size of its blocks.
+    /// Returns the size of its blocks.
     fn block(&self) -> Block;
 
-    /// The numbers of a block besides the codes of its weights.
+    /// Returns the fields of a block other than the codes of its weights.
     fn numbers(&self) -> Vec<Field>;
 
-    /// The bits of a number in a block. Each bit of a block belongs to one number.
+    /// Returns the bits of a field in a block. Each bit of a block belongs to one field.
     fn in_block(&self, field: Field) -> Bits;
 
-    /// Weight `k` of a block, from the block's numbers. This is the specification of the format.
+    /// Returns weight `k` of a block, given the block's fields. This is the specification of the
+    /// format.
     fn weight(&self, k: usize, number: &dyn Fn(Field) -> u32) -> f32;
 
-    /// Gives a block of random bits scales that make its weights about `-size` to `size`. `v` is random, and in that
-    /// range.
+    /// Sets the scales of a block of random bits, so that its weights are about `-size` to `size`.
+    /// `v` is a random value in that range.
     fn scale(&self, block: &mut [u8], v: f32, size: f32, random: &mut Random);
 
-    /// How the lanes of a warp divide a row.
+    /// Returns the division of a row among the lanes of a warp.
     fn split(&self) -> LaneSplit;
 
-    /// The fragment of `thread`, whose low bits are its index among the lanes that share a block.
+    /// Returns the fragment of `thread`. The low bits of `thread` are its index among the lanes
+    /// that share a block.
     fn fragment<'k>(&self, k: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k>;
 
-    /// How many loads of a matrix-vector product are in flight.
+    /// Returns the number of loads that a GEMV has in flight.
     fn loads(&self) -> Loads {
         match self.block().len {
             1 => Loads {
@@ -189,41 +198,42 @@ pub(crate) trait BlockFormat: Sync {
         }
     }
 
-    /// The format's tiles, if there are kernels that read them.
+    /// Returns the format's tiles, or `None` if no kernel reads tiles of it.
     fn tiles(&self) -> Option<&dyn TileFormat>;
 }
 
-/// What kernels know of a format's tiles.
+/// The knowledge of kernels about a format's tiles.
 pub(crate) trait TileFormat: Sync {
-    /// Columns of a tile.
+    /// Returns the number of columns of a tile.
     fn columns(&self) -> u32 {
         256
     }
 
-    /// How activations are encoded for products with the tiles.
+    /// Returns the encoding of activations for GEMVs with the tiles.
     fn encoding(&self) -> Encoding {
         Encoding::SplitInt8(ActivationBytes::Two)
     }
 
-    /// See [`Format::activation_bytes`].
+    /// Returns the bytes per activation, see [`Format::activation_bytes`].
     fn activation_bytes(&self) -> ActivationBytes {
         ActivationBytes::Two
     }
 
-    /// Neighbouring columns that a lane holds: 16 or 32, to which a scale is common; 8 of 16-bit numbers.
+    /// Returns the number of adjacent columns that a lane holds: 16 or 32 that share a scale, or 8
+    /// of 16-bit formats.
     fn group(&self) -> u32 {
         32
     }
 
-    /// The bits of a number of row `r` and block `block` of that row in a tile. Each bit of a tile belongs to one
-    /// number.
+    /// Returns the bits of a field in a tile, for row `r` and block `block` of that row. Each bit
+    /// of a tile belongs to one field.
     fn in_tile(&self, r: usize, block: usize, field: Field) -> Bits;
 
-    /// Packs the lane's part of a tile.
+    /// Packs the lane's share of a tile.
     fn pack<'k>(&self, lane: &PackLane<'k>);
 
-    /// Adds the products of a tile, number `kt` of its row, with the activations of each token to the token's sums.
-    /// Whole warp.
+    /// Multiplies tile `kt` of a row by the activations of each token, and adds the results to the
+    /// token's sums. The whole warp must call it.
     fn multiply<'k>(
         &self,
         product: &TileProduct<'k>,
@@ -232,14 +242,14 @@ pub(crate) trait TileFormat: Sync {
         batch: &mut [RowSums<'k>],
     );
 
-    /// The lane's codes of set `set` of 128 columns, in steps of four columns.
+    /// Returns the lane's codes of set `set` of 128 columns, in steps of four columns.
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>>;
 
-    /// What a code stands for.
+    /// Returns the values that codes stand for.
     fn values(&self) -> CodeValues;
 
-    /// The scales of the lane's groups in a tile, of rows `g` and `g + 8`, times the rows' units; none for numbers that
-    /// need none.
+    /// Returns the scales of the lane's groups in a tile, for the rows `g` and `g + 8`, times the
+    /// rows' units. The result is empty if the format has no scales.
     fn scales<'k>(
         &self,
         lane: &TileLane<'k>,
@@ -247,67 +257,65 @@ pub(crate) trait TileFormat: Sync {
         unit: Units<'k>,
     ) -> Vec<[Affine<'k>; 2]>;
 
-    /// Weights of a [`RowFragment`].
+    /// Returns the number of weights of a [`RowFragment`].
     fn row_len(&self) -> u32 {
         16
     }
 
-    /// The weights of a fragment of a row.
+    /// Returns the weights of a fragment of a row.
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>>;
 }
 
 impl Format {
-    /// The name as kernels end on it: `q4_k`.
+    /// Returns the suffix of kernel names, for example `q4_k`.
     pub(crate) fn suffix(self) -> String {
         self.name().to_lowercase()
     }
 
-    /// The type's number in a GGUF file.
+    /// Returns the type number in a GGUF file.
     pub fn ggml_type(self) -> u32 {
         self.of().block().ggml_type
     }
 
-    /// The format of this number in a GGUF file; `None` for those that no kernel reads.
+    /// Returns the format with this type number in a GGUF file, or `None` if no kernel reads it.
     pub fn from_ggml_type(number: u32) -> Option<Format> {
         Format::ALL.into_iter().find(|f| f.ggml_type() == number)
     }
 
-    /// Bytes that an activation's integer needs in products that keys and values follow from, in layers whose queries,
-    /// keys or values have this format: `docs/internals/numerics.md` gives the reason.
+    /// Returns the bytes per activation for GEMVs that keys and values depend on, in layers whose
+    /// queries, keys or values have this format. `docs/internals/numerics.md` gives the reason.
     pub fn activation_bytes(self) -> ActivationBytes {
         self.of()
             .tiles()
             .map_or(ActivationBytes::Two, |tiles| tiles.activation_bytes())
     }
 
-    /// Weights in a block; a row's length is a multiple of it.
+    /// Returns the number of weights of a block. The length of a row is a multiple of it.
     pub fn block_len(self) -> u32 {
         self.of().block().len
     }
 
-    /// Bytes of a block.
+    /// Returns the bytes of a block.
     pub fn block_bytes(self) -> u32 {
         self.of().block().bytes
     }
 
-    /// Bytes of a row of `n` weights, a multiple of [`block_len`](Format::block_len).
+    /// Returns the bytes of a row of `n` weights, a multiple of [`block_len`](Format::block_len).
     pub fn row_bytes(self, n: usize) -> usize {
         n / self.block_len() as usize * self.block_bytes() as usize
     }
 
-    /// Bits per weight, scales included.
+    /// Returns the bits per weight, including scales.
     pub fn bits(self) -> f32 {
         8.0 * self.block_bytes() as f32 / self.block_len() as f32
     }
 
-    /// The weights that whole blocks stand for, the obvious way; bytes past the last whole block are left out.
+    /// Dequantizes whole blocks naively. Bytes after the last whole block are ignored.
     pub fn dequantize(self, bytes: &[u8]) -> Vec<f32> {
-        let (
-            of,
-            Block {
-                len, bytes: block, ..
-            },
-        ) = (self.of(), self.of().block());
+        let of = self.of();
+        let Block {
+            len, bytes: block, ..
+        } = of.block();
         let weights = |block| move |k| of.weight(k, &|field| get(block, of.in_block(field)));
         bytes
             .chunks_exact(block as usize)
@@ -315,7 +323,8 @@ impl Format {
             .collect()
     }
 
-    /// The bytes of `blocks` random blocks: any codes, scales that give weights from about `-size` to `size`.
+    /// Returns the bytes of `blocks` random blocks. The codes are arbitrary, and the scales give
+    /// weights from about `-size` to `size`.
     pub fn random(self, blocks: usize, size: f32, random: &mut Random) -> Vec<u8> {
         let mut bytes = vec![0; blocks * self.block_bytes() as usize];
         for block in bytes.chunks_exact_mut(self.block_bytes() as usize) {
@@ -326,7 +335,7 @@ impl Format {
         bytes
     }
 
-    /// Every number of a block.
+    /// Returns every field of a block.
     pub(crate) fn fields(self) -> impl Iterator<Item = Field> {
         (0..self.block_len() as usize)
             .map(Field::Code)
@@ -334,12 +343,12 @@ impl Format {
     }
 }
 
-/// The binary16 value with these bits.
+/// Returns the `f16` value with these bits as `f32`.
 fn f16_value(bits: u32) -> f32 {
     f16(bits as u16).to_f32()
 }
 
-/// Stores `v` as binary16 at byte `at`.
+/// Stores `v` as `f16` at byte `at`.
 fn put_f16(block: &mut [u8], at: usize, v: f32) {
     block[at..at + 2].copy_from_slice(&f16::from_f32(v).0.to_le_bytes());
 }

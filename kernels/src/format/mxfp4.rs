@@ -1,8 +1,10 @@
-//! `MXFP4`: `e: u8, qs: [u8; 16]`, `w = 2^(e - 127) * q`: 32 floats of 4 bits (E2M1) under one power of two (E8M0),
-//! after the OCP Microscaling Formats (MX) Specification v1.0. Low nibbles are the first 16 weights.
+//! `MXFP4`: `e: u8, qs: [u8; 16]`, `w = 2^(e - 127) * q`. A block has 32 four-bit floats (E2M1)
+//! under one power of two (E8M0), as the OCP Microscaling Formats (MX) Specification v1.0 defines
+//! them. The low nibbles are the first 16 weights.
 //!
-//! As ggml does, the table has twice the values, which are integers, and the scale is half the power of two:
-//! `ggml_e8m0_to_fp32_half`, for which 255 is no NaN but 2^127. A tile has the nibbles, then `e` of each group of 32.
+//! Like ggml, the table has twice the values, which are integers, and the scale is half the power
+//! of two (`ggml_e8m0_to_fp32_half`). As in ggml, an exponent of 255 is 2^127 instead of NaN. A
+//! tile has the nibbles, then `e` of each group of 32.
 
 use super::bits::{BitRange, Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Codes, Units};
@@ -18,9 +20,10 @@ use ptx_gen::*;
 
 /// Twice the values of E2M1.
 const E2M1: Lookup = Lookup([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]);
-/// `e` of each group in a tile.
+/// The offset of the groups' exponents `e` in a tile.
 const E: u32 = nibbles::BYTES;
 
+/// The format `MXFP4`.
 pub(super) struct MXFP4;
 
 impl BlockFormat for MXFP4 {
@@ -51,7 +54,7 @@ impl BlockFormat for MXFP4 {
         f32::from_bits(half) * E2M1.value(number(Field::Code(k)))
     }
 
-    /// The power of two at or below a sixteenth of `v`; the largest code is 12.
+    /// Sets the power of two at or below a sixteenth of `v`, because the largest code is 12.
     fn scale(&self, block: &mut [u8], v: f32, _: f32, _: &mut Random) {
         block[0] = ((v / 16.0).abs().to_bits() >> 23) as u8 + 1;
     }
@@ -77,7 +80,8 @@ impl BlockFormat for MXFP4 {
     }
 }
 
-/// Half the power of two, `2^(e - 128)`, from the low byte. Below 2^-126 it is a subnormal number.
+/// Returns half the power of two, `2^(e - 128)`, from the low byte. Below 2^-126 it is a subnormal
+/// number.
 fn half_power<'k>(e: U32<'k>) -> F32<'k> {
     let subnormal = e
         .lt(2)
@@ -85,7 +89,7 @@ fn half_power<'k>(e: U32<'k>) -> F32<'k> {
     subnormal.bits()
 }
 
-/// Four bytes of 16. Blocks are 17 bytes, so only bytes are aligned.
+/// A fragment of four bytes of 16. Blocks have 17 bytes, so only bytes are aligned.
 struct FourBytes<'k> {
     lane: U32<'k>,
     table: Table<'k>,
@@ -135,9 +139,12 @@ impl TileFormat for MXFP4 {
         }
     }
 
-    /// The block of group `4 s + t` starts at byte `t` of the word at `68 s + 16 t`.
+    /// Packs the lane's blocks. The block of group `4 s + t` starts at byte `t` of the word at `68
+    /// s + 16 t`.
     fn pack<'k>(&self, lane: &PackLane<'k>) {
         let rows = lane.bytes();
+        // A block has 17 bytes, so block `t` starts at byte `t` of a word and its codes one byte
+        // later. Each word of codes is joined from two words.
         let codes = lane.t.mad(0x1111, 0x4321);
         let powers = [0, 1].map(|s| {
             let words = rows.map(|row| {

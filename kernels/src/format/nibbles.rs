@@ -1,5 +1,5 @@
-//! The first 2,048 bytes of tiles of codes of four or five bits, in groups of 32 columns: a byte has the low four bits
-//! of a column, of row `g` in its low nibble and of row `g + 8` in its high one.
+//! The first 2,048 bytes of tiles with codes of four or five bits, in groups of 32 columns. A byte
+//! has the low four bits of a column: row `g` in the low nibble, row `g + 8` in the high nibble.
 
 use super::bits::BitRange;
 use super::dequantize;
@@ -11,10 +11,11 @@ use super::unpack::SELECT;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// Bytes of all nibbles of a tile.
+/// The bytes of all nibbles of a tile.
 pub(super) const BYTES: u32 = 2048;
 
-/// The low four bits of column `k` of row `r`. A lane has groups `t` and `4 + t` of 32 columns, eight words each.
+/// Returns the low four bits of column `k` of row `r`. A lane has the groups `t` and `4 + t` of 32
+/// columns, in eight words each.
 pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
     BitRange::new(
         word(8 * (k / 128) + k / 4 % 8, lane(r, k / 32)) + k % 4,
@@ -24,8 +25,8 @@ pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
 }
 
 impl<'k> PackLane<'k> {
-    /// Stores set `s` of nibbles: eight words of 32 codes of each row, in the low nibbles. The high nibbles are
-    /// ignored.
+    /// Stores set `s` of nibbles, given eight words of 32 codes of each row in the low nibbles. The
+    /// high nibbles are ignored.
     pub(super) fn nibbles(&self, s: u32, [a, b]: [[U32<'k>; 8]; 2]) {
         for h in 0..2 {
             self.k.section(
@@ -37,7 +38,8 @@ impl<'k> PackLane<'k> {
         }
     }
 
-    /// The same for four words of each row: the low nibbles are the first 16 codes, the high ones the others.
+    /// Stores set `s` of nibbles, given four words of each row. The low nibbles are the first 16
+    /// codes, and the high nibbles are the others.
     pub(super) fn halves_of_nibbles(&self, s: u32, rows: [[U32<'k>; 4]; 2]) {
         self.nibbles(
             s,
@@ -47,12 +49,12 @@ impl<'k> PackLane<'k> {
 }
 
 impl<'k> TileLane<'k> {
-    /// The lane's words of nibbles.
+    /// Loads the lane's words of nibbles.
     pub(super) fn nibble_words(&self, tile: TilePtr<'k>) -> [[U32<'k>; 4]; 4] {
         from_fn(|c| self.words(tile, c as u32))
     }
 
-    /// The words of nibbles of set `set` of 128 columns.
+    /// Loads the words of nibbles of set `set` of 128 columns.
     pub(super) fn nibble_set(&self, tile: TilePtr<'k>, set: u32) -> impl Iterator<Item = U32<'k>> {
         [0, 1]
             .map(|half| self.words(tile, 2 * set + half))
@@ -60,15 +62,16 @@ impl<'k> TileLane<'k> {
             .flatten()
     }
 
-    /// The same, as codes without more bits.
+    /// Returns the nibbles of set `set` of 128 columns as codes without further bits.
     pub(super) fn nibble_codes(&self, tile: TilePtr<'k>, set: u32) -> Vec<dequantize::Codes<'k>> {
         self.nibble_set(tile, set)
             .map(dequantize::Codes::Nibbles)
             .collect()
     }
 
-    /// Row `g` in the low nibbles, row `g + 8` in the high ones. For row `g + 8` whole bytes are multiplied and row
-    /// `g`'s products are subtracted again, which is exact and cheaper than masking: see [`Set::separated`].
+    /// Returns row `g` in the low nibbles, and both rows in whole bytes. For row `g + 8`, whole
+    /// bytes are multiplied, and the products of row `g` are subtracted again, which is exact and
+    /// cheaper than masking (see [`Set::separated`]).
     ///
     /// [`Set::separated`]: super::product::Set::separated
     pub(super) fn nibbles(&self, tile: TilePtr<'k>) -> Codes<'k> {
@@ -88,20 +91,20 @@ impl<'k> TileLane<'k> {
 }
 
 impl<'k> RowFragment<'k> {
-    /// Sixteen nibbles, in the low ones of four words: fragment `8 s + 2 t + c`.
+    /// Returns sixteen nibbles in the low nibbles of four words, for fragment `8 s + 2 t + c`.
     pub(super) fn nibbles(&self) -> [U32<'k>; 4] {
         let c = ((self.index >> 3) << 1) | (self.index & 1);
         let words = self.words(c, self.group_lane()).ld4();
         words.map(|word| word >> (self.second << 2))
     }
 
-    /// The lane of the fragment's group, of formats with fragments `8 s + 2 t + c`.
+    /// Returns the lane of the fragment's group, for formats with fragments `8 s + 2 t + c`.
     pub(super) fn group_lane(&self) -> U32<'k> {
         self.lane((self.index >> 1) & 3)
     }
 
-    /// A binary16 value of the fragment's group of 32, of those that start at byte `at`: see
-    /// [`halves_in_tile`](super::tile::halves_in_tile).
+    /// Returns the `f16` value of the fragment's group of 32, among the values that start at byte
+    /// `at` (see [`halves_in_tile`](super::tile::halves_in_tile)).
     pub(super) fn half_of_group(&self, at: u32) -> F32<'k> {
         self.half(at, self.group_lane().mad(2, self.index >> 3), 4)
     }

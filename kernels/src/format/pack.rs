@@ -1,7 +1,8 @@
-//! A warp packs rows into a tile, each lane its own words.
+//! Packs rows into a tile with one warp. Each lane writes its own words.
 //!
-//! A lane reads its groups of rows `g` and `g + 8` as words. If blocks are an odd number of halfwords, words are
-//! loaded from the last multiple of four bytes on, and [`Shift`] realigns them.
+//! A lane reads its groups of the rows `g` and `g + 8` as words. If blocks have an odd number of
+//! halfwords, words are loaded from the last multiple of four bytes on, and [`Shift`] realigns
+//! them.
 
 use super::Format;
 use super::fragment::Bytes;
@@ -16,7 +17,7 @@ pub(crate) struct TileRow<'k> {
 }
 
 impl<'k> TileRow<'k> {
-    /// Its bytes.
+    /// Returns the address of the part's bytes.
     pub(super) fn bytes(&self, format: Format) -> Bytes<'k> {
         let columns = format.tile().map_or(0, |tile| tile.columns);
         self.matrix
@@ -28,7 +29,7 @@ impl<'k> TileRow<'k> {
 pub(crate) struct PackLane<'k> {
     pub(crate) k: Builder<'k>,
     pub(crate) lane: U32<'k>,
-    /// Its index among the four lanes of its rows.
+    /// The lane's index among the four lanes of its rows.
     pub(crate) t: U32<'k>,
     pub(crate) rows: [TileRow<'k>; 2],
     pub(crate) tile: Ptr<'k, u8, WriteOnly>,
@@ -36,21 +37,21 @@ pub(crate) struct PackLane<'k> {
 }
 
 impl<'k> PackLane<'k> {
-    /// Packs the lane's part of a tile.
+    /// Packs the lane's share of a tile.
     pub(crate) fn pack(&self) {
         self.k.section(
             self.format.section("pack"),
-            format!("pack both rows of {}", self.format.name()),
+            format!("{}: pack both rows", self.format.name()),
         );
         self.format.tiles().pack(self);
     }
 
-    /// The bytes of its rows.
+    /// Returns the addresses of the lane's rows.
     pub(super) fn bytes(&self) -> [Bytes<'k>; 2] {
         self.rows.each_ref().map(|row| row.bytes(self.format))
     }
 
-    /// Stores the lane's words from `4 c` on.
+    /// Stores the lane's words `4 c` to `4 c + 3`.
     pub(super) fn words(&self, c: u32, words: [U32<'k>; 4]) {
         self.tile
             .at(512 * c)
@@ -59,7 +60,7 @@ impl<'k> PackLane<'k> {
             .st4(words);
     }
 
-    /// Stores a word or two for each row `g`, at `at`, of `4 * N` bytes each.
+    /// Stores `N` words for each row `g`, in units of `4 * N` bytes starting at byte `at`.
     pub(super) fn row_words<const N: usize>(&self, at: u32, words: [U32<'k>; N]) {
         let to = self
             .tile
@@ -67,16 +68,16 @@ impl<'k> PackLane<'k> {
             .row(self.lane >> 2, 4 * N as u32)
             .cast::<u32>();
         let store = || {
-            words
-                .iter()
-                .enumerate()
-                .for_each(|(i, &word)| to.at(i as u32).st(word))
+            for (i, &word) in words.iter().enumerate() {
+                to.at(i as u32).st(word);
+            }
         };
         self.k.when(self.t.eq(0), store);
     }
 
-    /// Words of block `4 s + t` of `bytes` bytes, of both rows: those after its header, which is a binary16 number or
-    /// two, and the header's numbers of both rows in a word each.
+    /// Loads block `4 s + t` of `bytes` bytes of both rows. The header of a block is one or two
+    /// `f16` values. Returns the words after the header, and each header value of both rows in a
+    /// word.
     pub(super) fn blocks(
         &self,
         rows: [Bytes<'k>; 2],
@@ -90,12 +91,13 @@ impl<'k> PackLane<'k> {
             let header = [0x5410, 0x7632].map(|half| a[0].prmt(b[0], half));
             return ([a[1..].into(), b[1..].into()], header.into());
         }
+        // Blocks of other sizes are aligned to two bytes only.
         let (words, scale) = self.halfword_blocks(rows, bytes, words, s);
         (words, vec![scale])
     }
 
-    /// `words` words of codes of both rows, and their scales as one word, from block `4 s + t` of `bytes` bytes, an
-    /// odd number of halfwords.
+    /// Loads block `4 s + t` of `bytes` bytes, an odd number of halfwords, of both rows. Returns
+    /// `words` words of codes, and the scales of both rows in a word.
     pub(super) fn halfword_blocks(
         &self,
         rows: [Bytes<'k>; 2],
@@ -107,7 +109,8 @@ impl<'k> PackLane<'k> {
         let at = (self.t >> 1).mad(2 * bytes, odd * (bytes - 2));
         let rows = rows.map(|row| row.at(4 * bytes * s).at(at).cast::<u32>());
         let loaded = rows.map(|row| (0..=words).map(|i| row.at(i).ld()).collect::<Vec<_>>());
-        // In even blocks the scale is the lower half of the first word, in odd blocks the upper half.
+        // In even blocks, the scale is the lower half of the first word. In odd blocks, it is the
+        // upper half.
         let scales = loaded[0][0].prmt(loaded[1][0], Shift::halfword(odd, 0x5410).0);
         (
             loaded.map(|words| Shift::halfword(odd, 0x5432).all(&words)),
@@ -115,10 +118,11 @@ impl<'k> PackLane<'k> {
         )
     }
 
-    /// Stores a binary16 number of group `4 s + t` of both rows, of those that start at byte `at`.
+    /// Stores an `f16` value of group `4 s + t` of both rows, among the values that start at byte
+    /// `at`.
     pub(super) fn group_halves(&self, at: u32, s: u32, both: U32<'k>) {
         self.k
-            .section("format/common/pack_scale", "a scale of both rows");
+            .section("format/common/pack_scale", "pack a scale of both rows");
         self.tile
             .at(at + 4 * s)
             .row(self.lane, 8)
@@ -127,17 +131,18 @@ impl<'k> PackLane<'k> {
     }
 }
 
-/// Realigns words that start at an aligned address or a halfword after it: a `prmt` selector of four of eight bytes.
+/// A shift that realigns words that start at an aligned address or a halfword after it. The value
+/// is a `prmt` selector of four of eight bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Shift<'k>(U32<'k>);
 
 impl<'k> Shift<'k> {
-    /// `selector`, one halfword on where `odd` is 1.
+    /// Returns `selector`, moved by one halfword where `odd` is 1.
     pub(super) fn halfword(odd: U32<'k>, selector: u32) -> Self {
         Shift(odd.mad(0x2222, selector))
     }
 
-    /// Words of one more.
+    /// Realigns words. The result has one word less.
     fn all(self, words: &[U32<'k>]) -> Vec<U32<'k>> {
         words
             .windows(2)
@@ -145,15 +150,16 @@ impl<'k> Shift<'k> {
             .collect()
     }
 
-    /// `N` words of `N + 1`.
+    /// Realigns `N + 1` words into `N`.
     pub(super) fn of<const N: usize>(self, words: &[U32<'k>]) -> [U32<'k>; N] {
         from_fn(|i| words[i].prmt(words[i + 1], self.0))
     }
 }
 
-/// Eight words from a multiple of 16 bytes on.
+/// Loads eight words at an address that is a multiple of 16.
 pub(super) fn load8(from: Bytes<'_>) -> [U32<'_>; 8] {
     let from = from.cast::<u32>();
-    let (low, high) = (from.ld4(), from.at(4).ld4());
+    let low = from.ld4();
+    let high = from.at(4).ld4();
     from_fn(|i| if i < 4 { low[i] } else { high[i - 4] })
 }

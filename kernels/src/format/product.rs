@@ -1,15 +1,16 @@
-//! A warp multiplies a tile with the activations of a batch.
+//! Multiplies a tile by the activations of a batch, with one warp.
 //!
-//! A matrix instruction has eight columns and one token needs one of them. Quantized weights have a scale per group
-//! of columns, so the sums of several groups must stay apart. Lane `4 g + t` holds, along the inner dimension, the
-//! columns of the tile that belong to group `t` of four. The activations of group `t` occupy only columns `2 t` (high
-//! bytes) and `2 t + 1` (low bytes) of the right matrix; the rest is zero. In NVIDIA's terms this is an m16n8k32 with
-//! a block-diagonal B. After a few instructions lane `4 g + t` holds the sums of group `t` for rows `g` and `g + 8`
-//! and applies the scales.
+//! A matrix instruction has eight columns, and one token needs only one of them. Quantized weights
+//! have a scale per group of columns, so the sums of several groups must stay separate. Lane `4 g +
+//! t` holds, along the inner dimension, the columns of the tile that belong to group `t` of four.
+//! The activations of group `t` occupy only the columns `2 t` (high bytes) and `2 t + 1` (low
+//! bytes) of the right matrix, and the rest is zero. In NVIDIA's terms, this is an m16n8k32 with a
+//! block-diagonal B. After a few instructions, lane `4 g + t` holds the sums of group `t` for the
+//! rows `g` and `g + 8`, and applies the scales.
 //!
-//! Each token of a batch takes the same number of instructions: a tile's weights are unpacked once, stay in
-//! registers, and are multiplied with one token after the other. A token's sums are therefore bit for bit those of a
-//! batch of one.
+//! Each token of a batch takes the same number of instructions. The weights of a tile are unpacked
+//! once, stay in registers, and are multiplied by one token after another. The sums of a token are
+//! therefore bit-identical to the sums in a batch of one.
 //!
 //! `tile.rs` defines where a lane's weights are in a tile.
 
@@ -33,6 +34,7 @@ pub(crate) struct TileLane<'k> {
 }
 
 impl<'k> TileLane<'k> {
+    /// Creates the view of this lane.
     pub(crate) fn new(k: Builder<'k>, format: Format) -> Self {
         let lane = k.lane();
         TileLane {
@@ -44,29 +46,30 @@ impl<'k> TileLane<'k> {
         }
     }
 
-    /// The lane's `c`-th group of four words.
+    /// Loads the lane's `c`-th group of four words.
     pub(super) fn words(&self, tile: TilePtr<'k>, c: u32) -> [U32<'k>; 4] {
         tile.at(self.lane * 16).at(512 * c).cast::<u32>().ld4()
     }
 
-    /// The binary16 numbers of the lane's groups of 32, from byte `at` on: a word a set, of both rows.
+    /// Loads the `f16` values of the lane's groups of 32, starting at byte `at`: a word per set,
+    /// with both rows.
     pub(super) fn group_halves(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 2] {
         tile.at(self.lane * 8).at(at).cast::<u32>().ld2()
     }
 }
 
-/// A lane's view of the products in one format.
+/// A lane's view of the matmul in one format.
 pub(crate) struct TileProduct<'k> {
     tile: TileLane<'k>,
-    /// Whether the lane holds activations: the others hold zeros.
+    /// Whether the lane holds activations. The other lanes hold zeros.
     pub(super) active: Pred<'k>,
     /// The lane's activations for the first tile.
     pub(super) x: Ptr<'k, u8, Shared>,
-    /// Their third bytes, if they have any, and how many of them a token has.
+    /// The third bytes of these activations, if they have any, and their number per token.
     thirds: Option<(Ptr<'k, u8, Shared>, U32<'k>)>,
     /// The scales of the lane's groups.
     pub(super) side: Ptr<'k, u8, Shared>,
-    /// Bytes of both per token; `None` for a batch of one.
+    /// The bytes of values and of scales per token, or `None` for a batch of one.
     pub(super) next: Option<[U32<'k>; 2]>,
 }
 
@@ -78,7 +81,7 @@ impl<'k> Deref for TileProduct<'k> {
     }
 }
 
-/// A lane's activations of a token for a tile: integers.
+/// A lane's activations of a token for a tile, as integers.
 #[derive(Clone, Copy)]
 pub(super) struct OfToken<'k> {
     pub(super) x: Ptr<'k, u8, Shared>,
@@ -86,19 +89,21 @@ pub(super) struct OfToken<'k> {
     pub(super) side: Ptr<'k, u8, Shared>,
 }
 
-/// A lane's contribution to the sums of rows `g` and `g + 8`.
+/// A lane's contribution to the sums of the rows `g` and `g + 8`.
 pub(crate) type RowSums<'k> = [Var<'k, f32>; 2];
 
+/// Four words of activations.
 pub(super) type Quad<'k> = [Var<'k, u32>; 4];
 
-/// The weights of two sets of four groups of 32, as the A fragments of four matrix instructions each.
+/// The weights of two sets of four groups of 32, as the A fragments of four matrix instructions
+/// each.
 pub(super) type Codes<'k> = [[[U32<'k>; 4]; 4]; 2];
 
 /// A lane's results for a group of 32 of one token.
 pub(super) struct Set<'k> {
-    /// Sums of codes times bytes, of rows `g` and `g + 8`.
+    /// The sums of codes times bytes, for the rows `g` and `g + 8`.
     pub(super) sums: [I32<'k>; 2],
-    /// The same with the third bytes.
+    /// The sums of codes times third bytes.
     thirds: Option<[I32<'k>; 2]>,
     /// The scale of the activations.
     pub(super) scale: F32<'k>,
@@ -107,13 +112,13 @@ pub(super) struct Set<'k> {
 }
 
 impl<'k> Set<'k> {
-    /// The sums in units of the codes.
+    /// Returns the sums in units of the codes.
     pub(super) fn scaled(&self) -> [F32<'k>; 2] {
         from_fn(|r| whole(self.sums[r], self.thirds.map(|thirds| thirds[r])) * self.scale)
     }
 
-    /// Separates the rows if the codes of row `g + 8` are 16 times its own plus those of row `g`. The result counts
-    /// 16 per unit of its own.
+    /// Separates the rows if the codes of row `g + 8` are 16 times its own plus the codes of row
+    /// `g`. The result of row `g + 8` counts 16 per unit of its codes.
     pub(super) fn separated(self) -> Set<'k> {
         let second = |[first, both]: [I32<'k>; 2]| [first, both - first];
         Set {
@@ -125,10 +130,14 @@ impl<'k> Set<'k> {
 }
 
 impl<'k> TileProduct<'k> {
+    /// Creates the view of this lane for activations `x`.
     pub(crate) fn new(k: Builder<'k>, format: Format, x: Activations<'k>) -> Self {
         let tile = TileLane::new(k, format);
-        let (g, t) = (tile.g, tile.t);
+        let g = tile.g;
+        let t = tile.t;
         let sixteen = format.tiles().group() == 16;
+        // With integers, the columns `2 t` and `2 t + 1` hold the activations of group `t` and
+        // zeros for the other groups. One instruction thus gives the sums of four groups.
         let (active, offset) = match x.encoding {
             Encoding::SplitInt8(_) if sixteen => {
                 ((g >> 1).eq(t), (t >> 1) * 64 + (t & 1) * 16 + (g & 1) * 32)
@@ -155,8 +164,8 @@ impl<'k> TileProduct<'k> {
         }
     }
 
-    /// Adds the products of a tile, number `kt` of its row, with the activations of each token to the token's sums.
-    /// Whole warp.
+    /// Multiplies tile `kt` of a row by the activations of each token, and adds the results to the
+    /// token's sums. The whole warp must call it.
     pub(crate) fn add(&self, tile: TilePtr<'k>, kt: U32<'k>, batch: &mut [RowSums<'k>]) {
         self.k.section(
             self.format.section("tile_unpack"),
@@ -165,7 +174,8 @@ impl<'k> TileProduct<'k> {
         self.format.tiles().multiply(self, tile, kt, batch);
     }
 
-    /// Sums over the lanes of a row: the result is in every lane, or in the lanes with `t` = 0. Whole warp.
+    /// Returns the sum over the lanes of a row, in every lane or in the lanes with `t` = 0. The
+    /// whole warp must call it.
     pub(crate) fn total(&self, v: F32<'k>) -> F32<'k> {
         match self.format.tiles().encoding() {
             Encoding::SplitInt8(_) => {
@@ -176,12 +186,12 @@ impl<'k> TileProduct<'k> {
         }
     }
 
-    /// Row `g` of the lane, and whether this lane holds the total.
+    /// Returns row `g` of the lane, and whether this lane holds the total.
     pub(crate) fn owner(&self) -> (U32<'k>, Pred<'k>) {
         (self.g, self.t.eq(0))
     }
 
-    /// The heading of the multiplication by a token's activations.
+    /// Begins the section of the multiplication by a token's activations.
     pub(super) fn token(&self) {
         self.k.section(
             self.format.section("tile_multiply"),
@@ -192,19 +202,20 @@ impl<'k> TileProduct<'k> {
         );
     }
 
-    /// The lane's activations, or zeros.
+    /// Loads the lane's activations, or zeros in a lane without activations.
     pub(super) fn quad(&self, at: Ptr<'k, u8, Shared>) -> Quad<'k> {
         let mut quad = from_fn(|_| self.k.var(0));
         at.cast::<u32>().ld4_if(self.active, &mut quad);
         quad
     }
 
-    /// The lane's activations of a token for tile `kt` of the row.
+    /// Returns the address of the lane's activations of a token for tile `kt` of the row.
     pub(super) fn x(&self, kt: U32<'k>, item: u32) -> Ptr<'k, u8, Shared> {
         self.of_item(self.x.row(kt, 512), 0, item)
     }
 
-    /// All that the lane has of them, with scales of groups of 16 or 32 columns.
+    /// Returns the addresses of the lane's activations and their scales, for groups of 16 or 32
+    /// columns.
     pub(super) fn of_token(&self, kt: U32<'k>, item: u32) -> OfToken<'k> {
         OfToken {
             x: self.x(kt, item),
@@ -213,8 +224,8 @@ impl<'k> TileProduct<'k> {
         }
     }
 
-    /// Their third bytes, if they have any. Both lanes of a group hold all of them, so that their sums are in both
-    /// columns.
+    /// Returns the address of the third bytes, if there are any. Both lanes of a group hold all of
+    /// them, so their sums are in both columns.
     fn thirds(&self, kt: U32<'k>, item: u32) -> Option<Ptr<'k, u8, Shared>> {
         let (first, token) = self.thirds?;
         let first = first.row(kt, 256);
@@ -225,11 +236,12 @@ impl<'k> TileProduct<'k> {
         })
     }
 
-    /// Their scales, `bytes` bytes per tile.
+    /// Returns the address of the scales, with `bytes` bytes per tile.
     pub(super) fn side(&self, kt: U32<'k>, bytes: u32, item: u32) -> Ptr<'k, u8, Shared> {
         self.of_item(self.side.row(kt, bytes), 1, item)
     }
 
+    /// Returns the address for a token of the batch, given the address for the first one.
     pub(super) fn of_item(
         &self,
         first: Ptr<'k, u8, Shared>,
@@ -245,7 +257,7 @@ impl<'k> TileProduct<'k> {
         })
     }
 
-    /// The products of two sets of four groups of 32 with one token.
+    /// Multiplies two sets of four groups of 32 by one token.
     pub(super) fn sets(
         &self,
         kt: U32<'k>,
@@ -257,7 +269,7 @@ impl<'k> TileProduct<'k> {
         from_fn(|s| self.set(token, s as u32, &codes[s], &multiply))
     }
 
-    /// The same for set `s`.
+    /// Multiplies set `s` of four groups of 32 by one token.
     pub(super) fn set(
         &self,
         token: OfToken<'k>,
@@ -279,7 +291,7 @@ impl<'k> TileProduct<'k> {
         }
     }
 
-    /// The sums of a set with the bytes that start at `x`.
+    /// Multiplies a set by the bytes at `x`.
     fn sums(
         &self,
         x: Ptr<'k, u8, Shared>,
@@ -287,7 +299,8 @@ impl<'k> TileProduct<'k> {
         multiply: impl Fn(&mut Sums<'k, i32>, LeftFragment<'k>, RightFragment<&Var<'k, u32>>),
     ) -> [Sums<'k, i32>; 2] {
         let x = [0, 16].map(|i| self.quad(x.at(i)));
-        // Two dependent pairs instead of one chain of four: each instruction waits for the sums of its predecessor.
+        // Two chains of two dependent instructions are faster than one chain of four, because each
+        // instruction waits for the sums of its predecessor.
         let mut sums: [Sums<i32>; 2] = from_fn(|_| Sums::zero(self.k));
         for i in 0..4 {
             let quad = &x[i / 2];
@@ -298,28 +311,28 @@ impl<'k> TileProduct<'k> {
     }
 }
 
-/// Converts a byte of a word to a float: in the low bits of 2^23 it adds its value.
+/// Converts a byte of a word to a float. In the low bits of 2^23, the byte adds its value.
 pub(crate) fn number<'k>(word: U32<'k>, byte: u32) -> F32<'k> {
     const TWO_23: f32 = 8_388_608.0;
     word.prmt(TWO_23.to_bits(), 0x7650 | byte).bits::<f32>() - TWO_23
 }
 
-/// `(a & b) | c`, as `lop3` counts.
+/// The truth table of `(a & b) | c` for `lop3`.
 pub(super) const AND_OR: u8 = (0xf0 & 0xcc) | 0xaa;
 
-/// Combines the sums of a row's high and low bytes, which are sums `r` and `r + 1` of a lane.
+/// Combines the sums of a row's high and low bytes, which are the sums `r` and `r + 1` of a lane.
 pub(super) fn both<'k>(sums: &[Sums<'k, i32>], r: usize) -> I32<'k> {
     one(sums, r).mad(256, one(sums, r + 1))
 }
 
-/// Sum `r` of a lane.
+/// Returns sum `r` of a lane.
 pub(super) fn one<'k>(sums: &[Sums<'k, i32>], r: usize) -> I32<'k> {
     sums[1..]
         .iter()
         .fold(sums[0].0[r].get(), |sum, s| sum + &s.0[r])
 }
 
-/// A sum in units of the integers, with that of the third bytes if there is one.
+/// Returns a sum in units of the integers, including the sum of the third bytes if there is one.
 pub(super) fn whole<'k>(sum: I32<'k>, third: Option<I32<'k>>) -> F32<'k> {
     let sum = sum.cvt::<f32>();
     third.map_or(sum, |third| {

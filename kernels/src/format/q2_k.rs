@@ -1,8 +1,8 @@
 //! `Q2_K`: `scales: [u8; 16], qs: [u8; 64], d, dmin: f16`, `w = d * scale * q - dmin * min`.
 //!
-//! Byte `j` of `scales` has the scale of group `j` of 16 in its low nibble and the minimum in its high one. Each half
-//! of a block is 128 weights: weight `32 k + l` is in `qs[l]` from bit `2 k` on. A tile has the codes, the scales, then
-//! `d` and `dmin`.
+//! Byte `j` of `scales` has the scale of group `j` of 16 weights in its low nibble and the minimum
+//! in its high nibble. Each half of a block is 128 weights: weight `32 k + l` is in `qs[l]`,
+//! starting at bit `2 k`. A tile has the codes, the scales, then `d` and `dmin`.
 
 use super::activations::ActivationBytes;
 use super::bits::{BitRange, Bits, Field, one, two};
@@ -18,12 +18,14 @@ use crate::case::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// In a tile: the scales, eight bytes of each lane, of which byte `2 s + r` is of set `s` and row `g + 8 r`; and `d`
-/// and `dmin` of each row.
+/// The scales in a tile: eight bytes of each lane, in which byte `2 s + r` belongs to set `s` and
+/// row `g + 8 r`.
 const SCALES: u32 = two_bits::BYTES;
+/// The scales `d` and `dmin` of each row in a tile.
 const D: u32 = SCALES + 256;
 
 #[allow(non_camel_case_types)] // ggml's name
+/// The format `Q2_K`.
 pub(super) struct Q2_K;
 
 impl BlockFormat for Q2_K {
@@ -83,11 +85,11 @@ impl BlockFormat for Q2_K {
     }
 }
 
-/// Four consecutive weights of each 32 in half a block.
+/// A fragment of four consecutive weights of each 32 in half a block.
 struct FourOfEach32<'k> {
-    /// Which half.
+    /// The index of the half.
     half: U32<'k>,
-    /// Which four.
+    /// The index of the four weights in each 32.
     four: U32<'k>,
 }
 
@@ -126,7 +128,8 @@ impl<'k> Fragment<'k> for FourOfEach32<'k> {
 }
 
 impl TileFormat for Q2_K {
-    /// Weights are differences that nearly cancel in a sum, so that an activation's error weighs more.
+    /// Returns three bytes, because the weights are differences that nearly cancel in a sum, so
+    /// that an activation's error weighs more.
     fn activation_bytes(&self) -> ActivationBytes {
         ActivationBytes::Three
     }
@@ -147,10 +150,11 @@ impl TileFormat for Q2_K {
         }
     }
 
-    /// Group `4 s + t` is half a 32 of half `s / 2` of the block.
+    /// Packs the lane's groups. Group `4 s + t` is half of a 32 in half `s / 2` of the block.
     fn pack<'k>(&self, lane: &PackLane<'k>) {
         let rows = lane.bytes();
-        let (odd, shift) = (lane.t & 1, (lane.t >> 1) << 1);
+        let odd = lane.t & 1;
+        let shift = (lane.t >> 1) << 1;
         let codes = rows.map(|row| {
             let row = row.at(16).row(odd, 16).cast::<u32>();
             from_fn(|s: usize| {
@@ -159,7 +163,8 @@ impl TileFormat for Q2_K {
             })
         });
         lane.two_bits(&codes);
-        lane.k.section("format/q2_k/pack_scales", "scales of Q2_K");
+        lane.k
+            .section("format/q2_k/pack_scales", "Q2_K: pack the scales");
         let scales = rows.map(|row| [0, 1, 2, 3].map(|s| row.at(4 * s).at(lane.t).ld()));
         let set = |s: usize| scales[0][s] | (scales[1][s] << 8);
         let to = lane.tile.at(SCALES).row(lane.lane, 8).cast::<u32>();
@@ -184,10 +189,8 @@ impl TileFormat for Q2_K {
     ) -> Vec<[Affine<'k>; 2]> {
         let words = tile.at(lane.lane * 8).at(SCALES).cast::<u32>().ld2();
         let [first, second] = tile.at(lane.g * 8).at(D).cast::<u32>().ld2().map(halves);
-        let (d, dmin) = (
-            times([first[0], second[0]], unit),
-            times([first[1], second[1]], unit),
-        );
+        let d = times([first[0], second[0]], unit);
+        let dmin = times([first[1], second[1]], unit);
         let row = |s: usize, r: usize| {
             let byte = (2 * (s % 2) + r) as u32;
             let [scale, min] =
@@ -210,7 +213,8 @@ impl TileFormat for Q2_K {
             .section("format/q2_k/tile_scales", "Q2_K: scales of a tile");
         let words = tile.at(product.lane * 8).at(SCALES).cast::<u32>().ld2();
         let [first, second] = tile.at(product.g * 8).at(D).cast::<u32>().ld2().map(halves);
-        let (d, less) = ([first[0], second[0]], [-first[1], -second[1]]);
+        let d = [first[0], second[0]];
+        let less = [-first[1], -second[1]];
         let numbers = |words: [U32<'k>; 2]| -> [[F32<'k>; 2]; 4] {
             from_fn(|s| from_fn(|r| number(words[s / 2], (2 * (s % 2) + r) as u32)))
         };
@@ -229,6 +233,7 @@ impl TileFormat for Q2_K {
                 }
             }
             for r in 0..2 {
+                // `d` and `dmin` are applied once per tile, after the integer scales.
                 rows[r].fma(d[r], &scaled[r]);
                 rows[r].fma(less[r], &offset[r]);
             }
@@ -255,7 +260,8 @@ impl TileFormat for Q2_K {
                 .cast::<u32>()
                 .ld(),
         );
-        let (scale, min) = (d * NIBBLE.at(scales, 0), dmin * NIBBLE.at(scales, 4));
+        let scale = d * NIBBLE.at(scales, 0);
+        let min = dmin * NIBBLE.at(scales, 4);
         codes.into_iter().map(|q| q * scale - min).collect()
     }
 }

@@ -1,9 +1,11 @@
-//! `Q3_K`: `hmask: [u8; 32], qs: [u8; 64], scales: [u8; 12], d: f16`, `w = d * (scale - 32) * (q - 4)`.
+//! `Q3_K`: `hmask: [u8; 32], qs: [u8; 64], scales: [u8; 12], d: f16`, `w = d * (scale - 32) * (q -
+//! 4)`.
 //!
-//! Each half of a block is 128 weights: weight `32 k + l` has its two low bits in `qs[l]` from bit `2 k` on. Bit `k` of
-//! `hmask[l]` is the third bit of weight `32 k + l` of the whole block. The scale of group `j` of 16 has its low four
-//! bits in a nibble of byte `j mod 8` (high for j > 7), its upper two in byte `8 + j mod 4` from bit `2 (j / 4)` on. A
-//! tile has the low bits, the third bits, the scales, then `d`.
+//! Each half of a block is 128 weights: weight `32 k + l` has its two low bits in `qs[l]`, starting
+//! at bit `2 k`. Bit `k` of `hmask[l]` is the third bit of weight `32 k + l` of the whole block.
+//! The scale of group `j` of 16 weights has its low four bits in a nibble of byte `j mod 8` (the
+//! high one for j > 7), and its upper two bits in byte `8 + j mod 4`, starting at bit `2 (j / 4)`.
+//! A tile has the low bits, the third bits, the scales, then `d`.
 
 use super::bits::{BitRange, Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Codes, Units, times};
@@ -20,12 +22,15 @@ use crate::case::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// In a tile: the third bits, the scales, and `d`.
+/// The third bits in a tile.
 const THIRD: u32 = two_bits::BYTES;
+/// The scales in a tile.
 const SCALES: u32 = THIRD + 512;
+/// The scale `d` of each row in a tile.
 const D: u32 = SCALES + SIX_BITS;
 
 #[allow(non_camel_case_types)] // ggml's name
+/// The format `Q3_K`.
 pub(super) struct Q3_K;
 
 impl BlockFormat for Q3_K {
@@ -86,11 +91,12 @@ impl BlockFormat for Q3_K {
     }
 }
 
-/// Four consecutive weights of each 32 in half a block. Blocks are 110 bytes, so only halfwords are aligned.
+/// A fragment of four consecutive weights of each 32 in half a block. Blocks have 110 bytes, so
+/// only halfwords are aligned.
 struct FourOfEach32<'k> {
-    /// Which half.
+    /// The index of the half.
     half: U32<'k>,
-    /// Which four.
+    /// The index of the four weights in each 32.
     four: U32<'k>,
 }
 
@@ -120,12 +126,14 @@ impl<'k> Fragment<'k> for FourOfEach32<'k> {
         let &[d, h0, h1, l0, l1, ref scales @ ..] = words else {
             unreachable!("eleven words are loaded")
         };
-        let (d, low) = (halves(d)[0], join(l0, l1));
+        let d = halves(d)[0];
+        let low = join(l0, l1);
         let third = join(h0, h1) >> (self.half << 2);
         let group = |j: u32| {
             let code =
                 ((third >> j) << 2).lop3(0x0404_0404, (low >> (2 * j)) & 0x0303_0303, AND_OR);
-            // Groups 8 half + 2 j and the next: their low bits are in nibble `half`.
+            // The low bits of the scales of groups `8 half + 2 j` and `8 half + 2 j + 1` are in
+            // nibble `half`.
             let low = (scales[j as usize] >> (self.half << 2)) & 15;
             let high = (scales[4 + j as usize % 2] >> ((self.half << 2) + 2 * (j / 2))) & 3;
             let scale = d * SIX_LESS_32.at(low | (high << 4), 0);
@@ -144,8 +152,8 @@ impl TileFormat for Q3_K {
         16
     }
 
-    /// Byte `e` of word `s` of the third bits has those of the eight numbers of that byte of words `2 s` and `2 s + 1`
-    /// of the low bits, in their order.
+    /// Returns the bits of a field. Byte `e` of word `s` of the third bits belongs to the eight
+    /// codes in byte `e` of the words `2 s` and `2 s + 1` of the low bits, in their order.
     fn in_tile(&self, r: usize, _: usize, field: Field) -> Bits {
         match field {
             Field::Code(k) => {
@@ -165,7 +173,7 @@ impl TileFormat for Q3_K {
         let third = |s: usize| {
             lane.k.section(
                 "format/q3_k/pack_third_bits",
-                "Q3_K: third bits of a group of both rows",
+                "Q3_K: pack the third bits of a group of both rows",
             );
             let one = |n: usize| {
                 let words = if n.is_multiple_of(2) { &a.1 } else { &b.1 };
@@ -178,9 +186,10 @@ impl TileFormat for Q3_K {
             .row(lane.lane, 16)
             .cast::<u32>()
             .st4([0, 1, 2, 3].map(third));
-        lane.k.section("format/q3_k/pack_scales", "scales of Q3_K");
+        lane.k
+            .section("format/q3_k/pack_scales", "Q3_K: pack the scales");
         let scales = rows.map(|row| [96, 100, 104].map(|at| row.at(at).at(lane.t).ld()));
-        // Bytes 0 and 1 have the nibbles of sets 0 and 2, and of 1 and 3.
+        // Bytes 0 and 1 have the nibbles of the sets 0 and 2, and of the sets 1 and 3.
         let low = |[a, b, _]: [U32<'k>; 3]| {
             let pair = a | (b << 8);
             (pair | (pair << 12)) & 0x0f0f_0f0f
@@ -195,7 +204,7 @@ impl TileFormat for Q3_K {
         lane.row_words(D, [join(a, b)]);
     }
 
-    /// From bit 4 on: `scale * (64 + 4)` has eleven bits.
+    /// Returns codes that start at bit 4, because then `scale * (64 + 4)` has only eleven bits.
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
         let third = tile.at(lane.lane * 16).at(THIRD).cast::<u32>().ld4();
         lane.two_bit_codes(tile, set, 4, |low, s, i, n| {
@@ -247,6 +256,8 @@ impl TileFormat for Q3_K {
             let mut scaled: [Var<f32>; 2] = from_fn(|_| product.k.var(0.0));
             for (s, codes) in codes.iter().enumerate() {
                 let set = sixteens.set(s, codes);
+                // Codes are stored with 4 added, so 4 times the sum of the activations is
+                // subtracted.
                 let offset = set.sum * -4.0;
                 for (r, sum) in set.rows().into_iter().enumerate() {
                     scaled[r].fma(scales[s][r], sum.fma(set.scale, offset));
@@ -263,7 +274,8 @@ impl TileFormat for Q3_K {
     }
 
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
-        let (s, lane) = (row.index >> 3, row.group_lane());
+        let s = row.index >> 3;
+        let lane = row.group_lane();
         let third = row
             .tile
             .at(THIRD)
@@ -285,16 +297,19 @@ impl TileFormat for Q3_K {
     }
 }
 
-/// The codes of groups `4 s + t` of 16, four words each: the low bits, and the third bits, in the low bits of bytes.
+/// Returns the codes of the groups `4 s + t` of 16, in four words each: the low bits and the third
+/// bits, both in the low bits of bytes.
 ///
-/// Blocks are 110 bytes, so every other one starts in the middle of a word.
+/// Blocks have 110 bytes, so every other block starts in the middle of a word.
 fn codes<'k>(lane: &PackLane<'k>, row: &TileRow<'k>) -> ([[U32<'k>; 4]; 4], [[U32<'k>; 4]; 4]) {
-    let (t, odd) = (lane.t, row.index & 1);
+    let t = lane.t;
+    let odd = row.index & 1;
     let shift = Shift::halfword(odd, 0x3210);
     let block = row.matrix.row(row.index >> 1, 220).row(odd, 108);
     let half = block.row(t & 1, 16).cast::<u32>();
     let four = |at: u32| shift.of::<4>(&[0, 1, 2, 3, 4].map(|i| half.at(at / 4 + i).ld()));
-    let (thirds, pair) = (four(0), t >> 1);
+    let thirds = four(0);
+    let pair = t >> 1;
     let low = |s: usize| {
         lane.k
             .section("format/q3_k/tile_low_bits", "Q3_K: low bits of a group");

@@ -1,7 +1,7 @@
 //! `Q4_K`: `d, dmin: f16, scales: [u8; 12], qs: [u8; 128]`, `w = d * scale * q - dmin * min`.
 //!
-//! Each 32 bytes of `qs` hold 64 weights: the first 32 in the low nibbles, the next 32 in the high ones. A tile has
-//! the nibbles, then the scales.
+//! Each 32 bytes of `qs` hold 64 weights: the first 32 in the low nibbles, the next 32 in the high
+//! nibbles. A tile has the nibbles, then the scales.
 
 use super::bits::{Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Codes, Units};
@@ -16,9 +16,10 @@ use crate::case::Random;
 use crate::format::bits::BitRange;
 use ptx_gen::*;
 
-/// The scales in a tile.
+/// The offset of the scales in a tile.
 const SCALES: u32 = nibbles::BYTES;
 
+/// The format `Q4_K`.
 #[allow(non_camel_case_types)] // ggml's name
 pub(super) struct Q4_K;
 
@@ -68,13 +69,15 @@ impl BlockFormat for Q4_K {
     }
 }
 
-/// Eight bytes of 32, whose low nibbles are in one group and whose high nibbles in the next.
+/// A fragment of eight bytes of 32. The low nibbles are in one group, and the high nibbles in the
+/// next.
 pub(super) struct EightBytes<'k> {
     pub(super) lane: U32<'k>,
     pub(super) scales: LaneScales<'k>,
 }
 
 impl<'k> EightBytes<'k> {
+    /// Creates the fragment of a lane.
     pub(super) fn new(lane: U32<'k>) -> Self {
         EightBytes {
             lane,
@@ -84,7 +87,8 @@ impl<'k> EightBytes<'k> {
 }
 
 impl<'k> Fragment<'k> for EightBytes<'k> {
-    /// The pair's 64 weights start at `64 (lane / 4)`, the lane's eight `8 (lane % 4)` later.
+    /// Returns the first weight. The 64 weights of the pair of groups start at `64 (lane / 4)`, and
+    /// the lane's eight `8 (lane % 4)` later.
     fn first(&self) -> U32<'k> {
         (self.lane + (self.lane & 12)) << 3
     }
@@ -117,7 +121,9 @@ impl TileFormat for Q4_K {
     fn pack<'k>(&self, lane: &PackLane<'k>) {
         let rows = lane.bytes();
         let header = rows.map(|row| row.cast::<u32>().ld4());
-        (0..2).for_each(|s| lane.nibbles_k(rows.map(|row| row.at(16)), s));
+        for s in 0..2 {
+            lane.nibbles_k(rows.map(|row| row.at(16)), s);
+        }
         lane.scales_k(SCALES, header);
     }
 
@@ -145,10 +151,9 @@ impl TileFormat for Q4_K {
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],
     ) {
-        let (codes, scales) = (
-            product.nibbles(tile),
-            TileScales::load(product, tile, SCALES),
-        );
+        let codes = product.nibbles(tile);
+        let scales = TileScales::load(product, tile, SCALES);
+        // The separated sums of row `g + 8` count 16 per unit of its codes.
         let scales = TileScales {
             d: [scales.d[0], scales.d[1] * 0.0625],
             ..scales

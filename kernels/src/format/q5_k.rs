@@ -1,7 +1,8 @@
-//! `Q5_K`: `d, dmin: f16, scales: [u8; 12], qh: [u8; 32], qs: [u8; 128]`, `w = d * scale * q - dmin * min`.
+//! `Q5_K`: `d, dmin: f16, scales: [u8; 12], qh: [u8; 32], qs: [u8; 128]`, `w = d * scale * q - dmin
+//! * min`.
 //!
-//! As in Q4_K, and bit `j` of `qh[l]` is the fifth bit of weight `l` of group `j`. A tile has the nibbles, the fifth
-//! bits, then the scales.
+//! The layout is Q4_K's, with fifth bits: bit `j` of `qh[l]` is the fifth bit of weight `l` of
+//! group `j`. A tile has the nibbles, the fifth bits, then the scales.
 
 use super::bits::{BitRange, Bits, Field, two};
 use super::dequantize::{Affine, CodeValues, Codes, Units};
@@ -16,9 +17,10 @@ use super::{Block, BlockFormat, TileFormat, fifth_bits, nibbles};
 use crate::case::Random;
 use ptx_gen::*;
 
-/// The scales in a tile.
+/// The offset of the scales in a tile.
 const SCALES: u32 = fifth_bits::AT + fifth_bits::BYTES;
 
+/// The format `Q5_K`.
 #[allow(non_camel_case_types)] // ggml's name
 pub(super) struct Q5_K;
 
@@ -71,7 +73,8 @@ impl BlockFormat for Q5_K {
     }
 }
 
-/// The fifth bits of the lane's two groups are neighbours in eight bytes that four lanes share.
+/// A fragment of eight bytes with fifth bits. The fifth bits of the lane's two groups are adjacent
+/// in eight bytes that four lanes share.
 struct EightBytesAndFifth<'k>(EightBytes<'k>);
 
 impl<'k> Fragment<'k> for EightBytesAndFifth<'k> {
@@ -120,7 +123,9 @@ impl TileFormat for Q5_K {
         let rows = lane.bytes();
         let header = rows.map(|row| row.cast::<u32>().ld4());
         let fifth = rows.map(|row| load8(row.at(16)).map(|word| word >> lane.t));
-        (0..2).for_each(|s| lane.nibbles_k(rows.map(|row| row.at(48)), s));
+        for s in 0..2 {
+            lane.nibbles_k(rows.map(|row| row.at(48)), s);
+        }
         lane.fifth_bits(|r, c, j| {
             let word = fifth[r][4 * (c & 1) as usize + j];
             (word >> (4 * (c >> 1))) & 0x0101_0101

@@ -1,8 +1,9 @@
 //! `Q6_K`: `ql: [u8; 128], qh: [u8; 64], scales: [i8; 16], d: f16`, `w = d * scale * (q - 32)`.
 //!
-//! Each half of a block is 128 weights: weight `32 k + l` has its four low bits in a nibble of `ql[32 (k mod 2) + l]`
-//! (high for k > 1), its two high bits in `qh[l]` from bit `2 k` on. In a tile, three words hold eight columns of both
-//! rows: six bits in each of their bytes, and the fourth word's bits in the two that remain.
+//! Each half of a block is 128 weights: weight `32 k + l` has its four low bits in a nibble of
+//! `ql[32 (k mod 2) + l]` (the high one for k > 1), and its two high bits in `qh[l]`, starting at
+//! bit `2 k`. In a tile, three words hold eight columns of both rows: six bits in each of their
+//! bytes, and the bits of a fourth word in the two bits that remain.
 
 use super::bits::{BitRange, Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Codes, Units, times};
@@ -18,10 +19,12 @@ use crate::case::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// The scales in a tile, then `d`.
+/// The offset of the scales in a tile.
 const SCALES: u32 = 3072;
+/// The offset of the scale `d` of each row in a tile.
 const D: u32 = 3328;
 
+/// The format `Q6_K`.
 #[allow(non_camel_case_types)] // ggml's name
 pub(super) struct Q6_K;
 
@@ -41,7 +44,9 @@ impl BlockFormat for Q6_K {
     fn in_block(&self, field: Field) -> Bits {
         match field {
             Field::Code(k) => {
-                let (half, quarter, l) = (k / 128, k / 32 % 4, k % 32);
+                let half = k / 128;
+                let quarter = k / 32 % 4;
+                let l = k % 32;
                 let low = BitRange::new(64 * half + 32 * (quarter % 2) + l, 4 * (quarter / 2), 4);
                 two(low, BitRange::new(128 + 32 * half + l, 2 * quarter, 2))
             }
@@ -81,11 +86,12 @@ impl BlockFormat for Q6_K {
     }
 }
 
-/// Four consecutive weights of each 32 in half a block. Blocks are 210 bytes, so only halfwords are aligned.
+/// A fragment of four consecutive weights of each 32 in half a block. Blocks have 210 bytes, so
+/// only halfwords are aligned.
 struct FourOfEach32<'k> {
-    /// Which half.
+    /// The index of the half.
     half: U32<'k>,
-    /// Which four.
+    /// The index of the four weights in each 32.
     four: U32<'k>,
 }
 
@@ -114,7 +120,9 @@ impl<'k> Fragment<'k> for FourOfEach32<'k> {
             unreachable!("eleven words are loaded")
         };
         let d = halves(d)[0];
-        let (low0, low1, high) = (join(a, b), join(c, e), join(f, g));
+        let low0 = join(a, b);
+        let low1 = join(c, e);
+        let high = join(f, g);
         let codes = [
             (low0, high << 4),
             (low1, high << 2),
@@ -148,16 +156,16 @@ impl TileFormat for Q6_K {
         let codes = lane.rows.each_ref().map(|row| codes(lane.t, row));
         lane.k.section(
             "format/q6_k/pack_codes",
-            "four words of six-bit codes into three",
+            "pack four words of six-bit codes into three",
         );
         let words: Vec<_> = (0..8)
             .flat_map(|m| pack_six_bits(codes.each_ref().map(|row| &row[2 * m..])))
             .collect();
-        words
-            .chunks(4)
-            .enumerate()
-            .for_each(|(c, w)| lane.words(c as u32, [w[0], w[1], w[2], w[3]]));
-        lane.k.section("format/q6_k/pack_scales", "scales of Q6_K");
+        for (c, w) in words.chunks(4).enumerate() {
+            lane.words(c as u32, [w[0], w[1], w[2], w[3]]);
+        }
+        lane.k
+            .section("format/q6_k/pack_scales", "Q6_K: pack the scales");
         let scale = |row: Bytes<'k>, s: u32| row.at(192 + 4 * s).at(lane.t).ld();
         let set = |s| scale(rows[0], s) | (scale(rows[1], s) << 8);
         let scales = [join(set(0), set(1)), join(set(2), set(3))];
@@ -170,8 +178,8 @@ impl TileFormat for Q6_K {
         lane.row_words(D, [join(a, b)]);
     }
 
-    /// Codes are from bit 2 on, as those of row `g + 8` are anyway, see [`six_bits`]: `scale * (256 + 32)` has eleven bits,
-    /// `scale * (1024 + 32)` would have 13.
+    /// Returns codes that start at bit 2, as the codes of row `g + 8` do anyway (see [`six_bits`]).
+    /// Then `scale * (256 + 32)` has eleven bits, but `scale * (1024 + 32)` would have 13.
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
         let words: Vec<U32> = (0..3).flat_map(|c| lane.words(tile, 3 * set + c)).collect();
         let two = |words| {
@@ -206,7 +214,8 @@ impl TileFormat for Q6_K {
         (0..4).map(|s| [0, 1].map(|r| row(s, r))).collect()
     }
 
-    /// Row `g` counts 4 times less than row `g + 8`: [`six_bits`] shows how 24 words hold 32.
+    /// Multiplies a tile. The codes of row `g + 8` count 4 times as much as the codes of row `g`,
+    /// because 24 words hold 32 (see [`six_bits`]).
     fn multiply<'k>(
         &self,
         product: &TileProduct<'k>,
@@ -231,6 +240,8 @@ impl TileFormat for Q6_K {
             let mut scaled: [Var<f32>; 2] = from_fn(|_| product.k.var(0.0));
             for (s, codes) in codes.iter().enumerate() {
                 let set = sixteens.set(s, codes);
+                // Codes are stored with 32 added, so 32 times the sum of the activations is
+                // subtracted.
                 let offset = set.sum * -32.0;
                 let [first, second] = set.rows();
                 let products = [
@@ -251,9 +262,10 @@ impl TileFormat for Q6_K {
         8
     }
 
-    /// Fragment `8 s + 2 t + i`.
+    /// Returns the weights of fragment `8 s + 2 t + i`.
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
-        let (s, lane) = (row.index >> 3, row.group_lane());
+        let s = row.index >> 3;
+        let lane = row.group_lane();
         let first = ((s << 1) | (row.index & 1)) * 3;
         let word = |i: u32| {
             let x = first + i;
@@ -278,9 +290,11 @@ impl TileFormat for Q6_K {
     }
 }
 
-/// The code of column `k` of row `r` in a tile.
+/// Returns the bits of the code of column `k` of row `r` in a tile.
 fn code_in_tile(r: usize, k: usize) -> Bits {
-    let (first, lane, e) = (3 * (k / 64 * 2 + k / 8 % 2), lane(r, k / 16), k % 4);
+    let first = 3 * (k / 64 * 2 + k / 8 % 2);
+    let lane = lane(r, k / 16);
+    let e = k % 4;
     let at = |x: usize, bit, len| BitRange::new(word(first + x, lane) + e, bit, len);
     match (k / 4 % 2, r / 8) {
         (0, 0) => [at(0, 0, 6), BitRange::NONE, BitRange::NONE],
@@ -290,14 +304,15 @@ fn code_in_tile(r: usize, k: usize) -> Bits {
     }
 }
 
-/// The codes of groups `t`, `4 + t`, `8 + t`, `12 + t` of 16, four words each.
+/// Returns the codes of the groups `t`, `4 + t`, `8 + t` and `12 + t` of 16, in four words each.
 ///
-/// Blocks are 210 bytes, so every other one starts in the middle of a word.
+/// Blocks have 210 bytes, so every other block starts in the middle of a word.
 fn codes<'k>(t: U32<'k>, row: &TileRow<'k>) -> Vec<U32<'k>> {
     let odd = row.index & 1;
     let shift = Shift::halfword(odd, 0x3210);
     let block = row.matrix.row(row.index >> 1, 420).row(odd, 208);
-    let (low, high) = (block.row(t, 16), block.row(t & 1, 16));
+    let low = block.row(t, 16);
+    let high = block.row(t & 1, 16);
     let four = |from: Bytes<'k>, at| {
         shift.of::<4>(&[0, 1, 2, 3, 4].map(|i| from.cast::<u32>().at(at / 4 + i).ld()))
     };
@@ -322,8 +337,8 @@ fn pack_six_bits<'k>([a, b]: [&[U32<'k>]; 2]) -> [U32<'k>; 3] {
     ]
 }
 
-/// Four words of bytes from three words: six bits of each byte, and the remaining bits of all three form the fourth
-/// word.
+/// Unpacks three words into four words of bytes. Six bits of each byte form one word, and the
+/// remaining bits of all three form the fourth word.
 fn six_bits<'k>(w: &[U32<'k>]) -> [U32<'k>; 4] {
     let first = w[0] & 0x3f3f_3f3f;
     let second = w[1] & 0xfcfc_fcfc;

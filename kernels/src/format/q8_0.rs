@@ -15,9 +15,10 @@ use crate::case::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// Bytes of a tile's codes.
+/// The bytes of a tile's codes.
 const CODES: u32 = 4096;
 
+/// The format `Q8_0`.
 #[allow(non_camel_case_types)] // ggml's name
 pub(super) struct Q8_0;
 
@@ -76,7 +77,8 @@ impl BlockFormat for Q8_0 {
     }
 }
 
-/// Four bytes of 32, and their scale. Blocks are 34 bytes, so only halfwords are aligned.
+/// A fragment of four bytes of 32, and their scale. Blocks have 34 bytes, so only halfwords are
+/// aligned.
 struct FourBytes<'k> {
     first: U32<'k>,
 }
@@ -156,7 +158,8 @@ impl TileFormat for Q8_0 {
             .into()
     }
 
-    /// One set at a time: both would need too many registers for the whole batch.
+    /// Multiplies a tile, one set at a time, because both sets would need too many registers for
+    /// the whole batch.
     fn multiply<'k>(
         &self,
         product: &TileProduct<'k>,
@@ -171,10 +174,9 @@ impl TileFormat for Q8_0 {
                 product.token();
                 let token = product.of_token(kt, item);
                 let set = product.set(token, s, &codes, |sums, a, b| sums.add_i8(a, b));
-                rows.iter_mut()
-                    .zip(set.scaled())
-                    .zip(d)
-                    .for_each(|((row, sum), d)| row.fma(sum, d));
+                for ((row, sum), d) in rows.iter_mut().zip(set.scaled()).zip(d) {
+                    row.fma(sum, d);
+                }
             }
         }
     }
@@ -183,9 +185,10 @@ impl TileFormat for Q8_0 {
         8
     }
 
-    /// Fragment `16 s + 4 t + i`.
+    /// Returns the weights of fragment `16 s + 4 t + i`.
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
-        let (s, lane) = (row.index >> 4, row.lane((row.index >> 2) & 3));
+        let s = row.index >> 4;
+        let lane = row.lane((row.index >> 2) & 3);
         let words = row.words(s.mad(4, row.index & 3), lane).at(row.second);
         let d = row.half(CODES, lane.mad(2, s), 4);
         row.codes(BYTE, [words.ld(), words.at(2).ld()])

@@ -1,7 +1,7 @@
 //! Consecutive weights of a row of a tile, for the embedding of a token.
 //!
-//! In a tile, the weights of a row are spread over the lanes of row `g`. A thread takes the words of one load of one
-//! lane, which are consecutive in the row.
+//! In a tile, the weights of a row are distributed over the lanes of row `g`. A thread takes the
+//! words of one load of one lane, which are consecutive in the row.
 
 use super::fragment::Bytes;
 use super::unpack::{Code, bytes, halfword, halves, split};
@@ -13,13 +13,14 @@ pub(crate) struct RowFragment<'k> {
     pub(super) tile: Bytes<'k>,
     /// The first of the lane's two rows.
     pub(super) g: U32<'k>,
-    /// 1 for the second.
+    /// 1 for the second of the lane's rows, 0 for the first.
     pub(super) second: U32<'k>,
-    /// The index of the fragment in the row, in the order of the columns.
+    /// The index of the fragment in the row, in column order.
     pub(super) index: U32<'k>,
 }
 
 impl<'k> RowFragment<'k> {
+    /// Returns fragment `index` of the row of a token.
     pub(crate) fn new(k: Builder<'k>, tile: Bytes<'k>, token: U32<'k>, index: U32<'k>) -> Self {
         RowFragment {
             k,
@@ -30,17 +31,17 @@ impl<'k> RowFragment<'k> {
         }
     }
 
-    /// The lane that holds groups `t`, `4 + t`, ... of the row.
+    /// Returns the lane that holds the groups `t`, `4 + t` and so on of the row.
     pub(super) fn lane(&self, t: U32<'k>) -> U32<'k> {
         self.g.mad(4, t)
     }
 
-    /// The four words of lane `lane` at `512 c`.
+    /// Returns the address of the four words of lane `lane` at `512 c`.
     pub(super) fn words(&self, c: U32<'k>, lane: U32<'k>) -> Ptr<'k, u32, ReadOnly> {
         self.tile.row(c, 512).row(lane, 16).cast()
     }
 
-    /// The binary16 value at this byte and `i` times `bytes` bytes.
+    /// Returns the `f16` value at byte `at` plus `i` times `bytes`, for the fragment's row.
     pub(super) fn half(&self, at: u32, i: U32<'k>, bytes: u32) -> F32<'k> {
         halves(halfword(
             self.tile.at(at).row(i, bytes).row(self.second, 2),
@@ -48,6 +49,7 @@ impl<'k> RowFragment<'k> {
         ))[0]
     }
 
+    /// Returns the values of the codes in the bytes of some words.
     pub(super) fn codes(
         &self,
         code: Code,

@@ -1,9 +1,9 @@
-//! Products of formats whose groups are 16 columns: four sets of four groups in a tile.
+//! Multiplication of tiles whose groups are 16 columns: four sets of four groups per tile.
 
 use super::product::{OfToken, TileProduct, both, one, whole};
 use ptx_gen::*;
 
-/// Codes of four sets, as the A fragments of two matrix instructions each.
+/// The codes of four sets, as the A fragments of two matrix instructions each.
 pub(super) type SixteenCodes<'k> = [[[U32<'k>; 4]; 2]; 4];
 
 /// The activations of a token for a tile.
@@ -23,7 +23,7 @@ pub(super) struct Sixteen<'k> {
 }
 
 impl<'k> TileProduct<'k> {
-    /// The activations of a token for tile `kt`.
+    /// Returns the activations of a token for tile `kt`.
     pub(super) fn sixteens(&self, kt: U32<'k>, item: u32) -> Sixteens<'_, 'k> {
         Sixteens {
             product: self,
@@ -33,7 +33,7 @@ impl<'k> TileProduct<'k> {
 }
 
 impl<'k> Sixteens<'_, 'k> {
-    /// The products of set `s`.
+    /// Multiplies set `s`.
     pub(super) fn set(&self, s: usize, codes: &[[U32<'k>; 4]; 2]) -> Sixteen<'k> {
         let token = &self.token;
         let sums = self.sums(token.x.at(128 * s as u32), codes);
@@ -49,7 +49,7 @@ impl<'k> Sixteens<'_, 'k> {
         }
     }
 
-    /// The sums of a set with the bytes at `x`.
+    /// Multiplies a set by the bytes at `x`.
     fn sums(&self, x: Ptr<'k, u8, Shared>, codes: &[[U32<'k>; 4]; 2]) -> [Sums<'k, i32>; 1] {
         let x = self.product.quad(x);
         let mut sums = [Sums::zero(self.product.k)];
@@ -64,7 +64,8 @@ impl<'k> Sixteens<'_, 'k> {
 }
 
 impl<'k> Sixteen<'k> {
-    /// Sums of codes times activations in units of their scale, of rows `g` and `g + 8`.
+    /// Returns the sums of codes times activations in units of their scale, for the rows `g` and `g
+    /// + 8`.
     pub(super) fn rows(&self) -> [F32<'k>; 2] {
         [0, 2].map(|r| {
             whole(

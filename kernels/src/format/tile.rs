@@ -1,33 +1,34 @@
-//! Tiles: weights in the order in which a warp's matrix instructions take them, so that each load of a warp is
-//! contiguous.
+//! Tiles: weights in the order in which a warp's matrix instructions take them, so that each load
+//! of a warp is contiguous.
 //!
-//! Sixteen rows of a matrix are a row block. A row block is a sequence of tiles of [`Tile::columns`] columns. Lane `4
-//! g + t` of a warp holds weights of rows `g` and `g + 8` of a tile; a [`RowOrder`] maps them to rows of the matrix.
-//! A tile contains the bits of its GGUF blocks, each exactly once, in another order: each format says where the bits of a
-//! number are in a block and where they are in a tile, and [`pack`] copies one to the other. [`dequantize`] is the
+//! Sixteen rows of a matrix are a row block. A row block is a sequence of tiles of
+//! [`Tile::columns`] columns. Lane `4 g + t` of a warp holds weights of the rows `g` and `g + 8` of
+//! a tile. A [`RowOrder`] maps them to rows of the matrix. A tile contains the bits of its GGUF
+//! blocks, each exactly once, in a different order. Each format states where the bits of a field
+//! are in a block and where they are in a tile, and [`pack`] copies them. [`dequantize`] is the
 //! specification of the kernels over tiles.
 //!
-//! Most of a tile is "words": word `x` of lane `l` is at byte `512 (x / 4) + 16 l + 4 (x mod 4)`, so that a warp
-//! loads four words of each lane at once.
+//! Most of a tile is "words": word `x` of lane `l` is at byte `512 (x / 4) + 16 l + 4 (x mod 4)`,
+//! so that a warp loads four words of each lane at once.
 
 use super::bits::{Bits, get, one, put};
 use super::{Format, TileFormat};
 use crate::case::Random;
 
-/// Rows of a tile.
+/// The number of rows of a tile.
 pub const ROWS: u32 = 16;
 
 /// The size of a format's tiles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tile {
-    /// Columns; a row's length is a multiple of it.
+    /// The number of columns. The length of a row is a multiple of it.
     pub columns: u32,
-    /// Bytes, a multiple of 32: as many as the GGUF blocks have.
+    /// The number of bytes, a multiple of 32. It equals the bytes of the GGUF blocks.
     pub bytes: u32,
 }
 
 impl Format {
-    /// The format's tile; `None` where no kernel reads tiles.
+    /// Returns the format's tile, or `None` if no kernel reads tiles of it.
     pub fn tile(self) -> Option<Tile> {
         let columns = self.of().tiles()?.columns();
         Some(Tile {
@@ -36,10 +37,10 @@ impl Format {
         })
     }
 
-    /// What kernels know of the format's tiles.
+    /// Returns the knowledge of kernels about the format's tiles.
     ///
     /// # Panics
-    /// If the format has none.
+    /// Panics if the format has no tile.
     pub(crate) fn tiles(self) -> &'static dyn TileFormat {
         self.of()
             .tiles()
@@ -47,36 +48,38 @@ impl Format {
     }
 }
 
-/// The tile of a format that has one.
+/// Returns the tile of a format that has one.
 pub(crate) fn of(format: Format) -> Tile {
     format.tile().expect("plans have tiled formats")
 }
 
-/// Which rows of one or two matrices form a row block.
+/// The assignment of rows of one or two matrices to row blocks.
 ///
-/// Row `r` below 8 of row block `b` is row `b / per * stride + (b mod per * 8 + r) * step` of the matrix `lo`, and
-/// row `r + 8` is the row `delta` after it of the matrix `hi`. A lane thus holds two rows that are used together.
+/// Row `r` below 8 of row block `b` is row `b / per * stride + (b mod per * 8 + r) * step` of the
+/// matrix `lo`. Row `r + 8` is the row `delta` rows after it, of the matrix `hi`. A lane thus holds
+/// two rows that are used together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RowOrder {
-    /// Row blocks of a group.
+    /// The number of row blocks of a group.
     pub per: u32,
-    /// RowOrder of each matrix in a group.
+    /// The number of rows of each matrix in a group.
     pub stride: u32,
-    /// From one row to the next.
+    /// The distance from one row to the next.
     pub step: u32,
     /// The distance from a row of `lo` to its partner in `hi`.
     pub delta: u32,
 }
 
 impl RowOrder {
-    /// In order; `hi` is `lo`.
+    /// Rows in order. `hi` is `lo`.
     pub const PLAIN: RowOrder = RowOrder {
         per: 1,
         stride: 16,
         step: 1,
         delta: 8,
     };
-    /// Eight rows of the gate projection (`lo`), and the same eight rows of the up projection (`hi`).
+    /// Eight rows of the gate projection (`lo`), and the same eight rows of the up projection
+    /// (`hi`).
     pub const GATE_UP: RowOrder = RowOrder {
         per: 1,
         stride: 8,
@@ -84,7 +87,8 @@ impl RowOrder {
         delta: 0,
     };
 
-    /// NeoX pairs: rows `j` and `j + head_dim / 2` of a head; `hi` is `lo`, and `head_dim` a multiple of 16.
+    /// Returns the order for NeoX (half-split) pairs: rows `j` and `j + head_dim / 2` of a head.
+    /// `hi` is `lo`, and `head_dim` is a multiple of 16.
     pub const fn half_split(head_dim: u32) -> RowOrder {
         RowOrder {
             per: head_dim / ROWS,
@@ -94,7 +98,8 @@ impl RowOrder {
         }
     }
 
-    /// GPT-J pairs: rows `2 j` and `2 j + 1` of a head; `hi` is `lo`, and `head_dim` a multiple of 16.
+    /// Returns the order for GPT-J (interleaved) pairs: rows `2 j` and `2 j + 1` of a head. `hi` is
+    /// `lo`, and `head_dim` is a multiple of 16.
     pub const fn interleaved(head_dim: u32) -> RowOrder {
         RowOrder {
             per: head_dim / ROWS,
@@ -104,31 +109,34 @@ impl RowOrder {
         }
     }
 
-    /// The matrix row of row `r` of a row block: of `lo` for `r` below 8, else of `hi`.
+    /// Returns the matrix row of row `r` of a row block. It is a row of `lo` for `r` below 8, else
+    /// of `hi`.
     pub const fn source(self, row_block: u32, r: u32) -> u32 {
         let base =
             row_block / self.per * self.stride + (row_block % self.per * 8 + r % 8) * self.step;
         if r < 8 { base } else { base + self.delta }
     }
 
-    /// The number of row blocks of matrices of `rows` rows each.
+    /// Returns the number of row blocks of matrices of `rows` rows each.
     pub const fn blocks(self, rows: u32) -> u32 {
         rows / self.stride * self.per
     }
 }
 
-/// Packs one or two matrices, given as GGUF rows of `n` weights, into tiles: row blocks in order, and the tiles of
-/// each in order.
+/// Packs one or two matrices of GGUF rows of `n` weights into tiles. The row blocks are in order,
+/// and so are the tiles of each.
 ///
 /// # Panics
-/// If the format has no tile, or `lo` and `hi` are not whole groups of such rows.
+/// Panics if the format has no tile, or if `lo` and `hi` are not whole groups of such rows.
 pub fn pack(format: Format, rows: RowOrder, lo: &[u8], hi: &[u8], n: usize) -> Vec<u8> {
     let tile = format.tile().expect("a format with a tile");
-    let (row, part) = (format.row_bytes(n), format.row_bytes(tile.columns as usize));
+    let row = format.row_bytes(n);
+    let part = format.row_bytes(tile.columns as usize);
     let row_blocks = rows.blocks((lo.len() / row) as u32);
     let mut tiles = vec![0; row_blocks as usize * row / part * tile.bytes as usize];
     for (i, bytes) in tiles.chunks_exact_mut(tile.bytes as usize).enumerate() {
-        let (row_block, kt) = (i / (row / part), i % (row / part));
+        let row_block = i / (row / part);
+        let kt = i % (row / part);
         for r in 0..ROWS {
             let matrix = if r < 8 { lo } else { hi };
             let at = rows.source(row_block as u32, r) as usize * row + kt * part;
@@ -138,6 +146,7 @@ pub fn pack(format: Format, rows: RowOrder, lo: &[u8], hi: &[u8], n: usize) -> V
     tiles
 }
 
+/// Packs the blocks of one row of a tile.
 fn pack_row(format: Format, r: usize, row: &[u8], tile: &mut [u8]) {
     for (block, bytes) in row.chunks_exact(format.block_bytes() as usize).enumerate() {
         for field in format.fields() {
@@ -150,13 +159,15 @@ fn pack_row(format: Format, r: usize, row: &[u8], tile: &mut [u8]) {
     }
 }
 
-/// The weights of tiles: `[rows in the order of the tiles, n]`, the same numbers as [`Format::dequantize`] gives.
+/// Dequantizes tiles: `[rows in the order of the tiles, n]`, with the same values as
+/// [`Format::dequantize`].
 ///
 /// # Panics
-/// If the format has no tile.
+/// Panics if the format has no tile.
 pub fn dequantize(format: Format, tiles: &[u8], n: usize) -> Vec<f32> {
     let Tile { columns, bytes } = format.tile().expect("a format with a tile");
-    let (columns, bytes) = (columns as usize, bytes as usize);
+    let columns = columns as usize;
+    let bytes = bytes as usize;
     let row_blocks = tiles.chunks_exact(n / columns * bytes);
     let row = |block: &[u8], r| -> Vec<f32> {
         let tiles = block.chunks_exact(bytes);
@@ -169,21 +180,20 @@ pub fn dequantize(format: Format, tiles: &[u8], n: usize) -> Vec<f32> {
         .collect()
 }
 
-/// Column `k` of row `r` of a tile.
+/// Returns the weight in column `k` of row `r` of a tile.
 fn weight(format: Format, tile: &[u8], r: usize, k: usize) -> f32 {
-    let (block, k) = (
-        k / format.block_len() as usize,
-        k % format.block_len() as usize,
-    );
+    let len = format.block_len() as usize;
+    let block = k / len;
+    let k = k % len;
     format.of().weight(k, &|field| {
         get(tile, format.tiles().in_tile(r, block, field))
     })
 }
 
-/// Random tiles, their weights from about `-size` to `size`.
+/// Returns random tiles with weights from about `-size` to `size`.
 ///
 /// # Panics
-/// If the format has no tile.
+/// Panics if the format has no tile.
 pub fn random(format: Format, tiles: usize, size: f32, random: &mut Random) -> Vec<u8> {
     let n = format.tile().expect("a format with a tile").columns as usize;
     let blocks = tiles * ROWS as usize * n / format.block_len() as usize;
@@ -191,17 +201,18 @@ pub fn random(format: Format, tiles: usize, size: f32, random: &mut Random) -> V
     pack(format, RowOrder::PLAIN, &rows, &rows, n)
 }
 
-/// The lane of row `r` that holds `group`, among the row's four lanes.
+/// Returns the lane of row `r` that holds `group`, among the row's four lanes.
 pub(super) fn lane(r: usize, group: usize) -> usize {
     4 * (r % 8) + group % 4
 }
 
-/// The first byte of a lane's word `x`.
+/// Returns the first byte of a lane's word `x`.
 pub(super) fn word(x: usize, lane: usize) -> usize {
     512 * (x / 4) + 16 * lane + 4 * (x % 4)
 }
 
-/// The binary16 number of group `j` of 32 columns of row `r`, of those that start at byte `at`.
+/// Returns the bits of the `f16` value of group `j` of 32 columns of row `r`, among the values that
+/// start at byte `at`.
 pub(super) fn halves_in_tile(at: u32, r: usize, j: usize) -> Bits {
     one(
         at as usize + 8 * lane(r, j) + 4 * (j / 4) + 2 * (r / 8),
@@ -271,9 +282,9 @@ mod tests {
         }
         for format in Format::ALL {
             let mut block = vec![false; 8 * format.block_bytes() as usize];
-            format
-                .fields()
-                .for_each(|field| claim(&mut block, format.of().in_block(field), &(format, field)));
+            for field in format.fields() {
+                claim(&mut block, format.of().in_block(field), &(format, field));
+            }
             assert!(
                 block.iter().all(|&taken| taken),
                 "a bit of a {} block is in no number",
@@ -292,10 +303,9 @@ mod tests {
                         (format, r, block, field),
                     )
                 };
-                format
-                    .fields()
-                    .map(bits)
-                    .for_each(|(bits, what)| claim(&mut tile, bits, &what));
+                for (bits, what) in format.fields().map(bits) {
+                    claim(&mut tile, bits, &what);
+                }
             }
             assert!(
                 tile.iter().all(|&taken| taken),
@@ -305,13 +315,14 @@ mod tests {
         }
     }
 
-    /// The code of column `k` of row `r`.
+    /// Returns the code of column `k` of row `r`.
     fn code_of(format: Format, tile: &[u8], r: usize, k: usize) -> u32 {
         let len = format.block_len() as usize;
         get(tile, format.tiles().in_tile(r, k / len, Code(k % len)))
     }
 
-    /// The layout as the kernels assume it: an index of a word or a byte, its value, the row, the column.
+    /// The layout as the kernels assume it: an index of a word or a byte, its value, the row, the
+    /// column.
     #[test]
     fn tiles_are_laid_out_as_described() {
         // Byte to set, its value, then row and column whose code must change, and to what.
@@ -401,7 +412,9 @@ mod tests {
         ];
         for (format, bytes, r, block, field, value) in places {
             let mut tile = vec![0; format.tile().unwrap().bytes as usize];
-            bytes.iter().for_each(|&(at, v)| tile[at] = v);
+            for &(at, v) in bytes {
+                tile[at] = v;
+            }
             let found = get(&tile, format.tiles().in_tile(r, block, field));
             assert_eq!(
                 found, value,
@@ -410,8 +423,8 @@ mod tests {
         }
     }
 
-    /// Row orders, the matrix's rows in a group, and the first group's rows in the order of the tiles. Rows from 100
-    /// on belong to the second matrix.
+    /// Row orders, the matrix's rows in a group, and the first group's rows in the order of the
+    /// tiles. Rows from 100 on belong to the second matrix.
     #[test]
     fn rows_of_a_block() {
         let plain: Vec<u32> = (0..16).collect();
@@ -449,7 +462,8 @@ mod tests {
             RowOrder::GATE_UP,
         ];
         for ((format, tile), rows) in tiled().flat_map(|tiled| kinds.map(|rows| (tiled, rows))) {
-            let (n, count) = (2 * tile.columns as usize, 2 * rows.stride);
+            let n = 2 * tile.columns as usize;
+            let count = 2 * rows.stride;
             let random = &mut Random(u64::from(rows.per));
             let mut matrix = || {
                 format.random(
@@ -465,10 +479,12 @@ mod tests {
                 lo.clone()
             };
             let found = dequantize(format, &pack(format, rows, &lo, &hi, n), n);
-            let (lo, hi) = (format.dequantize(&lo), format.dequantize(&hi));
+            let lo = format.dequantize(&lo);
+            let hi = format.dequantize(&hi);
             assert_eq!(found.len(), (16 * rows.blocks(count)) as usize * n);
             for (i, found) in found.chunks_exact(n).enumerate() {
-                let (row_block, r) = (i as u32 / 16, i as u32 % 16);
+                let row_block = i as u32 / 16;
+                let r = i as u32 % 16;
                 let at = rows.source(row_block, r) as usize * n;
                 let wanted = &(if r < 8 { &lo } else { &hi })[at..at + n];
                 assert_eq!(found, wanted, "{} {rows:?} row {i}", format.name());

@@ -1,5 +1,12 @@
-//! The first 1,024 bytes of tiles of codes of two or three bits, in groups of 16 columns: a byte has the low two bits
-//! of two columns of both rows.
+//! The first 1,024 bytes of tiles with codes of two or three bits, in groups of 16 columns. A byte
+//! has the low two bits of two columns of both rows:
+//!
+//! | bits of byte `e` | column of the word's eight | row |
+//! |---|---|---|
+//! | 0, 1 | `e` | `g` |
+//! | 2, 3 | `e` | `g + 8` |
+//! | 4, 5 | `4 + e` | `g` |
+//! | 6, 7 | `4 + e` | `g + 8` |
 
 use super::bits::BitRange;
 use super::dequantize;
@@ -11,11 +18,11 @@ use super::tile::{lane, word};
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// Bytes of the low two bits of a tile.
+/// The bytes of the low two bits of a tile.
 pub(super) const BYTES: u32 = 1024;
 
-/// The low two bits of column `k` of row `r`. Word `2 s + i` of a lane has columns `8 i` to `8 i + 7` of group
-/// `4 s + t` of 16; bits `4 (j mod 2) + 2 r` of its byte `e` are of column `4 j + e` of row `g + 8 r`.
+/// Returns the low two bits of column `k` of row `r`. Word `2 s + i` of a lane has the columns `8
+/// i` to `8 i + 7` of group `4 s + t` of 16.
 pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
     let x = 2 * (k / 64) + k / 8 % 2;
     BitRange::new(
@@ -26,14 +33,15 @@ pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
 }
 
 impl<'k> PackLane<'k> {
-    /// Stores the lane's words. `codes[r][s]` are four words of the codes of group `4 s + t` in the low two bits of
-    /// their bytes; the other bits are ignored.
+    /// Stores the lane's words. `codes[r][s]` are four words with the codes of group `4 s + t` in
+    /// the low two bits of their bytes. The other bits are ignored.
     pub(super) fn two_bits(&self, codes: &[[[U32<'k>; 4]; 4]; 2]) {
         let word = |x: usize| {
             self.k.section(
                 "format/common/pack_two_bits",
                 "eight columns of two bits of both rows",
             );
+            // Pair `n` of bits has row `n % 2` and column word `n / 2`, as the table above shows.
             let one = |n: usize| {
                 let code = codes[n % 2][x / 2][2 * (x % 2) + n / 2] & 0x0303_0303;
                 code << (2 * n as u32)
@@ -47,7 +55,8 @@ impl<'k> PackLane<'k> {
 }
 
 impl<'k> TileLane<'k> {
-    /// The low two bits of the lane's codes, with what `above` adds to bits 2 and up of instruction `i` of set `s`.
+    /// Returns the lane's codes: the low two bits, and the bits that `above` adds to them for word
+    /// `n` of instruction `i` of set `s`.
     pub(super) fn two_bits(
         &self,
         tile: TilePtr<'k>,
@@ -69,7 +78,8 @@ impl<'k> TileLane<'k> {
 }
 
 impl<'k> TileLane<'k> {
-    /// The codes of set `set` of 128 columns, from bit `at` of bytes on: see [`two_bits`](TileLane::two_bits).
+    /// Returns the codes of set `set` of 128 columns, starting at bit `at` of bytes. `above` adds
+    /// further bits, as in [`two_bits`](TileLane::two_bits).
     pub(super) fn two_bit_codes(
         &self,
         tile: TilePtr<'k>,
@@ -95,8 +105,8 @@ impl<'k> TileLane<'k> {
 }
 
 impl<'k> RowFragment<'k> {
-    /// The low two bits of eight columns, in the low bits of the bytes of two words: fragment `8 s + 2 t + i`. The
-    /// other bits are not cleared.
+    /// Returns the low two bits of eight columns, in the low bits of the bytes of two words, for
+    /// fragment `8 s + 2 t + i`. The other bits are not cleared.
     pub(super) fn two_bits(&self) -> [U32<'k>; 2] {
         let x = ((self.index >> 3) << 1) | (self.index & 1);
         let word = self.words(x >> 2, self.group_lane()).at(x & 3).ld() >> (self.second << 1);
@@ -104,7 +114,8 @@ impl<'k> RowFragment<'k> {
     }
 }
 
-/// Bit `bit` of each byte of `word`, and those above, at bit `to`; other bits are not cleared.
+/// Moves bit `bit` of each byte of `word`, and the bits above it, to bit `to`. The other bits are
+/// not cleared.
 pub(super) fn to_bit(to: u32, word: U32<'_>, bit: u32) -> U32<'_> {
     if bit < to {
         word << (to - bit)

@@ -1,9 +1,9 @@
-//! Numbers of weights in registers: fields of bits to floats, halves, bytes.
+//! Conversion of packed codes to floats, `f16` values and bytes in registers.
 //!
-//! Codes are converted to floats without a conversion instruction, which is slow on most GPUs. The exponent of a
-//! float chooses the unit of its fraction: under the exponent of `2^(23 - s)`, bit `s` counts one. A masked field
-//! that starts at bit `s`, with that exponent above it, is the float `2^(23 - s) + field`. One exact subtraction
-//! gives the code.
+//! Codes are converted to floats without a conversion instruction, which is slow on most GPUs. The
+//! exponent of a float determines the unit of its fraction: under the exponent of `2^(23 - s)`, bit
+//! `s` counts one. A masked field that starts at bit `s`, with that exponent above it, is the float
+//! `2^(23 - s) + field`. One exact subtraction yields the code.
 
 use super::fragment::Bytes;
 use ptx_gen::*;
@@ -11,10 +11,10 @@ use ptx_gen::*;
 /// The truth table of `c ? a : b`, bit by bit, for `lop3`.
 pub(super) const SELECT: u8 = (0xaa & 0xf0) | (!0xaa & 0xcc);
 
-/// The truth table of `(a & b) ^ c`.
+/// The truth table of `(a & b) ^ c` for `lop3`.
 const AND_XOR: u8 = (0xf0 & 0xcc) ^ 0xaa;
 
-/// What a field of bits stands for: its value after inverting the bits in `flip`, less `bias`.
+/// The value of a field of bits: the field with the bits in `flip` inverted, less `bias`.
 #[derive(Clone, Copy)]
 pub(super) struct Code {
     pub(super) bits: u32,
@@ -67,7 +67,7 @@ pub(super) const SIX_LESS_32: Code = Code {
     flip: 0,
     bias: 32,
 };
-/// Two's complement, its sign bit inverted, is the number plus 128.
+/// A signed byte. Two's complement with an inverted sign bit is the value plus 128.
 pub(super) const BYTE: Code = Code {
     bits: 8,
     flip: 0x80,
@@ -75,7 +75,8 @@ pub(super) const BYTE: Code = Code {
 };
 
 impl Code {
-    /// The number in the bits of `w` from bit `at` on, which end below bit 23: see the top of this file.
+    /// Returns the value in the bits of `w` that start at bit `at` and end below bit 23, as the
+    /// module documentation describes.
     pub(super) fn at<'k>(&self, w: U32<'k>, at: u32) -> F32<'k> {
         let unit = (1 << (23 - at)) as f32;
         let mask = ((1 << self.bits) - 1) << at;
@@ -86,12 +87,12 @@ impl Code {
     }
 }
 
-/// A word and its upper half, so that each byte is at bit 0 or 8 of one of them.
+/// Returns a word and its upper half, so that each byte is at bit 0 or 8 of one of them.
 pub(super) fn split(w: U32<'_>) -> [U32<'_>; 2] {
     [w, w >> 16]
 }
 
-/// The numbers from bit `at` on of each of four bytes.
+/// Returns the values that start at bit `at` of each of four bytes.
 pub(super) fn bytes<'k>(code: Code, [w, upper]: [U32<'k>; 2], at: u32) -> [F32<'k>; 4] {
     [
         code.at(w, at),
@@ -101,17 +102,17 @@ pub(super) fn bytes<'k>(code: Code, [w, upper]: [U32<'k>; 2], at: u32) -> [F32<'
     ]
 }
 
-/// The two binary16 values of a word.
+/// Returns the two `f16` values of a word as floats.
 pub(crate) fn halves(w: U32<'_>) -> [F32<'_>; 2] {
     w.bits::<f16x2>().unpack().map(|h| h.cvt())
 }
 
-/// The 16 bits at byte `at`.
+/// Loads the 16 bits at byte `at`.
 pub(super) fn halfword(p: Bytes<'_>, at: u32) -> U32<'_> {
     p.at(at).cast::<u16>().ld()
 }
 
-/// Two halfwords as a word.
+/// Joins two halfwords into a word.
 pub(super) fn join<'k>(low: U32<'k>, high: U32<'k>) -> U32<'k> {
     low.prmt(high, 0x5410)
 }

@@ -1,27 +1,33 @@
-//! The left operand of products with many tokens: activations as binary16, as shared memory wants them.
+//! The activations of matmuls with many tokens: `f16` values in the layout that shared memory
+//! needs.
 //!
-//! A row is a token. Its `n` columns, in a [`ColumnOrder`](crate::format::dequantize::ColumnOrder), are cut into panels of
-//! [`PANEL`], and a panel has all tokens: `[n / 64, capacity, 64]`. Within its 128 bytes, a token's eight units of 16
-//! bytes are swizzled: unit `u` of token `i` is at `u ^ (i mod 8)`. So any eight tokens aligned to eight are what a
-//! matrix instruction calls a 128-byte swizzle atom, and one bulk copy brings a panel of as many tokens as a block wants.
+//! A row is a token. Its `n` columns, in a [`ColumnOrder`](crate::format::dequantize::ColumnOrder),
+//! are divided into panels of [`PANEL`] columns. A panel contains all tokens: `[n / 64, capacity,
+//! 64]`. The 128 bytes of a token in a panel consist of eight units of 16 bytes, which are
+//! swizzled: unit `u` of token `i` is at `u ^ (i mod 8)`. Eight tokens, aligned to eight, are
+//! therefore a 128-byte swizzle atom of `wgmma`. One bulk copy loads a panel of as many tokens as a
+//! block wants.
 //!
-//! A token's numbers are multiplied by a power of two, so that its largest is just below 2^14: binary16 ends at 65504.
-//! The epilogue of a product multiplies by the reciprocal.
+//! The activations of a token are multiplied by a power of two, so that the largest is just below
+//! 2^14. This is necessary because the largest `f16` value is 65504. The epilogue of a matmul
+//! multiplies by the reciprocal.
 
 use ptx_gen::*;
 
-/// Columns of a panel: 128 bytes.
+/// The number of columns of a panel: 128 bytes.
 pub const PANEL: u32 = 64;
-/// The tokens of a buffer are a multiple of this.
+/// The unit of a buffer's capacity in tokens.
 pub const TOKENS: u32 = 8;
 
-/// Where the activation of a token and slot is, in elements.
+/// Returns the index of the activation of a token at a slot, in elements.
 pub const fn index(capacity: usize, token: usize, slot: usize) -> usize {
-    let (panel, unit, rest) = (slot / PANEL as usize, slot % PANEL as usize / 8, slot % 8);
+    let panel = slot / PANEL as usize;
+    let unit = slot % PANEL as usize / 8;
+    let rest = slot % 8;
     (panel * capacity + token) * PANEL as usize + (unit ^ (token % 8)) * 8 + rest
 }
 
-/// The same in a kernel, for a slot that is a multiple of 2.
+/// Returns the address of the activation of a token in a kernel, for an even slot.
 pub(crate) fn place<'k, A: Space>(
     all: Ptr<'k, f16, A>,
     capacity: U32<'k>,
@@ -33,19 +39,20 @@ pub(crate) fn place<'k, A: Space>(
     all.row(row, 2 * PANEL).row(unit, 16).row(slot & 7, 2)
 }
 
-/// The power of two, from 2^-126 to 2^126, that brings a number of this magnitude below 2^14, and its reciprocal.
+/// Returns the power of two, from 2^-126 to 2^126, that brings a value of this magnitude below
+/// 2^14, and its reciprocal.
 ///
-/// Zero counts as the least number, and what is not finite as the largest.
+/// Zero counts as the smallest number. A value that is not finite counts as the largest.
 pub(crate) fn unit<'k>(largest: F32<'k>) -> [F32<'k>; 2] {
     let exponent = largest.bits::<u32>() >> 23;
-    // The exponent of 2^13 is 140.
+    // The biased exponent of 2^13 is 140. The bounds keep the power and its reciprocal normal.
     let unit = ((exponent.min(266) * u32::MAX) + (140 + 127))
         .max(1)
         .min(253);
     [(unit << 23).bits(), ((unit * u32::MAX + 254) << 23).bits()]
 }
 
-/// The same on the CPU.
+/// Returns the power of two on the CPU.
 pub fn unit_of(largest: f32) -> f32 {
     let exponent = (largest.to_bits() >> 23) as i32;
     f32::from_bits(((267 - exponent).clamp(1, 253) as u32) << 23)

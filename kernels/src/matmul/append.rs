@@ -1,14 +1,15 @@
-//! Queries, keys and values of many tokens, as an epilogue of their product: bias, rotary embedding, and the append to the
-//! paged KV cache. Each token has its own position and sequence.
+//! Queries, keys and values of many tokens, as an epilogue of their matmul: bias, rotary embedding,
+//! and the append to the paged KV cache. Each token has its own position and sequence.
 //!
-//! The steps of [`RotateTokens`](crate::prompt::RotateTokens), which models with head norms need, as a norm needs whole
-//! heads. Here a lane has both dimensions of a rotary pair: rows `g` and `g + 8` of a row block. The rows of a head are
-//! row blocks of their own, whatever their order, so a warp stores queries, keys or values, and of one head.
+//! The steps are the steps of [`RotateTokens`](crate::prompt::RotateTokens), which models with head
+//! norms need, because a norm needs whole heads. In this epilogue, a lane has both dimensions of a
+//! rotary pair, because they are rows `g` and `g + 8` of a row block. The rows of a head form whole
+//! row blocks in every order, so a warp stores rows of only one matrix and one head.
 //!
-//! What is stored, and what is dropped, is what `RotateTokens` stores and drops, but for tokens whose state is done:
-//! their queries are stored, and read by nobody.
+//! The epilogue stores and drops the same values as `RotateTokens`, with one exception. Queries of
+//! tokens whose state is done are stored, although no kernel reads them.
 
-use super::epilogue::{AT_ONCE, Sums};
+use super::epilogue::{AT_ONCE, LaneSums};
 use super::product::MatmulArgs;
 use crate::cache::{self, PAGE, key, key_pair};
 use crate::contract::Contract;
@@ -19,55 +20,57 @@ use ptx_gen::*;
 use std::f32::consts::LOG2_E;
 
 args! {
-    /// What [`Append`] has of its own; for other epilogues all buffers are empty.
+    /// The arguments of [`Append`]. For other epilogues, all buffers are empty.
     pub struct AppendArgs {
-        /// `[heads + 2 * kv_heads, head_dim]`, if the kernel adds it; else empty.
+        /// `[heads + 2 * kv_heads, head_dim]`: the bias, if the kernel adds one, else empty
         bias: In<f32>,
-        /// `[rows, angle_row / 2, 2]`, at least `tokens_given` rows: cosine and sine of each token's pairs, from pair
-        /// `angle_first / 2` on.
+        /// `[rows, angle_row / 2, 2]`: cosine and sine of each token's pairs, starting at pair
+        /// `angle_first / 2`. There are at least `tokens_given` rows.
         angles: In<f32>,
-        /// `[rows, 8]`, at least `tokens_given` rows: the position, below `2^24`, and the sequence of each token, and
-        /// whether it is done. See [`state`](crate::state)
+        /// `[rows, 8]`: the state of each token with its position, below `2^24`, its sequence, and
+        /// its end flag. There are at least `tokens_given` rows. See [`state`](crate::state).
         state: In<u32>,
-        /// `[sequences, max_pages]`: the page table. Pages that this launch writes belong to one sequence alone
+        /// `[sequences, max_pages]`: the page table. A page that this launch writes must belong to
+        /// a single sequence.
         pages: In<u32>,
-        /// `[capacity, heads, head_dim]`: times `scale * log2(e)`; NaN beyond the range of binary16.
+        /// `[capacity, heads, head_dim]`: the queries times `scale * log2(e)`, or NaN beyond the
+        /// range of `f16`
         q: Out<f16>,
-        /// `[cache_pages, kv_heads, 64, head_dim]`: see [`cache`]
+        /// `[cache_pages, kv_heads, 64, head_dim]`: the keys, see [`cache`]
         k_cache: InOut<f16>,
-        /// As `k_cache`
+        /// `[cache_pages, kv_heads, 64, head_dim]`: the values, see [`cache`]
         v_cache: InOut<f16>,
-        /// Query heads.
+        /// The number of query heads.
         heads: u32,
-        /// KV heads.
+        /// The number of KV heads.
         kv_heads: u32,
-        /// Pages of the caches.
+        /// The number of pages of the caches.
         cache_pages: u32,
-        /// Sequences of the page table.
+        /// The number of sequences of the page table.
         sequences: u32,
-        /// Pages of a sequence, at most.
+        /// The maximum number of pages of a sequence.
         max_pages: u32,
-        /// Numbers of a token's angles, and the first that counts: both even.
+        /// The number of elements of a token's angles, an even number.
         angle_row: u32,
-        /// See `angle_row`.
+        /// The first element of a token's angles that is used, an even number.
         angle_first: u32,
-        /// Factor of the scores: `1 / sqrt(head_dim)`.
+        /// The factor of the scores: `1 / sqrt(head_dim)`.
         scale: f32,
     }
 }
 
-/// The epilogue of queries, keys and values.
+/// The epilogue that stores queries, keys and values.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Append {
-    /// Dimensions of a head: a multiple of 16. All are rotated.
+    /// The number of dimensions of a head: a multiple of 16. All are rotated.
     pub head_dim: u32,
-    /// Which dimensions make a rotary pair.
+    /// The pairing of dimensions in the rotation.
     pub pairing: Pairing,
     /// Whether a bias is added.
     pub bias: bool,
 }
 
-/// Which matrix a row is of.
+/// The matrix that a row belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Matrix {
     Queries,
@@ -76,6 +79,7 @@ enum Matrix {
 }
 
 impl Append {
+    /// Returns the part of a kernel's name.
     pub(super) fn name(self) -> String {
         let pairing = match self.pairing {
             Pairing::Interleaved => "interleaved",
@@ -88,7 +92,8 @@ impl Append {
         )
     }
 
-    /// The order of the rows of queries and keys; those of values are [`RowOrder::PLAIN`].
+    /// Returns the order of the rows of queries and keys. The order of values is
+    /// [`RowOrder::PLAIN`].
     pub const fn pairs(self) -> RowOrder {
         match self.pairing {
             Pairing::Interleaved => RowOrder::interleaved(self.head_dim),
@@ -96,7 +101,7 @@ impl Append {
         }
     }
 
-    /// The dimensions of rows `g` and `g + 8` of a row block, the `block`th of its head.
+    /// Returns the dimensions of rows `g` and `g + 8` of row block `block` of a head.
     fn dims(self, matrix: Matrix, block: u32, g: u32) -> [u32; 2] {
         let order = if matrix == Matrix::Values {
             RowOrder::PLAIN
@@ -106,8 +111,8 @@ impl Append {
         [g, g + 8].map(|r| order.source(block, r))
     }
 
-    /// What a kernel with rows in this order asks of its arguments: rows of queries and keys, and then of values, or of
-    /// values alone, whose order is plain.
+    /// Checks the arguments of a kernel with rows in this order. The rows are either queries, keys
+    /// and optionally values, or only values in plain order.
     pub(super) fn contract(
         self,
         kernel: &impl Contract,
@@ -145,6 +150,7 @@ impl Append {
         self.buffers(kernel, a)
     }
 
+    /// Checks the buffers.
     fn buffers(self, kernel: &impl Contract, a: &MatmulArgs<Shape>) -> Result<(), ShapeError> {
         let p = &a.append;
         let dim = self.head_dim;
@@ -179,7 +185,7 @@ impl Append {
 }
 
 impl AppendArgs<Shape> {
-    /// Of an epilogue that appends nothing.
+    /// Checks that an epilogue that appends nothing gets empty buffers.
     pub(super) fn nothing(&self, kernel: &impl Contract) -> Result<(), ShapeError> {
         let buffers = [
             self.bias,
@@ -197,20 +203,20 @@ impl AppendArgs<Shape> {
     }
 }
 
-/// A lane's rows.
+/// A lane's two rows.
 struct Rows<'k> {
     matrix: Matrix,
-    /// The head of its matrix.
+    /// The head of the matrix.
     head: U32<'k>,
     /// The dimensions of both rows.
     dims: [U32<'k>; 2],
-    /// Which rotary pair they are.
+    /// The index of the rotary pair.
     pair: U32<'k>,
-    /// What is added to both.
+    /// The bias of both rows.
     bias: Option<[F32<'k>; 2]>,
 }
 
-impl<'k> Sums<'_, 'k> {
+impl<'k> LaneSums<'_, 'k> {
     /// Stores a lane's sums as queries, keys or values.
     pub(super) fn append(
         &self,
@@ -222,7 +228,8 @@ impl<'k> Sums<'_, 'k> {
         let k = self.k;
         let per = append.head_dim / ROWS;
         let block = self.row_block + a.y_first / ROWS;
-        let (head, block) = (block / per, block % per);
+        let head = block / per;
+        let block = block % per;
         let keys = head.ge(a.append.heads);
         let values = head.ge(a.append.heads + a.append.kv_heads);
         let store = |matrix, head| {
@@ -230,6 +237,8 @@ impl<'k> Sums<'_, 'k> {
             self.store_rows(a, append, &rows, reciprocals);
         };
         let store_values = || store(Matrix::Values, head - a.append.heads - a.append.kv_heads);
+        // A matrix in plain order has only values. Otherwise the branches are uniform in the warp,
+        // because a row block belongs to one head.
         match order {
             RowOrder::PLAIN => store_values(),
             _ => {
@@ -242,7 +251,7 @@ impl<'k> Sums<'_, 'k> {
         }
     }
 
-    /// The lane's rows of row block `block` of a head of this matrix.
+    /// Returns the lane's rows of row block `block` of a head of this matrix.
     fn rows(
         &self,
         a: &MatmulArgs<Dev<'k>>,
@@ -252,6 +261,7 @@ impl<'k> Sums<'_, 'k> {
     ) -> Rows<'k> {
         let g = self.k.lane() >> 2;
         let pair = block * 8 + g;
+        // Packing permutes the rows, so that a lane's two rows are a rotary pair.
         let dims = match (matrix, append.pairing) {
             (Matrix::Values, _) => [block * ROWS + g, block * ROWS + g + 8],
             (_, Pairing::Interleaved) => [pair * 2, pair * 2 + 1],
@@ -275,7 +285,7 @@ impl<'k> Sums<'_, 'k> {
         }
     }
 
-    /// Many loads at once, and then as many stores.
+    /// Rotates and stores a lane's sums. It issues many loads at once, and then as many stores.
     fn store_rows(
         &self,
         a: &MatmulArgs<Dev<'k>>,
@@ -314,7 +324,7 @@ impl<'k> Sums<'_, 'k> {
         }
     }
 
-    /// Cosine and sine of the lane's pair, for queries and keys.
+    /// Returns cosine and sine of the lane's pair, for queries and keys.
     fn angle(
         &self,
         a: &MatmulArgs<Dev<'k>>,
@@ -328,14 +338,15 @@ impl<'k> Sums<'_, 'k> {
         })
     }
 
-    /// For keys and values: the row in the cache of each token, of the first head, or `u32::MAX`. Lane `i` has those of
-    /// tokens `i`, `32 + i` and so on.
+    /// Returns the cache rows of the tokens, for the first head of keys and values. A token that is
+    /// not stored has `u32::MAX`. Lane `i` has the rows of the tokens `i`, `32 + i` and so on.
     fn slots(&self, a: &MatmulArgs<Dev<'k>>, rows: &Rows<'k>) -> Vec<U32<'k>> {
         if rows.matrix == Matrix::Queries {
             return vec![];
         }
-        let (k, p) = (self.k, &a.append);
-        k.section("matmul/append/addresses", "where keys and values go");
+        let k = self.k;
+        let p = &a.append;
+        k.section("matmul/append/addresses", "cache rows of keys and values");
         let slot = |first: u32| {
             let token = self.token + k.lane() + first;
             let state = p.state.row(token.min(a.tokens_given - 1), 4 * LEN as u32);
@@ -345,6 +356,7 @@ impl<'k> Sums<'_, 'k> {
             let known = done.eq(0) & sequence.lt(p.sequences) & index.lt(p.max_pages);
             let mut page = k.var(u32::MAX);
             let entry = p.pages.row(sequence, p.max_pages * 4).at(index);
+            // A token out of range gets no page and is not stored.
             let known = known & token.lt(a.tokens_given);
             if self.overlap {
                 entry.fresh().ld_if(known, &mut page)
@@ -358,7 +370,7 @@ impl<'k> Sums<'_, 'k> {
     }
 }
 
-/// Both dimensions of a pair, rotated if there is an angle.
+/// Returns both dimensions of a pair, rotated if there is an angle.
 fn rotated<'k>([x, y]: [F32<'k>; 2], angle: Option<[F32<'k>; 2]>) -> [F32<'k>; 2] {
     match angle {
         Some([cos, sin]) => [x * cos - y * sin, x * sin + y * cos],
@@ -366,23 +378,25 @@ fn rotated<'k>([x, y]: [F32<'k>; 2], angle: Option<[F32<'k>; 2]>) -> [F32<'k>; 2
     }
 }
 
-/// Where a lane's numbers go.
+/// The destinations of a lane's values.
 struct Places<'a, 'k> {
-    sums: &'a Sums<'a, 'k>,
+    sums: &'a LaneSums<'a, 'k>,
     a: &'a MatmulArgs<Dev<'k>>,
     append: Append,
     rows: &'a Rows<'k>,
-    /// See [`Sums::slots`].
+    /// The cache rows of the tokens, see [`LaneSums::slots`].
     slots: Vec<U32<'k>>,
 }
 
 impl<'k> Places<'_, 'k> {
-    /// Stores what a lane has of eight tokens: of two tokens, both dimensions.
+    /// Stores a lane's values of eight tokens: both dimensions of two tokens.
     ///
-    /// A store has two neighbouring dimensions. Where a pair is not such, the lane of the row before or after has the
-    /// other one: of two lanes, the first takes both rows of the first token, and the other of the second.
+    /// A store writes two adjacent dimensions. With NeoX (half-split) pairs and for values, the
+    /// lane of the adjacent row has the other dimension. The two lanes then exchange values: the
+    /// first stores both rows of the first token, and the second both rows of the second token.
     fn store(&self, group: u32, tokens: [[F32<'k>; 2]; 2]) {
-        let (k, rows) = (self.sums.k, self.rows);
+        let k = self.sums.k;
+        let rows = self.rows;
         let factor = self.a.append.scale * LOG2_E;
         let scaled = |x: F32<'k>| {
             if rows.matrix == Matrix::Queries {
@@ -402,6 +416,7 @@ impl<'k> Places<'_, 'k> {
         }
         let second = (k.lane() >> 2) & 1;
         let odd = second.eq(1);
+        // Both lanes execute the shuffle, and each then keeps its token.
         let exchanged = [0, 1].map(|r| {
             let own = word(tokens[0][r], tokens[1][r]);
             let other = own.shfl_bfly(4);
@@ -414,7 +429,8 @@ impl<'k> Places<'_, 'k> {
 
     /// Stores words of token `of_eight` of a group of eight tokens, at these dimensions.
     fn put(&self, group: u32, of_eight: U32<'k>, words: &[(U32<'k>, U32<'k>)]) {
-        let (p, rows) = (&self.a.append, self.rows);
+        let p = &self.a.append;
+        let rows = self.rows;
         match rows.matrix {
             Matrix::Queries => {
                 let token = self.sums.token + 8 * group + of_eight;
@@ -449,15 +465,17 @@ impl<'k> Places<'_, 'k> {
     }
 }
 
-/// The reference: the sums of a token, in the order of the rows of the tiles.
+/// Computes the results of a token from its sums, which are in the order of the tiles' rows.
 pub(super) fn reference(append: Append, a: &mut MatmulArgs<Cpu<'_>>, token: usize, sums: &[f64]) {
     let dim = append.head_dim as usize;
-    let (heads, kv_heads) = (a.append.heads as usize, a.append.kv_heads as usize);
+    let heads = a.append.heads as usize;
+    let kv_heads = a.append.kv_heads as usize;
     let state = &a.append.state[token * LEN..][..LEN];
     let [done, position, sequence] = [DONE, POSITION, SEQUENCE].map(|word| state[word as usize]);
     for (b, sums) in sums.chunks(ROWS as usize).enumerate() {
         let b = b + a.y_first as usize / ROWS as usize;
-        let (head, block) = (b * ROWS as usize / dim, b % (dim / ROWS as usize));
+        let head = b * ROWS as usize / dim;
+        let block = b % (dim / ROWS as usize);
         let matrix = match head {
             _ if head < heads => Matrix::Queries,
             _ if head < heads + kv_heads => Matrix::Keys,

@@ -1,4 +1,4 @@
-//! How large the weights of each row are: what binary16 needs to know.
+//! Bounds of each row's weights, which the conversion to `f16` needs.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -13,38 +13,39 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`RowBounds`].
     pub struct RowBoundsArgs {
-        /// Tiles of `[rows, n]`
+        /// `[rows, n]`: the weights as tiles
         w: In<u8>,
-        /// `[rows]`, in the order of the tiles: a power of two that brings the row's weights below 2^9, and its scales
-        /// below 2^11.
+        /// `[rows]`: for each row, in the order of the tiles, a power of two that brings its
+        /// weights below 2^9 and its scales below 2^11
         unit: Out<f32>,
-        /// `[rows]`: the Euclidean length of the row.
+        /// `[rows]`: the Euclidean length of each row
         length: Out<f32>,
-        /// Rows of the matrix, a multiple of 16.
+        /// The number of rows of the matrix, a multiple of 16.
         rows: u32,
-        /// Row length in weights, a multiple of the tile's columns.
+        /// The row length in weights, a multiple of the tile's columns.
         n: u32,
     }
 }
 
-/// The kernel. A warp takes a row block.
+/// Kernel that computes the bounds of rows, one row block per warp.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RowBounds {
     /// The format of the tiles.
     pub format: Format,
 }
 
-/// Binary16 weights stay below 2^9, far from both ends of the range.
+/// The exponent of the largest weights: they stay below 2^9, far from both ends of the range of
+/// `f16`.
 const EXPONENT: u32 = 8;
 
 impl RowBounds {
-    /// Of a row, from a bound of its weights.
+    /// Returns the power of two of a row from the bound of its weights.
     fn unit_of(largest: f32) -> f32 {
         let exponent = (largest.to_bits() >> 23) as i32;
         f32::from_bits(((254 + EXPONENT as i32 - exponent).clamp(1, 253) as u32) << 23)
     }
 
-    /// Adds a tile to the lane's largest weights and sums of squares of rows `g` and `g + 8`.
+    /// Adds a tile to the lane's largest weights and sums of squares of the rows `g` and `g + 8`.
     fn tile<'k>(
         &self,
         lane: &TileLane<'k>,
@@ -53,7 +54,7 @@ impl RowBounds {
     ) {
         let tiles = self.format.tiles();
         let scales = tiles.scales(lane, tile, [lane.k.val(1.0); 2]);
-        // A scale must be finite in binary16 even if all its weights are zero.
+        // A scale must be finite in `f16` even if all its weights are zero.
         lane.k
             .section("matmul/bounds/scales", "a quarter of each scale");
         for group in &scales {
@@ -80,7 +81,7 @@ impl RowBounds {
     }
 }
 
-/// The weights of four columns, of rows `g` and `g + 8`.
+/// Returns the weights of four columns, of the rows `g` and `g + 8`.
 fn weights<'k>(
     values: CodeValues,
     codes: &Codes<'k>,
@@ -89,6 +90,7 @@ fn weights<'k>(
     let four = |word: U32<'k>, r: usize| {
         let affine = scales.expect("codes have scales")[r];
         let (word, bias) = if values.signed {
+            // Flipping the sign bits adds 128, so signed codes become unsigned codes with a bias.
             (word ^ 0x8080_8080, 128)
         } else {
             (word, values.bias)
@@ -140,7 +142,7 @@ impl KernelDef for RowBounds {
         let tiles = a.n / size.columns;
         let first = a.w.row(k.ctaid() * tiles, size.bytes);
         k.for_each(0, tiles, 1, |column| {
-            k.section("matmul/bounds/tile", "a tile to shared memory");
+            k.section("matmul/bounds/tile", "copy a tile to shared memory");
             let from = first.row(column, size.bytes);
             k.for_each(k.lane(), size.bytes / 16, 32, |i| {
                 memory
@@ -150,9 +152,13 @@ impl KernelDef for RowBounds {
             });
             k.warp_barrier();
             self.tile(&lane, memory, &mut rows);
+            // The next iteration overwrites the tile.
             k.warp_barrier();
         });
-        k.section("matmul/bounds/reduce", "over the four lanes of a row");
+        k.section(
+            "matmul/bounds/reduce",
+            "reduce over the four lanes of a row",
+        );
         let results = rows
             .map(|[largest, squares]| [lanes_max(3, largest.get()), lanes_sum(3, squares.get())]);
         k.when((k.lane() & 3).eq(0), || {
@@ -187,7 +193,8 @@ impl Variant for RowBounds {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let columns = tile::of(self.format).columns;
         let case = |(row_blocks, tiles, size): (u32, u32, f32)| {
-            let (rows, n) = (row_blocks * ROWS, tiles * columns);
+            let rows = row_blocks * ROWS;
+            let n = tiles * columns;
             let w = tile::random(
                 self.format,
                 (row_blocks * tiles) as usize,

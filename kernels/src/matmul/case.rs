@@ -1,4 +1,4 @@
-//! Cases of [`Matmul`] and [`MatmulSync`].
+//! Test cases of [`Matmul`] and [`MatmulSync`].
 
 use super::activations;
 use super::append::Append;
@@ -18,7 +18,7 @@ use ptx_gen::*;
 struct Shape {
     row_blocks: u32,
     tiles: u32,
-    /// Tokens given, and tokens that there is room for, in units of the kernel's.
+    /// The number of tokens and the capacity, in units of the kernel's tokens.
     tokens: u32,
     room: u32,
     blocks: u32,
@@ -26,9 +26,10 @@ struct Shape {
 
 impl Variant for Matmul {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // Fewer row blocks than a job has, more than one job of rows; one block takes all jobs, or each its own. Parts
-        // that are not equally long, and blocks with parts of several jobs.
-        let (per, k) = (heads_or(self.epilogue, self.rows), self.split);
+        // Fewer row blocks than a job has, and more than one job of rows. One block takes all jobs,
+        // or each block one. Slices of unequal length, and blocks with slices of several jobs.
+        let per = heads_or(self.epilogue, self.rows);
+        let k = self.split;
         let row_blocks = more_than(self.row_blocks(), self.epilogue, per);
         let (tiles, blocks) = if k > 1 { (k + 1, 3) } else { (1, 1) };
         let shapes = [
@@ -47,13 +48,14 @@ impl Variant for Matmul {
                 blocks,
             },
         ];
-        let product = Product {
+        let product = MatmulShape {
             format: self.format,
             epilogue: self.epilogue,
             rows: self.rows,
             tokens: self.tokens,
         };
-        // A tail: two of three blocks have a wide job of the first rows; the other rows are three narrow ones.
+        // A tail: two of three blocks have a wide job of the first rows, and the other rows form
+        // three narrow jobs.
         let row_blocks = self.row_blocks() + per;
         let tail = Shape {
             row_blocks,
@@ -71,7 +73,8 @@ impl Variant for Matmul {
 
 impl Variant for MatmulPair {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // Fewer blocks than items, so that some have of both; then a block for each, and tokens of two widths.
+        // Fewer blocks than items, so that some process both matrices. Then one block per item,
+        // with two widths.
         let MatmulPair { first, second } = *self;
         let tiles = first.split.max(second.split).max(2);
         let shapes = [(3, 1, 3), (first.tokens + 1, 2, 64)];
@@ -82,7 +85,7 @@ impl Variant for MatmulPair {
 }
 
 impl MatmulPair {
-    /// Two heads of queries, one of keys, one of values.
+    /// Creates a case with two heads of queries, one of keys and one of values.
     fn case(&self, seed: u64, (tokens, room, blocks): (u32, u32, u32), tiles: u32) -> Case {
         let MatmulPair { first, second } = *self;
         let Epilogue::Append(append) = first.epilogue else {
@@ -103,7 +106,7 @@ impl MatmulPair {
             tokens: width,
             ..
         } = first;
-        let product = Product {
+        let product = MatmulShape {
             format,
             epilogue,
             rows,
@@ -112,7 +115,9 @@ impl MatmulPair {
         let mut case = product.case(seed, &shape, |rows, tokens| first.scratch(rows, tokens));
         case.args[Y_FIRST] = CpuArg::scalar(0u32);
         let columns = tile::of(second.format).columns;
-        let (n, rows, random) = (tiles * columns, append.head_dim, &mut Random(seed + 1));
+        let n = tiles * columns;
+        let rows = append.head_dim;
+        let random = &mut Random(seed + 1);
         let [partials, tickets] = second.scratch(rows, tokens);
         let x = (0..room * width * n)
             .map(|_| f16::from_f32(random.unit() * 100.0))
@@ -138,12 +143,13 @@ impl MatmulPair {
     }
 }
 
-/// Which argument of [`Matmul`] is `y_first`.
+/// The index of the argument `y_first` of [`Matmul`].
 const Y_FIRST: usize = 12;
 
 impl Variant for MatmulSync {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // One warp's last row block is past the end; the rings turn more than once. Then the same as above.
+        // One warp's last row block is past the end, and the rings wrap around. Then the shapes
+        // above.
         let per = heads_or(self.epilogue, self.rows);
         let more = more_than(self.job_blocks(), self.epilogue, per);
         let shapes = [
@@ -162,7 +168,7 @@ impl Variant for MatmulSync {
                 blocks: 1,
             },
         ];
-        let product = Product {
+        let product = MatmulShape {
             format: self.format,
             epilogue: self.epilogue,
             rows: self.rows,
@@ -174,7 +180,7 @@ impl Variant for MatmulSync {
     }
 }
 
-/// Row blocks that belong together: heads have all of theirs in a product.
+/// Returns the number of row blocks that belong together. A matmul has all row blocks of a head.
 fn heads_or(epilogue: Epilogue, rows: RowOrder) -> u32 {
     match epilogue {
         Epilogue::Append(append) => append.pairs().per,
@@ -182,7 +188,8 @@ fn heads_or(epilogue: Epilogue, rows: RowOrder) -> u32 {
     }
 }
 
-/// More row blocks than a job has; of heads, three at least: of queries, keys and values.
+/// Returns more row blocks than a job has. With heads, there are at least three: of queries, keys
+/// and values.
 fn more_than(job: u32, epilogue: Epilogue, per: u32) -> u32 {
     let heads = if matches!(epilogue, Epilogue::Append(_)) {
         3
@@ -192,22 +199,24 @@ fn more_than(job: u32, epilogue: Epilogue, per: u32) -> u32 {
     (job + 1).next_multiple_of(per).max(heads * per)
 }
 
-/// What cases depend on.
-struct Product {
+/// The properties of a matmul that its cases depend on.
+struct MatmulShape {
     format: Format,
     epilogue: Epilogue,
     rows: RowOrder,
-    /// Tokens of a job.
+    /// The number of tokens of a job.
     tokens: u32,
 }
 
-impl Product {
-    /// `scratch` says how many partial sums and tickets so many rows and tokens need.
+impl MatmulShape {
+    /// Creates a case. `scratch` returns the number of partial sums and tickets for rows and
+    /// tokens.
     fn case(&self, seed: u64, shape: &Shape, scratch: impl Fn(u32, u32) -> [usize; 2]) -> Case {
         let mut random = Random(seed);
         let columns = tile::of(self.format).columns.max(SET);
         let gated = matches!(self.epilogue, Epilogue::Gated(..));
-        let (rows, n) = (shape.row_blocks * ROWS, shape.tiles * columns);
+        let rows = shape.row_blocks * ROWS;
+        let n = shape.tiles * columns;
         let capacity = shape.room * self.tokens;
         let heads = self.heads(rows);
         let [y_rows, y_first] = self.rows_of_result(rows);
@@ -258,7 +267,7 @@ impl Product {
                 }
             ]),
             CpuArg::F32(zeros(capacity, gated)),
-            // No weight exceeds a half.
+            // No weight is larger than 1/2.
             CpuArg::scalar(n as f32 / 4.0),
             CpuArg::scalar(rows),
             CpuArg::scalar(n),
@@ -277,7 +286,7 @@ impl Product {
             "rows={rows} n={n} tokens={} of {capacity} blocks={}",
             shape.tokens, shape.blocks
         );
-        // Weights are rounded to binary16.
+        // The bound allows for weights that are rounded to `f16`.
         Case {
             label,
             args,
@@ -292,18 +301,19 @@ impl Product {
         }
     }
 
-    /// Rows of the result, and the first of the product's.
+    /// Returns the number of rows of the result, and the first row of the matmul.
     fn rows_of_result(&self, rows: u32) -> [u32; 2] {
         match (self.heads(rows), self.epilogue) {
             (Some(heads), _) => [heads.all(), heads.all() - rows],
-            // Eight rows of each matrix to a row block; the panels of gated activations are whole chunks.
+            // A row block has eight rows of each matrix. The panels of gated activations are whole
+            // panels of 64.
             (None, Epilogue::Gated(..)) => [(rows / 2).next_multiple_of(128), 0],
             (None, _) => [rows + 3, 2],
         }
     }
 }
 
-/// The sum of the squares of each token's activations.
+/// Returns the sum of the squares of each token's activations.
 fn squares(x: &[f16], scales: &[f32], n: usize) -> Vec<f32> {
     let of_token = |(token, scale): (usize, &f32)| {
         let x = (0..n).map(|slot| x[activations::index(scales.len(), token, slot)].to_f32());
@@ -312,19 +322,20 @@ fn squares(x: &[f16], scales: &[f32], n: usize) -> Vec<f32> {
     scales.iter().enumerate().map(of_token).collect()
 }
 
-/// Heads of a product.
+/// The heads of a matmul.
 struct Heads {
     append: Append,
     heads: u32,
     kv_heads: u32,
 }
 
-/// Pages of three sequences in no order, one of which the caches do not have.
+/// Pages of three sequences in no particular order, one of which the caches do not contain.
 const TABLE: [[u32; 3]; 3] = [[4, 9, 2], [7, 0, 5], [3, 10, 1]];
 const CACHE_PAGES: u32 = 9;
 
 impl Heads {
-    /// So many rows in this order are the last ones of all: of values alone, or of all matrices but for a head of queries.
+    /// Assigns `rows` rows in this order to heads, as the last rows of all: only values, or all
+    /// matrices except for a head of queries.
     fn of(append: Append, order: RowOrder, rows: u32) -> Heads {
         let count = rows / append.head_dim;
         let (heads, kv_heads) = if order == RowOrder::PLAIN {
@@ -343,11 +354,14 @@ impl Heads {
         (self.heads + 2 * self.kv_heads) * self.append.head_dim
     }
 
-    /// Positions around the ends of pages; tokens that are done, and such whose sequence or page there is not.
+    /// Returns positions around the ends of pages, tokens that are done, and tokens whose sequence
+    /// or page does not exist.
     fn args(&self, tokens: u32, capacity: u32, random: &mut Random) -> Vec<CpuArg> {
         let dim = self.append.head_dim;
         let state = (0..tokens).flat_map(|i| {
-            let (position, done, sequence) = (61 + 2 * (i / 4), u32::from(i % 7 == 3), i % 4);
+            let position = 61 + 2 * (i / 4);
+            let done = u32::from(i % 7 == 3);
+            let sequence = i % 4;
             [0, position, done, 0, sequence, 0, 0, 0]
         });
         let state: Vec<u32> = state.collect();
@@ -374,7 +388,7 @@ impl Heads {
     }
 }
 
-/// What an epilogue is given that appends nothing.
+/// Returns the arguments of an epilogue that appends nothing.
 fn nothing() -> Vec<CpuArg> {
     let mut args = vec![
         CpuArg::F32(vec![]),

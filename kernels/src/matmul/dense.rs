@@ -1,4 +1,4 @@
-//! `y = x w^T` of two matrices of binary16 that tensor maps bring, with `f32` sums.
+//! `y = x w^T` for two `f16` matrices that are copied through tensor maps, with `f32` sums.
 
 use crate::contract::Contract;
 use crate::tiled::{GROUPS, OUT, PART, Pair, Product, ProductTile, Tiled};
@@ -7,35 +7,35 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`Dense`].
     pub struct DenseArgs {
-        /// `[rows, k]`
+        /// `[rows, k]`: the tokens
         x: InMap<f16>,
-        /// `[n, k]`
+        /// `[n, k]`: the weights
         w: InMap<f16>,
-        /// `[rows, n]`
+        /// `[rows, n]`: the result
         y: OutMap<f16>,
-        /// Rows of `x`: tokens.
+        /// The number of rows of `x`: tokens.
         rows: u32,
-        /// Rows of `w`, a multiple of 8.
+        /// The number of rows of `w`, a multiple of 8.
         n: u32,
-        /// Row length, a multiple of 8.
+        /// The row length, a multiple of 8.
         k: u32,
-        /// Blocks, as many as the device has multiprocessors.
+        /// The number of blocks. Pass the number of multiprocessors.
         blocks: u32,
     }
 }
 
-/// The kernel.
+/// Kernel that multiplies two `f16` matrices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dense {
     /// The tile of a block.
     pub tile: ProductTile,
 }
 
-/// What leaves is in two tiles of shared memory.
+/// The bytes of the two tiles of shared memory through which results are stored.
 const BESIDE: u32 = GROUPS * PART;
 
 impl Dense {
-    /// What the tensor maps of `x`, `w` and `y` copy.
+    /// Returns the tiles that the tensor maps of `x`, `w` and `y` must copy.
     pub fn map_tiles(&self) -> [TileOf<f16>; 3] {
         [
             ProductTile::left(),
@@ -93,6 +93,7 @@ impl KernelDef for Dense {
         let out = memory.at(self.tile.ring(BESIDE).memory());
         tiled.run(|leaving, summed| {
             let tile = a.y.of(y).at(out.row(leaving.group, PART));
+            // A tile of results has 64 columns, which are the 128 bytes of the swizzle.
             for from in (0..self.tile.columns()).step_by(OUT as usize) {
                 leaving.store(
                     &[(tile, &*summed.sums, from)],
@@ -103,7 +104,8 @@ impl KernelDef for Dense {
     }
 
     fn reference(&self, a: DenseArgs<Cpu<'_>>) {
-        let (n, k) = (a.n as usize, a.k as usize);
+        let n = a.n as usize;
+        let k = a.k as usize;
         for (y, x) in a.y.chunks_exact_mut(n).zip(a.x.chunks_exact(k)) {
             for (y, w) in y.iter_mut().zip(a.w.chunks_exact(k)) {
                 let sum: f32 = x.iter().zip(w).map(|(x, w)| x.to_f32() * w.to_f32()).sum();

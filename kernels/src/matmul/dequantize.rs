@@ -1,4 +1,5 @@
-//! Tiles as binary16 numbers in memory: what the products of this module multiply, made visible.
+//! Dequantizes tiles to `f16` values in memory, to make the weights that the matmuls use visible to
+//! tests.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -10,20 +11,21 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`DequantizeTiles`].
     pub struct DequantizeArgs {
-        /// Tiles of `[rows, n]`
+        /// `[rows, n]`: the weights as tiles
         w: In<u8>,
-        /// `[rows]`: the powers of two that rows are multiplied by, in the order of the tiles.
+        /// `[rows]`: the powers of two that rows are multiplied by, in the order of the tiles
         unit: In<f32>,
-        /// `[rows, n]`: rows in the order of the tiles, columns in that of [`ColumnOrder`]
+        /// `[rows, n]`: the weights, with rows in the order of the tiles and columns in
+        /// [`ColumnOrder`]
         y: Out<f16>,
-        /// Rows of the matrix, a multiple of 16.
+        /// The number of rows of the matrix, a multiple of 16.
         rows: u32,
-        /// Row length in weights, a multiple of the tile's columns.
+        /// The row length in weights, a multiple of the tile's columns.
         n: u32,
     }
 }
 
-/// The kernel. A warp takes a tile.
+/// Kernel that dequantizes tiles, one per warp.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct DequantizeTiles {
     /// The format of the tiles.
@@ -54,7 +56,7 @@ impl KernelDef for DequantizeTiles {
 
     fn program<'k>(&self, k: Builder<'k>, a: DequantizeArgs<Dev<'k>>) {
         let size = tile::of(self.format);
-        k.section("matmul/dequantize/tile", "the tile to shared memory");
+        k.section("matmul/dequantize/tile", "copy the tile to shared memory");
         let tile = k.shared::<u8>("tile", size.bytes);
         let from =
             a.w.row(k.ctaid_y() * (a.n / size.columns) + k.ctaid(), size.bytes);
@@ -63,8 +65,10 @@ impl KernelDef for DequantizeTiles {
                 .cast::<u32>()
                 .st4(from.row(i, 16).cast::<u32>().ld4());
         });
+        // A block is one warp, so a barrier of the warp publishes the tile.
         k.warp_barrier();
-        let (g, t) = (k.lane() >> 2, k.lane() & 3);
+        let g = k.lane() >> 2;
+        let t = k.lane() & 3;
         let rows = [0, 8].map(|r| k.ctaid_y() * ROWS + g + r);
         let w = Dequantizer::new(k, self.format, rows.map(|row| a.unit.at(row).ld()));
         let scales = w.scales(tile);
@@ -99,7 +103,8 @@ impl Variant for DequantizeTiles {
         let columns = tile::of(self.format).columns;
         let case = |(row_blocks, tiles): (u32, u32)| {
             let mut random = Random(seed);
-            let (rows, n) = (row_blocks * ROWS, tiles * columns);
+            let rows = row_blocks * ROWS;
+            let n = tiles * columns;
             let w = tile::random(self.format, (row_blocks * tiles) as usize, 0.5, &mut random);
             let unit = (0..rows)
                 .map(|_| f32::from(1u16 << random.below(7)))
@@ -112,7 +117,8 @@ impl Variant for DequantizeTiles {
                 CpuArg::scalar(rows),
                 CpuArg::scalar(n),
             ];
-            // As far as weights are from the nearest numbers of binary16: their scales and offsets are rounded, or nothing.
+            // The distance of the weights from the nearest `f16` values. Formats with offsets round
+            // their scales and offsets, and the others round nothing.
             let bound = match self.format {
                 Format::Q2_K | Format::Q4_K | Format::Q5_K => 5e-4,
                 _ => 1e-6,

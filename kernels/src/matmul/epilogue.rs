@@ -1,4 +1,4 @@
-//! What a product of many tokens does with its sums.
+//! The epilogue of a matmul of many tokens: the use of its sums.
 
 use super::activations::{self, PANEL};
 use super::append::{self, Append};
@@ -10,38 +10,43 @@ use crate::format::tile::{self, ROWS, RowOrder};
 use crate::simple::swiglu::Activation;
 use ptx_gen::*;
 
-/// What is done with the sums.
+/// The use of the sums.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Epilogue {
-    /// `y = W x`
+    /// Stores them: `y = W x`.
     Store,
-    /// `y += W x`, by reductions in the second-level cache: nothing waits for the previous `y`.
+    /// Adds them: `y += W x`, by reductions in the L2 cache, so that nothing waits for the previous
+    /// `y`.
     Add,
-    /// `gated = f(gate) up`, where each tile has eight rows of the gate projection and the same of the up projection:
-    /// activations of the next product, whose columns have this order.
+    /// Computes gated activations, `f(gate) up`, as the input of the next matmul, whose columns
+    /// have this order. Each row block has eight rows of the gate projection and the same eight of
+    /// the up projection.
     ///
-    /// A token's numbers need a common power of two before all of them are known. `|gate up|` is at most `|x|^2` times
-    /// the lengths of a row of each matrix, so `bound` is the product of the largest of these lengths.
+    /// A token's values need a common power of two before all of them are known. `|gate up|` is at
+    /// most `|x|^2` times the lengths of a row of each matrix. The argument `bound` is the product
+    /// of the largest of these lengths.
     Gated(Activation, ColumnOrder),
-    /// Queries, keys and values: rotated, queries stored, keys and values appended to the cache.
+    /// Rotates queries and keys, stores queries, and appends keys and values to the cache.
     Append(Append),
 }
 
-/// A lane's sums: of rows `g` and `g + 8` of a row block, for tokens `8 j + 2 t` and the next.
-pub(super) struct Sums<'a, 'k> {
+/// A lane's sums: of rows `g` and `g + 8` of a row block, for the tokens `8 j + 2 t` and `8 j + 2 t
+/// + 1`.
+pub(super) struct LaneSums<'a, 'k> {
     pub(super) k: Builder<'k>,
     pub(super) row_block: U32<'k>,
     /// The first token.
     pub(super) token: U32<'k>,
     pub(super) sums: &'a Accumulators<'k, f32>,
-    /// Of each group of eight tokens, the scales of both of the lane's tokens, loaded while the sums were computed; empty
-    /// where registers are short.
+    /// The scales of both of the lane's tokens in each group of eight tokens. They were loaded
+    /// while the sums were computed. The slice is empty where registers are short.
     pub(super) loaded: &'a [[F32<'k>; 2]],
-    /// Whether what other kernels write may be written while this one starts.
+    /// Whether other kernels may still write their results while this one starts.
     pub(super) overlap: bool,
 }
 
 impl Epilogue {
+    /// Returns the part of a kernel's name.
     pub(super) fn name(self) -> String {
         match self {
             Epilogue::Store => "store".into(),
@@ -53,7 +58,7 @@ impl Epilogue {
         }
     }
 
-    /// What a kernel with this epilogue and rows in this order asks of its arguments.
+    /// Checks the arguments of a kernel with this epilogue and rows in this order.
     pub(super) fn contract(
         self,
         kernel: &impl Contract,
@@ -78,7 +83,7 @@ impl Epilogue {
                 a.y_rows
             )
         })?;
-        // A lane stores two features as one number.
+        // A lane stores two features in one word.
         kernel.require(gated == 0 || a.y_first.is_multiple_of(2), || {
             format!(
                 "y_first is {}, must be a multiple of 2 for activations",
@@ -96,11 +101,11 @@ impl Epilogue {
     }
 
     /// Stores a lane's sums.
-    pub(super) fn store<'k>(self, order: RowOrder, a: &MatmulArgs<Dev<'k>>, at: Sums<'_, 'k>) {
+    pub(super) fn store<'k>(self, order: RowOrder, a: &MatmulArgs<Dev<'k>>, at: LaneSums<'_, 'k>) {
         let k = at.k;
         k.when(at.row_block.lt(a.rows / ROWS), || {
             let unit = at.row_block.mad(ROWS, k.lane() >> 2);
-            // The reciprocal of a power of two.
+            // The exponent of the reciprocal of a power of two is 254 minus its exponent.
             let reciprocal = |r: u32| {
                 let bits = a.unit.at(unit).at(r).ld().bits::<u32>();
                 ((bits * u32::MAX) + 0x7f00_0000).bits::<f32>()
@@ -119,11 +124,11 @@ impl Epilogue {
     }
 }
 
-/// Groups of eight tokens whose loads are under way together.
+/// The number of groups of eight tokens whose loads are in flight together.
 pub(super) const AT_ONCE: u32 = 4;
 
-impl<'k> Sums<'_, 'k> {
-    /// Loads what an earlier kernel has written.
+impl<'k> LaneSums<'_, 'k> {
+    /// Loads a value that an earlier kernel has written.
     pub(super) fn load<T: Elem>(&self, from: Ptr<'k, T, ReadOnly>) -> Val<'k, T::Reg> {
         if self.overlap {
             from.fresh().ld()
@@ -132,7 +137,7 @@ impl<'k> Sums<'_, 'k> {
         }
     }
 
-    /// The same with two elements.
+    /// Loads two adjacent values that an earlier kernel has written.
     pub(super) fn load_two<T: Elem>(&self, from: Ptr<'k, T, ReadOnly>) -> [Val<'k, T::Reg>; 2] {
         if self.overlap {
             from.fresh().ld2()
@@ -141,7 +146,7 @@ impl<'k> Sums<'_, 'k> {
         }
     }
 
-    /// The numbers of a token and the next.
+    /// Loads the values of a token and the next.
     fn of_two(&self, numbers: Ptr<'k, f32, ReadOnly>, token: U32<'k>) -> [F32<'k>; 2] {
         self.load_two(numbers.at(token))
     }
@@ -153,7 +158,7 @@ impl<'k> Sums<'_, 'k> {
             .collect()
     }
 
-    /// The scales of the lane's tokens of a group of eight.
+    /// Returns the scales of the lane's tokens of a group of eight.
     pub(super) fn scales(&self, a: &MatmulArgs<Dev<'k>>, group: u32) -> [F32<'k>; 2] {
         let token = self.token + (self.k.lane() & 3) * 2 + 8 * group;
         self.loaded
@@ -162,7 +167,8 @@ impl<'k> Sums<'_, 'k> {
             .unwrap_or_else(|| self.of_two(a.x_scale, token))
     }
 
-    /// Each group of eight tokens: the lane's first token of it, the scales of both, the sums of both rows.
+    /// Calls `body` for each group of eight tokens, with the lane's first token of it and the
+    /// scaled sums of both tokens and rows.
     fn each(
         &self,
         a: &MatmulArgs<Dev<'k>>,
@@ -180,7 +186,7 @@ impl<'k> Sums<'_, 'k> {
         }
     }
 
-    /// The lane's first row.
+    /// Returns the address of the lane's first row.
     fn first_row(&self, order: RowOrder, a: &MatmulArgs<Dev<'k>>) -> Ptr<'k, f32, ReadWrite> {
         let g = self.k.lane() >> 2;
         let group = self.row_block / order.per;
@@ -189,7 +195,7 @@ impl<'k> Sums<'_, 'k> {
         a.y.at(row)
     }
 
-    /// Where the lane's sums of a group of eight tokens go, given its first row.
+    /// Returns the addresses of the lane's sums of a group of eight tokens, given its first row.
     fn places(
         &self,
         delta: u32,
@@ -202,6 +208,7 @@ impl<'k> Sums<'_, 'k> {
         [rows[0], rows[1], rows[0].at(delta), rows[1].at(delta)]
     }
 
+    /// Stores the sums or adds them to `y`.
     fn plain(
         &self,
         add: bool,
@@ -218,6 +225,7 @@ impl<'k> Sums<'_, 'k> {
                 place.st(sum)
             }
         };
+        // Only the last job of a row has fewer tokens, so the common case needs no conditions.
         let whole = (self.token + self.sums.columns()).le(a.tokens_given);
         k.when(whole, || {
             self.all_tokens(order.delta, a, reciprocals, y, put)
@@ -236,7 +244,8 @@ impl<'k> Sums<'_, 'k> {
         });
     }
 
-    /// The same where every token of the block exists: no condition, and many scales loaded at once.
+    /// Stores the sums of a job whose tokens all exist. There are no conditions, and many scales
+    /// are loaded at once.
     fn all_tokens(
         &self,
         delta: u32,
@@ -249,6 +258,7 @@ impl<'k> Sums<'_, 'k> {
             self.k
                 .section("matmul/epilogue/tokens", "sums of many tokens");
             let groups = AT_ONCE * j..AT_ONCE * j + sums.len() as u32 / 4;
+            // All loads precede the stores, so that their latencies overlap.
             let places: Vec<_> = groups
                 .clone()
                 .flat_map(|group| self.places(delta, a, y, group))
@@ -263,8 +273,9 @@ impl<'k> Sums<'_, 'k> {
         }
     }
 
-    /// Many tokens at once: their scales are under way together, and a warp transposes what its lanes have of eight tokens,
-    /// so that a lane stores two features of one token.
+    /// Stores the gated activations of many tokens. Their scales are loaded together. A warp
+    /// transposes the values of eight tokens with `movmatrix`, so that a lane stores two features
+    /// of one token in one 32-bit store.
     fn gated(
         &self,
         a: &MatmulArgs<Dev<'k>>,
@@ -272,10 +283,12 @@ impl<'k> Sums<'_, 'k> {
         activation: Activation,
         order: ColumnOrder,
     ) {
-        let (k, lane) = (self.k, self.k.lane());
+        let k = self.k;
+        let lane = k.lane();
         let feature = self.row_block * 8 + a.y_first;
         let two = feature + (lane & 3) * 2;
         let slot = order.slot_of_four(two & !3u32) + ((two & 2) << 2);
+        // One lane per token writes the scale, in the warp that has the first features.
         let writes_scales = feature.eq(0) & (lane >> 2).eq(0);
         for (j, sums) in (0..).zip(self.sums.0.chunks(4 * AT_ONCE as usize)) {
             k.section("matmul/epilogue/gated", "gated sums of many tokens");
@@ -314,7 +327,8 @@ impl<'k> Sums<'_, 'k> {
         }
     }
 
-    /// The powers of two of the lane's gated activations of a group of eight tokens, and their reciprocals.
+    /// Returns the powers of two of the lane's gated activations of a group of eight tokens, and
+    /// their reciprocals.
     fn units(&self, a: &MatmulArgs<Dev<'k>>, group: u32) -> [[F32<'k>; 2]; 2] {
         let token = self.token + (self.k.lane() & 3) * 2 + 8 * group;
         self.of_two(a.squares, token)
@@ -322,14 +336,16 @@ impl<'k> Sums<'_, 'k> {
     }
 }
 
-/// The reference of the products: of rounded activations and exact weights.
+/// Computes a matmul in double precision, from rounded activations and exact weights.
 pub(super) fn reference(
     format: Format,
     epilogue: Epilogue,
     rows_in: RowOrder,
     a: &mut MatmulArgs<Cpu<'_>>,
 ) {
-    let (n, capacity, rows) = (a.n as usize, a.capacity as usize, a.rows as usize);
+    let n = a.n as usize;
+    let capacity = a.capacity as usize;
+    let rows = a.rows as usize;
     let order = ColumnOrder::of(format).expect("a format with a tile");
     let weights = tile::dequantize(format, a.w, n);
     for token in 0..a.tokens_given as usize {

@@ -1,30 +1,32 @@
-//! What a block of a product has of a multiprocessor: warpgroups, registers, stages in shared memory.
+//! The share of a multiprocessor that a matmul block takes: warpgroups, registers, and stages in
+//! shared memory.
 
 use super::activations::PANEL;
 use super::product::Matmul;
 use crate::format::tile;
 
-/// How blocks divide a multiprocessor.
+/// The division of a multiprocessor among blocks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Form {
-    /// One block, 128 rows of a matrix at a time.
+    /// One block, which computes 128 rows of a matrix at a time.
     Whole,
-    /// Two blocks, 128 rows each: one multiplies while the other begins or ends. Up to 64 tokens.
+    /// Two blocks of 128 rows each. One multiplies while the other begins or ends. Up to 64 tokens.
     Half,
-    /// One block, 256 rows at a time. Up to 64 tokens.
+    /// One block of 256 rows. Up to 64 tokens.
     Tall,
 }
 
-/// The barriers of the rings, before the stages, which are aligned to 1024.
+/// The bytes of the rings' barriers. They precede the stages, which are aligned to 1024.
 pub(super) const BARRIERS: u32 = 1024;
-/// Shared memory of a block of sm_90, and of each of two on a multiprocessor.
+/// The bytes of shared memory of a block on sm_90.
 const SHARED: u32 = 232_448;
+/// The bytes of shared memory of each of two blocks on a multiprocessor.
 const HALF_SHARED: u32 = 115_712;
-/// Stages of a ring at most.
+/// The maximum number of stages of a ring.
 const MAX_STAGES: u32 = 8;
 
 impl Form {
-    /// Warpgroups that multiply.
+    /// Returns the number of warpgroups that multiply.
     pub(super) const fn groups(self) -> u32 {
         match self {
             Form::Whole | Form::Half => 2,
@@ -32,7 +34,7 @@ impl Form {
         }
     }
 
-    /// Blocks that a multiprocessor holds.
+    /// Returns the number of blocks that fit on a multiprocessor.
     pub const fn resident(self) -> u32 {
         match self {
             Form::Whole | Form::Tall => 1,
@@ -40,7 +42,8 @@ impl Form {
         }
     }
 
-    /// Registers of a thread that multiplies, and of one that copies.
+    /// Returns the registers of a thread that multiplies, and of a thread that copies
+    /// (`setmaxnreg`).
     pub(super) const fn registers(self) -> [u32; 2] {
         match self {
             Form::Whole => [232, 40],
@@ -49,7 +52,7 @@ impl Form {
         }
     }
 
-    /// Tokens that the registers have room for.
+    /// Returns the largest number of tokens whose sums fit in the registers.
     pub(super) const fn most_tokens(self) -> u32 {
         match self {
             Form::Whole => 256,
@@ -57,6 +60,7 @@ impl Form {
         }
     }
 
+    /// Returns the maximum bytes of shared memory of a block.
     const fn shared(self) -> u32 {
         match self {
             Form::Whole | Form::Tall => SHARED,
@@ -64,6 +68,7 @@ impl Form {
         }
     }
 
+    /// Returns the part of a kernel's name.
     pub(super) const fn suffix(self) -> &'static str {
         match self {
             Form::Whole => "",
@@ -80,27 +85,31 @@ pub(super) struct Stages {
     pub(super) weight_bytes: u32,
     pub(super) panels: u32,
     pub(super) panel_bytes: u32,
-    /// Panels of a stage.
+    /// The number of panels of a stage.
     pub(super) depth: u32,
 }
 
 impl Stages {
+    /// Returns the bytes of shared memory of both rings.
     pub(super) fn shared(&self) -> u32 {
         BARRIERS
             + self.weights * self.weight_bytes.next_multiple_of(1024)
             + self.panels * self.panel_bytes
     }
 
-    /// As many as fit: both rings hold equally many columns of few tokens; of many, at least four panels and two tiles.
+    /// Returns the largest stages that fit. With few tokens, both rings hold equally many columns.
+    /// With many tokens, there are at least four panels and two tiles.
     pub(super) fn of(matmul: &Matmul) -> Stages {
         Stages::of_both(matmul, matmul)
     }
 
-    /// For the products of two matrices, whose tiles have as many columns.
+    /// Returns the stages for the matmuls of two matrices, whose tiles have equally many columns.
     pub(super) fn of_both(matmul: &Matmul, other: &Matmul) -> Stages {
         let of_tile = tile::of(matmul.format).columns / PANEL;
         let bytes = [matmul, other].map(|matmul| tile::of(matmul.format).bytes);
         let tokens = matmul.tokens.max(other.tokens);
+        // The fewer tokens, the shorter the copy of a panel. Several panels then share a stage, so
+        // that fewer barriers are needed.
         let depth = match tokens {
             0..=32 => of_tile,
             33..=64 => 2,

@@ -1,8 +1,8 @@
-//! Products of many tokens at once, on tensor cores.
+//! Matmuls of many tokens on tensor cores.
 //!
-//! [`Matmul`] multiplies tiles of weights in any format with panels of activations ([`activations`]): what prompts are
-//! made of, on sm_90a. [`MatmulSync`] does the same from sm_80 on. [`Dense`] multiplies two matrices of binary16 that tensor
-//! maps bring, on sm_90a.
+//! [`Matmul`] multiplies tiles of weights in any format by panels of activations ([`activations`]),
+//! for prompts and batches, on sm_90a. [`MatmulSync`] does the same on sm_80 and newer. [`Dense`]
+//! multiplies two `f16` matrices that are copied through tensor maps, on sm_90a.
 
 pub mod activations;
 mod append;

@@ -1,4 +1,5 @@
-//! RMSNorm of many tokens, as activations of a product: `y = x gamma / sqrt(mean(x^2) + epsilon)`, for each token.
+//! RMSNorm of many tokens, as the input of a matmul: `y = x gamma / sqrt(mean(x^2) + epsilon)`, for
+//! each token.
 
 use super::activations::{self, PANEL, TOKENS};
 use crate::case::{Case, Random, Variant};
@@ -11,42 +12,44 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`NormTokens`].
     pub struct NormTokensArgs {
-        /// `[tokens, n]`
+        /// `[tokens, n]`: the residual stream
         x: In<f32>,
-        /// `[n]`
+        /// `[n]`: weights of the norm
         gamma: In<f32>,
-        /// `[n / 64, capacity, 64]`: see [`activations`]
+        /// `[n / 64, capacity, 64]`: the activations, see [`activations`]
         y: Out<f16>,
-        /// `[n / 64, capacity, 64]` in the kernel's second order, if it has one; else empty.
+        /// `[n / 64, capacity, 64]`: the activations in the kernel's second column order, or empty
+        /// without one
         y2: Out<f16>,
-        /// `[tokens]`: what each token's numbers are to be multiplied by.
+        /// `[tokens]`: the factor that restores each token's values
         y_scale: Out<f32>,
-        /// `[tokens]`: the sum of the squares of each token's `y`.
+        /// `[tokens]`: the sum of the squares of each token's `y`
         squares: Out<f32>,
-        /// Columns, a multiple of 128.
+        /// The number of columns, a multiple of 128.
         n: u32,
-        /// Tokens that `y` has room for, a multiple of 8.
+        /// The capacity of `y` in tokens, a multiple of 8.
         capacity: u32,
-        /// Added to the mean of the squares.
+        /// A constant that is added to the mean square.
         epsilon: f32,
     }
 }
 
-/// The kernel. A block takes a token.
+/// Kernel that normalizes tokens, one per block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct NormTokens {
-    /// The order of the columns of `y`.
+    /// The column order of `y`.
     pub order: ColumnOrder,
-    /// That of `y2`.
+    /// The column order of `y2`.
     pub second: Option<ColumnOrder>,
-    /// How it overlaps with the kernels before and after it.
+    /// The overlap with the kernels before and after it.
     pub overlap: Overlap,
 }
 
+/// The number of threads of a block.
 const THREADS: u32 = 256;
-/// Elements between a thread's.
+/// The distance between the elements of a thread.
 const STEP: u32 = 4 * THREADS;
-/// Loads of four elements that a thread has under way.
+/// The number of four-element loads that a thread has in flight.
 const AT_ONCE: u32 = 4;
 
 impl KernelDef for NormTokens {
@@ -94,7 +97,7 @@ impl KernelDef for NormTokens {
         let x = a.x.fresh().at(token * a.n);
         k.section(
             "matmul/norm/load_first",
-            "the first elements, which stay in registers",
+            "load the first elements, which stay in registers",
         );
         let kept = load(k, &a, x, k.tid() * 4);
         k.section(
@@ -112,6 +115,7 @@ impl KernelDef for NormTokens {
         };
         kept.iter().for_each(&mut add);
         each_other(k, &a, x, |four| add(&four));
+        // One barrier reduces all three. The largest magnitude determines the token's power of two.
         let [squares, scaled, largest] = block_sums_and_max(
             k,
             THREADS / 32,
@@ -153,7 +157,8 @@ impl KernelDef for NormTokens {
     }
 
     fn reference(&self, a: NormTokensArgs<Cpu<'_>>) {
-        let (n, capacity) = (a.n as usize, a.capacity as usize);
+        let n = a.n as usize;
+        let capacity = a.capacity as usize;
         for (token, x) in a.x.chunks(n).enumerate() {
             let mean = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / n as f64;
             let rms = (mean + f64::from(a.epsilon)).sqrt().recip();
@@ -178,16 +183,16 @@ impl KernelDef for NormTokens {
     }
 }
 
-/// Four elements of a token: zeros past the end.
+/// Four elements of a token, or zeros past the end.
 struct Four<'k> {
     i: U32<'k>,
-    /// Whether they are before the end.
+    /// Whether the elements are before the end.
     there: Pred<'k>,
     x: [F32<'k>; 4],
     gamma: [F32<'k>; 4],
 }
 
-/// Several loads of a thread, the first at an element; zeros past the end.
+/// Issues several loads of a thread, the first at an element. Elements past the end are zeros.
 fn load<'k>(
     k: Builder<'k>,
     a: &NormTokensArgs<Dev<'k>>,
@@ -196,6 +201,7 @@ fn load<'k>(
 ) -> Vec<Four<'k>> {
     let four = |j: u32| {
         let i = first + STEP * j;
+        // All loads are issued before the first result is used, so that their latencies overlap.
         let there = i.lt(a.n);
         let [mut of_x, mut of_gamma] = [(); 2].map(|()| [0.0; 4].map(|zero| k.var(zero)));
         x.at(i).ld4_if(there, &mut of_x);
@@ -210,7 +216,7 @@ fn load<'k>(
     (0..AT_ONCE).map(four).collect()
 }
 
-/// Calls `body` with all elements of a thread behind the first [`load`].
+/// Calls `body` with all elements of a thread after the first [`load`].
 fn each_other<'k>(
     k: Builder<'k>,
     a: &NormTokensArgs<Dev<'k>>,
@@ -223,7 +229,7 @@ fn each_other<'k>(
             "several loads of x and gamma, zeros past the end",
         );
         let loaded = load(k, a, x, first);
-        k.section("matmul/norm/add", "of each");
+        k.section("matmul/norm/add", "process each of them");
         loaded.into_iter().for_each(&mut body);
     });
 }

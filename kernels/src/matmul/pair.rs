@@ -1,7 +1,8 @@
-//! The products of two matrices with the same tokens as one kernel: of queries and keys, and of values in another format.
+//! The matmuls of two matrices with the same tokens as one kernel: queries and keys in one format,
+//! and values in another.
 //!
-//! Values are few rows, and a kernel of their own takes longer to begin and to end than to multiply. Here some blocks have
-//! them while the others have the rest.
+//! Values have few rows. A separate kernel for them would take longer to begin and to end than to
+//! multiply. In this kernel, some blocks process the values while the others process the rest.
 
 use super::form::{Form, Stages};
 use super::product::{Matmul, MatmulArgs};
@@ -10,38 +11,39 @@ use crate::contract::Contract;
 use crate::format::tile;
 use ptx_gen::*;
 
-/// The kernel. Both products have the same [epilogue](Epilogue::Append) and the same overlap, one block to a
-/// multiprocessor, and tiles of as many columns.
+/// Kernel that multiplies two matrices. Both matmuls must have the same
+/// [epilogue](Epilogue::Append) and overlap, one block per multiprocessor, and tiles with equally
+/// many columns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct MatmulPair {
-    /// The product of the first rows.
+    /// The matmul of the first rows.
     pub first: Matmul,
-    /// That of the rows behind them.
+    /// The matmul of the rows after them.
     pub second: Matmul,
 }
 
 args! {
-    /// Arguments of [`MatmulPair`]. `first` has what both share: `y_rows` are those of both, and `append` all that they
-    /// write.
+    /// Arguments of [`MatmulPair`]. `first` contains the arguments that both share. Its `y_rows`
+    /// are the rows of both, and its `append` describes all results.
     pub struct MatmulPairArgs {
-        /// The first product.
+        /// The arguments of the first matmul.
         first: MatmulArgs,
-        /// Tiles of the second matrix, `[rows2, n]`
+        /// `[rows2, n]`: the second matrix as tiles
         w2: In<u8>,
-        /// `[rows2]`: see `unit`
+        /// `[rows2]`: the powers of two of the second matrix, see `unit`
         unit2: In<f32>,
-        /// `[n / 64, capacity, 64]`: the same activations in the second matrix's order of columns.
+        /// `[n / 64, capacity, 64]`: the activations in the second matrix's column order
         x2: In<f16>,
-        /// Rows of the second matrix, which follow those of the first.
+        /// The number of rows of the second matrix, which follow the rows of the first.
         rows2: u32,
-        /// See `partials`: others than those of the first.
+        /// The partial sums of the second matmul, separate from `partials`.
         partials2: InOut<f32>,
-        /// See `tickets`: others than those of the first.
+        /// The tickets of the second matmul, separate from `tickets`.
         tickets2: InOut<u32>,
     }
 }
 
-/// The arguments of the second product.
+/// Creates the arguments of the second matmul.
 macro_rules! second {
     ($a:expr) => {
         MatmulArgs {
@@ -58,7 +60,7 @@ macro_rules! second {
 }
 
 impl MatmulPair {
-    /// Both, if one kernel can have them.
+    /// Returns the pair, or `None` if one kernel cannot process both.
     pub fn of(first: Matmul, second: Matmul) -> Option<MatmulPair> {
         let columns = |matmul: &Matmul| tile::of(matmul.format).columns;
         let whole = [first, second]
@@ -70,7 +72,7 @@ impl MatmulPair {
         pair.then_some(MatmulPair { first, second })
     }
 
-    /// Items of its blocks.
+    /// Returns the number of items of the blocks.
     pub fn items(&self, [rows, rows2]: [u32; 2], tokens: u32) -> u32 {
         self.first
             .items(rows, tokens)

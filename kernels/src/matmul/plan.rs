@@ -1,14 +1,17 @@
-//! Which form of [`Matmul`] multiplies a matrix with so many tokens: one rule, from measurements on an H200.
+//! The choice of a [`Matmul`] for a matrix and a number of tokens: one rule, derived from
+//! measurements on an H200.
 //!
-//! With one block to a multiprocessor, a tile of 128 rows and `w` tokens takes about as long as `w + 36` tokens of it.
-//! Blocks work in rounds, of which the last may be short. Splitting the columns makes more items of the same jobs, but
-//! the last block of a job loads the sums of all parts, as many at once as it has registers for.
+//! With one block per multiprocessor, a job of 128 rows and `w` tokens takes about as long as the
+//! work for `w + 36` tokens. Blocks work in rounds, and the last round may be short. Splitting the
+//! columns creates more items from the same jobs. The last block of a job then loads the partial
+//! sums of all splits, as many at a time as it has registers for.
 //!
-//! Of many tokens, the rows that the last, short round would have may be in narrower jobs, of which it has more: a tail.
+//! With many tokens, the rows that would belong to the last, short round may be processed in
+//! narrower jobs, of which there are more. These jobs are the tail.
 //!
-//! Up to 128 tokens are one job, so that weights are read once and a token's sums do not depend on their number within
-//! a width. Where the jobs of few tokens fill the device anyway, two blocks to a multiprocessor are faster, and for 64
-//! tokens one of 256 rows.
+//! Up to 128 tokens form a single job. Weights are then read once, and a token's sums do not depend
+//! on the number of tokens within a width. If the jobs of few tokens fill the device anyway, two
+//! blocks per multiprocessor are faster, or one block of 256 rows for 64 tokens.
 
 use super::epilogue::Epilogue;
 use super::form::Form;
@@ -17,40 +20,43 @@ use super::split::at_once;
 use crate::format::Format;
 use crate::format::tile::{self, RowOrder};
 
-/// A matrix, and how many tokens it is multiplied with.
+/// The shape of a matmul: a matrix and a number of tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// The format of the weights.
     pub format: Format,
-    /// Rows of the matrix.
+    /// The number of rows of the matrix.
     pub rows: u32,
-    /// Its columns.
+    /// The number of columns of the matrix.
     pub n: u32,
-    /// Tokens, at least 1.
+    /// The number of tokens, at least 1.
     pub tokens: u32,
 }
 
-/// Elements that `partials` and `tickets` need for every plan, on every device.
+/// The numbers of elements of `partials` and `tickets` that are enough for every plan on every
+/// device.
 pub const SCRATCH: [usize; 2] = [
     (MAX_ITEMS * 128 * MAX_SPLIT_WIDTH) as usize,
     (MAX_ITEMS * 8) as usize,
 ];
 
-/// Parts of jobs at most: no more than multiprocessors, and no more than this.
+/// The maximum number of job slices. There are also no more than multiprocessors.
 const MAX_ITEMS: u32 = 160;
-/// Tokens of a job whose columns are split, at most.
+/// The maximum number of tokens of a job whose columns are split.
 const MAX_SPLIT_WIDTH: u32 = 128;
-/// Tokens of a job: of few, as many as there are; of more than the largest of those, what is fastest.
+/// The widths for few tokens. The smallest width that holds all tokens is used.
 const FEW: [u32; 5] = [8, 16, 32, 64, 128];
+/// The widths for more tokens. The fastest is used.
 const MANY: [u32; 4] = [256, 192, 128, 64];
-/// What a job costs besides its tokens, in tokens: with rows of 4,096 weights.
+/// The cost of a job besides its tokens, in tokens, for rows of 4,096 weights.
 const FIXED: u32 = 36;
-/// What it costs to leave a part, and to load some parts at once besides their tokens, likewise for a tile.
+/// The cost of storing partial sums, in the same unit, per tile.
 const LEAVE: u32 = 60;
+/// The cost of loading some partial sums at once, besides their tokens.
 const LOAD: u32 = 20;
 
 impl Matmul {
-    /// The fastest that was measured.
+    /// Returns the plan that measurements found fastest.
     pub fn planned(
         shape: &Shape,
         epilogue: Epilogue,
@@ -63,7 +69,7 @@ impl Matmul {
         let plans = widths.iter().flat_map(|&width| {
             let splits = 1..=of(width).most_parts(shape, multiprocessors);
             let parts = splits.map(move |split| Matmul { split, ..of(width) });
-            // Without a whole round before it, there is no last one.
+            // Without a whole round before it, there is no last round.
             let rounds =
                 few.is_none() && of(width).jobs(shape.rows, shape.tokens) > multiprocessors;
             let tails = MANY.into_iter().filter(move |&tail| rounds && tail < width);
@@ -81,7 +87,7 @@ impl Matmul {
         Matmul { form, ..plan }
     }
 
-    /// Parts of the columns at most: in one round, each with a tile at least.
+    /// Returns the maximum number of splits: all in one round, each with at least one tile.
     fn most_parts(&self, shape: &Shape, multiprocessors: u32) -> u32 {
         if self.tokens > MAX_SPLIT_WIDTH {
             return 1;
@@ -93,7 +99,7 @@ impl Matmul {
             .max(1)
     }
 
-    /// Of one block to a multiprocessor.
+    /// Returns the estimated cost with one block per multiprocessor.
     fn cost(&self, shape: &Shape, multiprocessors: u32) -> u32 {
         let jobs = self.jobs(shape.rows, shape.tokens);
         if self.tail > 0 {
@@ -108,11 +114,13 @@ impl Matmul {
         items.div_ceil(multiprocessors) * tiles * (FIXED + self.tokens) + add
     }
 
+    /// Returns the estimated cost of a plan with a tail.
     fn cost_with_tail(&self, shape: &Shape, jobs: u32, multiprocessors: u32) -> u32 {
         let [wide, narrow] = [self.tokens, self.tail].map(|width| shape.tokens.div_ceil(width));
         let rows = jobs / multiprocessors * multiprocessors / wide;
-        // Blocks that have no job of full width in its last round have one of the tail there.
-        let (first, rest) = (rows * wide, (jobs / wide - rows) * narrow);
+        // Blocks that have no wide job in its last round take a job of the tail there.
+        let first = rows * wide;
+        let rest = (jobs / wide - rows) * narrow;
         let later = rest.saturating_sub(first.next_multiple_of(multiprocessors) - first);
         let rounds = [
             first.div_ceil(multiprocessors),

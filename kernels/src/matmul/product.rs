@@ -1,20 +1,22 @@
-//! `y = W x` for many tokens: weights of any format of tiles, unpacked into registers, times panels of activations in
-//! shared memory, on the tensor cores of sm_90.
+//! `y = W x` for many tokens on the tensor cores of sm_90: weights of any tiled format, unpacked
+//! into registers, times panels of activations in shared memory.
 //!
-//! A block of three warpgroups computes 128 rows for [`Matmul::tokens`] tokens at a time, and takes one such job after
-//! another; a block of five, 256 rows. Two producer warps copy tiles of weights and panels of activations into two
-//! rings. Each of the other warps unpacks the tiles of its 16 rows; four warps together are the left operand of a
-//! `wgmma`, in registers. While the tensor cores multiply 64 columns, a warp unpacks the next 64.
+//! A block of three warpgroups computes 128 rows for [`Matmul::tokens`] tokens at a time, and takes
+//! one such job after another. A block of five warpgroups computes 256 rows. Two producer warps
+//! copy tiles of weights and panels of activations into two rings. Each of the other warps unpacks
+//! the tiles of its 16 rows. Four warps together form the left operand of a `wgmma`, in registers.
+//! While the tensor cores multiply 64 columns, a warp unpacks the next 64.
 //!
-//! The sums are added in the order of the columns by one warpgroup, or by one for each part of the columns and then in
-//! the order of the parts. So a row's bits depend on its own token alone, and on the widths and the split.
+//! Products are added in the order of the columns by one warpgroup. If the columns are split, each
+//! slice is summed in this way, and then the slices are added in their order. The bits of a row's
+//! result therefore depend only on its own token, on the widths and on the split.
 
 use super::activations::{PANEL, TOKENS};
 use super::append::AppendArgs;
-use super::epilogue::{Epilogue, Sums};
+use super::epilogue::{Epilogue, LaneSums};
 use super::form::{BARRIERS, Form, Stages};
 use super::ring::{Cursor, Ring};
-use super::split::{Jobs, Part};
+use super::split::{JobSlice, Jobs};
 use crate::contract::Contract;
 use crate::format::Format;
 use crate::format::dequantize::{Dequantizer, SET};
@@ -22,80 +24,86 @@ use crate::format::tile::{self, ROWS, RowOrder};
 use crate::overlap::Overlap;
 use ptx_gen::*;
 
-/// Tokens of a job up to which registers have room for what the epilogue needs.
+/// The maximum number of tokens of a job for which registers can hold the operands of the epilogue
+/// during the multiplication.
 const MOST_LOADED: u32 = 128;
-/// Parts of the columns at most.
+/// The maximum number of slices of the columns.
 pub(super) const MAX_SPLIT: u32 = 16;
 
-/// The kernel.
+/// Kernel that multiplies tiles of weights by many tokens.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Matmul {
     /// The format of `W`.
     pub format: Format,
-    /// What is done with the sums.
+    /// The use of the sums.
     pub epilogue: Epilogue,
-    /// Which row of the result a row of a tile is.
+    /// The order of the result's rows in the tiles.
     pub rows: RowOrder,
-    /// Tokens of a job, a multiple of 8 up to 256.
+    /// The number of tokens of a job, a multiple of 8 up to 256.
     pub tokens: u32,
-    /// Tokens of a job of the last rows, those whose jobs of `tokens` would not fill a round of the blocks: fewer than
-    /// `tokens`; or 0, if all jobs are alike.
+    /// The number of tokens of a job of the tail, smaller than `tokens`, or 0 for no tail. The tail
+    /// is the last rows, whose jobs of full width would not fill a round of the blocks.
     pub tail: u32,
-    /// Parts of the columns, for different blocks: 1 to 16.
+    /// The number of slices of the columns, for different blocks: 1 to 16.
     pub split: u32,
-    /// How blocks divide a multiprocessor.
+    /// The division of a multiprocessor among blocks.
     pub form: Form,
-    /// How it overlaps with the kernels before and after it.
+    /// The overlap with the kernels before and after it.
     pub overlap: Overlap,
 }
 
 args! {
     /// Arguments of [`Matmul`].
     pub struct MatmulArgs {
-        /// Tiles of `[rows, n]`
+        /// `[rows, n]`: the weights as tiles
         w: In<u8>,
-        /// `[rows]`: the power of two of each row, in the order of the tiles.
+        /// `[rows]`: the power of two of each row, in the order of the tiles
         unit: In<f32>,
-        /// `[n / 64, capacity, 64]`: see [`activations`]
+        /// `[n / 64, capacity, 64]`: the activations, see [`activations`]
         x: In<f16>,
-        /// `[capacity]`: what each token's sums are multiplied by.
+        /// `[capacity]`: the factor of each token's sums
         x_scale: In<f32>,
-        /// `[capacity]`: the sum of the squares of each token's activations, if the epilogue asks for it; else empty.
+        /// `[capacity]`: the sum of the squares of each token's activations, if the epilogue needs
+        /// it, else empty
         squares: In<f32>,
-        /// What becomes of the sums, `[capacity, y_rows]`: added to, or stored.
+        /// `[capacity, y_rows]`: the result that sums are added to or stored in
         y: InOut<f32>,
-        /// The gated activations, `[y_rows / 64, capacity, 64]`, if the epilogue makes them; else empty.
+        /// `[y_rows / 64, capacity, 64]`: the gated activations, if the epilogue computes them,
+        /// else empty
         gated: Out<f16>,
-        /// `[capacity]`: their scales.
+        /// `[capacity]`: the scales of the gated activations
         gated_scale: Out<f32>,
-        /// What bounds the gated activations: see [`Epilogue::Gated`].
+        /// The bound of the gated activations, see [`Epilogue::Gated`].
         bound: f32,
-        /// Rows of the matrix, a multiple of 16.
+        /// The number of rows of the matrix, a multiple of 16.
         rows: u32,
-        /// Columns, a multiple of the tile's.
+        /// The number of columns, a multiple of the tile's columns.
         n: u32,
-        /// Rows of `y`, of which the product has some.
+        /// The number of rows of `y`. The matmul computes some of them.
         y_rows: u32,
-        /// The first of them.
+        /// The first row of `y` that the matmul computes.
         y_first: u32,
-        /// Tokens.
+        /// The number of tokens.
         tokens_given: u32,
-        /// Tokens that buffers have room for, a multiple of those of each of the kernel's jobs.
+        /// The capacity of the buffers in tokens, a multiple of the tokens of each of the kernel's
+        /// jobs.
         capacity: u32,
-        /// Blocks of the grid at most.
+        /// The maximum number of blocks of the grid.
         blocks: u32,
-        /// If columns are split, the sums of parts; may be longer than [`Matmul::scratch`].
+        /// `[partial sums]`: scratch space if the columns are split. It may be longer than
+        /// [`Matmul::scratch`].
         partials: InOut<f32>,
-        /// If columns are split, one for each warp of a job: zero before and after; may be longer.
+        /// `[tickets]`: one ticket for each warp of a job if the columns are split, which must be
+        /// zero before the launch and are zero after it. The buffer may be longer.
         tickets: InOut<u32>,
-        /// For queries, keys and values.
+        /// The arguments of queries, keys and values.
         append: AppendArgs,
     }
 }
 
 impl MatmulArgs<Shape> {
-    /// What every kernel of the product asks for: the format of its weights, the order of its rows and its tokens are
-    /// given.
+    /// Checks the arguments that every matmul kernel has, given the format of its weights, the
+    /// order of its rows and its tokens.
     pub(super) fn check(
         &self,
         kernel: &impl Contract,
@@ -119,7 +127,8 @@ impl MatmulArgs<Shape> {
 }
 
 impl Matmul {
-    /// With jobs of one width, without a split or overlap, one block to a multiprocessor.
+    /// Creates a matmul with jobs of one width, without a split or overlap, with one block per
+    /// multiprocessor.
     pub const fn new(format: Format, epilogue: Epilogue, rows: RowOrder, tokens: u32) -> Matmul {
         Matmul {
             format,
@@ -133,12 +142,13 @@ impl Matmul {
         }
     }
 
-    /// Jobs for a matrix of so many rows and so many tokens, if all have [`tokens`](Matmul::tokens).
+    /// Returns the number of jobs for `rows` rows and `tokens` tokens if all jobs have
+    /// [`tokens`](Matmul::tokens).
     pub fn jobs(&self, rows: u32, tokens: u32) -> u32 {
         (rows / ROWS).div_ceil(self.row_blocks()) * tokens.div_ceil(self.tokens)
     }
 
-    /// What the kernel asks of its arguments.
+    /// Checks all arguments.
     pub(super) fn check_all(&self, a: &MatmulArgs<Shape>) -> Result<(), ShapeError> {
         self.multiple("the kernel's tokens", self.tokens, TOKENS)?;
         self.range(
@@ -160,7 +170,7 @@ impl Matmul {
         self.room("tickets", a.tickets, tickets)
     }
 
-    /// The reference.
+    /// Computes the reference.
     pub(super) fn add_reference(&self, a: &mut MatmulArgs<Cpu<'_>>) {
         if self.split > 1 {
             super::split::reference(self, a);
@@ -168,7 +178,7 @@ impl Matmul {
         super::epilogue::reference(self.format, self.epilogue, self.rows, a);
     }
 
-    /// The format and the widths, and the split, as names have them.
+    /// Returns the parts of the name that describe the matrix: format and widths, and the split.
     pub(super) fn name_of_matrix(&self) -> [String; 2] {
         let tail = if self.tail == 0 {
             String::new()
@@ -186,7 +196,7 @@ impl Matmul {
         ]
     }
 
-    /// Row blocks of a job, one for each warp that multiplies.
+    /// Returns the number of row blocks of a job, one for each warp that multiplies.
     pub(super) fn row_blocks(&self) -> u32 {
         4 * self.form.groups()
     }
@@ -205,12 +215,14 @@ impl KernelDef for Matmul {
         let order = match self.rows {
             RowOrder::PLAIN => String::new(),
             RowOrder::GATE_UP => String::new(),
-            // The epilogue says it.
+            // The epilogue's name already contains it.
             _ if matches!(self.epilogue, Epilogue::Append(_)) => "_pairs".into(),
             _ => format!("_rows{per}_{stride}_{step}_{delta}"),
         };
-        let (form, overlap) = (self.form.suffix(), self.overlap.suffix());
-        let (epilogue, [matrix, split]) = (self.epilogue.name(), self.name_of_matrix());
+        let form = self.form.suffix();
+        let overlap = self.overlap.suffix();
+        let epilogue = self.epilogue.name();
+        let [matrix, split] = self.name_of_matrix();
         format!("matmul_{epilogue}_{matrix}{order}{split}{form}{overlap}")
     }
 
@@ -240,9 +252,11 @@ impl KernelDef for Matmul {
     }
 }
 
-/// The program of one product, or of two with other matrices, whose blocks are of the same form.
+/// Emits the program of one matmul, or of two with different matrices whose blocks have the same
+/// form.
 ///
-/// Blocks take the jobs of the second from the last block on, as the last round of the first may leave those without one.
+/// Blocks take the jobs of the second matmul starting from the last block, because the last round
+/// of the first may leave those blocks without a job.
 pub(super) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, MatmulArgs<Dev<'k>>)]) {
     let (matmul, _) = all[0];
     k.section(
@@ -253,10 +267,12 @@ pub(super) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, Matmul
         base: k.tile_memory("memory"),
         stages,
     };
-    let (weights, panels) = (rings.weights(), rings.panels());
+    let weights = rings.weights();
+    let panels = rings.panels();
     matmul.overlap.start(k);
     k.when(k.tid().eq(0), || {
-        // Every lane reads tiles, and releases their stage.
+        // Every lane that reads a tile arrives at its empty barrier. A panel is read by `wgmma`,
+        // for which one lane per warp arrives.
         weights.init(32 * matmul.row_blocks());
         panels.init(matmul.row_blocks());
         k.fence_mbarriers();
@@ -264,7 +280,7 @@ pub(super) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, Matmul
     k.barrier();
     let blocks = (0..).zip(all).map(|(i, (matmul, a))| {
         let jobs = Jobs::new(k, matmul, a, i > 0);
-        Block {
+        MatmulBlock {
             k,
             matmul,
             a,
@@ -275,6 +291,8 @@ pub(super) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, Matmul
         }
     });
     let blocks: Vec<_> = blocks.collect();
+    // Multiplying threads need registers for their sums. The copying warpgroup gives up most of its
+    // own (`setmaxnreg`).
     let [many, few] = matmul.form.registers();
     k.roles(vec![
         Role::new(matmul.form.groups(), many, |_| multiply(k, &blocks)),
@@ -282,51 +300,57 @@ pub(super) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, Matmul
     ]);
 }
 
-/// The warpgroup that copies.
-fn copy<'k>(k: Builder<'k>, blocks: &[Block<'_, 'k>]) {
+/// Emits the warpgroup that copies.
+fn copy<'k>(k: Builder<'k>, blocks: &[MatmulBlock<'_, 'k>]) {
     let first = blocks[0].matmul.row_blocks();
     k.when(k.warp().eq(first), || {
         k.section("matmul/wgmma/weight_producer", "producer of weights");
         let mut at = Cursor::new(k);
-        blocks.iter().for_each(|block| block.copy_weights(&mut at));
+        for block in blocks {
+            block.copy_weights(&mut at);
+        }
     });
     k.when(k.warp().eq(first + 1), || {
         k.section(
             "matmul/wgmma/activation_producer",
             "producer of activations",
         );
+        // Weights never change, so only this producer and the consumers wait for earlier kernels.
         if blocks[0].matmul.overlap.waits() {
             k.grid_wait();
         }
         let mut at = Cursor::new(k);
-        blocks.iter().for_each(|block| block.copy_panels(&mut at));
+        for block in blocks {
+            block.copy_panels(&mut at);
+        }
     });
 }
 
-/// A consumer warp: all its jobs.
-fn multiply<'k>(k: Builder<'k>, blocks: &[Block<'_, 'k>]) {
+/// Emits a consumer warp with all its jobs.
+fn multiply<'k>(k: Builder<'k>, blocks: &[MatmulBlock<'_, 'k>]) {
     let overlap = blocks[0].matmul.overlap;
     if overlap.waits() {
         k.section(
             "matmul/wgmma/overlap_wait",
-            "activations, their scales and the results are other kernels' too",
+            "scales and results belong to earlier kernels too: wait for them",
         );
         k.grid_wait();
     }
     let [mut weights, mut panels] = [0, 1].map(|_| Cursor::new(k));
-    blocks
-        .iter()
-        .for_each(|block| block.multiply([&mut weights, &mut panels]));
+    for block in blocks {
+        block.multiply([&mut weights, &mut panels]);
+    }
     overlap.end(k);
 }
 
-/// Both rings.
+/// The shared memory of both rings.
 struct Rings<'k> {
     base: Ptr<'k, u8, Shared>,
     stages: Stages,
 }
 
 impl<'k> Rings<'k> {
+    /// Returns the ring of weights.
     fn weights(&self) -> Ring<'k> {
         let Stages {
             weights,
@@ -342,6 +366,7 @@ impl<'k> Rings<'k> {
         }
     }
 
+    /// Returns the ring of activations.
     fn panels(&self) -> Ring<'k> {
         let Stages {
             panels,
@@ -359,26 +384,30 @@ impl<'k> Rings<'k> {
     }
 }
 
-/// A block's view of the product.
-struct Block<'a, 'k> {
+/// A block's view of a matmul.
+struct MatmulBlock<'a, 'k> {
     k: Builder<'k>,
     matmul: &'a Matmul,
     a: &'a MatmulArgs<Dev<'k>>,
     jobs: Jobs<'a, 'k>,
     weights: Ring<'k>,
     panels: Ring<'k>,
-    /// Panels of a stage.
+    /// The number of panels of a stage.
     depth: u32,
 }
 
-impl<'k> Block<'_, 'k> {
-    /// A warp: copies the tiles of each job's row blocks, column after column, a row block by each lane.
+impl<'k> MatmulBlock<'_, 'k> {
+    /// Copies the tiles of each job's row blocks, column by column, one row block per lane. Only
+    /// the producer warp of weights may run it.
     fn copy_weights(&self, at: &mut Cursor<'k>) {
-        let (k, row_blocks) = (self.k, self.matmul.row_blocks());
+        let k = self.k;
+        let row_blocks = self.matmul.row_blocks();
+        // A block reads each weight once, while other blocks soon read the same activations.
         let policy = k.evict_first();
         let tile = tile::of(self.matmul.format);
-        let (row_tiles, last) = (self.a.n / tile.columns, self.a.rows / ROWS - 1);
-        let mut copy = |part: Part<'k>| {
+        let row_tiles = self.a.n / tile.columns;
+        let last = self.a.rows / ROWS - 1;
+        let mut copy = |part: JobSlice<'k>| {
             // Row blocks past the end are read as the last one, and not stored.
             let block = (part.rows * row_blocks + k.lane()).min(last);
             let source = self.a.w.row(block.mad(row_tiles, part.first), tile.bytes);
@@ -395,13 +424,17 @@ impl<'k> Block<'_, 'k> {
         self.jobs.each_of_tail(&mut copy);
     }
 
-    /// A warp: copies the panels of each job's tokens, a panel of a stage by each lane.
+    /// Copies the panels of each job's tokens, one panel of a stage per lane. Only the producer
+    /// warp of activations may run it.
     fn copy_panels(&self, at: &mut Cursor<'k>) {
-        let (k, depth) = (self.k, self.depth);
+        let k = self.k;
+        let depth = self.depth;
+        // Every row block reads the activations again, so they should stay in the L2 cache.
         let policy = k.evict_last();
         let of_tile = tile::of(self.matmul.format).columns / PANEL;
-        let mut copy = |part: Part<'k>| {
-            let (first, bytes) = (part.first.mad(of_tile, k.lane()), part.width * 2 * PANEL);
+        let mut copy = |part: JobSlice<'k>| {
+            let first = part.first.mad(of_tile, k.lane());
+            let bytes = part.width * 2 * PANEL;
             k.for_each(0, part.count * of_tile, depth, |panel| {
                 self.panels.fill(k, at, (depth, bytes), |to, landed| {
                     let source = self
@@ -416,7 +449,7 @@ impl<'k> Block<'_, 'k> {
         self.jobs.each_of_tail(&mut copy);
     }
 
-    /// A consumer warp: all its jobs.
+    /// Emits all jobs of a consumer warp.
     fn multiply(&self, [weights, panels]: [&mut Cursor<'k>; 2]) {
         let k = self.k;
         let mut sums = Accumulators::zero(k, self.matmul.tokens);
@@ -429,8 +462,13 @@ impl<'k> Block<'_, 'k> {
         }
     }
 
-    /// A job, or a part of one.
-    fn compute(&self, part: &Part<'k>, sums: &mut Accumulators<'k, f32>, at: [&mut Cursor<'k>; 2]) {
+    /// Computes a job, or a slice of one, and stores its results.
+    fn compute(
+        &self,
+        part: &JobSlice<'k>,
+        sums: &mut Accumulators<'k, f32>,
+        at: [&mut Cursor<'k>; 2],
+    ) {
         let row_block = part.rows * self.matmul.row_blocks() + self.k.warp();
         let scales = self.load_scales(part, row_block, sums);
         self.job(part, row_block, sums, at);
@@ -445,30 +483,33 @@ impl<'k> Block<'_, 'k> {
         }
     }
 
-    /// The scales of a job's tokens, where registers have room for them while the sums are computed.
+    /// Loads the scales of a job's tokens before the multiplication, if registers can hold them
+    /// meanwhile.
     fn load_scales(
         &self,
-        part: &Part<'k>,
+        part: &JobSlice<'k>,
         row_block: U32<'k>,
         sums: &Accumulators<'k, f32>,
     ) -> Vec<[F32<'k>; 2]> {
         if self.matmul.form != Form::Whole || part.width > MOST_LOADED {
             return vec![];
         }
-        self.k
-            .section("matmul/wgmma/epilogue_loads", "what the epilogue needs");
+        self.k.section(
+            "matmul/wgmma/epilogue_loads",
+            "load the operands of the epilogue",
+        );
         self.sums(part, row_block, sums, &[]).load_scales(self.a)
     }
 
-    /// What the epilogue is given.
+    /// Returns the input of the epilogue.
     fn sums<'s>(
         &self,
-        part: &Part<'k>,
+        part: &JobSlice<'k>,
         row_block: U32<'k>,
         sums: &'s Accumulators<'k, f32>,
         loaded: &'s [[F32<'k>; 2]],
-    ) -> Sums<'s, 'k> {
-        Sums {
+    ) -> LaneSums<'s, 'k> {
+        LaneSums {
             k: self.k,
             row_block,
             token: part.token,
@@ -478,20 +519,24 @@ impl<'k> Block<'_, 'k> {
         }
     }
 
-    /// The sums of a part of a job.
+    /// Computes the sums of a slice of a job.
     fn job(
         &self,
-        part: &Part<'k>,
+        part: &JobSlice<'k>,
         row_block: U32<'k>,
         sums: &mut Accumulators<'k, f32>,
         [weights, panels]: [&mut Cursor<'k>; 2],
     ) {
-        let (k, format) = (self.k, self.matmul.format);
+        let k = self.k;
+        let format = self.matmul.format;
         let dequantizer = self.dequantizer(row_block);
-        let (leader, always) = (k.lane().eq(0), k.always());
-        let (mut before, mut running) = (k.var(0), k.var(0));
+        let leader = k.lane().eq(0);
+        let always = k.always();
+        // `before` is the stage of the panels whose `wgmma` may still be running.
+        let mut before = k.var(0);
+        let mut running = k.var(0);
         k.for_each(0, part.count, 1, |column| {
-            k.section("matmul/wgmma/warp_tile", "a tile of each warp");
+            k.section("matmul/wgmma/warp_tile", "one tile for each warp");
             self.weights.full(weights).wait(&weights.parity);
             let tile = self
                 .weights
@@ -501,13 +546,18 @@ impl<'k> Block<'_, 'k> {
             for set in 0..dequantizer.sets() {
                 let codes = dequantizer.codes(tile, set);
                 for half in 0..2 {
-                    k.section("matmul/wgmma/multiply", "unpack 64 columns, multiply them");
+                    k.section(
+                        "matmul/wgmma/multiply",
+                        "unpack 64 columns and multiply them",
+                    );
                     let steps = 4 * half..4 * half + 4;
                     let a: Vec<LeftFragment> = steps
                         .map(|i| dequantizer.fragment(&codes[i as usize], &scales, 8 * set + i))
                         .collect();
                     if set + 1 == dequantizer.sets() && half == 1 {
-                        // Else the next copy may overtake loads of the stage whose results are used later.
+                        // The tile has been read into registers, so its stage can be released.
+                        // Without the fence, the next copy may overtake loads whose results are
+                        // used later.
                         k.fence_async();
                         self.weights.empty(weights).arrive();
                     }
@@ -515,6 +565,7 @@ impl<'k> Block<'_, 'k> {
                     if panel == 0 {
                         self.panels.full(panels).wait(&panels.parity);
                     }
+                    // The first matrix instruction of a job overwrites the sums.
                     let add = |i| {
                         if set + half + i == 0 {
                             column.gt(0)
@@ -524,8 +575,10 @@ impl<'k> Block<'_, 'k> {
                     };
                     self.add_panel(self.panels.stage(panels), panel, a, sums, add);
                     if panel == 0 {
+                        // The previous `wgmma` group is complete now, so its panels can be
+                        // released.
                         k.when(leader & running.get().gt(0), || {
-                            self.panels.give_back(&before)
+                            self.panels.release(&before)
                         });
                         before.set(panels.stage.get());
                         running.set(1);
@@ -538,10 +591,11 @@ impl<'k> Block<'_, 'k> {
             self.weights.step(k, weights);
         });
         k.wgmma_wait(0);
-        k.when(leader, || self.panels.give_back(&before));
+        k.when(leader, || self.panels.release(&before));
     }
 
-    /// Adds the product of 64 columns with a panel of a stage, once the one before is done.
+    /// Multiplies 64 columns by a panel of a stage. When it returns, the previous group of `wgmma`
+    /// is complete.
     fn add_panel(
         &self,
         stage: Ptr<'k, u8, Shared>,
@@ -550,7 +604,8 @@ impl<'k> Block<'_, 'k> {
         sums: &mut Accumulators<'k, f32>,
         add: impl Fn(u32) -> Pred<'k>,
     ) {
-        let (k, tokens) = (self.k, sums.columns());
+        let k = self.k;
+        let tokens = sums.columns();
         let at = stage.at(panel * tokens * 2 * PANEL);
         let x = Descriptor::<f16>::by_columns(at, tokens, PANEL, Swizzle::B128);
         k.wgmma_fence();
@@ -562,7 +617,7 @@ impl<'k> Block<'_, 'k> {
         k.wgmma_wait(1);
     }
 
-    /// With the powers of two of the lane's rows.
+    /// Creates the dequantizer with the powers of two of the lane's rows.
     fn dequantizer(&self, row_block: U32<'k>) -> Dequantizer<'k> {
         let last = self.a.rows / ROWS - 1;
         let row = row_block.min(last) * ROWS + (self.k.lane() >> 2);

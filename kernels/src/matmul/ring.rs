@@ -2,7 +2,7 @@
 
 use ptx_gen::*;
 
-/// Stages in shared memory, each with a barrier that says it is full, and one that says it is empty.
+/// A ring of stages. Each stage has a full barrier and an empty barrier.
 pub(super) struct Ring<'k> {
     pub(super) barriers: Ptr<'k, u8, Shared>,
     pub(super) first: Ptr<'k, u8, Shared>,
@@ -11,7 +11,7 @@ pub(super) struct Ring<'k> {
 }
 
 impl<'k> Ring<'k> {
-    /// A thread: `arrivals` say that a stage is empty.
+    /// Initializes the barriers, in one thread. A stage is empty after `arrivals` arrivals.
     pub(super) fn init(&self, arrivals: u32) {
         for stage in 0..self.count {
             self.barriers
@@ -27,10 +27,12 @@ impl<'k> Ring<'k> {
         }
     }
 
+    /// Returns the full barrier of a stage.
     pub(super) fn full(&self, at: &Cursor<'k>) -> Mbarrier<'k> {
         self.barriers.row(&at.stage, 16).cast::<u64>().mbarrier()
     }
 
+    /// Returns the empty barrier of a stage.
     pub(super) fn empty(&self, at: &Cursor<'k>) -> Mbarrier<'k> {
         self.barriers
             .row(&at.stage, 16)
@@ -39,8 +41,8 @@ impl<'k> Ring<'k> {
             .mbarrier()
     }
 
-    /// Says that this warp has read a stage.
-    pub(super) fn give_back(&self, stage: &Var<'k, u32>) {
+    /// Arrives at the empty barrier of a stage that this warp has read.
+    pub(super) fn release(&self, stage: &Var<'k, u32>) {
         self.barriers
             .row(stage, 16)
             .at(8)
@@ -49,7 +51,8 @@ impl<'k> Ring<'k> {
             .arrive();
     }
 
-    /// A warp: fills the next stage, `count` parts of `bytes` bytes, each by the lane of its number.
+    /// Fills the next stage with `count` copies of `bytes` bytes. Lane `i` issues copy `i`. The
+    /// whole warp must call it.
     pub(super) fn fill(
         &self,
         k: Builder<'k>,
@@ -57,9 +60,11 @@ impl<'k> Ring<'k> {
         (count, bytes): (u32, u32),
         copy: impl FnOnce(Ptr<'k, u8, Shared>, Mbarrier<'k>),
     ) {
+        // In the first pass, the phase before the first one counts as complete.
         self.empty(at).wait(at.parity.get() ^ 1);
         let full = self.full(at);
         k.when(k.lane().eq(0), || full.arrive_expect(count * bytes));
+        // No copy may complete before the barrier expects its bytes.
         k.warp_barrier();
         k.when(k.lane().lt(count), || {
             copy(self.stage(at).row(k.lane(), bytes), full)
@@ -67,10 +72,12 @@ impl<'k> Ring<'k> {
         self.step(k, at);
     }
 
+    /// Returns the address of a stage.
     pub(super) fn stage(&self, at: &Cursor<'k>) -> Ptr<'k, u8, Shared> {
         self.first.row(&at.stage, self.size)
     }
 
+    /// Advances to the next stage.
     pub(super) fn step(&self, k: Builder<'k>, at: &mut Cursor<'k>) {
         at.stage += 1;
         k.when(at.stage.get().ge(self.count), || {
@@ -87,6 +94,7 @@ pub(super) struct Cursor<'k> {
 }
 
 impl<'k> Cursor<'k> {
+    /// Returns the position of the first stage.
     pub(super) fn new(k: Builder<'k>) -> Self {
         Cursor {
             stage: k.var(0),

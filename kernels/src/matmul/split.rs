@@ -1,11 +1,14 @@
-//! Which jobs a block has: whole ones, those of the tail, parts of those whose columns several blocks share.
+//! The assignment of jobs to blocks: whole jobs, jobs of the tail, and slices of jobs whose columns
+//! are split among blocks.
 //!
-//! Blocks take jobs in turn, so the last round may have fewer jobs than blocks. With a tail, the rows whose jobs would be
-//! in it have narrower ones, and more of them. The width of a job changes no bits.
+//! Blocks take jobs round-robin, so the last round may have fewer jobs than blocks. With a tail,
+//! the rows whose jobs would be in that round are processed in narrower jobs, of which there are
+//! more. The width of a job changes no bits.
 //!
-//! A job of [`Matmul::split`] parts has as many items, each of about as many tiles of columns as the others. A warp that
-//! has a part of its rows' columns leaves its sums in memory and draws a ticket. The last one adds all parts in the order
-//! of the columns, its own too: so the sums are the same in every run.
+//! With [`Matmul::split`] above 1, each job is divided into that many slices of about equally many
+//! columns (split-K). A warp that has a slice of its rows' columns stores its partial sums in
+//! memory and draws a ticket. The last of these warps adds the partial sums of all slices,
+//! including its own, in the order of the columns. The result is therefore equal in every run.
 
 use super::activations::{self, TOKENS};
 use super::product::{Matmul, MatmulArgs};
@@ -14,60 +17,66 @@ use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::{self, ROWS};
 use ptx_gen::*;
 
-/// Numbers of parts that a thread loads at once.
+/// The number of partial sums that a thread loads at once.
 const AT_ONCE: u32 = 56;
 
-/// Parts of so many tokens that a thread loads at once.
+/// Returns the number of slices of `tokens` tokens that a thread loads at once.
 pub(super) fn at_once(tokens: u32) -> u32 {
     (AT_ONCE / (tokens / 2)).max(1)
 }
 
-/// A job, or a part of one.
-pub(super) struct Part<'k> {
-    /// Which rows.
+/// A job, or a slice of its columns.
+pub(super) struct JobSlice<'k> {
+    /// The index of its rows, in units of a job's rows.
     pub(super) rows: U32<'k>,
-    /// The first of its tokens, and how many.
+    /// The first of its tokens.
     pub(super) token: U32<'k>,
+    /// The number of its tokens.
     pub(super) width: u32,
-    /// The first of its tiles, and how many.
+    /// The first of its tiles.
     pub(super) first: U32<'k>,
+    /// The number of its tiles.
     pub(super) count: U32<'k>,
-    /// Its number, and that of its job.
+    /// Its index among the slices of all jobs.
     item: U32<'k>,
+    /// The index of its job.
     job: U32<'k>,
 }
 
-/// The jobs of a launch: all tokens of the same rows follow each other.
+/// The jobs of a launch. All tokens of the same rows follow each other.
 pub(super) struct Jobs<'a, 'k> {
     k: Builder<'k>,
     matmul: &'a Matmul,
     a: &'a MatmulArgs<Dev<'k>>,
-    /// Whether the last block has the first job.
+    /// Whether the last block takes the first job.
     from_last: bool,
-    /// Of the same rows, and of those with full width.
+    /// The number of jobs of the same rows.
     token_jobs: U32<'k>,
+    /// The number of jobs of full width.
     all: U32<'k>,
-    /// Tiles of a job.
+    /// The number of tiles of a job's row.
     tiles: U32<'k>,
     tail: Option<Tail<'k>>,
 }
 
 /// The jobs of the last rows.
 struct Tail<'k> {
-    /// The first rows.
+    /// The first rows of the tail.
     first: U32<'k>,
-    /// Jobs of the same rows, and all.
+    /// The number of jobs of the same rows.
     token_jobs: U32<'k>,
+    /// The number of all jobs of the tail.
     all: U32<'k>,
 }
 
 impl Matmul {
-    /// Items of its blocks: jobs, or parts of them.
+    /// Returns the number of items that blocks process: jobs, or slices of them.
     pub fn items(&self, rows: u32, tokens: u32) -> u32 {
         self.jobs(rows, tokens).saturating_mul(self.split)
     }
 
-    /// Elements of `partials` and of `tickets` for so many rows and tokens, at least.
+    /// Returns the numbers of elements that `partials` and `tickets` need for `rows` rows and
+    /// `tokens` tokens.
     pub fn scratch(&self, rows: u32, tokens: u32) -> [usize; 2] {
         let jobs = if self.split > 1 {
             self.jobs(rows, tokens) as usize
@@ -80,6 +89,7 @@ impl Matmul {
         ]
     }
 
+    /// Checks the width of the tail.
     pub(super) fn check_tail(&self, capacity: u32) -> Result<(), ShapeError> {
         if self.tail > 0 {
             self.multiple("the kernel's tail", self.tail, TOKENS)?;
@@ -90,13 +100,14 @@ impl Matmul {
         Ok(())
     }
 
-    /// Sums of a job.
+    /// Returns the number of sums of a job.
     fn part_len(&self) -> u32 {
         self.row_blocks() * ROWS * self.tokens
     }
 }
 
 impl<'a, 'k> Jobs<'a, 'k> {
+    /// Computes the numbers of jobs. With `from_last`, the last block takes the first job.
     pub(super) fn new(
         k: Builder<'k>,
         matmul: &'a Matmul,
@@ -107,7 +118,8 @@ impl<'a, 'k> Jobs<'a, 'k> {
         let row_jobs = (a.rows / ROWS + (row_blocks - 1)) / row_blocks;
         let token_jobs = (a.tokens_given + (matmul.tokens - 1)) / matmul.tokens;
         let tiles = a.n / tile::of(matmul.format).columns;
-        let (mut all, mut tail) = (row_jobs * token_jobs, None);
+        let mut all = row_jobs * token_jobs;
+        let mut tail = None;
         if matmul.tail > 0 {
             let first = all / k.nctaid() * k.nctaid() / token_jobs;
             let tail_jobs = (a.tokens_given + (matmul.tail - 1)) / matmul.tail;
@@ -130,7 +142,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
         }
     }
 
-    /// Which of the blocks this one is. Read where it is needed, as registers are few.
+    /// Returns the index of this block. It is computed at each use, because registers are scarce.
     fn block(&self) -> U32<'k> {
         let k = self.k;
         if self.from_last {
@@ -140,7 +152,8 @@ impl<'a, 'k> Jobs<'a, 'k> {
         }
     }
 
-    fn part(&self, item: U32<'k>) -> Part<'k> {
+    /// Returns the job of an item, or the slice of a job.
+    fn part(&self, item: U32<'k>) -> JobSlice<'k> {
         let split = self.matmul.split;
         let (job, [first, end]) = match split {
             1 => (item, [self.k.val(0), self.tiles]),
@@ -149,8 +162,9 @@ impl<'a, 'k> Jobs<'a, 'k> {
                 [0, 1].map(|i| (item % split + i) * self.tiles / split),
             ),
         };
-        let (rows, width) = (job / self.token_jobs, self.matmul.tokens);
-        Part {
+        let rows = job / self.token_jobs;
+        let width = self.matmul.tokens;
+        JobSlice {
             rows,
             token: job % self.token_jobs * width,
             width,
@@ -161,8 +175,8 @@ impl<'a, 'k> Jobs<'a, 'k> {
         }
     }
 
-    /// Each job of this block that has full width, or part of one.
-    pub(super) fn each(&self, body: impl FnOnce(Part<'k>)) {
+    /// Calls `body` for each job of full width of this block, or for each slice of one.
+    pub(super) fn each(&self, body: impl FnOnce(JobSlice<'k>)) {
         let k = self.k;
         k.for_each(
             self.block(),
@@ -172,18 +186,23 @@ impl<'a, 'k> Jobs<'a, 'k> {
         );
     }
 
-    /// Each job of this block that is of the tail. It takes them where its jobs of full width end.
-    pub(super) fn each_of_tail(&self, body: impl FnOnce(Part<'k>)) {
+    /// Calls `body` for each job of the tail of this block. The tail continues where the jobs of
+    /// full width end.
+    pub(super) fn each_of_tail(&self, body: impl FnOnce(JobSlice<'k>)) {
         let (k, Some(tail)) = (self.k, &self.tail) else {
             return;
         };
-        k.section("matmul/split/tail_jobs", "jobs of the last rows");
+        k.section("matmul/split/tail_jobs", "jobs of the tail");
+        // The first job of the tail goes to the block after the last full job, so that no block
+        // gets a full job and a tail job more than the others.
         let rounds = (self.all.max(self.block()) - self.block() + (k.nctaid() - 1)) / k.nctaid();
         let first = rounds.mad(k.nctaid(), self.block()) - self.all;
         k.for_each(first, tail.all, k.nctaid(), |item| {
-            let (rows, width) = (item / tail.token_jobs + tail.first, self.matmul.tail);
-            let (token, first) = (item % tail.token_jobs * width, k.val(0));
-            body(Part {
+            let rows = item / tail.token_jobs + tail.first;
+            let width = self.matmul.tail;
+            let token = item % tail.token_jobs * width;
+            let first = k.val(0);
+            body(JobSlice {
                 rows,
                 token,
                 width,
@@ -195,20 +214,21 @@ impl<'a, 'k> Jobs<'a, 'k> {
         });
     }
 
-    /// A warp that multiplies, with the sums of a part of a job: the last one of the job adds them, and runs
-    /// `store`.
+    /// Stores the partial sums of a slice, in a warp that multiplies. The last warp of the job adds
+    /// all partial sums and runs `store`.
     pub(super) fn complete(
         &self,
-        part: &Part<'k>,
+        part: &JobSlice<'k>,
         row_block: U32<'k>,
         sums: &mut Accumulators<'k, f32>,
         store: impl FnOnce(&Accumulators<'k, f32>),
     ) {
-        let (k, last) = (self.k, self.matmul.split - 1);
+        let k = self.k;
+        let last = self.matmul.split - 1;
         k.when(row_block.lt(self.a.rows / ROWS), || {
             k.section(
                 "matmul/split/partial_sums",
-                "a part of the columns: the sums of this one",
+                "a slice of the columns: store its partial sums",
             );
             let to = self.sums_of(part.item);
             for (i, four) in (0..).zip(sums.0.chunks(4)) {
@@ -216,8 +236,9 @@ impl<'a, 'k> Jobs<'a, 'k> {
             }
             k.section(
                 "matmul/split/ticket",
-                "draw a ticket: the last warp adds all parts",
+                "draw a ticket: the last warp adds all slices",
             );
+            // The ticket is released by one lane, which must come after the stores of all lanes.
             k.warp_barrier();
             let mut drawn = k.var(0);
             let ticket = self
@@ -226,6 +247,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
                 .at(part.job.mad(self.matmul.row_blocks(), k.warp()));
             k.when(k.lane().eq(0), || drawn.set(ticket.ticket(last)));
             let drawn = drawn.get().broadcast();
+            // The other lanes read the partial sums only after the lane that acquired the ticket.
             k.warp_barrier();
             k.when(drawn.eq(last), || {
                 self.add(part, sums);
@@ -234,9 +256,9 @@ impl<'a, 'k> Jobs<'a, 'k> {
         });
     }
 
-    /// Adds all parts, several loads in flight at a time.
-    fn add(&self, part: &Part<'k>, sums: &mut Accumulators<'k, f32>) {
-        self.k.section("matmul/split/merge", "add all parts");
+    /// Adds the partial sums of all slices. Several loads are in flight at a time.
+    fn add(&self, part: &JobSlice<'k>, sums: &mut Accumulators<'k, f32>) {
+        self.k.section("matmul/split/merge", "add all slices");
         let parts: Vec<u32> = (0..self.matmul.split).collect();
         for parts in parts.chunks(at_once(self.matmul.tokens) as usize) {
             let load = |&i: &u32| {
@@ -248,6 +270,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
             let loaded: Vec<_> = parts.iter().map(load).collect();
             for (i, part) in parts.iter().zip(loaded) {
                 for (sum, part) in sums.0.iter_mut().zip(part) {
+                    // The slices are added in their order, so that equal inputs give equal bits.
                     let whole = if *i == 0 { part } else { sum.get() + part };
                     sum.set(whole);
                 }
@@ -255,9 +278,10 @@ impl<'a, 'k> Jobs<'a, 'k> {
         }
     }
 
-    /// Where this lane's sums of an item are.
+    /// Returns the address of this lane's partial sums of an item.
     fn sums_of(&self, item: U32<'k>) -> Ptr<'k, f32, ReadWrite> {
-        let (k, len) = (self.k, self.matmul.part_len());
+        let k = self.k;
+        let len = self.matmul.part_len();
         let warp = self
             .a
             .partials
@@ -267,19 +291,22 @@ impl<'a, 'k> Jobs<'a, 'k> {
     }
 }
 
-/// The parts of jobs that [`Matmul`] leaves in `partials`.
+/// Computes the partial sums that [`Matmul`] stores in `partials`.
 pub(super) fn reference(matmul: &Matmul, a: &mut MatmulArgs<Cpu<'_>>) {
     let columns = tile::of(matmul.format).columns;
-    let (tiles, token_jobs) = (a.n / columns, a.tokens_given.div_ceil(matmul.tokens));
-    let sums = Sums::of(matmul, a);
+    let tiles = a.n / columns;
+    let token_jobs = a.tokens_given.div_ceil(matmul.tokens);
+    let sums = MatmulOperands::of(matmul, a);
     let items = 0..matmul.jobs(a.rows, a.tokens_given) * matmul.split;
     for (item, part) in items.zip(a.partials.chunks_mut(matmul.part_len() as usize)) {
         let [job, first] = [item / matmul.split, item % matmul.split];
         let inner =
             first * tiles / matmul.split * columns..(first + 1) * tiles / matmul.split * columns;
         for (i, to) in (0..).zip(part) {
-            // Lanes have four neighbours each, of every eight tokens; then come warps.
-            let (j, lane, eight) = (i % 4, i / 4 % 32, i / 128 % (matmul.tokens / 8));
+            // A lane has four adjacent sums of every eight tokens. The warps follow each other.
+            let j = i % 4;
+            let lane = i / 4 % 32;
+            let eight = i / 128 % (matmul.tokens / 8);
             let row_block = job / token_jobs * matmul.row_blocks() + i / (ROWS * matmul.tokens);
             let row = row_block * ROWS + lane / 4 + j / 2 * 8;
             let token = job % token_jobs * matmul.tokens + 8 * eight + lane % 4 * 2 + j % 2;
@@ -290,18 +317,19 @@ pub(super) fn reference(matmul: &Matmul, a: &mut MatmulArgs<Cpu<'_>>) {
     }
 }
 
-/// Weights and activations as the tensor cores are given them, but for the rounding of weights.
-struct Sums {
+/// Weights and activations as the tensor cores get them, except that weights are not rounded.
+struct MatmulOperands {
     n: usize,
-    /// `[rows, n]`
+    /// `[rows, n]`: the weights
     weights: Vec<f32>,
-    /// `[capacity, n]`
+    /// `[capacity, n]`: the activations
     x: Vec<f32>,
 }
 
-impl Sums {
-    fn of(matmul: &Matmul, a: &MatmulArgs<Cpu<'_>>) -> Sums {
-        let (n, capacity) = (a.n as usize, a.capacity as usize);
+impl MatmulOperands {
+    fn of(matmul: &Matmul, a: &MatmulArgs<Cpu<'_>>) -> MatmulOperands {
+        let n = a.n as usize;
+        let capacity = a.capacity as usize;
         let order = ColumnOrder::of(matmul.format).expect("a format with a tile");
         let rows = tile::dequantize(matmul.format, a.w, n);
         let rows = rows.chunks(n).zip(a.unit);
@@ -310,7 +338,7 @@ impl Sums {
             .collect();
         let slot = |token, k| activations::index(capacity, token, order.slot(k as u32) as usize);
         let token = |token| (0..n).map(move |k| a.x[slot(token, k)].to_f32());
-        Sums {
+        MatmulOperands {
             n,
             weights,
             x: (0..capacity).flat_map(token).collect(),

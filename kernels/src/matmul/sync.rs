@@ -1,13 +1,17 @@
-//! The same product as [`Matmul`](super::Matmul) with `mma.sync`, whose sums a warp has for itself: sm_80.
+//! The matmul of [`Matmul`](super::Matmul) with `mma.sync`, where each warp has its own sums, on
+//! sm_80 and newer.
 //!
-//! A block of eight warps computes 128 or 256 rows for [`MatmulSync::tokens`] tokens at a time. Each warp has one or two
-//! row blocks, unpacks their tiles, and multiplies them with all tokens of the job; with two, what it reads of the
-//! activations is used twice. Tiles of weights and panels of activations come through two rings in shared memory, which
-//! all threads fill by copies of 16 bytes. A warp copies its own tiles, one ahead; panels are copied by the whole block,
-//! and a barrier before each says that it has landed, and that everybody has done with the one before.
+//! A block of eight warps computes 128 or 256 rows for [`MatmulSync::tokens`] tokens at a time.
+//! Each warp has one or two row blocks, unpacks their tiles, and multiplies them by all tokens of
+//! the job. With two row blocks, the warp uses each activation that it reads twice. Tiles of
+//! weights and panels of activations come through two rings in shared memory, which all threads
+//! fill with 16-byte copies. A warp copies its own tiles, one ahead. The whole block copies panels.
+//! A barrier before each panel ensures that the panel has arrived and that all warps are done with
+//! the previous one.
 //!
-//! A sum is added in the order of the columns, 16 at a time, as `wgmma` adds it. The bits of the two are the same where
-//! `Matmul` does not split the columns; this kernel never does.
+//! Products are added in the order of the columns, 16 at a time, as `wgmma` adds them. The results
+//! are therefore bit-identical to `Matmul` where that does not split the columns. This kernel never
+//! splits them.
 
 mod block;
 
@@ -17,82 +21,87 @@ use super::product::MatmulArgs;
 use crate::contract::Contract;
 use crate::format::Format;
 use crate::format::tile::{self, ROWS, RowOrder};
-use block::Block;
+use block::SyncBlock;
 use ptx_gen::*;
 
-/// The kernel.
+/// Kernel that multiplies with `mma.sync`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct MatmulSync {
     /// The format of `W`.
     pub format: Format,
-    /// What is done with the sums.
+    /// The use of the sums.
     pub epilogue: Epilogue,
-    /// Which row of the result a row of a tile is.
+    /// The order of the result's rows in the tiles.
     pub rows: RowOrder,
-    /// Tokens of a job, a multiple of 16: up to 128 with one row block a warp, up to 96 with two.
+    /// The number of tokens of a job, a multiple of 16: up to 128 with one row block per warp, up
+    /// to 96 with two.
     pub tokens: u32,
-    /// Row blocks of a warp: 1, or 2 for devices with [`LARGE`](MatmulSync::LARGE) bytes of shared memory.
+    /// The number of row blocks of a warp: 1, or 2 for devices with [`LARGE`](MatmulSync::LARGE)
+    /// bytes of shared memory.
     pub row_blocks: u32,
 }
 
-/// Warps of a block.
+/// The number of warps of a block.
 const WARPS: u32 = 8;
-/// Tokens of two matrix instructions.
+/// The number of tokens of two matrix instructions.
 const PAIR: u32 = 16;
-/// Stages of the ring of weights.
+/// The number of stages of the ring of weights.
 const WEIGHT_STAGES: u32 = 2;
 
 impl MatmulSync {
-    /// Shared memory of a block of every device from sm_80 on, in bytes.
+    /// The bytes of shared memory that a block has on every device from sm_80 on.
     pub const SMALL: u32 = 99 << 10;
-    /// The same of sm_80, sm_90 and sm_100.
+    /// The bytes of shared memory that a block has on sm_80, sm_90 and sm_100.
     pub const LARGE: u32 = 163 << 10;
 
-    /// Stages of the ring of panels; `None` if not even two fit.
+    /// Returns the number of stages of the ring of panels, or `None` if not even two fit.
     ///
-    /// A tile is asked for with the panel that is a turn less one after the tile's own first, so a turn may have one
-    /// panel more than a tile.
+    /// The ring may hold at most one panel more than a tile has. Panels are copied `stages - 1`
+    /// ahead, and a tile must be requested together with or before its first panel.
     fn stages(&self) -> Option<u32> {
-        let room = if self.row_blocks == 1 {
+        let capacity = if self.row_blocks == 1 {
             MatmulSync::SMALL
         } else {
             MatmulSync::LARGE
         };
-        let panels = room.checked_sub(self.weight_bytes() * WEIGHT_STAGES)? / self.panel_bytes();
+        let panels =
+            capacity.checked_sub(self.weight_bytes() * WEIGHT_STAGES)? / self.panel_bytes();
         Some(panels.min(self.tile_panels() + 1).min(4)).filter(|&stages| stages >= 2)
     }
 
-    /// The most tokens of a job: more sums do not fit in a thread's 255 registers beside the weights.
+    /// Returns the maximum number of tokens of a job. More sums do not fit in a thread's 255
+    /// registers next to the weights.
     fn most_tokens(&self) -> u32 {
         if self.row_blocks == 1 { 128 } else { 96 }
     }
 
-    /// Whether the sums fit in the registers, and the rings in the shared memory of the kernel's devices: wide tiles leave
-    /// less room for tokens.
+    /// Returns true if the sums fit in the registers, and the rings in the shared memory of the
+    /// kernel's devices. Wide tiles leave less space for tokens.
     pub fn fits(&self) -> bool {
         self.tokens <= self.most_tokens() && self.stages().is_some()
     }
 
-    /// Jobs for a matrix of so many rows and so many tokens.
+    /// Returns the number of jobs for a matrix of `rows` rows and `tokens` tokens.
     pub fn jobs(&self, rows: u32, tokens: u32) -> u32 {
         (rows / ROWS).div_ceil(self.job_blocks()) * tokens.div_ceil(self.tokens)
     }
 
-    /// Row blocks of a job.
+    /// Returns the number of row blocks of a job.
     pub(super) fn job_blocks(&self) -> u32 {
         WARPS * self.row_blocks
     }
 
-    /// Bytes of a stage of weights.
+    /// Returns the bytes of a stage of weights.
     fn weight_bytes(&self) -> u32 {
         self.job_blocks() * tile::of(self.format).bytes
     }
 
+    /// Returns the bytes of a stage of activations.
     fn panel_bytes(&self) -> u32 {
         self.tokens * 2 * PANEL
     }
 
-    /// Panels that a tile is multiplied with.
+    /// Returns the number of panels that a tile is multiplied by.
     fn tile_panels(&self) -> u32 {
         tile::of(self.format).columns / PANEL
     }
@@ -148,7 +157,7 @@ impl KernelDef for MatmulSync {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: MatmulArgs<Dev<'k>>) {
-        Block::new(k, self, &a).run();
+        SyncBlock::new(k, self, &a).run();
     }
 
     fn reference(&self, mut a: MatmulArgs<Cpu<'_>>) {

@@ -1,29 +1,43 @@
-//! Attention of one token as one kernel of the overlapped pipeline: `softmax(scale * q k^T) v`. sm_90; sm_80 without
-//! overlap.
+//! Attention of one token as one kernel of the overlapped pipeline: `softmax(scale * q k^T) v`. It
+//! runs on sm_90, and on sm_80 without overlap.
 //!
-//! A block processes one KV head, for up to 8 of the query heads that share it, over a range of the positions
-//! (split-K). The range is divided into tiles of 16 positions, which the warps process round-robin. A warp loads its
-//! own tiles into shared memory with `cp.async` and does not wait for other warps. As many tiles as fit are resident
-//! at a time; a longer range streams through the same slots. Of the first tiles, only the row of the current token is
-//! written by the preceding kernels. All other rows were there before this token began, and are loaded before
-//! `griddepcontrol.wait`. A tile lies in one [page](crate::cache) of the cache.
+//! # Splits and tiles
 //!
-//! Scores are `mma.m16n8k16` with f16 inputs and f32 sums. The 8 queries, rounded to f16, are rows 0 to 7 of the left
-//! matrix; the rounding residuals are rows 8 to 15, so that the sum of both rows is as exact as f32. A lane's scores
-//! already have the layout of the right matrix of the second product, `v^T p`. It is computed once for the rounded
-//! weights and once for their residuals.
+//! A block processes one KV head, for up to 8 of the query heads that share it, over a range of the
+//! positions (split-K, as in Flash-Decoding by Dao et al., 2023). The range is divided into tiles
+//! of 16 positions, which the warps process round-robin. A warp loads its own tiles into shared
+//! memory with `cp.async` and does not wait for other warps. As many tiles as fit are resident at a
+//! time, and a longer range streams through the same slots. A tile lies in one [page](crate::cache)
+//! of the cache.
 //!
-//! Each warp keeps the maximum `m` of its scores, the sum of `2^(score - m)` and the weighted values (online
-//! softmax). The warps of a block are then rescaled to their common maximum and added. If one block processes all
-//! positions, that is the result. Otherwise the splits of a head store partial results in memory. Warp `i` of every
-//! split holds the same dimensions of the same queries and draws its own ticket; the last one adds all splits in
-//! their order, so the result is deterministic.
+//! # Overlap
 //!
-//! With a window, the tiles begin with the one that holds the first position that counts; the positions before it in
-//! that tile have no weight.
+//! In the first tiles, the preceding kernels write only the row of the current token. All other
+//! rows were complete before this token began, so they are loaded before `griddepcontrol.wait`.
 //!
-//! Each token of a batch has its own position and its own blocks, which all read the same cache. The rows of the
-//! preceding tokens of the batch come from the preceding kernel, so nothing is prefetched.
+//! # Arithmetic
+//!
+//! Scores are computed by `mma.m16n8k16` with `f16` inputs and `f32` sums. The 8 queries, rounded
+//! to `f16`, are rows 0 to 7 of the left matrix. Their rounding residuals are rows 8 to 15, so that
+//! the sum of both rows is as exact as `f32`. A lane's scores already have the layout of the right
+//! matrix of the second matmul, `v^T p`. It is computed once for the rounded weights and once for
+//! their residuals.
+//!
+//! Each warp keeps the maximum `m` of its scores, the sum of `2^(score - m)` and the weighted
+//! values (online softmax, Milakov and Gimelshein, 2018, arXiv:1805.02867). The warps of a block
+//! are then rescaled to their common maximum and added. If one block processes all positions, that
+//! is the result. Otherwise the splits of a head store partial results in memory. Warp `i` of every
+//! split holds the same dimensions of the same queries and draws its own ticket. The last of these
+//! warps adds all splits in their order, so the result is deterministic.
+//!
+//! # Windows and batches
+//!
+//! With a window, the tiles begin with the one that contains the first position of the window. The
+//! earlier positions in that tile have no weight.
+//!
+//! Each token of a batch has its own position and its own blocks, which all read the same cache.
+//! The rows of the preceding tokens of the batch are written by the preceding kernel, so nothing is
+//! prefetched.
 
 mod block;
 mod cases;
@@ -43,83 +57,92 @@ pub(crate) use sums::divided;
 args! {
     /// Arguments of [`PipelinedAttention`].
     pub struct PipelinedAttentionArgs {
-        /// `[batch, 8]`: see [`state`](crate::state); positions up to `POSITION` count
+        /// `[batch, 8]`: the decode states, see [`state`](crate::state). A token attends to the
+        /// positions up to its `POSITION`.
         state: In<u32>,
-        /// `[batch, heads, head_dim]`, in the range of f16
+        /// `[batch, heads, head_dim]`: the queries, in the range of `f16`
         q: In<f32>,
-        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: see [`cache`]
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: the keys, see [`cache`]
         k_cache: In<f16>,
-        /// As `k_cache`
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: the values, see [`cache`]
         v_cache: In<f16>,
-        /// `[batch, heads, head_dim]` 16-bit integers: see [`block_float`](super::block_float)
+        /// `[batch, heads, head_dim]`: the results as 16-bit integers, see
+        /// [`block_float`](super::block_float)
         y: Out<u16>,
-        /// `[batch, heads, head_dim / 8]`: their block scales
+        /// `[batch, heads, head_dim / 8]`: the block scales of the results
         y_scale: Out<f32>,
-        /// `[batch, heads, splits, head_dim]` weighted values, then `[batch, heads, splits, head_dim / 4, 2]` maximum
-        /// in log2 and sum of the weights, for each four values: the partial results if there are several splits
+        /// `[batch, heads, splits, head_dim]`: the weighted values of the splits, if there are
+        /// several. `[batch, heads, splits, head_dim / 4, 2]` follow: for each four values, the
+        /// maximum in log2 and the sum of the weights.
         partials: InOut<f32>,
-        /// `[batch, kv_heads * groups, 8]`, one per warp: zero before and after
+        /// `[batch, kv_heads * groups, 8]`: the tickets, one per warp, which must be zero before
+        /// the launch and are zero after it
         ticket: InOut<u32>,
-        /// Query heads.
+        /// The number of query heads.
         heads: u32,
-        /// KV heads.
+        /// The number of KV heads.
         kv_heads: u32,
-        /// Positions of the cache.
+        /// The number of positions of the cache.
         ctx: u32,
         /// The maximum number of splits of the positions.
         splits: u32,
-        /// Factor of the scores: `1 / sqrt(head_dim)`.
+        /// The factor of the scores: `1 / sqrt(head_dim)`.
         scale: f32,
-        /// Blocks; idle ones execute the wait too.
+        /// The number of blocks. Idle blocks also execute the wait.
         blocks: u32,
-        /// Bytes of shared memory of a block: the same as the other kernels of the pipeline.
+        /// The bytes of shared memory of a block. Pass the amount of the other kernels of the
+        /// pipeline.
         shared: u32,
-        /// `[blocks, 8]` if the kernel profiles: see [`Timestamp`]
+        /// `[blocks, 8]`: timestamps, if the kernel profiles. See [`Timestamp`].
         timestamps: Out<u64>,
     }
 }
 
-/// The attention kernel of the pipeline, for any sufficient number of blocks.
+/// Kernel that computes attention of the pipeline, with any sufficient number of blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PipelinedAttention {
-    /// Dimensions of a head: a multiple of 16, at most 256.
+    /// The number of dimensions of a head: a multiple of 16, at most 256.
     pub head_dim: u32,
-    /// Query heads that share a KV head, at most 16.
+    /// The number of query heads that share a KV head, at most 16.
     pub queries: u32,
-    /// The latest positions that count, the token's own included; all of them without a window.
+    /// The size of the window in positions, including the token's own. `None` attends to all
+    /// positions.
     pub window: Option<u32>,
-    /// Whether it overlaps with the previous kernel and waits for its end, and lets the next one start at once
-    /// (programmatic dependent launch): sm_90.
+    /// Whether the kernel starts during the previous one, waits for it, and lets the next one start
+    /// immediately (programmatic dependent launch, sm_90).
     pub overlap: bool,
-    /// Bytes of shared memory that a block may have. They determine its warps and tiles.
+    /// The maximum number of bytes of shared memory of a block. It determines the number of warps
+    /// and tiles.
     pub memory: u32,
-    /// Tokens per batch.
+    /// The number of tokens per batch.
     pub batch: u32,
     /// Whether each block records [`Timestamp`]s.
     pub profile: bool,
 }
 
-/// Shared memory of a block if two blocks share an SM of sm_90.
+/// The bytes of shared memory of a block if two blocks share an SM of sm_90.
 const HALF_SHARED: u32 = 115_712;
-/// Positions of a tile: the inner dimension of `mma.m16n8k16`.
+/// The number of positions of a tile: the inner dimension of `mma.m16n8k16`.
 const TILE: u32 = 16;
-/// Query heads of a block: half of the rows of an `mma`.
+/// The number of query heads of a block: half of the rows of an `mma`.
 const QUERIES: u32 = 8;
-/// The maximum number of warps: at 80 registers per thread, they leave room for a product of 12 warps and its
-/// producer in each of the four SM partitions, which have 16,384 registers each.
+/// The maximum number of warps. A GEMV block with 12 warps and a producer must fit next to this
+/// block. At 80 registers per thread, 8 warps leave enough registers for it in each of the four SM
+/// partitions, which have 16,384 registers each.
 const MAX_WARPS: u32 = 8;
 /// The maximum number of resident tiles per warp.
 const MAX_DEPTH: u32 = 3;
-/// The maximum shared memory besides tiles and queries: maximum and sum of each warp and query.
+/// The maximum bytes of shared memory besides tiles and queries: maximum and sum of each warp and
+/// query.
 const MAX_STATS_BYTES: u32 = 8 * QUERIES * MAX_WARPS;
-/// Up to this number of tiles per warp, one block processes all positions of a head: that is faster than merging the
-/// results of two.
+/// The maximum number of tiles per warp for which one block processes all positions of a head. Up
+/// to this number, that is faster than merging the results of two blocks.
 const MAX_UNSPLIT_TILES: u32 = 3;
-/// Partial results that a thread has in flight when it merges.
+/// The number of partial results that a thread has in flight when it merges.
 const PARTIALS_IN_FLIGHT: u32 = 8;
 
 impl PipelinedAttention {
-    /// The fastest variant.
+    /// Returns the fastest variant.
     pub const fn new(head_dim: u32, queries: u32) -> PipelinedAttention {
         PipelinedAttention {
             head_dim,
@@ -132,7 +155,8 @@ impl PipelinedAttention {
         }
     }
 
-    /// The variant for devices older than sm_90, with the shared memory that all of them have.
+    /// Returns the variant for devices older than sm_90, with the shared memory that all of them
+    /// have.
     pub const fn without_overlap(head_dim: u32, queries: u32) -> PipelinedAttention {
         let memory = 99 << 10;
         PipelinedAttention {
@@ -142,12 +166,12 @@ impl PipelinedAttention {
         }
     }
 
-    /// The same for a batch of tokens.
+    /// Returns this kernel for a batch of tokens.
     pub const fn with_batch(self, batch: u32) -> PipelinedAttention {
         PipelinedAttention { batch, ..self }
     }
 
-    /// The same over a window of the latest positions.
+    /// Returns this kernel for a window of the latest positions.
     pub const fn with_window(self, window: u32) -> PipelinedAttention {
         PipelinedAttention {
             window: Some(window),
@@ -155,28 +179,29 @@ impl PipelinedAttention {
         }
     }
 
-    /// Blocks that share a KV head, each with up to 8 of its query heads.
+    /// Returns the number of blocks that share a KV head, each with up to 8 of its query heads.
     pub fn groups(&self) -> u32 {
         self.queries.div_ceil(QUERIES)
     }
 
-    /// The stride of a row in shared memory, in bytes: an odd multiple of 16 bytes, so that eight rows use different
-    /// banks.
+    /// Returns the stride of a row in shared memory, in bytes. It is an odd multiple of 16 bytes,
+    /// so that eight consecutive rows use different banks.
     fn row_bytes(&self) -> u32 {
         2 * self.head_dim + 16
     }
 
-    /// Bytes of the keys, or of the values, of a tile.
+    /// Returns the bytes of the keys, or of the values, of a tile.
     fn kv_tile_bytes(&self) -> u32 {
         TILE * self.row_bytes()
     }
 
-    /// 16-byte chunks of a row.
+    /// Returns the number of 16-byte chunks of a row.
     fn row_chunks(&self) -> u32 {
         self.head_dim / 8
     }
 
-    /// Tiles that fit a block, at least one; [`KernelDef::grid`] refuses if not even one fits.
+    /// Returns the number of tiles that fit in a block, at least one. [`KernelDef::grid`] returns
+    /// an error if not even one fits.
     fn tiles_that_fit(&self) -> u32 {
         (self
             .memory
@@ -185,39 +210,41 @@ impl PipelinedAttention {
         .max(1)
     }
 
-    /// Warps of a block.
+    /// Returns the number of warps of a block.
     fn warps(&self) -> u32 {
         self.tiles_that_fit().min(MAX_WARPS)
     }
 
-    /// Resident tiles of a block.
+    /// Returns the number of resident tiles of a block.
     fn tiles(&self) -> u32 {
         self.tiles_that_fit().min(MAX_DEPTH * self.warps())
     }
 
-    /// Resident tiles per warp; the last warps may have one less.
+    /// Returns the number of resident tiles per warp. The last warps may have one less.
     fn depth(&self) -> u32 {
         self.tiles().div_ceil(self.warps())
     }
 
-    /// Bytes of shared memory that a block needs: tiles, queries, maximum and sum of each warp.
+    /// Returns the bytes of shared memory that a block needs: tiles, queries, and maximum and sum
+    /// of each warp.
     pub fn shared(&self) -> u32 {
         self.tiles() * 2 * self.kv_tile_bytes()
             + 2 * QUERIES * self.row_bytes()
             + 8 * QUERIES * self.warps()
     }
 
-    /// The smallest split: one tile per warp.
+    /// Returns the number of positions of the smallest split: one tile per warp.
     pub fn min_split_positions(&self) -> u32 {
         TILE * self.warps()
     }
 
-    /// The length of a split's partial result of a query.
+    /// Returns the number of elements of a split's partial result of a query.
     pub fn partial_len(&self) -> u32 {
         self.head_dim + self.head_dim / 2
     }
 
-    /// Tickets per token: one for each warp of the blocks that share the same queries.
+    /// Returns the number of tickets per token: one for each warp of the blocks that share the same
+    /// queries.
     pub fn tickets(&self, kv_heads: u32) -> u32 {
         kv_heads * self.groups() * MAX_WARPS
     }
@@ -256,7 +283,7 @@ impl KernelDef for PipelinedAttention {
         32 * self.warps()
     }
 
-    /// As many as leave 80 registers per thread, if those are enough.
+    /// Returns the number of blocks that leaves 80 registers per thread, if those are enough.
     fn blocks_per_sm(&self) -> Option<u32> {
         (self.overlap && matches!(self.head_dim, 64 | 128)).then_some(24 / self.warps())
     }
@@ -334,7 +361,7 @@ impl KernelDef for PipelinedAttention {
         }
         k.section(
             "pipeline/attention/work",
-            "the block's heads, and the lane's part of their rows",
+            "heads of the block, and the lane's chunk of their rows",
         );
         let block = AttentionBlock::new(k, self, &a);
         block.timestamp(Timestamp::Begun);
@@ -347,18 +374,19 @@ impl KernelDef for PipelinedAttention {
         };
         block.timestamp(Timestamp::Ready);
 
-        k.section("pipeline/attention/attend", "attend the warp's tiles");
+        k.section("pipeline/attention/attend", "attend to the warp's tiles");
         let mut sums = OnlineSoftmax::new(k, self);
         block.attend(&mut sums, &range, position);
         block.timestamp(Timestamp::Multiplied);
         k.section(
             "pipeline/attention/share_sums",
-            "the warp's sums into shared memory",
+            "store the warp's sums in shared memory",
         );
         block.store_sums(&sums, &range);
         k.barrier();
-        k.section("pipeline/attention/block_sums", "the sums of the block");
+        k.section("pipeline/attention/block_sums", "add the sums of the block");
         k.when(!range.is_empty(), || {
+            // With one split there is nothing to merge, and the result is final.
             k.when(range.used.get().eq(1), || block.store_result(&range))
                 .otherwise(|| block.store_partial(&range));
         });
@@ -367,7 +395,9 @@ impl KernelDef for PipelinedAttention {
 
     fn reference(&self, a: PipelinedAttentionArgs<Cpu<'_>>) {
         let dim = self.head_dim as usize;
-        let (ctx, splits, heads) = (a.ctx as usize, a.splits as usize, a.heads as usize);
+        let ctx = a.ctx as usize;
+        let splits = a.splits as usize;
+        let heads = a.heads as usize;
         let (values, others) = a.partials.split_at_mut(a.y.len() * splits);
         let scales = a.y_scale.chunks_mut(dim / BFP_BLOCK as usize);
         for (head, (y, y_scale)) in a.y.chunks_mut(dim).zip(scales).enumerate() {
@@ -403,13 +433,15 @@ impl KernelDef for PipelinedAttention {
 }
 
 impl PipelinedAttention {
-    /// Loads the first tiles and the queries; returns the block's tiles and the token's position.
+    /// Loads the first tiles and the queries. Returns the block's tiles and the token's position.
     fn begin<'k>(&self, block: &AttentionBlock<'_, 'k>) -> (TileRange<'k>, U32<'k>) {
         let k = block.k;
         k.section(
             "pipeline/attention/early_position",
-            "the position may still be the previous token's, which is smaller",
+            "early position: it may still be the previous token's, which is smaller",
         );
+        // The previous kernels may not have advanced the position yet. Rows before a smaller
+        // position are complete in any case, so they can be loaded now.
         let early = block.position().broadcast();
         let mut range = block.range(early);
         block.copy_first(&range, RowFilter::Before(early));
@@ -419,15 +451,16 @@ impl PipelinedAttention {
 
         k.section(
             "pipeline/attention/queries_and_row",
-            "the queries, the token's own row, and the final position",
+            "load the queries, the token's own row and the final position",
         );
-        let (position, loaded) = (block.position(), block.load());
+        let position = block.position();
+        let loaded = block.load();
         block.copy_own(&own);
         block.stage(loaded);
         let position = position.broadcast();
         k.section(
             "pipeline/attention/corrected_tiles",
-            "where the position was too small: the right tiles",
+            "if the early position was too small: load the right tiles",
         );
         k.when(position.ne(early), || {
             block.start_again(&mut range, position)
@@ -435,11 +468,12 @@ impl PipelinedAttention {
         (range, position)
     }
 
-    /// The same for a batch: everything is loaded after the wait.
+    /// Loads the first tiles and the queries of a batch, everything after the wait. Returns the
+    /// block's tiles and the token's position.
     fn begin_batch<'k>(&self, block: &AttentionBlock<'_, 'k>) -> (TileRange<'k>, U32<'k>) {
         block.k.section(
             "pipeline/attention/batch_wait",
-            "several tokens: all of it behind the wait",
+            "several tokens: load everything after the wait",
         );
         self.wait(block);
         let position = block.position().broadcast();
@@ -450,11 +484,12 @@ impl PipelinedAttention {
         (range, position)
     }
 
+    /// Waits for the previous kernels.
     fn wait(&self, block: &AttentionBlock<'_, '_>) {
         if self.overlap {
             block.k.section(
                 "pipeline/attention/overlap_wait",
-                "nothing above reads what earlier kernels write, except the position and the cache",
+                                "nothing before this wait reads results of earlier kernels, except position and cache",
             );
             block.k.grid_wait();
         }
@@ -462,22 +497,25 @@ impl PipelinedAttention {
     }
 }
 
-/// Attention over a range of the positions, before the division by the sum of the weights.
+/// The result of attention over a range of positions, before the division by the sum of the
+/// weights.
 struct Partial {
     max: f64,
     sum: f64,
     values: Vec<f64>,
 }
 
-/// Keys and values of a head.
+/// The keys and values of a head on the CPU.
 struct CpuCache<'a> {
     caches: [&'a [f16]; 2],
     kv_heads: usize,
     kv_head: usize,
 }
 
+/// Computes attention over a range of positions in double precision.
 fn attend(q: &[f32], of: &CpuCache<'_>, range: std::ops::Range<usize>, scale: f32) -> Partial {
-    let (dim, [keys, values]) = (q.len(), of.caches);
+    let dim = q.len();
+    let [keys, values] = of.caches;
     let row = |cache: &[f16], p: usize| -> Vec<f64> {
         cache[cache::own_row(of.kv_heads, of.kv_head, p) * dim..][..dim]
             .iter()
@@ -510,8 +548,8 @@ fn attend(q: &[f32], of: &CpuCache<'_>, range: std::ops::Range<usize>, scale: f3
 }
 
 impl PipelinedAttention {
-    /// The number of splits of `n` positions, and the positions of each but the last: one tile per warp, but at most
-    /// `splits`.
+    /// Returns the number of splits of `n` positions, and the number of positions of each but the
+    /// last. A split has at least one tile per warp, and there are at most `splits`.
     fn split(&self, n: usize, splits: usize) -> (usize, usize) {
         let tiles = n.div_ceil(TILE as usize);
         let warps = self.warps() as usize;

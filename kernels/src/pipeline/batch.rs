@@ -2,27 +2,31 @@
 
 use ptx_gen::*;
 
-/// Which item of the batch; `None` if the batch is 1, so that no index is computed.
+/// The index of an item of a batch. It is `None` if the batch is 1, so that no index arithmetic is
+/// emitted.
 #[derive(Clone, Copy)]
 pub(crate) struct BatchItem<'k>(Option<U32<'k>>);
 
 impl<'k> BatchItem<'k> {
+    /// The only item of a batch of one.
     pub(crate) const ONLY: BatchItem<'k> = BatchItem(None);
 
+    /// Returns the item with this index.
     pub(crate) fn new(item: U32<'k>) -> Self {
         BatchItem(Some(item))
     }
 
-    /// Index `i` of this item's row, where each row has `len` elements.
+    /// Returns index `i` of this item's row, where each row has `len` elements.
     pub(crate) fn plus(self, i: U32<'k>, len: U32<'k>) -> U32<'k> {
         self.0.map_or(i, |item| item.mad(len, i))
     }
 
+    /// Returns true if the batch is one item.
     pub(crate) fn is_only(self) -> bool {
         self.0.is_none()
     }
 
-    /// This item's slice of a buffer with `len` elements per item.
+    /// Returns this item's slice of a buffer with `len` elements per item.
     pub(crate) fn of<T: Elem, A: Space>(
         self,
         all: Ptr<'k, T, A>,
@@ -31,7 +35,8 @@ impl<'k> BatchItem<'k> {
         self.of_with(all, || len)
     }
 
-    /// The same with a length that is computed only if it is needed.
+    /// Returns this item's slice of a buffer. The length of an item is computed only if it is
+    /// needed.
     pub(crate) fn of_with<T: Elem, A: Space, L: Src<'k, u32>>(
         self,
         all: Ptr<'k, T, A>,

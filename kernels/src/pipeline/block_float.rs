@@ -1,30 +1,32 @@
-//! Block floating point activations: the input of a projection, 16 bits each. Eight neighbours are integers with a
-//! common scale, which maps the largest of them to 32,256.
+//! Block floating point activations, the input of a projection. Eight adjacent elements are 16-bit
+//! integers with a common scale, which maps the largest magnitude to 32,256.
 //!
-//! Every block of the projection reads all activations, all at the same time and through a memory system that is busy
-//! with the next weights, so their size costs time: 2.5 bytes instead of the 4 of `f32`. The product encodes `f32`
-//! activations with no more bits, see `load_activations.rs`.
+//! Every block of the projection reads all activations, at the same time as the others and while
+//! memory is busy with the next weights. The size of the activations therefore costs time, and this
+//! encoding takes 2.5 bytes per element instead of the 4 of `f32`. It loses no accuracy, because
+//! the GEMV encodes `f32` activations with the same number of bits (see `load_activations.rs`).
 
 use crate::reduce::lanes_max_u32;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// Numbers that share a scale.
+/// The number of elements that share a scale.
 pub const BFP_BLOCK: u32 = 8;
 
-/// The largest integer: 126 * 256, so that both its signed bytes are below 127.
+/// The largest integer: 126 * 256, so that its two signed bytes are both below 127.
 pub(crate) const MAX_CODE: f32 = 32256.0;
-/// Added to a number below 2^22, it rounds it to the nearest integer, which is in the low bits.
+/// The constant that rounds a value below 2^22 to the nearest integer when it is added. The integer
+/// is then in the low bits.
 pub(crate) const ROUNDING: f32 = 12_582_912.0;
-/// The lower bound of a block's largest magnitude: its reciprocal is finite.
+/// The lower bound of a block's largest magnitude, so that the reciprocal of the scale is finite.
 pub(crate) const MIN_LARGEST: f32 = f32::MIN_POSITIVE * 65536.0;
-/// Added to the integers, so that none is negative (offset binary).
+/// The bias of the integers: they are stored as offset binary, so that none is negative.
 const ZERO: u32 = 1 << 15;
 
-/// Encodes: the integers, and one scale for each block of eight.
+/// Encodes values as integers with one scale for each block of eight.
 ///
 /// # Panics
-/// If the length of `x` is not a multiple of 8.
+/// Panics if the length of `x` is not a multiple of 8.
 pub fn encode(x: &[f64]) -> (Vec<u16>, Vec<f32>) {
     assert!(
         x.len().is_multiple_of(BFP_BLOCK as usize),
@@ -32,6 +34,7 @@ pub fn encode(x: &[f64]) -> (Vec<u16>, Vec<f32>) {
         x.len()
     );
     let block = |x: &[f64]| {
+        // A lower bound on the largest magnitude avoids a division by zero.
         let largest = x.iter().fold(f64::from(MIN_LARGEST), |m, x| m.max(x.abs()));
         let scale = largest / f64::from(MAX_CODE);
         let whole = |x: &f64| ((x / scale).round_ties_even() as i32 + ZERO as i32) as u16;
@@ -41,7 +44,7 @@ pub fn encode(x: &[f64]) -> (Vec<u16>, Vec<f32>) {
     (values.concat(), scales)
 }
 
-/// Decodes the integers with their scales.
+/// Decodes integers with their block scales.
 pub fn decode(values: &[u16], scales: &[f32]) -> Vec<f32> {
     let blocks = values.chunks(BFP_BLOCK as usize).zip(scales);
     let number = |v: u16| (i32::from(v) - ZERO as i32) as f32;
@@ -50,7 +53,7 @@ pub fn decode(values: &[u16], scales: &[f32]) -> Vec<f32> {
         .collect()
 }
 
-/// Block floating point numbers in memory.
+/// The address of values in block floating point: the integers and the block scales.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockFloat<'k, A> {
     pub(crate) k: Builder<'k>,
@@ -59,8 +62,8 @@ pub(crate) struct BlockFloat<'k, A> {
 }
 
 impl<'k> BlockFloat<'k, WriteOnly> {
-    /// Stores number `i` where it is `inside`. Whole warp: the lanes hold consecutive numbers, starting at a multiple
-    /// of eight.
+    /// Stores element `i` if it is `inside`. The whole warp must call it. The lanes hold
+    /// consecutive elements, starting at a multiple of eight.
     pub(crate) fn store(self, i: U32<'k>, inside: Pred<'k>, v: F32<'k>) {
         let k = self.k;
         let scale = scale(lanes_max_u32(7, v.abs().bits()));
@@ -72,11 +75,13 @@ impl<'k> BlockFloat<'k, WriteOnly> {
         k.when(inside & (i & 7).eq(0), || self.scales.at(i >> 3).st(scale));
     }
 
-    /// Stores numbers `i` to `i + 3` where they are `inside`. Whole warp: an odd lane holds the second half of the
-    /// block whose first half the lane before it holds.
+    /// Stores elements `i` to `i + 3` if they are `inside`. The whole warp must call it. An odd
+    /// lane holds the second half of the block whose first half the previous lane holds.
     pub(crate) fn store4(self, i: U32<'k>, inside: Pred<'k>, v: [F32<'k>; 4]) {
         let k = self.k;
         let bits = v.map(|v| v.abs().bits::<u32>());
+        // The bits of positive floats have the order of the floats, and integers need one
+        // instruction for the maximum of two lanes.
         let most = lanes_max_u32(1, bits[0].max(bits[1]).max(bits[2].max(bits[3])));
         let scale = scale(most);
         let inverse = scale.rcp();
@@ -87,13 +92,14 @@ impl<'k> BlockFloat<'k, WriteOnly> {
     }
 }
 
-/// The scale of a block whose largest magnitude has these bits. It and its reciprocal are normal numbers, whatever the
-/// block: a reciprocal of the largest magnitude itself would be flushed to zero above 2^126.
+/// Returns the scale of a block, given the bits of its largest magnitude. The scale and its
+/// reciprocal are normal numbers for every block. The reciprocal of the largest magnitude itself
+/// would be flushed to zero above 2^126.
 fn scale(largest: U32<'_>) -> F32<'_> {
     largest.max(MIN_LARGEST.to_bits()).bits::<f32>() * (1.0 / MAX_CODE)
 }
 
-/// The integer of `v` in the low 16 bits, where `inverse` is the reciprocal of its block's scale.
+/// Returns the integer of `v` in the low 16 bits. `inverse` is the reciprocal of its block's scale.
 fn whole<'k>(v: F32<'k>, inverse: F32<'k>) -> U32<'k> {
     v.fma(inverse, ROUNDING).bits::<u32>() + ZERO
 }
@@ -105,7 +111,7 @@ pub(crate) struct LoadedBlock<'k> {
 }
 
 impl<'k> BlockFloat<'k, Fresh> {
-    /// Loads block `index` where it is `inside`, else zeros.
+    /// Loads block `index` if it is `inside`, else zeros.
     pub(crate) fn load(self, index: U32<'k>, inside: Pred<'k>) -> LoadedBlock<'k> {
         let k = self.k;
         let zero = ZERO << 16 | ZERO;
@@ -117,7 +123,7 @@ impl<'k> BlockFloat<'k, Fresh> {
         loaded
     }
 
-    /// Loads block `index` where it is `inside`, else keeps the old values.
+    /// Loads block `index` if it is `inside`, else keeps the old values.
     pub(crate) fn load_into(self, to: &mut LoadedBlock<'k>, index: U32<'k>, inside: Pred<'k>) {
         self.values
             .row(index, 2 * BFP_BLOCK)
@@ -128,9 +134,10 @@ impl<'k> BlockFloat<'k, Fresh> {
 }
 
 impl<'k> LoadedBlock<'k> {
-    /// The integers, and their scale.
+    /// Returns the integers as floats, and their scale.
     pub(crate) fn get(&self) -> ([F32<'k>; 8], F32<'k>) {
-        /// Bit pattern trick: with an integer below 2^16 in its low bits, this float is larger by that integer.
+        /// 2^23. If the low 16 bits of this float are replaced by an integer, its value grows by
+        /// that integer.
         const BASE: f32 = 8_388_608.0;
         let number = |i: usize| {
             let half = if i.is_multiple_of(2) { 0x7610 } else { 0x7632 };

@@ -7,23 +7,24 @@ use crate::format::activations::ActivationBytes;
 use crate::format::tile::{self, ROWS};
 use ptx_gen::CpuArg;
 
-/// A matrix, and the number of blocks that share it.
+/// The shape of a test matrix, and the number of blocks that share it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProductCase {
     pub(crate) rows: u32,
     pub(crate) n: u32,
     pub(crate) blocks: u32,
-    /// Columns of activations.
+    /// The number of tokens.
     pub(crate) batch: u32,
     /// The factor of the outliers among the activations.
     pub(crate) outlier: f32,
 }
 
-/// Shared memory of the cases, for a batch of one and for larger ones: a ring of a few stages, so that it wraps
-/// around.
+/// The bytes of shared memory in the cases, for a batch of one and for larger batches. The ring
+/// gets only a few stages, so that it wraps around.
 const SHARED: [u32; 2] = [115_712, 232_448];
 
-/// One row block; blocks without work; several row blocks per block; more tiles than the ring has stages; outliers.
+/// Returns shapes with one row block, blocks without work, several row blocks per block, more tiles
+/// than stages, and outliers.
 pub(crate) fn shapes(format: Format, batch: u32) -> Vec<ProductCase> {
     let of_tile = tile::of(format).columns;
     let long = if batch == 1 { 40 } else { 20 };
@@ -52,8 +53,9 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// Tiles of a shape, and activations with the signs of the first row, so that a sum is about as large as the sum
-    /// of the magnitudes, to which rounding errors are relative.
+    /// Returns random tiles and activations. The activations have the signs of the first row. The
+    /// sum is then about as large as the sum of the magnitudes, to which rounding errors are
+    /// relative.
     pub(crate) fn random(format: Format, shape: ProductCase, seed: u64) -> (Random, Packed) {
         let mut random = Random(seed);
         let tile_columns = tile::of(format).columns;
@@ -63,12 +65,14 @@ impl Packed {
         let row = &weights[..shape.n as usize];
         let all = row.iter().cycle().take((shape.batch * shape.n) as usize);
         let mut x: Vec<f32> = all.map(|w| 0.5 * random.unit() + w.signum()).collect();
-        x.iter_mut().step_by(97).for_each(|x| *x *= shape.outlier);
+        for x in x.iter_mut().step_by(97) {
+            *x *= shape.outlier;
+        }
         (random, Packed { tiles, x })
     }
 }
 
-/// The layout of a case; each group has at most three stages of the ring.
+/// Returns the layout of a case. Each group has at most three stages of the ring.
 fn layout(segments: &Segments, plan: Plan, shape: ProductCase) -> Layout {
     let shared = SHARED[usize::from(plan.batch > 1)];
     let layout = segments
@@ -80,7 +84,7 @@ fn layout(segments: &Segments, plan: Plan, shape: ProductCase) -> Layout {
     }
 }
 
-/// A case: arguments, sizes, then the layout.
+/// Creates a case from arguments, sizes and the layout.
 pub(crate) fn case(
     (plan, segments): (Plan, &Segments),
     shape: ProductCase,
@@ -98,7 +102,7 @@ pub(crate) fn case(
         ]
         .map(CpuArg::scalar),
     );
-    // The previous product has published its progress long ago; with a single block, never.
+    // The previous GEMV has published its progress long ago. With a single block, it never does.
     let progress = if layout.blocks == 1 { 0 } else { 6 };
     args.extend([
         CpuArg::U32(vec![progress; layout.blocks as usize]),
@@ -124,8 +128,8 @@ pub(crate) fn case(
     }
 }
 
-/// Activations have 15 bits and a sign, relative to the largest of their 32, or eight more; sums have the rounding of
-/// `f32`.
+/// Returns the bound of the error. Activations have 15 bits and a sign, relative to the largest of
+/// their 32, or eight bits more. Sums round like `f32`.
 fn bound(bytes: ActivationBytes) -> f64 {
     match bytes {
         ActivationBytes::Two => 3e-4,

@@ -1,6 +1,7 @@
-//! The consumer warps: activations, products, epilogue.
+//! The consumer warps: load the activations, multiply the tiles, and run the epilogue.
 //!
-//! Everything up to [`Consumer::wait`] runs while the previous kernel still runs, and reads nothing that it writes.
+//! Everything before [`Consumer::wait`] runs while the previous kernel is still running. It reads
+//! nothing that the previous kernel writes.
 
 use super::epilogue::{Epilogue, Factor, Results};
 use super::layout::*;
@@ -22,13 +23,13 @@ pub(super) struct Consumer<'a, 'k> {
     pub(super) stream: &'a WeightStream<'k>,
     pub(super) ring: &'a Ring<'k>,
     pub(super) shares: &'a [BlockShare<'k>],
-    /// The activations' place in shared memory.
+    /// The activations in shared memory.
     pub(super) x: Activations<'k>,
-    /// The partial sums' place in shared memory.
+    /// The partial sums in shared memory.
     pub(super) partials: Ptr<'k, u8, Shared>,
 }
 
-/// What is ready before the wait.
+/// The state that is computed before the wait.
 struct BeforeWait<'k, A> {
     input: Input<'k, Gamma<'k>>,
     results: Results<'k>,
@@ -37,7 +38,7 @@ struct BeforeWait<'k, A> {
 }
 
 impl<'k> Consumer<'_, 'k> {
-    /// All phases, in order.
+    /// Emits all phases in order.
     pub(super) fn run<E: Epilogue<'k>>(&self, input: Input<'k>, epilogue: E) {
         let k = self.stream.k;
         let loaders = Loaders {
@@ -54,8 +55,10 @@ impl<'k> Consumer<'_, 'k> {
         let epsilon = self.load_activations(loaders, input);
         k.section(
             "pipeline/consumer/epilogue_loads",
-            "epilogue: loads that need no sums",
+            "epilogue: loads that do not depend on the sums",
         );
+        // These loads are issued behind the loads of the activations, and their latency is hidden
+        // by the multiplication.
         let operands = epilogue.prefetch(k, &addresses);
         k.barrier_part(READY, self.stream.plan.threads());
         results.factor = epsilon.map_or(Factor::None, |epsilon| self.norm_factor(loaders, epsilon));
@@ -64,31 +67,35 @@ impl<'k> Consumer<'_, 'k> {
         self.timestamp(loaders, Timestamp::Multiplied);
         k.section(
             "pipeline/consumer/sums_complete",
-            "all partial sums are there",
+            "all partial sums are in shared memory",
         );
         k.barrier_part(CONSUMERS, loaders.threads);
         epilogue.store(&results, addresses, operands);
         self.timestamp(loaders, Timestamp::Stored);
     }
 
+    /// Records a timestamp in the first consumer thread.
     fn timestamp(&self, loaders: Loaders<'k>, timestamp: Timestamp) {
         self.stream.timestamp(loaders.thread.eq(0), timestamp);
     }
 
-    /// Before the wait: loads the norm's weights, clears the partial sums, and computes addresses.
+    /// Prepares the work before the wait: loads the norm's weights, clears the partial sums, and
+    /// computes addresses.
     fn prepare<E: Epilogue<'k>>(
         &self,
         loaders: Loaders<'k>,
         input: Input<'k>,
         epilogue: &E,
     ) -> BeforeWait<'k, E::Addresses> {
-        let (k, stream) = (self.stream.k, self.stream);
+        let stream = self.stream;
+        let k = stream.k;
         let Loaders { thread, threads } = loaders;
         let input = input.with_gamma(|gamma| loaders.gamma(k, gamma, stream.n));
         k.section(
             "pipeline/consumer/clear_sums",
             "consumer warps: clear the partial sums",
         );
+        // A warp may have no tile in some row blocks and then stores no partial sums there.
         let numbers = stream.args.max_row_blocks * (partials_bytes(stream.plan) / 4);
         k.for_each(thread, numbers, threads, |i| {
             self.partials.row(i, 4).cast::<f32>().st(0.0)
@@ -107,7 +114,7 @@ impl<'k> Consumer<'_, 'k> {
         };
         k.section(
             "pipeline/consumer/addresses",
-            "consumer warps: addresses of the results, and the warp's tiles",
+            "consumer warps: addresses of the results and tiles of the warp",
         );
         let addresses = epilogue.addresses(&results);
         BeforeWait {
@@ -118,9 +125,10 @@ impl<'k> Consumer<'_, 'k> {
         }
     }
 
-    /// What an adapter adds; its rows are requested.
+    /// Returns the adapter's contribution, and requests the adapter's rows.
     fn tail(&self, Loaders { thread, threads }: Loaders<'k>) -> Option<(Tail<'k>, Vec<U32<'k>>)> {
-        let (tail, segments) = (self.stream.tail?, &self.stream.segments);
+        let tail = self.stream.tail?;
+        let segments = &self.stream.segments;
         for (i, share) in self.shares.iter().enumerate() {
             let first = segments[..i]
                 .iter()
@@ -130,9 +138,10 @@ impl<'k> Consumer<'_, 'k> {
         Some((tail, segments.iter().map(|&(_, count)| count).collect()))
     }
 
-    /// Waits for the earlier kernels: after it, their results may be read.
+    /// Waits for the earlier kernels. Their results may be read afterwards.
     fn wait(&self, loaders: Loaders<'k>) {
-        let (k, stream) = (self.stream.k, self.stream);
+        let stream = self.stream;
+        let k = stream.k;
         if stream.plan.profile {
             self.wait_for_first_tiles();
         }
@@ -140,16 +149,17 @@ impl<'k> Consumer<'_, 'k> {
         if stream.plan.overlaps() {
             k.section(
                 "pipeline/overlap/wait",
-                "nothing above reads what earlier kernels write",
+                "nothing before this wait reads results of earlier kernels",
             );
             k.grid_wait();
         }
         self.timestamp(loaders, Timestamp::Waited);
     }
 
-    /// Only to record when they landed.
+    /// Waits for the first tiles, only to record the time at which they arrived.
     fn wait_for_first_tiles(&self) {
-        let (k, stream) = (self.stream.k, self.stream);
+        let stream = self.stream;
+        let k = stream.k;
         k.barrier_part(BARRIERS_READY, stream.plan.threads());
         let tiles = self
             .shares
@@ -157,18 +167,21 @@ impl<'k> Consumer<'_, 'k> {
             .map(|s| s.len)
             .reduce(|a, b| a + b)
             .expect("a segment");
-        // The whole warp: a lane that waited alone for earlier kernels would delay the others.
+        // The whole warp waits. A single waiting lane would delay the other lanes' wait for earlier
+        // kernels.
         k.when(k.warp().eq(0) & tiles.gt(0), || {
             stream.wait(self.ring.full(0), 0)
         });
         k.warp_barrier();
     }
 
+    /// Returns true if the batch is one token.
     fn is_single(&self) -> bool {
         self.stream.plan.batch == 1
     }
 
-    /// Sums of squares: of each warp for a batch of one, else of each token.
+    /// Returns the address of the sums of squares: one per warp in a batch of one, else one per
+    /// token and warp.
     fn squares(&self) -> Ptr<'k, f32, Shared> {
         self.ring
             .base
@@ -176,13 +189,14 @@ impl<'k> Consumer<'_, 'k> {
             .cast::<f32>()
     }
 
-    /// Loads and encodes the activations; the norm's epsilon if there is a norm.
+    /// Loads and encodes the activations. Returns the norm's epsilon if there is a norm.
     fn load_activations(
         &self,
         loaders: Loaders<'k>,
         input: Input<'k, Gamma<'k>>,
     ) -> Option<F32<'k>> {
-        let (k, squares) = (self.stream.k, self.squares());
+        let k = self.stream.k;
+        let squares = self.squares();
         match input {
             Input::Normed { x, gamma, epsilon } if self.is_single() => {
                 let sum = self.x.load_normed(loaders, x, gamma);
@@ -201,14 +215,16 @@ impl<'k> Consumer<'_, 'k> {
         }
     }
 
-    /// `1 / rms`, which multiplies the sums instead of the activations.
+    /// Returns `1 / rms`. It multiplies the sums instead of the activations, because the sum of
+    /// squares is known only after all activations are encoded.
     fn norm_factor(&self, loaders: Loaders<'k>, epsilon: F32<'k>) -> Factor<'k> {
         if self.is_single() {
             return Factor::One(self.factor(self.squares(), epsilon));
         }
-        // The barrier after the products publishes them.
+        // The barrier after the multiplication publishes the factors.
         let factors = self.ring.base.at(SQUARES).cast::<f32>();
-        let (thread, squares) = (loaders.thread, self.squares());
+        let thread = loaders.thread;
+        let squares = self.squares();
         self.stream.k.when(thread.lt(self.stream.plan.batch), || {
             factors
                 .at(thread)
@@ -217,6 +233,7 @@ impl<'k> Consumer<'_, 'k> {
         Factor::Each(factors)
     }
 
+    /// Returns `1 / rms` from the warps' sums of squares, added in the order of the warps.
     fn factor(&self, squares: Ptr<'k, f32, Shared>, epsilon: F32<'k>) -> F32<'k> {
         let parts: Vec<F32> = (0..self.stream.plan.warps())
             .map(|w| squares.at(w).ld())
@@ -225,20 +242,24 @@ impl<'k> Consumer<'_, 'k> {
         (sum * self.stream.n.cvt::<f32>().rcp() + epsilon).rsqrt()
     }
 
-    /// The work of a consumer warp, computed before the wait.
+    /// Computes the work of a consumer warp, before the wait.
     fn warp_work(&self) -> Vec<WarpWork<'k>> {
         let k = self.stream.k;
         let Plan { width, groups, .. } = self.stream.plan;
         let warp = k.warp();
-        let (group, member) = (warp / width, warp % width);
+        let group = warp / width;
+        let member = warp % width;
         let row_tiles = self.stream.row_tiles();
-        // Stages of earlier segments: the round-robin order continues across segments.
+        // The number of stages of earlier segments. The round-robin order continues across
+        // segments.
         let mut base = k.val(0);
         let work = |share: &BlockShare<'k>| {
             let stages = (share.len + (width - 1)) / width;
             let first = (group + groups - base % groups) % groups;
             base = base + stages;
             let last = (stages + groups - 1 - first) % groups;
+            // The last stage may have fewer tiles than the group has warps. Its surplus warps must
+            // still release it.
             let short = share.len % width;
             let idle = short.gt(0) & member.ge(short) & last.eq(0);
             let cursor = TileCursor::new(k, first * width + member, row_tiles, width * groups);
@@ -255,7 +276,7 @@ impl<'k> Consumer<'_, 'k> {
         self.shares.iter().map(work).collect()
     }
 
-    /// Multiplies a consumer warp's tiles, one segment and one row block after the other.
+    /// Multiplies a consumer warp's tiles, one segment and one row block after another.
     fn multiply(&self, work: Vec<WarpWork<'k>>) {
         let k = self.stream.k;
         let Plan {
@@ -288,9 +309,11 @@ impl<'k> Consumer<'_, 'k> {
             if width > 1 {
                 k.section(
                     "pipeline/consumer/last_stage",
-                    "a last stage without a tile for the warp",
+                    "the last stage has no tile for this warp",
                 );
                 k.when(work.idle, || {
+                    // The ring counts arrivals of all warps of a group, so this warp must release
+                    // the stage as well.
                     self.stream
                         .wait(self.ring.full(&cursor.at.slot), &cursor.at.phase);
                     self.ring.empty(&cursor.at.slot).arrive();
@@ -300,16 +323,18 @@ impl<'k> Consumer<'_, 'k> {
         }
     }
 
-    /// Adds the products of the warp's tiles of a row block.
+    /// Multiplies the warp's tiles of a row block and adds the results to `sums`.
     fn multiply_row_block(
         &self,
         work: &mut WarpWork<'k>,
         cursor: &mut StageCursor<'k>,
         sums: &mut [RowSums<'k>],
     ) {
-        let (k, ring) = (self.stream.k, self.ring);
+        let k = self.stream.k;
+        let ring = self.ring;
         let Plan { width, groups, .. } = self.stream.plan;
-        let (row_tiles, bytes) = (work.cursor.len, tile::of(work.format).bytes);
+        let row_tiles = work.cursor.len;
+        let bytes = tile::of(work.format).bytes;
         k.repeat_with(
             &mut work.cursor,
             |tile| tile.kt.get().ge(row_tiles),
@@ -323,10 +348,12 @@ impl<'k> Consumer<'_, 'k> {
                 work.product.add(at, tile.kt.get(), sums);
                 k.section(
                     "pipeline/consumer/release_stage",
-                    "free the stage, and go to the next tile",
+                    "release the stage and go to the next tile",
                 );
                 if self.stream.plan.overlaps() {
-                    // Else the next bulk copy may overtake loads of the stage whose results are used later.
+                    // The arrival orders earlier loads only within their own proxy. Without this
+                    // fence, the next bulk copy, which uses the async proxy, may overtake loads
+                    // whose results are used later (`docs/internals/performance.md`).
                     k.fence_async();
                 }
                 ring.empty(&cursor.at.slot).arrive();
@@ -338,10 +365,11 @@ impl<'k> Consumer<'_, 'k> {
 
     /// Stores the warp's partial sums of a row block and resets them.
     fn store_partials(&self, work: &WarpWork<'k>, sums: &mut [RowSums<'k>]) {
-        let (k, plan) = (self.stream.k, self.stream.plan);
+        let k = self.stream.k;
+        let plan = self.stream.plan;
         k.section(
             "pipeline/consumer/store_sums",
-            "the warp's partial sums of a row block",
+            "store the warp's partial sums of a row block",
         );
         let (g, owner) = work.product.owner();
         let block = self
@@ -355,7 +383,9 @@ impl<'k> Consumer<'_, 'k> {
                 at.st(totals[0]);
                 at.at(8).st(totals[1]);
             });
-            sums.iter_mut().for_each(|v| v.set(0.0));
+            for sum in sums.iter_mut() {
+                sum.set(0.0);
+            }
         }
     }
 }
@@ -366,26 +396,27 @@ struct StageCursor<'k> {
     at: RingCursor<'k>,
 }
 
-/// A consumer warp's part of a block's share.
+/// A consumer warp's work in one segment of the block.
 struct WarpWork<'k> {
     format: Format,
     product: TileProduct<'k>,
-    /// Row blocks of the share.
+    /// The number of row blocks of the share.
     rows: U32<'k>,
-    /// Row blocks of earlier segments in this block.
+    /// The number of row blocks of earlier segments in this block.
     before: U32<'k>,
     cursor: TileCursor<'k>,
     /// Whether the share's last stage belongs to the warp's group but has no tile for this warp.
     idle: Pred<'k>,
 }
 
-/// The position of a tile in a matrix whose rows have `len` tiles, advanced by a fixed number of tiles.
+/// The position of a tile in a matrix whose rows have `len` tiles. It advances by a fixed number of
+/// tiles.
 struct TileCursor<'k> {
     row: Var<'k, u32>,
-    /// The tile in the row; past its end when the warp is done with the row.
+    /// The tile in the row. It is past the row's end when the warp is done with the row.
     kt: Var<'k, u32>,
     len: U32<'k>,
-    /// The minimum number of rows that a step advances, and their tiles.
+    /// The minimum number of rows that a step advances, and their number of tiles.
     step: [U32<'k>; 2],
 }
 
@@ -401,7 +432,8 @@ impl<'k> TileCursor<'k> {
         }
     }
 
-    /// Moves from past a row's end to the row of the next tile. The warp may have no tile in some rows.
+    /// Moves from past the end of a row to the row of the next tile. The warp may have no tile in
+    /// some rows.
     fn next_row(&mut self, k: Builder<'k>) {
         self.row += self.step[0];
         self.kt -= self.step[1];

@@ -1,8 +1,9 @@
-//! The start of a token: its embedding row as floats, and the angles that rotate queries and keys.
+//! The start of a token: its embedding row as floats, and the angles that rotate queries and keys
+//! (RoPE, Su et al., 2021, arXiv:2104.09864).
 //!
-//! The angles are the same in every layer, so they are computed once, as [`Rope`](crate::Rope) computes them. The row
-//! is read from tiles ([`EmbedTiled`]), a [`RowFragment`] by each thread, or from a table as a GGUF file stores it
-//! ([`EmbedRows`]).
+//! The angles are equal in every layer, so they are computed once per token, as
+//! [`Rope`](crate::Rope) computes them. [`EmbedTiled`] reads the row from tiles, where each thread
+//! reads a [`RowFragment`]. [`EmbedRows`] reads it from a table as a GGUF file stores it.
 //!
 //! Each token of a batch has its own state.
 
@@ -20,62 +21,69 @@ use crate::state;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// Threads of a block.
+/// The number of threads of a block.
 const THREADS: u32 = 64;
 
 args! {
     /// Arguments of [`EmbedTiled`] and [`EmbedRows`].
     pub struct EmbedTokenArgs {
-        /// `[batch, 8]`: see [`state`](crate::state)
+        /// `[batch, 8]`: the decode states, see [`state`](crate::state)
         state: In<u32>,
-        /// `[vocab, n]`: tiles, [`Rows::PLAIN`](super::RowOrder::PLAIN), or rows, from a multiple of 16
+        /// `[vocab, n]`: tiles in plain row order, or rows, at an address that is a multiple of 16
         table: In<u8>,
-        /// `[rope_dim / 2, 2]`: revolutions a position, as [`revolutions`](crate::simple::rope::revolutions) splits them
+        /// `[rope_dim / 2, 2]`: revolutions per position, as
+        /// [`revolutions`](crate::simple::rope::revolutions) splits them
         freq: In<f32>,
-        /// `[batch, n]`
+        /// `[batch, n]`: the embedding rows
         y: Out<f32>,
         /// `[batch, rope_dim / 2, 2]`: cosine and sine of each pair's angle
         angles: Out<f32>,
-        /// Row length in weights.
+        /// The row length in weights.
         n: u32,
-        /// Rows of the table.
+        /// The number of rows of the table.
         vocab: u32,
-        /// Dimensions that are rotated, an even number. Several sets of frequencies count as one of that many.
+        /// The number of dimensions that are rotated, an even number. Several sets of frequencies
+        /// are passed as one longer set.
         rope_dim: u32,
-        /// Blocks of the grid.
+        /// The number of blocks of the grid.
         blocks: u32,
-        /// Bytes of shared memory: the same as the next kernels, so that the SM's carveout does not change.
+        /// The bytes of dynamic shared memory. Pass the amount of the next kernels, because a
+        /// different amount would change the SM's carveout between the L1 cache and shared memory.
         shared: u32,
     }
 }
 
-/// The kernel over tiles. The format has a tile; rows are a multiple of its batch, and a multiple of 16.
+/// Kernel that embeds tokens from a tiled table. The format must have a tile. The number of rows
+/// must be a multiple of 16.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct EmbedTiled {
     /// The format of the table.
     pub format: Format,
-    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    /// Whether the kernel starts during the previous one and waits for it (programmatic dependent
+    /// launch, sm_90).
     pub overlap: bool,
-    /// Tokens per batch.
+    /// The number of tokens per batch.
     pub batch: u32,
-    /// What rows are multiplied by.
+    /// The factor that rows are multiplied by.
     pub scale: EmbeddingScale,
 }
 
-/// The kernel over rows, whose length is a multiple of the format's block and of 4.
+/// Kernel that embeds tokens from a table of rows, whose length must be a multiple of the format's
+/// block and of 4.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct EmbedRows {
     /// The format of the table.
     pub format: Format,
-    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    /// Whether the kernel starts during the previous one and waits for it (programmatic dependent
+    /// launch, sm_90).
     pub overlap: bool,
-    /// Tokens per batch.
+    /// The number of tokens per batch.
     pub batch: u32,
-    /// What rows are multiplied by.
+    /// The factor that rows are multiplied by.
     pub scale: EmbeddingScale,
 }
 
-/// `embed_rows_f16`, and `_plain` where it is not overlap.
+/// Returns the name of a kernel: `embed_rows_f16`, with `_plain` if it does not overlap.
 fn name(base: &str, format: Format, overlap: bool, batch: u32, scale: EmbeddingScale) -> String {
     let plain = if overlap { "" } else { "_plain" };
     let batch = if batch == 1 {
@@ -113,7 +121,8 @@ impl KernelDef for EmbedTiled {
         let tile = self.format.tile().expect("the format has a tile");
         embed(k, self.overlap, self.batch, a, |a, tokens| {
             let len = self.format.tiles().row_len();
-            let (row_tiles, fragments) = (a.n >> tile.columns.ilog2(), tile.columns / len);
+            let row_tiles = a.n >> tile.columns.ilog2();
+            let fragments = tile.columns / len;
             tokens.run(k, a, a.n >> len.ilog2(), |i, token, y| {
                 let y = y.row(i, 4 * len);
                 let factor = self.scale.factor(a.n);
@@ -128,16 +137,18 @@ impl KernelDef for EmbedTiled {
                     );
                     let tile = a.table.row(index, tile.bytes);
                     let fragment = RowFragment::new(k, tile, token, i & (fragments - 1));
-                    self.format
-                        .tiles()
-                        .row(&fragment)
-                        .chunks(4)
-                        .enumerate()
-                        .for_each(|(j, v)| store(j, v));
+                    let weights = self.format.tiles().row(&fragment);
+                    for (j, v) in weights.chunks(4).enumerate() {
+                        store(j, v);
+                    }
                 })
+                // A token outside the vocabulary becomes NaN, which reaches the logits and ends
+                // decoding.
                 .otherwise(|| {
                     let nan = k.val(f32::NAN);
-                    (0..len as usize / 4).for_each(|j| store(j, &[nan; 4]));
+                    for j in 0..len as usize / 4 {
+                        store(j, &[nan; 4]);
+                    }
                 });
             });
         });
@@ -191,7 +202,8 @@ impl KernelDef for EmbedRows {
         let split = LaneSplit::of(self.format);
         embed(k, self.overlap, self.batch, a, |a, tokens| {
             tokens.run(k, a, split.blocks(a.n) * split.lanes, |i, token, y| {
-                let (format, scale) = (self.format, self.scale);
+                let format = self.format;
+                let scale = self.scale;
                 let table = Table {
                     format,
                     scale,
@@ -213,7 +225,7 @@ impl KernelDef for EmbedRows {
     }
 }
 
-/// The length checks of both kernels: a table has the same number of bytes as rows and as tiles.
+/// Checks the lengths of both kernels' buffers. A table has as many bytes in tiles as in rows.
 fn contract(
     kernel: &impl KernelDef,
     format: Format,
@@ -234,10 +246,11 @@ fn contract(
     })
 }
 
-/// The body of both kernels: the wait, then the tokens' rows, then the angles.
+/// Emits the body of both kernels: the wait, the rows of the tokens, then the angles.
 ///
-/// This kernel does not trigger the next one early. Its blocks end at different times, so the next kernel's blocks
-/// would become resident unevenly, two on some SMs and none on others, and every later kernel would inherit that.
+/// This kernel does not let the next one start early. Its blocks end at different times, so the
+/// next kernel's blocks would become resident unevenly: two on some SMs and none on others. Every
+/// later kernel would inherit that.
 fn embed<'k>(
     k: Builder<'k>,
     overlap: bool,
@@ -259,10 +272,12 @@ fn embed<'k>(
             token: only.map(|[token, _]| token),
         },
     );
-    // In reverse order, so that the last blocks compute the angles and the first ones the rows.
+    // Threads take the angles in reverse order, so that the last blocks compute the angles and the
+    // first ones the rows.
     k.section("pipeline/embed/angles", "angles of the positions");
     let last = a.blocks * THREADS - 1;
-    let (first, pairs) = (last - thread(k), a.rope_dim >> 1);
+    let first = last - thread(k);
+    let pairs = a.rope_dim >> 1;
     let all = if batch == 1 { pairs } else { pairs * batch };
     k.for_each(first, all, last + 1, |i| {
         let (j, position) = match only {
@@ -282,8 +297,8 @@ struct Tokens<'k> {
 }
 
 impl<'k> Tokens<'k> {
-    /// Calls `body` for every index below `count` of each token, one per thread of the grid, with the token and its
-    /// output row.
+    /// Calls `body` for every index below `count` of each token, one per thread of the grid. `body`
+    /// gets the index, the token and its output row.
     fn run(
         &self,
         k: Builder<'k>,
@@ -311,11 +326,12 @@ impl<'k> Tokens<'k> {
     }
 }
 
-/// The thread's index in the grid.
+/// Returns the thread's index in the grid.
 fn thread(k: Builder<'_>) -> U32<'_> {
     k.ctaid() * THREADS + k.tid()
 }
 
+/// Computes the angles of all tokens in double precision.
 fn exact(freq: &[f32], state: &[u32], angles: &mut [f32]) {
     for (angles, state) in angles.chunks_mut(freq.len()).zip(state.chunks(state::LEN)) {
         let exact = exact_angles(freq, state[state::POSITION as usize]);
@@ -328,8 +344,8 @@ fn exact(freq: &[f32], state: &[u32], angles: &mut [f32]) {
 impl Variant for EmbedTiled {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let tile_columns = self.format.tile().map_or(0, |tile| tile.columns);
-        // First and second rows of lanes, the last row, and past it; fewer fragments than threads, and several per
-        // thread.
+        // First and second rows of lanes, the last row, and past it; fewer fragments than threads,
+        // and several per thread.
         [
             EmbedCase {
                 token: 0,
@@ -440,9 +456,9 @@ impl Variant for EmbedRows {
     }
 }
 
-/// The same numbers.
+/// The bound of results without a rounding, and of angles at position 0.
 const EXACT: f64 = 0.0;
-/// Sine and cosine are within 2^-20.9 and the angle's rounding, 2^-23.
+/// The bound at other positions: sine and cosine are within 2^-20.9, and the angle within 2^-23.
 const ROTATION_BOUND: f64 = 2e-6;
 
 #[derive(Debug)]
@@ -456,7 +472,7 @@ struct EmbedCase {
 }
 
 impl EmbedCase {
-    /// `bound` holds at position 0, where every sine and cosine is exact.
+    /// Returns the case for a table. The error is at most `bound`.
     fn filled(&self, table: Vec<u8>, batch: u32, bound: f64) -> Case {
         // The tokens of a batch have descending ids, down to 0.
         let word = |i| {

@@ -1,9 +1,10 @@
-//! The gated half of a feed-forward block: `y = f(Wgate norm(x)) * (Wup norm(x))`, for each token of a batch. `f`
-//! is SiLU or GELU: see [`Activation`].
+//! The gated half of a feed-forward network: `y = f(Wgate norm(x)) * (Wup norm(x))`, for each token
+//! of a batch. `f` is SiLU or GELU (see [`Activation`]). Gated feed-forward layers: Shazeer, "GLU
+//! Variants Improve Transformer", 2020, arXiv:2002.05202.
 
 use super::block_float::{self, BlockFloat};
 use super::epilogue::{Results, Store};
-use super::lora::{self, LoraArgs, LoraProduct, Parts, Tail, WithLora};
+use super::lora::{self, AdapterSegments, LoraArgs, LoraProduct, Tail, WithLora};
 use super::stream::{Input, StreamArgs, WeightStream};
 use super::{Packed, case};
 use super::{Plan, Segments};
@@ -17,43 +18,44 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`GateUp`].
     pub struct GateUpArgs {
-        /// `[2 * rows, n]` as tiles, [`Rows::GATE_UP`](super::RowOrder::GATE_UP)
+        /// `[2 * rows, n]`: the weights as tiles. Each row block has eight rows of both matrices
+        /// ([`RowOrder::GATE_UP`](crate::RowOrder::GATE_UP)).
         w: In<u8>,
-        /// `[batch, n]`
+        /// `[batch, n]`: the residual stream
         x: In<f32>,
         /// `[n]`: weights of the norm
         gamma: In<f32>,
-        /// `[batch, rows]` 16-bit integers: see [`block_float`](super::block_float)
+        /// `[batch, rows]`: the results as 16-bit integers, see [`block_float`](super::block_float)
         y: Out<u16>,
-        /// `[batch, rows / 8]`: their block scales
+        /// `[batch, rows / 8]`: the block scales of the results
         y_scale: Out<f32>,
-        /// Rows of each of the two matrices, a multiple of 8.
+        /// The number of rows of each of the two matrices, a multiple of 8.
         rows: u32,
-        /// Row length in weights, a multiple of the tile's columns.
+        /// The row length in weights, a multiple of the tile's columns.
         n: u32,
-        /// Added to the mean square.
+        /// A constant that is added to the mean square.
         epsilon: f32,
-        /// What all products have.
+        /// The arguments that all GEMVs share.
         stream: StreamArgs,
     }
 }
 
-/// The kernel.
+/// Kernel that computes the gated activations of a feed-forward network.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct GateUp {
     /// The format of both matrices.
     pub format: Format,
-    /// `f`
+    /// The activation function `f`.
     pub activation: Activation,
-    /// How a block is divided among its warps.
+    /// The division of a block among its warps.
     pub plan: Plan,
 }
 
-/// Rows of each matrix in a tile.
+/// The number of rows of each matrix in a tile.
 const HALF: u32 = ROWS / 2;
 
 impl GateUp {
-    /// The segments of the product.
+    /// Returns the segments of the matrices.
     pub fn segments(&self, rows: u32) -> Segments {
         Segments(vec![(self.format, rows / HALF)])
     }
@@ -127,7 +129,7 @@ impl LoraProduct for GateUp {
             tiles: a.w,
             n: a.n,
             args: a.stream,
-            tail: lora.map(|lora| Tail::new(k, lora, Parts::Halves)),
+            tail: lora.map(|lora| Tail::new(k, lora, AdapterSegments::Halves)),
         };
         let input = Input::Normed {
             x: a.x.fresh(),
@@ -146,6 +148,8 @@ impl LoraProduct for GateUp {
                     "epilogue: gelu(gate) * up, as block floating point",
                 ),
             }
+            // Gate and up of a feature are in the same row block, so one block has both sums. Whole
+            // warps run because block floating point takes the maximum over eight lanes.
             r.each_in_warps(count * HALF, HALF, |i, inside, item| {
                 let [gate, up] = [0, HALF].map(|half| r.row(0, i / HALF, i % HALF + half, item));
                 let sigmoid = self.activation.sigmoid(gate);
@@ -177,7 +181,8 @@ impl LoraProduct for GateUp {
             let sums = super::exact64(self.format, a.w, &x).enumerate();
             let sums: Vec<f64> = sums.map(|(row, sum)| sum + adapter(row)).collect();
             let gated = |i: usize| {
-                let (block, r) = (i / HALF as usize, i % HALF as usize);
+                let block = i / HALF as usize;
+                let r = i % HALF as usize;
                 let [gate, up] =
                     [0, HALF as usize].map(|half| sums[block * ROWS as usize + half + r]);
                 self.activation.exact(gate) * up

@@ -1,11 +1,11 @@
 //! The end of a token: norm, LM head, argmax, and the step to the next position.
 //!
-//! Each block stores the maximum of its rows. The last block reduces them, with ties going to the lowest index, and
-//! advances the state as [`Advance`](crate::Advance) does. A logit that is not finite counts as infinity and so wins;
-//! the choice is then [`NO_TOKEN`].
+//! Each block stores the maximum of its rows. The last block to finish reduces the maxima and
+//! advances the state, as [`Advance`](crate::Advance) does. Ties go to the lowest index. A logit
+//! that is not finite counts as infinity and therefore wins. The chosen token is then [`NO_TOKEN`].
 //!
-//! With a batch, it stores the argmax token of each token and does not update the state: the caller that assigned the
-//! tokens knows which of them continue.
+//! With a batch, the kernel stores the argmax token of each token and does not update the state.
+//! The caller knows which tokens continue, because it assigned them.
 
 use super::batch::BatchItem;
 use super::epilogue::{Results, Store};
@@ -24,54 +24,56 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`LmHead`].
     pub struct LmHeadArgs {
-        /// `[rows, n]` as tiles, [`Rows::PLAIN`](super::RowOrder::PLAIN)
+        /// `[rows, n]`: the weights as tiles in plain row order
         w: In<u8>,
-        /// `[batch, n]`
+        /// `[batch, n]`: the residual stream
         x: In<f32>,
         /// `[n]`: weights of the norm
         gamma: In<f32>,
-        /// `[batch, rows]`
+        /// `[batch, rows]`: the logits
         logits: Out<f32>,
-        /// `[batch, blocks]`: the largest logit of each block; infinity if one of them is not finite
+        /// `[batch, blocks]`: the largest logit of each block, or infinity if one of its logits is
+        /// not finite
         value: InOut<f32>,
-        /// `[batch, blocks]`: its row
+        /// `[batch, blocks]`: the row of the largest logit of each block
         index: InOut<u32>,
-        /// `[1]`: number of finished blocks; 0 before and after
+        /// `[1]`: the number of finished blocks, which must be 0 before the launch and is 0 after
+        /// it
         ticket: InOut<u32>,
-        /// `[ctx]`, of which the state's `PROMPT_LEN` count
+        /// `[ctx]`: the prompt, of which the first `PROMPT_LEN` tokens are used
         prompt: In<u32>,
-        /// `[stops]`: tokens that end decoding; may be longer
+        /// `[stops]`: tokens that end decoding. The buffer may be longer.
         stop: In<u32>,
-        /// `[batch, 8]`: see [`state`](crate::state)
+        /// `[batch, 8]`: the decode states, see [`state`](crate::state)
         state: InOut<u32>,
-        /// `[ctx]`: the token after each position; the host reads it
+        /// `[ctx]`: the token that follows each position, for the host
         out: Out<u32>,
-        /// Rows of the matrix, a multiple of 16.
+        /// The number of rows of the matrix, a multiple of 16.
         rows: u32,
-        /// Row length in weights, a multiple of the tile's columns.
+        /// The row length in weights, a multiple of the tile's columns.
         n: u32,
-        /// Added to the mean square.
+        /// A constant that is added to the mean square.
         epsilon: f32,
-        /// Number of stop tokens.
+        /// The number of stop tokens.
         stops: u32,
-        /// Positions of the cache.
+        /// The number of positions of the cache.
         ctx: u32,
-        /// What all products have.
+        /// The arguments that all GEMVs share.
         stream: StreamArgs,
     }
 }
 
-/// The kernel.
+/// Kernel that computes the logits, chooses the token with the largest one, and advances the state.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LmHead {
     /// The format of the matrix.
     pub format: Format,
-    /// How a block is divided among its warps.
+    /// The division of a block among its warps.
     pub plan: Plan,
 }
 
 impl LmHead {
-    /// The segments of the product.
+    /// Returns the segments of the matrix.
     pub fn segments(&self, rows: u32) -> Segments {
         Segments(vec![(self.format, rows / ROWS)])
     }
@@ -137,11 +139,9 @@ impl KernelDef for LmHead {
     fn reference(&self, a: LmHeadArgs<Cpu<'_>>) {
         self.plan.publish(a.stream.sequence, a.stream.progress);
         let segments = self.segments(a.rows);
-        let (rows, blocks, batch) = (
-            a.rows as usize,
-            a.stream.blocks as usize,
-            self.plan.batch as usize,
-        );
+        let rows = a.rows as usize;
+        let blocks = a.stream.blocks as usize;
+        let batch = self.plan.batch as usize;
         for item in 0..batch {
             let x = super::normed(
                 &a.x[item * a.n as usize..][..a.n as usize],
@@ -171,11 +171,9 @@ impl KernelDef for LmHead {
             };
             if batch > 1 {
                 let position = a.state[item * LEN + POSITION as usize] as usize;
-                a.out
-                    .iter_mut()
-                    .skip(position)
-                    .take(1)
-                    .for_each(|out| *out = chosen);
+                if let Some(out) = a.out.get_mut(position) {
+                    *out = chosen;
+                }
                 continue;
             }
             let LmHeadArgs {
@@ -198,13 +196,14 @@ impl KernelDef for LmHead {
     }
 }
 
-/// The larger logit; ties go to the lower row.
+/// The largest logit so far and its row. Ties go to the lower row.
 struct BestLogit<'k> {
     value: Var<'k, f32>,
     row: Var<'k, u32>,
 }
 
 impl<'k> BestLogit<'k> {
+    /// Returns a maximum that every logit replaces.
     fn none(k: Builder<'k>) -> Self {
         BestLogit {
             value: k.var(f32::NEG_INFINITY),
@@ -212,28 +211,29 @@ impl<'k> BestLogit<'k> {
         }
     }
 
+    /// Replaces the maximum if this logit is larger, or equal with a lower row.
     fn update(&mut self, k: Builder<'k>, value: F32<'k>, row: U32<'k>) {
-        let (best, at) = (self.value.get(), self.row.get());
+        let best = self.value.get();
+        let at = self.row.get();
         k.when(value.gt(best) | value.eq(best) & row.lt(at), || {
             self.value.set(value);
             self.row.set(row);
         });
     }
 
-    /// The maximum of a warp, in every lane. Whole warp.
+    /// Reduces the maximum over the warp, in every lane. The whole warp must call it.
     fn warp(&mut self, k: Builder<'k>) {
         for lanes in [16, 8, 4, 2, 1] {
-            let (value, row) = (
-                self.value.get().shfl_bfly(lanes),
-                self.row.get().shfl_bfly(lanes),
-            );
+            let value = self.value.get().shfl_bfly(lanes);
+            let row = self.row.get().shfl_bfly(lanes);
             self.update(k, value, row);
         }
     }
 
-    /// The maximum of all consumers, in the first warp.
+    /// Reduces the maximum over all consumers, in the first warp.
     fn block(&mut self, r: &Results<'k>) {
-        let (k, warps) = (r.k, r.threads / 32);
+        let k = r.k;
+        let warps = r.threads / 32;
         self.warp(k);
         let slot = |warp: U32<'k>| {
             (
@@ -253,26 +253,26 @@ impl<'k> BestLogit<'k> {
     }
 }
 
+/// Stores the logits and the maximum of the block. The last block to finish chooses the token.
 fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
     let k = r.k;
     let (first, count) = r.shares[0];
     k.section(
         "pipeline/head/logits",
-        "epilogue: the block's logits, and the largest of them",
+        "epilogue: logits of the block and their maximum",
     );
+    // The ticket is shared through the scratch space, behind the maxima of the warps.
     let last = r.scratch.at(8 * r.threads / 32).cast::<u32>();
     let draw = || last.st(a.ticket.ticket(a.stream.blocks - 1));
     r.each_item(|item| {
         let mut best = BestLogit::none(k);
         k.for_each(r.thread, count * ROWS, r.threads, |i| {
-            let (row, logit) = (first * ROWS + i, r.row(0, i / ROWS, i % ROWS, item));
+            let row = first * ROWS + i;
+            let logit = r.row(0, i / ROWS, i % ROWS, item);
             item.of(a.logits, a.rows).at(row).st(logit);
             best.update(k, key(logit), row);
         });
-        k.section(
-            "pipeline/head/block_maximum",
-            "the largest logit of the block",
-        );
+        k.section("pipeline/head/block_maximum", "maximum logit of the block");
         best.block(r);
         k.when(r.thread.eq(0), || {
             item.of(a.value, a.stream.blocks)
@@ -286,14 +286,16 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
             }
         });
         if !item.is_only() {
-            // The scratch space is free for the next token.
+            // The barrier frees the scratch space for the next token.
             r.barrier();
         }
     });
     k.section(
         "pipeline/head/last_block",
-        "the last block chooses the next token",
+        "the last block to finish chooses the next token",
     );
+    // The ticket releases the block's maxima. The last block acquires the maxima of all blocks with
+    // it.
     if !r.is_single() {
         k.when(r.thread.eq(0), draw);
     }
@@ -303,19 +305,20 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
     });
 }
 
-/// Reduces the blocks' maxima and advances the state. One warp.
+/// Reduces the maxima of the blocks and advances the state. Only one warp may run it.
 fn choose<'k>(k: Builder<'k>, a: &LmHeadArgs<Dev<'k>>, item: BatchItem<'k>) {
-    let (value, index) = (
-        item.of(a.value, a.stream.blocks),
-        item.of(a.index, a.stream.blocks),
-    );
-    k.section("pipeline/head/maximum", "the largest logit of all blocks");
+    let value = item.of(a.value, a.stream.blocks);
+    let index = item.of(a.index, a.stream.blocks);
+    k.section("pipeline/head/maximum", "maximum logit of all blocks");
     let mut best = BestLogit::none(k);
     k.for_each(k.lane(), a.stream.blocks, 32, |i| {
         best.update(k, value.at(i).fresh().ld(), index.at(i).fresh().ld());
     });
     best.warp(k);
-    let (prompt, stop, state, out) = (a.prompt, a.stop, item.of(a.state, LEN as u32), a.out);
+    let LmHeadArgs {
+        prompt, stop, out, ..
+    } = *a;
+    let state = item.of(a.state, LEN as u32);
     k.when(k.lane().eq(0), || {
         k.section("pipeline/head/next_token", "the next token");
         let chosen = best

@@ -1,14 +1,15 @@
-//! Head norm of queries and keys between the QKV projection and attention: norm, rotary embedding, append to the KV
-//! cache.
+//! Head norm of queries and keys between the QKV projection and attention: norm, rotary embedding,
+//! and the append to the KV cache.
 //!
-//! For models with head norms (Qwen3). A head's row blocks are computed by several blocks of [`Qkv`](super::Qkv), so
-//! none of them has the sum of squares. Here a block is one warp and processes one head at a time; a lane holds pairs
-//! of dimensions, `j` and `j + head_dim / 2`. Values are copied.
+//! It is for models with head norms (Qwen3). Several blocks of [`Qkv`](super::Qkv) compute the row
+//! blocks of one head, so none of them has the sum of squares. In this kernel, a block is one warp,
+//! which processes one head at a time. A lane holds the pairs of dimensions `j` and `j + head_dim /
+//! 2`. Values are copied without a norm.
 //!
 //! Each token of a batch is at its own position and has its own heads.
 //!
-//! Blocks without a head repeat the last one and store nothing, so that all blocks take the same time. In the
-//! pipeline, the next kernel's blocks then become resident evenly, one per SM.
+//! Blocks without a head repeat the last one and store nothing, so that all blocks take the same
+//! time. The next kernel's blocks then become resident evenly, one per SM.
 
 use super::batch::BatchItem;
 use super::plan::MAX_BATCH;
@@ -23,63 +24,66 @@ use std::array::from_fn;
 args! {
     /// Arguments of [`HeadNorm`].
     pub struct HeadNormArgs {
-        /// `[batch, heads + 2 * kv_heads, head_dim]`: queries, keys, values
+        /// `[batch, heads + 2 * kv_heads, head_dim]`: queries, keys and values
         x: In<f32>,
         /// `[2, head_dim]`: weights of the norms of queries and of keys
         gamma: In<f32>,
-        /// `[batch, 8]`: see [`state`](crate::state)
+        /// `[batch, 8]`: the decode states, see [`state`](crate::state)
         state: In<u32>,
         /// `[batch, sets, head_dim / 2, 2]`: cosine and sine at the position
         angles: In<f32>,
-        /// `[batch, heads, head_dim]`
+        /// `[batch, heads, head_dim]`: the rotated queries
         q: Out<f32>,
-        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: see [`cache`]
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: the keys, see [`cache`]
         k_cache: InOut<f16>,
-        /// As `k_cache`
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: the values, see [`cache`]
         v_cache: InOut<f16>,
-        /// Query heads.
+        /// The number of query heads.
         heads: u32,
-        /// KV heads.
+        /// The number of KV heads.
         kv_heads: u32,
-        /// Dimensions of a head: an even number, at most 256.
+        /// The number of dimensions of a head: an even number, at most 256.
         head_dim: u32,
-        /// Positions of the cache.
+        /// The number of positions of the cache.
         ctx: u32,
-        /// Added to the mean square.
+        /// A constant that is added to the mean square.
         epsilon: f32,
-        /// Blocks of the grid.
+        /// The number of blocks of the grid.
         blocks: u32,
-        /// Bytes of shared memory: the same as the neighbouring kernels, so that the SM's carveout does not change.
+        /// The bytes of dynamic shared memory. Pass the amount of the neighboring kernels, because
+        /// a different amount would change the SM's carveout between the L1 cache and shared
+        /// memory.
         shared: u32,
     }
 }
 
-/// The kernel. Pairs are those of [`Pairing::HalfSplit`](crate::Pairing); no supported model has head norms with
-/// another pairing.
+/// Kernel that normalizes and rotates the heads, and appends keys and values to the cache. The
+/// pairing is NeoX (half-split), because no supported model has head norms with another pairing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeadNorm {
-    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    /// Whether the kernel starts during the previous one and waits for it (programmatic dependent
+    /// launch, sm_90).
     pub overlap: bool,
-    /// Tokens per batch.
+    /// The number of tokens per batch.
     pub batch: u32,
-    /// The angles that it rotates by.
+    /// The set of angles to rotate by.
     pub angles: AngleSet,
 }
 
-/// One of the sets of angles of a model whose layers do not all rotate alike.
+/// One of several sets of angles. Models whose layers use different rotations have more than one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AngleSet {
-    /// Which.
+    /// The index of the set.
     pub index: u32,
-    /// Of how many.
+    /// The number of sets.
     pub count: u32,
 }
 
 impl AngleSet {
-    /// That of a model whose layers all rotate alike.
+    /// The set of a model whose layers all use the same rotation.
     pub const ONLY: AngleSet = AngleSet { index: 0, count: 1 };
 
-    /// The end of a kernel's name.
+    /// Returns the suffix of a kernel's name.
     fn suffix(self) -> String {
         if self == AngleSet::ONLY {
             String::new()
@@ -88,7 +92,7 @@ impl AngleSet {
         }
     }
 
-    /// The angles of a token, for heads of a length.
+    /// Returns the angles of a token, for heads of `head_dim` dimensions.
     fn of<'k>(
         self,
         all: Ptr<'k, f32, ReadOnly>,
@@ -104,10 +108,11 @@ impl AngleSet {
     }
 }
 
-/// Lanes of the warp that is a block.
+/// The number of lanes of the warp that is a block.
 const WARP: u32 = 32;
-/// The maximum head dimension, and the pairs that a lane then holds.
+/// The maximum head dimension.
 const MAX_HEAD_DIM: u32 = 256;
+/// The number of pairs that a lane holds at the maximum head dimension.
 const PAIRS: usize = (MAX_HEAD_DIM / 2 / WARP) as usize;
 
 impl KernelDef for HeadNorm {
@@ -178,11 +183,12 @@ impl KernelDef for HeadNorm {
         if self.overlap {
             k.section(
                 "pipeline/overlap/wait",
-                "nothing above reads what earlier kernels write",
+                "nothing before this wait reads results of earlier kernels",
             );
             k.grid_wait();
         }
         let position = |item: BatchItem<'k>| item.of(a.state, LEN as u32).at(POSITION).fresh().ld();
+        // A single token has one position for all heads, so it is loaded once.
         let only = (self.batch == 1).then(|| position(BatchItem::ONLY));
         let heads = a.heads + a.kv_heads * 2;
         let all = if self.batch == 1 {
@@ -190,7 +196,7 @@ impl KernelDef for HeadNorm {
         } else {
             heads * self.batch
         };
-        k.section("pipeline/head_norm/head", "a head to each warp");
+        k.section("pipeline/head_norm/head", "one head for each warp");
         k.for_each(0, (all + a.blocks - 1) / a.blocks, 1, |round| {
             let i = round * a.blocks + k.ctaid();
             let row = i.min(all - 1);
@@ -201,7 +207,8 @@ impl KernelDef for HeadNorm {
                     (item, row % heads, position(item))
                 }
             };
-            let (keys, values) = (index.ge(a.heads), index.ge(a.heads + a.kv_heads));
+            let keys = index.ge(a.heads);
+            let values = index.ge(a.heads + a.kv_heads);
             lane.process(
                 NormedHead {
                     row,
@@ -217,14 +224,17 @@ impl KernelDef for HeadNorm {
     }
 
     fn reference(&self, a: HeadNormArgs<Cpu<'_>>) {
-        let (dim, ctx) = (a.head_dim as usize, a.ctx as usize);
-        let (heads, kv_heads) = (a.heads as usize, a.kv_heads as usize);
+        let dim = a.head_dim as usize;
+        let ctx = a.ctx as usize;
+        let heads = a.heads as usize;
+        let kv_heads = a.kv_heads as usize;
         let rotated = |x: &[f32], gamma: &[f32], angles: &[f32]| -> Vec<f32> {
             let normed = super::normed(x, gamma, a.epsilon);
             let half = dim / 2;
             let value = |d: usize| {
                 let [cos, sin] = [0, 1].map(|i| f64::from(angles[2 * (d % half) + i]));
-                let (x, y) = (normed[d % half], normed[d % half + half]);
+                let x = normed[d % half];
+                let y = normed[d % half + half];
                 (if d < half {
                     x * cos - y * sin
                 } else {
@@ -234,7 +244,8 @@ impl KernelDef for HeadNorm {
             (0..dim).map(value).collect()
         };
         for (row, x) in a.x.chunks(dim).enumerate() {
-            let (item, i) = (row / (heads + 2 * kv_heads), row % (heads + 2 * kv_heads));
+            let item = row / (heads + 2 * kv_heads);
+            let i = row % (heads + 2 * kv_heads);
             let position = a.state[item * LEN + POSITION as usize] as usize;
             let AngleSet { index, count } = self.angles;
             let angles = &a.angles[(item * count as usize + index as usize) * dim..][..dim];
@@ -250,7 +261,9 @@ impl KernelDef for HeadNorm {
             if position < ctx {
                 let row = cache::own_row(kv_heads, (i - heads) % kv_heads, position) * dim;
                 let row = &mut cache[row..row + dim];
-                row.iter_mut().zip(y).for_each(|(to, y)| *to = key(y));
+                for (to, y) in row.iter_mut().zip(y) {
+                    *to = key(y);
+                }
             }
         }
     }
@@ -261,30 +274,32 @@ struct NormLane<'a, 'k> {
     k: Builder<'k>,
     angles: AngleSet,
     a: &'a HeadNormArgs<Dev<'k>>,
-    /// Norm weights of its pairs: of queries, then of keys. They are constant, so they are loaded before the wait.
+    /// The norm weights of the lane's pairs, of queries and then of keys. They are constant, so
+    /// they are loaded before the wait.
     gamma: [[Pair<'k>; PAIRS]; 2],
 }
 
-/// Both dimensions of a pair.
+/// The two dimensions of a rotary pair.
 type Pair<'k> = [F32<'k>; 2];
 
 /// The head that a warp processes.
 #[derive(Clone, Copy)]
 struct NormedHead<'k> {
-    /// Its index among the heads of the whole batch.
+    /// The index among the heads of the whole batch.
     row: U32<'k>,
     item: BatchItem<'k>,
-    /// Its index among the queries, keys and values of its token.
+    /// The index among the queries, keys and values of its token.
     index: U32<'k>,
-    /// Whether the block stores it.
+    /// Whether the block stores the head.
     exists: Pred<'k>,
-    /// Whether it is a key or a value.
+    /// Whether the head is a key or a value.
     keys: Pred<'k>,
-    /// Whether it is a value.
+    /// Whether the head is a value.
     values: Pred<'k>,
 }
 
 impl<'a, 'k> NormLane<'a, 'k> {
+    /// Loads the norm weights of the lane's pairs.
     fn new(k: Builder<'k>, angles: AngleSet, a: &'a HeadNormArgs<Dev<'k>>) -> Self {
         let gamma = [0, 1].map(|m| from_fn(|i| pair(k, a, a.gamma.row(m, a.head_dim * 4), i)));
         NormLane {
@@ -295,11 +310,13 @@ impl<'a, 'k> NormLane<'a, 'k> {
         }
     }
 
+    /// Normalizes, rotates and stores a head.
     fn process(&self, head: NormedHead<'k>, position: U32<'k>) {
-        let (k, a) = (self.k, self.a);
+        let k = self.k;
+        let a = self.a;
         k.section(
             "pipeline/head_norm/angles",
-            "the head, and the angles of the position",
+            "load the head and the angles of its position",
         );
         let x: [Pair; PAIRS] =
             from_fn(|i| pair(k, a, a.x.row(head.row, a.head_dim * 4).fresh(), i));
@@ -319,7 +336,7 @@ impl<'a, 'k> NormLane<'a, 'k> {
         for (i, (x, [cos, sin])) in x.into_iter().zip(angles).enumerate() {
             k.section(
                 "pipeline/head_norm/rotate",
-                "norm and rotate a pair of dimensions, and store it",
+                "normalize, rotate and store a pair of dimensions",
             );
             let gamma = |half: usize| {
                 head.keys
@@ -327,6 +344,7 @@ impl<'a, 'k> NormLane<'a, 'k> {
             };
             let [u, v]: Pair = from_fn(|half| x[half] * factor * gamma(half));
             let rotated = [u * cos - v * sin, u * sin + v * cos];
+            // Values are neither normalized nor rotated. A select keeps the warp together.
             let y = from_fn(|half| head.values.select(x[half], rotated[half]));
             k.when(head.exists & has(k, a, i), || {
                 self.store(i, y, head, position)
@@ -334,9 +352,10 @@ impl<'a, 'k> NormLane<'a, 'k> {
         }
     }
 
-    /// Nothing is stored past the cache.
+    /// Stores a pair of the head. Positions past the cache are not stored.
     fn store(&self, i: usize, y: Pair<'k>, head: NormedHead<'k>, position: U32<'k>) {
-        let (k, a) = (self.k, self.a);
+        let k = self.k;
+        let a = self.a;
         let [first, second] = dims(k, a, i);
         let append = |cache: Ptr<'k, f16, ReadWrite>, kv_head: U32<'k>| {
             let row = cache.row(
@@ -352,7 +371,8 @@ impl<'a, 'k> NormLane<'a, 'k> {
             row.at(first).st(y[0]);
             row.at(second).st(y[1]);
         });
-        let (kv_head, inside) = (head.index - a.heads, position.lt(a.ctx));
+        let kv_head = head.index - a.heads;
+        let inside = position.lt(a.ctx);
         k.when(head.keys & !head.values & inside, || {
             append(a.k_cache, kv_head)
         });
@@ -362,21 +382,22 @@ impl<'a, 'k> NormLane<'a, 'k> {
     }
 }
 
-/// The index of a lane's pair `i` in the head.
+/// Returns the index in the head of the lane's pair `i`.
 fn j(k: Builder<'_>, i: usize) -> U32<'_> {
     k.lane() + WARP * i as u32
 }
 
+/// Returns true if the lane has a pair `i`.
 fn has<'k>(k: Builder<'k>, a: &HeadNormArgs<Dev<'k>>, i: usize) -> Pred<'k> {
     j(k, i).lt(a.head_dim / 2)
 }
 
-/// Its two dimensions.
+/// Returns the two dimensions of the lane's pair `i`.
 fn dims<'k>(k: Builder<'k>, a: &HeadNormArgs<Dev<'k>>, i: usize) -> [U32<'k>; 2] {
     [j(k, i), j(k, i) + a.head_dim / 2]
 }
 
-/// These of a row, or zeros.
+/// Loads pair `i` of a row. Returns zeros if the head does not have the pair.
 fn pair<'k, A: Loads>(
     k: Builder<'k>,
     a: &HeadNormArgs<Dev<'k>>,
@@ -392,8 +413,9 @@ fn pair<'k, A: Loads>(
 
 impl Variant for HeadNorm {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // heads, kv_heads, head_dim, positions of the cache, the position, blocks: one head a block and idle blocks;
-        // several heads a block; pairs that fill no warp, one, several; a full cache
+        // heads, kv_heads, head_dim, positions of the cache, the position, blocks: one head a block
+        // and idle blocks; several heads a block; pairs that fill no warp, one, several; a full
+        // cache
         let shapes = [
             (4, 2, 128, 65, 63, 11),
             (6, 1, 16, 3, 0, 3),

@@ -1,7 +1,7 @@
-//! The resources of a product's launch: blocks, row blocks per block, and the map of shared memory.
+//! The resources of a GEMV launch: blocks, row blocks per block, and the map of shared memory.
 //!
-//! Shared memory holds, in order: full and empty barriers, sums of squares, the epilogue's scratch space, the warps'
-//! partial sums, activations, and the ring.
+//! Shared memory holds, in this order: full and empty barriers, sums of squares, the epilogue's
+//! scratch space, the partial sums of the warps, activations, and the ring.
 
 use super::plan::Plan;
 use crate::format::Format;
@@ -11,36 +11,41 @@ use crate::format::tile::ROWS;
 
 /// The maximum number of stages of a ring.
 pub(super) const MAX_STAGES: u32 = 32;
-/// Offsets of the full barriers, the empty barriers, the sums of squares and the partial sums. With a batch, the sums
-/// of squares stand directly before the partial sums, and their former place holds the factors computed from them.
+/// The offset of the full barriers.
 pub(super) const FULL: u32 = 0;
+/// The offset of the empty barriers.
 pub(super) const EMPTY: u32 = 8 * MAX_STAGES;
+/// The offset of the sums of squares in a batch of one. In larger batches, the sums of squares are
+/// stored directly before the partial sums, and this place holds the factors computed from them.
 pub(super) const SQUARES: u32 = 2 * EMPTY;
+/// The offset of the partial sums in a batch of one.
 pub(super) const PARTIALS: u32 = 1024;
-/// Bytes of a token's sums of squares: one for each warp.
+/// The bytes of a token's sums of squares: one sum per warp.
 pub(super) const SQUARES_BYTES: u32 = 128;
-/// The epilogue's scratch space, between the sums of squares and the partial sums.
+/// The offset of the epilogue's scratch space, between the sums of squares and the partial sums.
 pub(crate) const SCRATCH: u32 = SQUARES + 128;
 
-/// The part of a launch that depends on the device and the shape, not on the model's data.
+/// The part of a launch configuration that depends on the device and the shape, but not on the
+/// model's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// Blocks of the grid: one for each SM.
+    /// The number of blocks of the grid: one for each SM.
     pub blocks: u32,
     /// The maximum number of row blocks of a block.
     pub max_row_blocks: u32,
-    /// Stages of the ring.
+    /// The number of stages of the ring.
     pub stages: u32,
-    /// Bytes of shared memory.
+    /// The bytes of shared memory.
     pub shared: u32,
 }
 
-/// The rows of a product, as segments of row blocks in one format each.
+/// The rows of a GEMV as segments. A segment is a format and a number of consecutive row blocks in
+/// it.
 #[derive(Clone, Debug)]
 pub struct Segments(pub Vec<(Format, u32)>);
 
 impl Segments {
-    /// The segments of consecutive matrices; neighbours of the same format are merged.
+    /// Returns the segments of consecutive matrices. Neighbors with equal formats are merged.
     pub fn of(matrices: impl IntoIterator<Item = (Format, u32)>) -> Segments {
         let mut segments: Vec<(Format, u32)> = vec![];
         for (format, count) in matrices {
@@ -52,12 +57,13 @@ impl Segments {
         Segments(segments)
     }
 
-    /// The relative cost of a row block: its bytes.
+    /// Returns the relative cost of a row block, which is proportional to its bytes.
     pub(super) const fn cost(bytes: u32) -> u32 {
         bytes / 32
     }
 
-    /// The total cost. All tiles of a product have the same number of columns.
+    /// Returns the total cost. All tiles of a GEMV have the same number of columns, so the tile's
+    /// bytes determine the cost of a row block.
     fn total(&self) -> u64 {
         self.0
             .iter()
@@ -67,7 +73,8 @@ impl Segments {
             .sum()
     }
 
-    /// Partitions the segments by cost: the row block of each segment at which block `i` of `blocks` starts.
+    /// Partitions the segments by cost. Returns, for each segment, the row block at which block `i`
+    /// of `blocks` starts.
     pub(crate) fn partition(&self, i: u32, blocks: u32) -> Vec<u32> {
         let mut from = 0;
         let place = u64::from(i) * self.total() / u64::from(blocks);
@@ -80,13 +87,13 @@ impl Segments {
         self.0.iter().map(cut).collect()
     }
 
-    /// The maximum number of row blocks of one of `blocks` blocks.
+    /// Returns the maximum number of row blocks of one of `blocks` blocks.
     fn max_row_blocks(&self, blocks: u32) -> u32 {
         let sum = |i| self.partition(i, blocks).iter().sum::<u32>();
         (0..blocks).map(|i| sum(i + 1) - sum(i)).max().unwrap_or(0)
     }
 
-    /// The largest tile, in bytes.
+    /// Returns the bytes of the largest tile.
     fn tile_bytes(&self) -> u32 {
         self.0
             .iter()
@@ -95,7 +102,7 @@ impl Segments {
             .unwrap_or(0)
     }
 
-    /// How activations are encoded; `None` if the formats need different encodings.
+    /// Returns the encoding of the activations, or `None` if the formats need different encodings.
     pub(crate) fn encoding(&self, plan: Plan) -> Option<Encoding> {
         let first = plan.encoding(self.0.first()?.0)?;
         self.0
@@ -104,9 +111,10 @@ impl Segments {
             .then_some(first)
     }
 
-    /// The layout of a product over rows of `n` weights; `None` if the shared memory is too small for it.
+    /// Returns the layout of a GEMV over rows of `n` weights, or `None` if shared memory is too
+    /// small for it.
     ///
-    /// It has as many stages as fit, rounded down to a multiple of the groups.
+    /// The ring gets as many stages as fit, rounded down to a multiple of the groups.
     pub fn layout(&self, plan: Plan, n: u32, blocks: u32, shared: u32) -> Option<Layout> {
         let max_row_blocks = self.max_row_blocks(blocks);
         let ring = ring_offset(plan, self.encoding(plan)?, n, max_row_blocks);
@@ -121,7 +129,7 @@ impl Segments {
         })
     }
 
-    /// Checks a layout; the error says what is wrong.
+    /// Checks a layout. The error message names the value that is wrong.
     pub(crate) fn check(&self, plan: Plan, n: u32, layout: Layout) -> Result<(), String> {
         let tile_columns = tile::of(self.0[0].0).columns;
         let Layout {
@@ -164,7 +172,7 @@ impl Segments {
     }
 }
 
-/// Where the partial sums begin.
+/// Returns the offset of the partial sums.
 pub(super) const fn partials_offset(plan: Plan) -> u32 {
     if plan.batch == 1 {
         PARTIALS
@@ -173,17 +181,17 @@ pub(super) const fn partials_offset(plan: Plan) -> u32 {
     }
 }
 
-/// Bytes of a row block's partial sums: for each token, of each warp.
+/// Returns the bytes of a row block's partial sums, for all tokens and warps.
 pub(super) const fn partials_bytes(plan: Plan) -> u32 {
     plan.batch * token_bytes(plan.warps())
 }
 
-/// Bytes of one token's partial sums of a row block.
+/// Returns the bytes of one token's partial sums of a row block.
 pub(super) const fn token_bytes(warps: u32) -> u32 {
     warps * ROWS * 4
 }
 
-/// Where the ring begins: a multiple of 128.
+/// Returns the offset of the ring, a multiple of 128.
 pub(super) fn ring_offset(plan: Plan, encoding: Encoding, n: u32, max_row_blocks: u32) -> u32 {
     (partials_offset(plan) + max_row_blocks * partials_bytes(plan) + encoding.bytes(plan.batch * n))
         .next_multiple_of(128)

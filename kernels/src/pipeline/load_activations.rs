@@ -1,4 +1,5 @@
-//! Loads and encodes the activations of a batch, as one vector, in shared memory: [`Activations`].
+//! Loads the activations of a batch as one vector and encodes them in shared memory:
+//! [`Activations`].
 
 use super::block_float::{BFP_BLOCK, BlockFloat, MAX_CODE, MIN_LARGEST, ROUNDING};
 use crate::format::activations::{Activations, Encoding, THIRD_BYTES_A_UNIT};
@@ -6,40 +7,43 @@ use crate::reduce::{lanes_max, lanes_max_u32, warp_sum};
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// Activations that a thread encodes at once.
+/// The number of activations that a thread encodes at once.
 const CHUNK: u32 = BFP_BLOCK;
 
-/// The threads that load, and their order.
+/// The threads that load, in order.
 #[derive(Clone, Copy)]
 pub(crate) struct Loaders<'k> {
     pub(crate) thread: U32<'k>,
     pub(crate) threads: u32,
 }
 
-/// The norm's weights, the first of them already in registers.
+/// The weights of the norm. The first of them are already in registers.
 pub(crate) struct Gamma<'k> {
     all: Ptr<'k, f32, ReadOnly>,
     first: Vec<[Var<'k, f32>; 8]>,
 }
 
-/// Chunks that a thread has in flight.
+/// The number of chunks that a thread has in flight.
 const CHUNKS_IN_FLIGHT: u32 = 4;
-/// Chunks that a thread encodes together, without a branch between them, so that the latency of one hides behind the
-/// other.
+/// The number of chunks that a thread encodes together, without a branch between them. The latency
+/// of one chunk is hidden by the work on the other.
 const CHUNKS_INTERLEAVED: u32 = 2;
 
 impl<'k> Loaders<'k> {
+    /// Returns the index of the thread's chunk `i` from `base` on, and whether it exists.
     fn chunk(self, base: impl Src<'k, u32>, i: u32, n: U32<'k>) -> (U32<'k>, Pred<'k>) {
         let index = self.thread + i * self.threads + base;
         (index, index.lt(n / CHUNK))
     }
 
-    /// Whether a thread of the warp has chunk `i` from `base` on. Warp-uniform.
+    /// Returns whether a thread of the warp has chunk `i` from `base` on. The result is uniform in
+    /// the warp.
     fn warp_has(self, k: Builder<'k>, base: impl Src<'k, u32>, i: u32, n: U32<'k>) -> Pred<'k> {
         (k.warp() * 32 + i * self.threads + base).lt(n / CHUNK)
     }
 
-    /// Loads the norm's first weights. They are constant, so this may run before the wait.
+    /// Loads the first weights of the norm. They are constant, so this may run before the wait for
+    /// the previous kernel.
     pub(crate) fn gamma(
         self,
         k: Builder<'k>,
@@ -57,7 +61,7 @@ impl<'k> Loaders<'k> {
     }
 }
 
-/// Loads eight numbers of a chunk, or zeros.
+/// Loads the eight elements of a chunk, or zeros if it is not `inside`.
 fn fetch<'k, A: Loads>(
     k: Builder<'k>,
     from: Ptr<'k, f32, A>,
@@ -69,7 +73,7 @@ fn fetch<'k, A: Loads>(
     chunk
 }
 
-/// Loads eight numbers of a chunk, or keeps the old values.
+/// Loads the eight elements of a chunk, or keeps the old values if it is not `inside`.
 fn fetch_into<'k, A: Loads>(
     chunk: &mut [Var<'k, f32>; 8],
     from: Ptr<'k, f32, A>,
@@ -83,12 +87,14 @@ fn fetch_into<'k, A: Loads>(
 }
 
 impl<'k> Activations<'k> {
-    /// Loads and encodes `x` of the whole batch. Whole warps; `n` is a multiple of 128.
+    /// Loads and encodes the block floating point activations of the whole batch. Whole warps must
+    /// call it. `n` is a multiple of 128.
     ///
-    /// As soon as a chunk is encoded, its registers are reused for another chunk, which arrives while others are
-    /// encoded.
+    /// As soon as a chunk is encoded, its registers are reused for another chunk, which arrives
+    /// while the others are encoded.
     pub(crate) fn load(&self, loaders: Loaders<'k>, x: BlockFloat<'k, Fresh>) {
-        let (k, step) = (self.k, loaders.threads * CHUNKS_IN_FLIGHT);
+        let k = self.k;
+        let step = loaders.threads * CHUNKS_IN_FLIGHT;
         k.section(
             "pipeline/activations/load_blocks",
             "activations: load block floating point",
@@ -100,6 +106,7 @@ impl<'k> Activations<'k> {
             })
             .collect();
         k.for_each(0, self.all / CHUNK, step, |base| {
+            // The interleaved chunks share one branch, which is uniform in the warp.
             for (first, chunks) in (0..)
                 .step_by(CHUNKS_INTERLEAVED as usize)
                 .zip(chunks.chunks_mut(CHUNKS_INTERLEAVED as usize))
@@ -111,7 +118,7 @@ impl<'k> Activations<'k> {
                         self.encode_block(index, inside, whole, scale);
                         k.section(
                             "pipeline/activations/next_block",
-                            "load the next block of eight",
+                            "load the next block of eight elements",
                         );
                         let (next, inside) = loaders.chunk(base, i + CHUNKS_IN_FLIGHT, self.all);
                         x.load_into(chunk, next, inside);
@@ -121,7 +128,7 @@ impl<'k> Activations<'k> {
         });
     }
 
-    /// Loads and encodes `x * gamma` of a batch of one; returns this warp's sum of `x^2`.
+    /// Loads and encodes `x * gamma` for a batch of one. Returns this warp's sum of `x^2`.
     pub(crate) fn load_normed(
         &self,
         loaders: Loaders<'k>,
@@ -131,9 +138,10 @@ impl<'k> Activations<'k> {
         let k = self.k;
         k.section(
             "pipeline/activations/load_normed",
-            "activations: load, and multiply by the norm's weights",
+            "activations: load and multiply by the norm's weights",
         );
         let mut squares = k.var(0.0);
+        // The weights of the first round were loaded before the wait. `take` uses them up.
         let mut first: Vec<_> = gamma.first.into_iter().map(Some).collect();
         let mut round = |base: Option<U32<'k>>, squares: &mut Var<'k, f32>| {
             let chunks: Vec<_> = (0..CHUNKS_INTERLEAVED)
@@ -155,7 +163,9 @@ impl<'k> Activations<'k> {
             };
             k.when(some, || {
                 for (index, inside, x, gamma) in chunks {
-                    x.iter().for_each(|x| squares.fma(x, x));
+                    for x in &x {
+                        squares.fma(x, x);
+                    }
                     self.encode(index, inside, from_fn(|i| x[i].get() * &gamma[i]));
                 }
             });
@@ -168,10 +178,12 @@ impl<'k> Activations<'k> {
         warp_sum(squares.get())
     }
 
-    /// The same for a larger batch; stores the sum of item `c`, one per warp, at `squares.row(c, bytes)`.
+    /// Loads and encodes `x * gamma` for a larger batch. Stores the sum of squares of item `c`, one
+    /// per warp, at `squares.row(c, bytes)`.
     ///
-    /// The registers of a thread's first chunks are reused for the next item as soon as they are encoded. The order
-    /// of additions is the same as for a batch of one.
+    /// The registers of a thread's first chunks are reused for the next item as soon as they are
+    /// encoded. The order of additions is equal to the order in a batch of one, so the bits are
+    /// equal.
     pub(crate) fn load_batch(
         &self,
         loaders: Loaders<'k>,
@@ -182,7 +194,7 @@ impl<'k> Activations<'k> {
         let k = self.k;
         k.section(
             "pipeline/activations/load_normed_batch",
-            "activations of a batch: load, and multiply by the norm's weights",
+            "activations of a batch: load and multiply by the norm's weights",
         );
         let first = |i: u32| loaders.chunk(0, i, self.n);
         let mut chunks: Vec<_> = (0..CHUNKS_INTERLEAVED)
@@ -193,13 +205,16 @@ impl<'k> Activations<'k> {
             let mut sum = k.var(0.0);
             let mut take =
                 |i: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8], gamma: &[Var<'k, f32>; 8]| {
-                    x.iter().for_each(|&x| sum.fma(x, x));
+                    for &x in &x {
+                        sum.fma(x, x);
+                    }
                     self.encode(before + i, inside, from_fn(|i| x[i] * &gamma[i]));
                 };
             let next = item + 1;
             for (i, (chunk, gamma)) in (0..).zip(chunks.iter_mut().zip(&gamma.first)) {
                 let (index, inside) = first(i);
-                // One chunk after the other, unlike the batch of one: registers are scarce here, and time is not.
+                // Chunks are encoded one after another, unlike in a batch of one, because registers
+                // are scarcer here than time.
                 k.when(loaders.warp_has(k, 0, i, self.n), || {
                     take(index, inside, from_fn(|i| chunk[i].get()), gamma);
                     fetch_into(
@@ -229,6 +244,7 @@ impl<'k> Activations<'k> {
         });
     }
 
+    /// Encodes a chunk of `f32` values.
     fn encode(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
         self.k.section(
             format!("pipeline/activations/encode_{}", self.encoding.id()),
@@ -241,17 +257,19 @@ impl<'k> Activations<'k> {
         }
     }
 
-    /// Encodes integers with their block scale.
+    /// Encodes the integers of a block of block floating point with the block's scale.
     fn encode_block(&self, index: U32<'k>, inside: Pred<'k>, whole: [F32<'k>; 8], scale: F32<'k>) {
         match self.encoding {
             Encoding::SplitInt8(_) => {
                 self.k.section(
                     format!("pipeline/activations/encode_block_{}", self.encoding.id()),
                     format!(
-                        "eight integers as {}, under a scale of 32",
+                        "eight integers as {}, under the common scale of 32",
                         self.encoding.name()
                     ),
                 );
+                // Four lanes hold the 32 elements. The bits of positive floats are ordered like the
+                // floats.
                 let common = lanes_max_u32(3, scale.bits()).bits::<f32>();
                 self.store_split_int8(index, inside, whole, scale * common.rcp(), common);
             }
@@ -259,14 +277,16 @@ impl<'k> Activations<'k> {
         }
     }
 
-    /// Four lanes hold the 32 numbers that share a scale.
+    /// Encodes a chunk as split int8. Four lanes hold the 32 elements that share a scale.
     fn encode_split_int8(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
-        // The reciprocal of the scale, since that of the largest would be flushed to zero above 2^126.
+        // The reciprocal is taken of the scale, because the reciprocal of the largest magnitude
+        // would be flushed to zero above 2^126.
         let scale = lanes_max(3, largest(&x)).max(MIN_LARGEST) * (1.0 / MAX_CODE);
         self.store_split_int8(index, inside, x, scale.rcp(), scale);
     }
 
-    /// Stores the bytes of the numbers times `factor`, their scale, and, with another lane, the sum of 16.
+    /// Stores the bytes of the elements times `factor`, their scale, and, together with another
+    /// lane, the sum of 16 elements.
     fn store_split_int8(
         &self,
         index: U32<'k>,
@@ -286,6 +306,7 @@ impl<'k> Activations<'k> {
         let sum = thirds.as_ref().map_or(sum, |(_, v)| {
             sum_of_16(v).fma(1.0 / THIRD_BYTES_A_UNIT, sum)
         }) * scale;
+        // The low byte is signed. Adding 128 before taking the high byte rounds to the nearest.
         let high = whole.map(|v| v + 128);
         let high = [bytes(&high[..4], 1), bytes(&high[4..], 1)];
         let low = [bytes(&whole[..4], 0), bytes(&whole[4..], 0)];
@@ -295,7 +316,7 @@ impl<'k> Activations<'k> {
             .row(index & 3, 8)
             .cast::<u32>();
         let side = self.side().row(index >> 1, 8).cast::<f32>();
-        // One store per branch: the compiler then predicates it instead of branching.
+        // There is one store per branch, because ptxas then predicates it instead of branching.
         self.k.when(inside, || at.st2(high));
         self.k.when(inside, || at.at(8).st2(low));
         if let Some((at, v)) = thirds {
@@ -305,9 +326,11 @@ impl<'k> Activations<'k> {
         self.k.when(inside, || side.st2([scale, sum]));
     }
 
-    /// Sixteen lanes hold the 128 numbers of a tile, which share a scale.
+    /// Encodes a chunk as two `f16` values per element, the rounded value and the rest. Sixteen
+    /// lanes hold the 128 elements of a tile, which share a scale.
     fn encode_f16(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
         const LARGEST: f32 = 1024.0;
+        // The scale keeps the rounded values and the rest inside the range of `f16`.
         let scale = lanes_max(15, largest(&x)).max(MIN_LARGEST) * (1.0 / LARGEST);
         let inverse = scale.rcp();
         let pair = |i: usize| {
@@ -325,6 +348,8 @@ impl<'k> Activations<'k> {
         self.k.when(inside, || side.st(scale));
     }
 
+    /// Encodes a chunk as two `bf16` values per element, the rounded value and the rest. They need
+    /// no scale, because `bf16` has the range of `f32`.
     fn encode_bf16(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
         let pair = |i: usize| {
             let x = [x[i], x[i + 1]];
@@ -336,6 +361,7 @@ impl<'k> Activations<'k> {
         self.store_pairs(index, inside, pairs);
     }
 
+    /// Stores the pairs of a chunk: first the rounded values, then the rests.
     fn store_pairs(&self, index: U32<'k>, inside: Pred<'k>, pairs: [[U32<'k>; 2]; 4]) {
         let at = self
             .memory
@@ -348,18 +374,21 @@ impl<'k> Activations<'k> {
     }
 }
 
+/// Returns the largest magnitude of eight values.
 fn largest<'k>(x: &[F32<'k>; 8]) -> F32<'k> {
     let pairs: [_; 4] = from_fn(|i| x[i].abs().max(x[i + 4].abs()));
     pairs[0].max(pairs[2]).max(pairs[1].max(pairs[3]))
 }
 
-/// The sum of 16 integers in the low bits of [`ROUNDING`]; this lane and its neighbour have eight each.
+/// Returns the sum of 16 integers, of which this lane and its neighbor have eight each. The
+/// integers are in the low bits of [`ROUNDING`].
 fn sum_of_16<'k>(v: &[U32<'k>; 8]) -> F32<'k> {
     let sum = v[1..].iter().fold(v[0], |sum, &v| sum + v) - 8u32.wrapping_mul(ROUNDING.to_bits());
     (sum + sum.shfl_bfly(1)).bits::<i32>().cvt::<f32>()
 }
 
-/// What rounding the numbers times `factor` to `whole` has left, as integers in units of 1 / [`THIRD_BYTES_A_UNIT`].
+/// Returns the remainders of rounding the elements times `factor` to `whole`, as integers in units
+/// of 1 / [`THIRD_BYTES_A_UNIT`].
 fn third_bytes<'k>(x: [F32<'k>; 8], factor: F32<'k>, whole: &[U32<'k>; 8]) -> [U32<'k>; 8] {
     from_fn(|i| {
         let near = whole[i].bits::<f32>() - ROUNDING;
@@ -369,7 +398,7 @@ fn third_bytes<'k>(x: [F32<'k>; 8], factor: F32<'k>, whole: &[U32<'k>; 8]) -> [U
     })
 }
 
-/// Byte `which` of each of four words.
+/// Returns byte `which` of each of four words.
 fn bytes<'k>(v: &[U32<'k>], which: u32) -> U32<'k> {
     let pair = which | (4 + which) << 4;
     v[0].prmt(v[1], pair).prmt(v[2].prmt(v[3], pair), 0x5410)

@@ -1,12 +1,14 @@
-//! Products with an adapter: `W x + B u`, where `u = s A x` has come from a kernel in front of the product
-//! ([`LoraA`](super::LoraA), [`LoraANormed`](super::LoraANormed)). LoRA: Hu et al., 2021, arXiv:2106.09685.
+//! GEMVs with a LoRA adapter: `W x + B u`. A kernel before the GEMV has computed `u = s A x`
+//! ([`LoraA`](super::LoraA), [`LoraANormed`](super::LoraANormed)). LoRA: Hu et al., 2021,
+//! arXiv:2106.09685.
 //!
-//! The sum of a row gets its part of `B u` before the epilogue sees it, so bias, rotation, gate and residual stream
-//! are as without an adapter. B's rows are in the order of the tiles. The weights stay as they are: a change of the
-//! adapter's size could be rounded away in them.
+//! `B u` is added to the sum of a row before the epilogue sees it. Bias, rotation, gate and
+//! residual stream are therefore computed as without an adapter. The rows of B are in the order of
+//! the tiles. The adapter is not added to the weights, because rounding could lose a change of its
+//! size.
 //!
-//! B is never written, so its lines are requested before the wait, and the products hide how long they take. `u` is
-//! read after it.
+//! B is never written, so its cache lines are requested before the wait, and the multiplication
+//! hides their latency. `u` is read after the wait.
 
 use super::batch::BatchItem;
 use super::plan::Plan;
@@ -16,33 +18,34 @@ use crate::format::tile::ROWS;
 use ptx_gen::*;
 
 args! {
-    /// The adapter of a product.
+    /// The adapter of a GEMV.
     pub struct LoraArgs {
-        /// `[rows, rank]`: B, its rows in the order of the product's tiles; zeros where a projection has a smaller rank
+        /// `[rows, rank]`: B, with its rows in the order of the tiles, and zeros where a projection
+        /// has a smaller rank
         lora_b: In<f32>,
-        /// `[batch, parts, rank]`: `s A x` of each projection that the product joins
+        /// `[batch, parts, rank]`: `s A x` of each projection that the GEMV joins
         lora_u: In<f32>,
-        /// Columns of B, a multiple of 4.
+        /// The number of columns of B, a multiple of 4.
         rank: u32,
     }
 }
 
-/// A rank is a multiple of it, if need be by columns of zeros: what a thread loads at once. With eight, ptxas spills on
-/// sm_120.
+/// The unit of the rank, which is the number of elements that a thread loads at once. Smaller ranks
+/// are padded with columns of zeros. With a unit of eight, ptxas spills registers on sm_120.
 pub const RANK_STEP: u32 = 4;
 /// The largest rank.
 pub const MAX_RANK: u32 = 256;
 
-/// Numbers of a line of the L2 cache.
+/// The number of `f32` elements of a line of the L2 cache.
 const LINE: u32 = 32;
 
-/// A product with an adapter: the kernel.
+/// A GEMV kernel with an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct WithLora<K>(pub K);
 
-/// Arguments of [`WithLora`]: those of the product, then the adapter.
+/// Arguments of [`WithLora`]: the GEMV's own, then the adapter.
 pub struct WithLoraArgs<K: KernelDef, S: Side> {
-    /// Of the product.
+    /// The arguments of the GEMV.
     pub product: K::Args<S>,
     /// The adapter.
     pub lora: LoraArgs<S>,
@@ -62,18 +65,18 @@ impl<K: KernelDef, S: Side> ArgList<S> for WithLoraArgs<K, S> {
     }
 }
 
-/// A product that an adapter can be added to.
+/// A GEMV kernel that can have an adapter.
 pub trait LoraProduct: KernelDef + Copy {
-    /// Projections that it joins, each with an A of its own.
+    /// The number of projections that the GEMV joins. Each has its own A.
     const PARTS: u32;
 
-    /// How a block is divided among its warps.
+    /// Returns the division of a block among its warps.
     fn plan(&self) -> Plan;
 
-    /// Rows of all its matrices.
+    /// Returns the number of rows of all matrices.
     fn rows(a: &Self::Args<Shape>) -> u32;
 
-    /// [`KernelDef::program`], with an adapter or without.
+    /// Emits [`KernelDef::program`], with an adapter or without one.
     fn program_with<'k>(
         &self,
         k: Builder<'k>,
@@ -81,7 +84,7 @@ pub trait LoraProduct: KernelDef + Copy {
         lora: Option<LoraArgs<Dev<'k>>>,
     );
 
-    /// [`KernelDef::reference`], with an adapter or without.
+    /// Computes [`KernelDef::reference`], with an adapter or without one.
     fn reference_with(&self, a: Self::Args<Cpu<'_>>, lora: Option<LoraArgs<Cpu<'_>>>);
 }
 
@@ -101,12 +104,14 @@ impl<K: LoraProduct> KernelDef for WithLora<K> {
     }
 
     fn grid(&self, a: &Self::Args<Shape>) -> Result<Grid, ShapeError> {
+        // The error of the inner contract must name this kernel.
         let named = |e: ShapeError| ShapeError {
             kernel: KernelDef::name(self),
             ..e
         };
         let grid = self.0.grid(&a.product).map_err(named)?;
-        let (lora, rows) = (&a.lora, K::rows(&a.product));
+        let lora = &a.lora;
+        let rows = K::rows(&a.product);
         self.multiple("rank", lora.rank, RANK_STEP)?;
         self.range("rank", lora.rank, RANK_STEP, MAX_RANK)?;
         self.length("lora_b", lora.lora_b, "rows * rank", &[rows, lora.rank])?;
@@ -124,31 +129,33 @@ impl<K: LoraProduct> KernelDef for WithLora<K> {
     }
 }
 
-/// Which projection a row of a product belongs to.
+/// The assignment of rows to the projections of a GEMV.
 #[derive(Clone, Copy)]
-pub(crate) enum Parts<'k> {
-    /// There is one.
+pub(crate) enum AdapterSegments<'k> {
+    /// There is one projection.
     One,
-    /// The second and the third begin at these row blocks.
+    /// There are three. The second and the third begin at these row blocks.
     Three([U32<'k>; 2]),
-    /// Each row block has eight rows of both.
+    /// There are two. Each row block has eight rows of both.
     Halves,
 }
 
-/// The adapter inside a product.
+/// The adapter inside a GEMV.
 #[derive(Clone, Copy)]
 pub(crate) struct Tail<'k> {
     k: Builder<'k>,
     args: LoraArgs<Dev<'k>>,
-    parts: Parts<'k>,
+    parts: AdapterSegments<'k>,
 }
 
 impl<'k> Tail<'k> {
-    pub(crate) fn new(k: Builder<'k>, args: LoraArgs<Dev<'k>>, parts: Parts<'k>) -> Self {
+    /// Creates the adapter of a kernel.
+    pub(crate) fn new(k: Builder<'k>, args: LoraArgs<Dev<'k>>, parts: AdapterSegments<'k>) -> Self {
         Tail { k, args, parts }
     }
 
-    /// Requests the rows of B of so many row blocks, by a thread of `threads`.
+    /// Requests the rows of B of `count` row blocks into the L2 cache. Each of the `threads`
+    /// threads requests some lines.
     pub(super) fn request(
         &self,
         first: U32<'k>,
@@ -167,7 +174,8 @@ impl<'k> Tail<'k> {
         });
     }
 
-    /// `sum` and the part of `B u` of row `r` of a row block, of all row blocks of the product, for one token.
+    /// Returns `sum` plus `B u` of row `r` of row block `block`, for one token. The block is
+    /// counted over all segments.
     pub(super) fn add(
         &self,
         sum: F32<'k>,
@@ -175,35 +183,38 @@ impl<'k> Tail<'k> {
         r: U32<'k>,
         item: BatchItem<'k>,
     ) -> F32<'k> {
-        let (
-            k,
-            LoraArgs {
-                lora_b,
-                lora_u,
-                rank,
-            },
-        ) = (self.k, self.args);
+        let k = self.k;
+        let LoraArgs {
+            lora_b,
+            lora_u,
+            rank,
+        } = self.args;
         let b = lora_b.row(block.mad(ROWS, r), rank * 4);
         let u = match self.parts {
-            Parts::One => item.of(lora_u, rank),
-            Parts::Three([second, third]) => {
+            AdapterSegments::One => item.of(lora_u, rank),
+            AdapterSegments::Three([second, third]) => {
+                // Each of the three matrices has a separate adapter. Two comparisons find the
+                // block's matrix without a branch.
                 let part = block.ge(second).select(1, 0) + block.ge(third).select(1, 0);
                 item.of_with(lora_u, || rank * 3).row(part, rank * 4)
             }
-            Parts::Halves => item
+            AdapterSegments::Halves => item
                 .of_with(lora_u, || rank * 2)
                 .row(r / (ROWS / 2), rank * 4),
         };
         let mut sum = k.var(sum);
         k.for_each(0, rank, RANK_STEP, |i| {
-            let (b, u) = (b.at(i).ld4(), u.at(i).fresh().ld4());
-            b.into_iter().zip(u).for_each(|(b, u)| sum.fma(b, u));
+            let b = b.at(i).ld4();
+            let u = u.at(i).fresh().ld4();
+            for (b, u) in b.into_iter().zip(u) {
+                sum.fma(b, u);
+            }
         });
         sum.get()
     }
 }
 
-/// The same for a reference: `B u` of a row of the tiles' order, for one token.
+/// Returns `B u` of one row in the order of the tiles, for one token, in double precision.
 pub(crate) fn exact(
     lora: Option<&LoraArgs<Cpu<'_>>>,
     parts: u32,
@@ -221,10 +232,12 @@ pub(crate) fn exact(
         .sum()
 }
 
-/// Ranks of the cases.
+/// The ranks of the test cases.
 const RANKS: [u32; 2] = [20, 256];
 
-/// Two of the product's cases, or one of a batch, which takes the emulator long, each with an adapter; `rows` gives the rows of a case's matrices from its arguments.
+/// Returns some of the GEMV's cases, each with an adapter: two of a batch of one, or one of a
+/// larger batch, because those take the emulator long. `rows` returns the number of rows of a
+/// case's matrices from its arguments.
 pub(super) fn cases<K: LoraProduct + Variant>(
     kernel: &K,
     seed: u64,
@@ -235,7 +248,8 @@ pub(super) fn cases<K: LoraProduct + Variant>(
         let mut args = case.args;
         let u = kernel.plan().batch * K::PARTS * rank;
         let b = random.units((rows(&args) * rank) as usize);
-        // As large as what the weights give, or it would not be seen.
+        // The adapter's contribution must be as large as the weights', or an error in it would not
+        // be seen.
         let u = random
             .units(u as usize)
             .into_iter()
@@ -259,7 +273,7 @@ pub(super) fn cases<K: LoraProduct + Variant>(
         .collect()
 }
 
-/// A size among a case's arguments.
+/// Returns a size from a case's arguments.
 pub(super) fn size(arg: &CpuArg) -> u32 {
     match arg {
         CpuArg::Scalar(bits) => *bits as u32,

@@ -1,9 +1,10 @@
-//! The input of a product's adapter: `u = s A x`, for each token of a batch. It runs before the product and reads what
-//! the product reads: the residual stream, which it norms, or block floating point.
+//! The input of a GEMV's adapter: `u = s A x`, for each token of a batch. The kernel runs before
+//! the GEMV and reads the same input: the residual stream, which it normalizes, or block floating
+//! point.
 //!
-//! All projections that a product joins have their rows in one matrix: `[parts * rank, n]`. A block computes a row for
-//! a token, in an order of its own, so that a batch gives the same bits as its tokens one by one. `s = alpha / rank` is
-//! in A.
+//! The rows of all projections that the GEMV joins are in one matrix, `[parts * rank, n]`. A block
+//! computes one row for one token, in a fixed order. A batch therefore gives the same bits as its
+//! tokens one by one. The factor `s = alpha / rank` is contained in A.
 
 use super::block_float::{self, BFP_BLOCK, BlockFloat};
 use super::plan::MAX_BATCH;
@@ -17,18 +18,20 @@ args! {
     pub struct LoraAArgs {
         /// `[ranks, n]`: `s A`
         a: In<f32>,
-        /// `[batch, n]` 16-bit integers: see [`block_float`](super::block_float)
+        /// `[batch, n]`: the activations as 16-bit integers, see
+        /// [`block_float`](super::block_float)
         x: In<u16>,
-        /// `[batch, n / 8]`: their block scales
+        /// `[batch, n / 8]`: the block scales of the activations
         x_scale: In<f32>,
-        /// `[batch, ranks]`
+        /// `[batch, ranks]`: the result
         u: Out<f32>,
-        /// Rows of A: of all projections together.
+        /// The number of rows of A, of all projections together.
         ranks: u32,
-        /// Row length, a multiple of 8.
+        /// The row length, a multiple of 8.
         n: u32,
-        /// Bytes of shared memory besides the kernel's own: the same as the neighbouring kernels, so that the SM's
-        /// carveout does not change.
+        /// The bytes of dynamic shared memory. Pass the amount of the neighboring kernels, because
+        /// a different amount would change the SM's carveout between the L1 cache and shared
+        /// memory.
         shared: u32,
     }
 }
@@ -38,47 +41,51 @@ args! {
     pub struct LoraANormedArgs {
         /// `[ranks, n]`: `s A`
         a: In<f32>,
-        /// `[batch, n]`
+        /// `[batch, n]`: the residual stream
         x: In<f32>,
         /// `[n]`: weights of the norm
         gamma: In<f32>,
-        /// `[batch, ranks]`
+        /// `[batch, ranks]`: the result
         u: Out<f32>,
-        /// Rows of A: of all projections together.
+        /// The number of rows of A, of all projections together.
         ranks: u32,
-        /// Row length, a multiple of 8.
+        /// The row length, a multiple of 8.
         n: u32,
-        /// Added to the mean square.
+        /// A constant that is added to the mean square.
         epsilon: f32,
-        /// As of [`LoraAArgs`].
+        /// The bytes of dynamic shared memory, see [`LoraAArgs`].
         shared: u32,
     }
 }
 
-/// The kernel `u = s A x`.
+/// Kernel that computes `u = s A x`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoraA {
-    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    /// Whether the kernel starts during the previous one and waits for it (programmatic dependent
+    /// launch, sm_90).
     pub overlap: bool,
-    /// Tokens per batch.
+    /// The number of tokens per batch.
     pub batch: u32,
 }
 
-/// The kernel `u = s A (x * gamma / sqrt(mean(x^2) + epsilon))`.
+/// Kernel that computes `u = s A (x * gamma / sqrt(mean(x^2) + epsilon))`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoraANormed {
-    /// As of [`LoraA`].
+    /// Whether the kernel starts during the previous one and waits for it (programmatic dependent
+    /// launch, sm_90).
     pub overlap: bool,
-    /// Tokens per batch.
+    /// The number of tokens per batch.
     pub batch: u32,
 }
 
 const THREADS: u32 = 256;
 const WARPS: u32 = THREADS / 32;
 
-/// Bytes of shared memory of its own, at most: two sums over a block.
+/// The maximum number of bytes of shared memory that the kernels declare themselves: two sums over
+/// a block.
 pub const LORA_A_SHARED: u32 = 128;
 
+/// Returns the suffix of a kernel's name.
 fn suffix(overlap: bool, batch: u32) -> String {
     let plain = if overlap { "" } else { "_plain" };
     let batch = if batch == 1 {
@@ -89,7 +96,7 @@ fn suffix(overlap: bool, batch: u32) -> String {
     format!("{plain}{batch}")
 }
 
-/// The checks that both share; the grid.
+/// Checks the parts of the contract that both kernels share. Returns the grid.
 fn grid(
     kernel: &impl KernelDef,
     batch: u32,
@@ -113,12 +120,13 @@ fn grid(
 struct Unit<'k> {
     row: Ptr<'k, f32, ReadOnly>,
     item: U32<'k>,
-    /// Where the result goes.
+    /// The address of the result.
     u: Ptr<'k, f32, WriteOnly>,
 }
 
 impl<'k> Unit<'k> {
-    /// Of this block, whose row is requested; then the kernel waits for those before it.
+    /// Returns the work of this block after requesting its row and waiting for the previous
+    /// kernels.
     fn begin(
         k: Builder<'k>,
         overlap: bool,
@@ -126,12 +134,15 @@ impl<'k> Unit<'k> {
         (a, u): (Ptr<'k, f32, ReadOnly>, Ptr<'k, f32, WriteOnly>),
         [ranks, n]: [U32<'k>; 2],
     ) -> Self {
-        /// Numbers of a line of the L2 cache.
+        /// The number of `f32` elements of a line of the L2 cache.
         const LINE: u32 = 32;
         if overlap {
             k.grid_trigger();
         }
-        k.section("pipeline/lora_a/work", "the block's row and token");
+        k.section(
+            "pipeline/lora_a/work",
+            "the row and the token of this block",
+        );
         let (index, item) = match batch {
             1 => (k.ctaid(), k.val(0)),
             batch => (k.ctaid() / batch, k.ctaid() % batch),
@@ -140,14 +151,14 @@ impl<'k> Unit<'k> {
         if overlap {
             k.section(
                 "pipeline/lora_a/early_row",
-                "nothing below the wait has to wait for the row",
+                "prefetch the row of A, which no kernel writes",
             );
             k.for_each(k.tid() * LINE, n, THREADS * LINE, |i| {
                 row.at(i).prefetch_l2()
             });
             k.section(
                 "pipeline/overlap/wait",
-                "nothing above reads what earlier kernels write",
+                "nothing before this wait reads results of earlier kernels",
             );
             k.grid_wait();
         }
@@ -179,21 +190,22 @@ impl KernelDef for LoraA {
     fn program<'k>(&self, k: Builder<'k>, a: LoraAArgs<Dev<'k>>) {
         let unit = Unit::begin(k, self.overlap, self.batch, (a.a, a.u), [a.ranks, a.n]);
         let blocks = a.n / BFP_BLOCK;
-        let (values, scales) = (
-            a.x.row(unit.item, a.n * 2).fresh(),
-            a.x_scale.at(unit.item * blocks).fresh(),
-        );
+        let values = a.x.row(unit.item, a.n * 2).fresh();
+        let scales = a.x_scale.at(unit.item * blocks).fresh();
         let x = BlockFloat { k, values, scales };
-        k.section("pipeline/lora_a/multiply", "multiply blocks of eight");
+        k.section(
+            "pipeline/lora_a/multiply",
+            "multiply blocks of eight elements",
+        );
         let mut sum = k.var(0.0);
         k.for_each(k.tid(), blocks, THREADS, |i| {
             let a = [0, 4].map(|half| unit.row.row(i, 4 * BFP_BLOCK).at(half).ld4());
             let (x, scale) = x.load(i, i.lt(blocks)).get();
+            // The block scale multiplies the sum of eight once, instead of each element.
             let mut eight = k.var(0.0);
-            a.concat()
-                .into_iter()
-                .zip(x)
-                .for_each(|(a, x)| eight.fma(a, x));
+            for (a, x) in a.concat().into_iter().zip(x) {
+                eight.fma(a, x);
+            }
             sum.fma(eight.get(), scale);
         });
         let sum = block_sum(k, WARPS, sum.get());
@@ -201,7 +213,8 @@ impl KernelDef for LoraA {
     }
 
     fn reference(&self, a: LoraAArgs<Cpu<'_>>) {
-        let (n, x) = (a.n as usize, block_float::decode(a.x, a.x_scale));
+        let n = a.n as usize;
+        let x = block_float::decode(a.x, a.x_scale);
         let x: Vec<f64> = x.into_iter().map(f64::from).collect();
         for (u, x) in a.u.chunks_mut(a.ranks as usize).zip(x.chunks(n)) {
             multiply(a.a, x, u);
@@ -234,9 +247,13 @@ impl KernelDef for LoraANormed {
             "pipeline/lora_a/multiply_normed",
             "multiply, and add the squares",
         );
+        // The factor of the norm is common to all terms, so one pass suffices and the factor is
+        // applied last.
         let [mut sum, mut squares] = [k.var(0.0), k.var(0.0)];
         k.for_each(k.tid() * 4, a.n, 4 * THREADS, |i| {
-            let (w, gamma, x) = (unit.row.at(i).ld4(), a.gamma.at(i).ld4(), x.at(i).ld4());
+            let w = unit.row.at(i).ld4();
+            let gamma = a.gamma.at(i).ld4();
+            let x = x.at(i).ld4();
             for ((w, gamma), x) in w.into_iter().zip(gamma).zip(x) {
                 squares.fma(x, x);
                 sum.fma(w, x * gamma);
@@ -257,7 +274,7 @@ impl KernelDef for LoraANormed {
     }
 }
 
-/// `u = A x`
+/// Stores `A x` in `u`.
 fn multiply(a: &[f32], x: &[f64], u: &mut [f32]) {
     for (u, row) in u.iter_mut().zip(a.chunks(x.len())) {
         *u = row
@@ -268,7 +285,8 @@ fn multiply(a: &[f32], x: &[f64], u: &mut [f32]) {
     }
 }
 
-/// Rows and their lengths: a part of a block's threads, all of them, several rounds; and a factor of the activations.
+/// Rows and their lengths: a part of a block's threads, all of them, several rounds; and a factor
+/// of the activations.
 const SHAPES: [(u32, u32, f32); 4] = [(1, 8, 1.0), (3, 520, 1e3), (24, 1032, 1e-3), (5, 2304, 1.0)];
 /// A row's sum is about as large as the sum of its magnitudes: numbers of one sign.
 const BOUND: f64 = 4e-6;

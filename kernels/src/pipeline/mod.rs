@@ -1,29 +1,38 @@
-//! Kernels over weights packed into [tiles](crate::Tile): the overlapped decode pipeline, and the kernels that pack.
+//! The overlapped decode pipeline: kernels over weights that are packed into [tiles](crate::Tile),
+//! and the kernels that pack them.
 //!
-//! A layer is five kernels ([`Qkv`], attention, [`Project`], [`GateUp`], [`Project`]); [`LmHead`] ends a token.
-//! Models with head norms have a sixth kernel, [`HeadNorm`], before attention; models with norms after
-//! attention and the feed-forward have an [`AddNormed`](crate::AddNormed) after each [`Project`]. Each kernel is launched with
-//! programmatic dependent launch: it starts while its predecessor still runs, fills its ring of weights, and waits.
-//! See [`stream`].
+//! A layer is five kernels: [`Qkv`], attention, [`Project`], [`GateUp`] and [`Project`]. [`LmHead`]
+//! ends a token. Models with head norms have a sixth kernel, [`HeadNorm`], before attention. Models
+//! with norms after attention and the feed-forward network have an [`AddNormed`](crate::AddNormed)
+//! after each [`Project`].
+//!
+//! Each kernel is launched with programmatic dependent launch. It starts while its predecessor is
+//! still running, fills its ring of weights, and then waits for the predecessor's results. The
+//! weights never change, so they need no wait, and memory stays busy across the boundary between
+//! two kernels. See [`stream`].
 //!
 //! # Batches of tokens
 //!
-//! Each kernel processes a batch of one to eight tokens, consecutive positions of one sequence, and reads the weights
-//! once for all of them. The batch is a field of the kernel's definition; decoding uses 1. Per-token data has one row
-//! per token: state, activations, angles, queries, results. Keys and values of all tokens go to the same cache, each
-//! at its position, before attention reads any of them.
+//! Each kernel processes a batch of one to eight tokens at consecutive positions of one sequence,
+//! and reads the weights once for all of them. The batch is a field of the kernel's definition.
+//! Decoding uses 1. Buffers with data per token have one row per token: state, activations, angles,
+//! queries and results. Keys and values of all tokens go to the same cache, each at its position,
+//! before attention reads any of them.
 //!
-//! - A tile's weights are unpacked once and stay in registers while they are multiplied with one token after the
-//!   other. Each token has its own sums ([`stream`]), bit for bit those of a batch of one.
-//! - Shared memory holds the activations of the whole batch: 2.5 bytes each against quantized weights, 3.5 with a
-//!   third byte, and 4 against others. 8 x 4,096 take 82 KB, but 8 x 14,336 exceed the limit of a block. The contract
-//!   refuses what does not fit; the caller then launches the kernel several times with a smaller batch. Encoded
-//!   activations never go through global memory: loading them for each tile would cost twice the bytes of the
-//!   activations.
-//! - With a batch, a block occupies its SM alone: the shared memory is too small for two.
-//! - Attention has separate blocks for each token; they read the same keys and values.
-//! - [`LmHead`] stores the argmax token of each token of a batch and does not update the state. The caller that
-//!   assigned the tokens ([`SplitPrompt`], for a prompt; [`PlaceDrafts`], for guesses) knows which of them continue.
+//! - The weights of a tile are unpacked once. They stay in registers while they are multiplied by
+//!   one token after another. Each token has its own sums ([`stream`]), which are bit-identical to
+//!   the sums in a batch of one.
+//! - Shared memory holds the activations of the whole batch: 2.5 bytes each for quantized weights,
+//!   3.5 with a third byte, and 4 for other weights. For example, 8 x 4,096 activations take 82 KB,
+//!   but 8 x 14,336 exceed the limit of a block. The contract rejects a batch that does not fit,
+//!   and the caller then launches the kernel several times with a smaller batch. Encoded
+//!   activations never go through global memory, because loading them for each tile would cost
+//!   twice their bytes.
+//! - With a batch, a block occupies its SM alone, because shared memory is too small for two.
+//! - Attention uses separate blocks for each token. They read the same keys and values.
+//! - [`LmHead`] stores the argmax token of each token of a batch and does not update the state. The
+//!   caller knows which tokens continue, because it assigned them: [`SplitPrompt`] for a prompt,
+//!   [`PlaceDrafts`] for guesses.
 
 pub mod attention;
 mod batch;
@@ -70,7 +79,8 @@ use crate::contract::Contract;
 use crate::format::{Format, tile};
 use ptx_gen::{Grid, KernelDef, Shape, ShapeError};
 
-/// The checks that all products share: matrix, segments and layout.
+/// Checks the parts of a contract that all GEMVs share: matrix, segments and layout. Returns the
+/// grid.
 fn contract(
     kernel: &impl KernelDef,
     w: usize,
@@ -94,7 +104,8 @@ fn contract(
     })
 }
 
-/// `name` has `batch` times as many elements as the product of `factors`, which `formula` spells.
+/// Checks that `name` has `batch` times as many elements as the product of `factors`, which
+/// `formula` spells.
 fn batched(
     kernel: &impl KernelDef,
     batch: u32,
@@ -114,7 +125,7 @@ fn batched(
     }
 }
 
-/// The same for block floating point: the 16-bit integers and the block scales.
+/// Checks the lengths of a batch in block floating point: the 16-bit integers and the block scales.
 fn bfp_lengths(
     kernel: &impl KernelDef,
     count: u32,
@@ -138,7 +149,7 @@ fn bfp_lengths(
     )
 }
 
-/// A kernel that profiles has room for the timestamps of each block.
+/// Checks that a kernel that profiles has space for the timestamps of each block.
 fn check_timestamps(
     kernel: &impl KernelDef,
     profile: bool,
@@ -154,7 +165,7 @@ fn check_timestamps(
     })
 }
 
-/// The rows' sums in double precision, over the dequantized tiles.
+/// Returns the sums of the rows in double precision, over the dequantized tiles.
 fn exact64<'a>(format: Format, w: &[u8], x: &'a [f64]) -> impl Iterator<Item = f64> + 'a {
     let weights = tile::dequantize(format, w, x.len());
     let rows = weights
@@ -163,12 +174,13 @@ fn exact64<'a>(format: Format, w: &[u8], x: &'a [f64]) -> impl Iterator<Item = f
     rows.collect::<Vec<f64>>().into_iter()
 }
 
+/// Returns the sums of the rows in double precision, for `f32` activations.
 fn exact(format: Format, w: &[u8], x: &[f32]) -> Vec<f64> {
     let x: Vec<f64> = x.iter().map(|&x| x.into()).collect();
     exact64(format, w, &x).collect()
 }
 
-/// `x * gamma / rms(x)` in double precision.
+/// Returns `x * gamma / rms(x)` in double precision.
 pub(crate) fn normed(x: &[f32], gamma: &[f32], epsilon: f32) -> Vec<f64> {
     let square = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>() / x.len() as f64;
     let factor = 1.0 / (square + f64::from(epsilon)).sqrt();

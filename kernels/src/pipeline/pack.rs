@@ -1,4 +1,5 @@
-//! Packs GGUF rows into tiles: one warp per tile, each lane its own words (`format/pack.rs`).
+//! Packs GGUF rows into tiles. One warp packs a tile, and each lane writes its own words (see
+//! `format/pack.rs`).
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -7,36 +8,39 @@ use crate::format::pack::{PackLane, TileRow};
 use crate::format::tile::{RowOrder, pack};
 use ptx_gen::*;
 
-/// Warps of a block.
+/// The number of warps of a block.
 const WARPS: u32 = 4;
-/// The maximum number of tiles: rows times tiles of a row are counted in 32 bits.
+/// The maximum number of tiles, because rows times tiles of a row are counted in 32 bits.
 const MAX_TILES: u32 = 1 << 27;
 
 args! {
     /// Arguments of [`Pack`].
     pub struct PackArgs {
-        /// `[row_blocks / per * stride, row_bytes]`, from an address that is a multiple of 16: see [`RowOrder`]
+        /// `[row_blocks / per * stride, row_bytes]`: the rows of the lower half of each row block,
+        /// at an address that is a multiple of 16. See [`RowOrder`].
         lo: In<u8>,
-        /// `[row_blocks / per * stride, row_bytes]`, from an address that is a multiple of 16; it may be `lo`
+        /// `[row_blocks / per * stride, row_bytes]`: the rows of the upper half, at an address that
+        /// is a multiple of 16. It may be `lo`.
         hi: In<u8>,
-        /// `[row_blocks, n / columns, bytes]`, as [`Tile`](crate::pipeline::Tile) has them, from a multiple of 16
+        /// `[row_blocks, n / columns, bytes]`: the [tiles](crate::Tile), at an address that is a
+        /// multiple of 16
         y: Out<u8>,
-        /// Row length in weights, a multiple of the tile's columns.
+        /// The row length in weights, a multiple of the tile's columns.
         n: u32,
-        /// Row blocks, a multiple of `per`.
+        /// The number of row blocks, a multiple of `per`.
         row_blocks: u32,
-        /// [`RowOrder::per`]
+        /// The field [`RowOrder::per`].
         per: u32,
-        /// [`RowOrder::stride`]
+        /// The field [`RowOrder::stride`].
         stride: u32,
-        /// [`RowOrder::step`]
+        /// The field [`RowOrder::step`].
         step: u32,
-        /// [`RowOrder::delta`]
+        /// The field [`RowOrder::delta`].
         delta: u32,
     }
 }
 
-/// The kernel. The format has a tile.
+/// Kernel that packs rows into tiles. The format must have a tile.
 #[derive(Clone, Copy, Debug)]
 pub struct Pack {
     /// The format of the rows.
@@ -75,10 +79,14 @@ impl KernelDef for Pack {
 
     fn program<'k>(&self, k: Builder<'k>, a: PackArgs<Dev<'k>>) {
         let tile = self.format.tile().expect("the format has a tile");
-        let (lane, index) = (k.lane(), k.ctaid() * WARPS + k.warp());
+        let lane = k.lane();
+        let index = k.ctaid() * WARPS + k.warp();
         let row_tiles = a.n >> tile.columns.ilog2();
         k.when(index.lt(a.row_blocks * row_tiles), || {
-            let (row_block, column) = (index / row_tiles, index % row_tiles);
+            // A lane packs row `lane / 4` of both halves of the row block, as `mma` distributes
+            // rows.
+            let row_block = index / row_tiles;
+            let column = index % row_tiles;
             let row = (((row_block % a.per) << 3) + (lane >> 2)) * a.step;
             let row = row_block / a.per * a.stride + row;
             let row_of = |matrix, row: U32<'k>| TileRow {
@@ -147,7 +155,8 @@ impl Pack {
 
 impl Variant for Pack {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // Each row order; fewer tiles than warps, and more; rows of an odd and of an even number of blocks.
+        // Each row order; fewer tiles than warps, and more; rows of an odd and of an even number of
+        // blocks.
         [
             (RowOrder::PLAIN, 1, 1),
             (RowOrder::PLAIN, 3, 3),
@@ -161,7 +170,7 @@ impl Variant for Pack {
 }
 
 impl Pack {
-    /// `groups` groups of rows, `tiles` tiles long.
+    /// Returns a case with `groups` groups of rows that are `tiles` tiles long.
     fn case(&self, random: &mut Random, rows: RowOrder, groups: u32, tiles: u32) -> Case {
         let n = tiles * self.format.tile().map_or(0, |tile| tile.columns);
         let row_blocks = groups * rows.per;

@@ -1,9 +1,11 @@
-//! Places drafts: tokens that the host guesses, to be verified by one step of the pipeline.
+//! Places drafts: tokens that the host guesses, which one step of the pipeline verifies
+//! (speculative decoding, Leviathan et al., ICML 2023).
 //!
-//! Each item of the batch gets a token and its position. The tokens are stored at their positions, too, where penalties
-//! look for the latest ones. Where there are fewer tokens than items, the remaining items repeat the last token at the
-//! following positions and are done: they choose nothing. Their cache rows are overwritten by the tokens that belong
-//! there before anything reads them.
+//! Each item of the batch gets a token and its position. The tokens are also stored in the token
+//! history, where penalties look for recent tokens. If there are fewer tokens than items, the
+//! remaining items repeat the last token at the following positions. They are marked as done and
+//! choose nothing. Their cache rows are overwritten by the tokens that belong there before anything
+//! reads them.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -14,25 +16,25 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`PlaceDrafts`].
     pub struct PlaceDraftsArgs {
-        /// `[2 + batch]`: the position of the first token, the number of tokens, from 1 to the batch, and the tokens. May be
-        /// longer
+        /// `[2 + batch]`: the position of the first token, the number of tokens, from 1 to the
+        /// batch, and the tokens. The buffer may be longer.
         drafts: In<u32>,
         /// `[ctx]`: the token at each position
         tokens: Out<u32>,
-        /// `[batch, 8]`: see [`state`](crate::state)
+        /// `[batch, 8]`: the state of each item, see [`state`](crate::state)
         batch_state: Out<u32>,
-        /// Positions of the cache.
+        /// The number of positions of the cache.
         ctx: u32,
     }
 }
 
-/// Words of the drafts before the tokens.
+/// The number of words before the tokens in the buffer of drafts.
 pub const DRAFTS_HEAD: u32 = 2;
 
-/// The kernel. One thread per item.
+/// Kernel that places drafts in the states of a batch, with one thread per item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlaceDrafts {
-    /// Tokens per batch.
+    /// The number of tokens per batch.
     pub batch: u32,
 }
 
@@ -60,7 +62,10 @@ impl KernelDef for PlaceDrafts {
         let i = k.tid();
         k.when(i.lt(self.batch), || {
             let [first, count] = [0, 1].map(|word| a.drafts.at(word).ld());
-            let (at, given) = (first + i, i.lt(count));
+            let at = first + i;
+            let given = i.lt(count);
+            // The index is clamped on both sides, so a wrong count from the host reads no other
+            // memory.
             let token = a
                 .drafts
                 .at(i.min(count.max(1).min(self.batch) - 1) + DRAFTS_HEAD)
@@ -86,7 +91,8 @@ impl KernelDef for PlaceDrafts {
 
 impl Variant for PlaceDrafts {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // The position of the first, their number, positions of the cache: one, some, all, up to the last position, past it.
+        // Position of the first token, number of tokens, positions of the cache: one, some, all, up
+        // to the last position, and past it.
         let cases = [
             (0, 1, 6),
             (3, 2, 16),

@@ -1,67 +1,71 @@
-//! How a product divides its blocks among warps, how exact its activations are, and the timestamps that it records when it profiles.
+//! The plan of a GEMV: the division of a block among its warps, the precision of the activations,
+//! and the timestamps that a profiling kernel records.
 
 use crate::format::Format;
 use crate::format::activations::{ActivationBytes, Encoding};
 use ptx_gen::*;
 
-/// How tiles come to shared memory, and with it whether kernels overlap: both need sm_90.
+/// The way in which tiles are copied to shared memory. It also decides whether kernels overlap,
+/// because both need sm_90.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Copies {
-    /// One bulk copy (TMA) per stage, in a kernel that overlaps with its neighbours: sm_90. It executes
-    /// `griddepcontrol.launch_dependents` at its start: three kernels may overlap as far as shared memory allows.
+    /// One bulk copy (TMA) per stage, in a kernel that overlaps with its neighbors, on sm_90 and
+    /// newer. The kernel executes `griddepcontrol.launch_dependents` at its start, so up to three
+    /// kernels overlap as far as shared memory allows.
     Bulk,
-    /// `cp.async` by the lanes of the producer warp, in a kernel that starts after its predecessor has ended: sm_80.
+    /// `cp.async` by the lanes of the producer warp, in a kernel that starts after its predecessor
+    /// has completed, on sm_80 and newer.
     Async,
 }
 
-/// How a block is divided among its warps, and how exact its activations are.
+/// The division of a block among its warps, and the precision of its activations.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Plan {
-    /// Warps per group, which is also the number of tiles per stage.
+    /// The number of warps per group, which is also the number of tiles per stage.
     pub width: u32,
-    /// Groups of consumer warps, which process stages round-robin.
+    /// The number of groups of consumer warps. They process stages round-robin.
     pub groups: u32,
-    /// How tiles are copied to shared memory.
+    /// The way in which tiles are copied to shared memory.
     pub copies: Copies,
-    /// Prefetch limit: the number of stages that are loaded before the previous product has issued its last load.
-    /// `None` fills the whole ring.
+    /// The number of stages that are loaded before the previous GEMV has issued its last load
+    /// (throttled prefetch). `None` fills the whole ring.
     pub prefetch_limit: Option<u32>,
-    /// Batch: tokens that the weights are multiplied with, 1 to 8.
+    /// The number of tokens that the weights are multiplied by, 1 to 8.
     pub batch: u32,
-    /// Bytes of an activation's integer; of no meaning against 16-bit weights.
+    /// The number of bytes of an activation's integer. It has no effect with 16-bit weights.
     pub bytes: ActivationBytes,
     /// Whether each block records [`Timestamp`]s.
     pub profile: bool,
 }
 
-/// A time that a block records if its plan says so, from `%globaltimer` in nanoseconds, at `timestamps[8 * block +
-/// timestamp]`.
+/// A point in time that a block records if its plan profiles. The value is `%globaltimer` in
+/// nanoseconds, at `timestamps[8 * block + timestamp]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Timestamp {
-    /// The block has begun.
+    /// The block has started.
     Begun,
-    /// The first tiles have landed.
+    /// The first tiles have arrived in shared memory.
     Landed,
-    /// The last loads are issued.
+    /// The last loads have been issued.
     Drained,
-    /// Earlier kernels are complete.
+    /// Earlier kernels have completed.
     Waited,
-    /// The activations are encoded.
+    /// The activations have been encoded.
     Ready,
-    /// The first warp's products are done.
+    /// The first warp has multiplied its last tile.
     Multiplied,
-    /// The results are stored.
+    /// The results have been stored.
     Stored,
-    /// Not a time: the SM id.
+    /// Not a time, but the SM id.
     SmId,
 }
 
-/// Timestamps per block.
+/// The number of timestamps per block.
 pub const TIMESTAMPS: u32 = 8;
 
 impl Timestamp {
-    /// Records it in threads where `who` holds.
+    /// Records the timestamp in the threads where `who` is true.
     pub(crate) fn record<'k>(
         self,
         k: Builder<'k>,
@@ -78,7 +82,7 @@ impl Timestamp {
                 .at(k.ctaid() * TIMESTAMPS)
                 .at(self as u32)
                 .cast::<u32>();
-            // Relaxed stores, so that the release of a ticket does not wait for them.
+            // Relaxed stores, because the release of a ticket would otherwise wait for them.
             to.st_relaxed(value.cvt::<u32>());
             to.at(1).st_relaxed((value >> 32).cvt::<u32>());
         });
@@ -86,8 +90,8 @@ impl Timestamp {
 }
 
 impl Plan {
-    /// For large matrices of quantized weights. [`ALL`](crate::ALL) lists kernels with this plan and with each plan
-    /// below.
+    /// The plan for large matrices of quantized weights. [`ALL`](crate::ALL) lists kernels with
+    /// this plan and with each plan below.
     pub const DEFAULT: Plan = Plan {
         width: 2,
         groups: 4,
@@ -102,22 +106,23 @@ impl Plan {
         groups: 6,
         ..Plan::DEFAULT
     };
-    /// Throttled prefetch, for large matrices of quantized weights after a product over 4- or 5-bit weights.
+    /// Throttled prefetch, for large matrices of quantized weights after a GEMV with 4- or 5-bit
+    /// weights.
     pub const THROTTLED: Plan = Plan {
         prefetch_limit: Some(6),
         ..Plan::DEFAULT
     };
-    /// Twelve warps and throttled prefetch.
+    /// Twelve warps with throttled prefetch.
     pub const TWELVE_WARPS_THROTTLED: Plan = Plan {
         prefetch_limit: Some(6),
         ..Plan::TWELVE_WARPS
     };
-    /// For large matrices of 16-bit weights (`F16`, `BF16`).
+    /// The plan for large matrices of 16-bit weights (`F16`, `BF16`).
     pub const HALF: Plan = Plan {
         groups: 2,
         ..Plan::DEFAULT
     };
-    /// For 16-bit weights with short rows.
+    /// The plan for 16-bit weights with short rows.
     pub const HALF_SHORT_ROWS: Plan = Plan {
         width: 1,
         groups: 8,
@@ -130,7 +135,7 @@ impl Plan {
         ..Plan::DEFAULT
     };
 
-    /// For a large matrix of weights in this format.
+    /// Returns the plan for a large matrix of weights in this format.
     pub fn large(format: Format) -> Plan {
         match Encoding::of(format) {
             Some(Encoding::F16 | Encoding::Bf16) => Plan::HALF,
@@ -138,9 +143,10 @@ impl Plan {
         }
     }
 
-    /// The plan after a product over weights in the format `before`. After products over 4- and 5-bit weights,
-    /// throttled prefetch is faster on an H200; after 6-bit and larger ones it is slower. QKV and the LM head are
-    /// always slower with it.
+    /// Returns the plan to use after a GEMV with weights in the format `before`.
+    ///
+    /// On an H200, throttled prefetch is faster after GEMVs with 4- and 5-bit weights, and slower
+    /// after 6-bit and larger ones. QKV and the LM head are always slower with it.
     pub fn after(self, before: Format) -> Plan {
         match self {
             Plan::TWELVE_WARPS if before.bits() <= 6.0 => Plan::TWELVE_WARPS_THROTTLED,
@@ -149,7 +155,7 @@ impl Plan {
         }
     }
 
-    /// The same plan for a batch, without a prefetch limit.
+    /// Returns this plan for a batch, without a prefetch limit.
     pub const fn with_batch(self, batch: u32) -> Plan {
         Plan {
             batch,
@@ -158,7 +164,7 @@ impl Plan {
         }
     }
 
-    /// The same plan with so many bytes, if activations are integers against weights in this format.
+    /// Returns this plan with `bytes` per activation, if the format's activations are integers.
     pub fn with_bytes(self, format: Format, bytes: ActivationBytes) -> Plan {
         match Encoding::of(format) {
             Some(Encoding::SplitInt8(_)) => Plan { bytes, ..self },
@@ -166,25 +172,27 @@ impl Plan {
         }
     }
 
-    /// How activations are encoded for products with a format's tiles; `None` for a format without tiles.
+    /// Returns the encoding of activations for GEMVs with this format, or `None` for a format
+    /// without tiles.
     pub(crate) fn encoding(self, format: Format) -> Option<Encoding> {
         Some(Encoding::of(format)?.with_bytes(self.bytes))
     }
 
-    /// Consumer warps.
+    /// Returns the number of consumer warps.
     pub const fn warps(self) -> u32 {
         self.width * self.groups
     }
 
-    /// Threads of a block: consumers and a producer warp.
+    /// Returns the number of threads of a block: the consumers and a producer warp.
     pub const fn threads(self) -> u32 {
         32 * (self.warps() + 1)
     }
 
-    /// Blocks that must fit on an SM: two if kernels overlap.
+    /// Returns the number of blocks that must fit on an SM (`.minnctapersm`): two if kernels
+    /// overlap.
     ///
-    /// With a batch, one block fits. For quantized weights `ptxas` is not told, because it would then take more
-    /// registers than sm_120 has.
+    /// With a batch, only one block fits. Quantized weights then get no such directive, because
+    /// `ptxas` would use more registers than sm_120 has.
     pub(crate) fn resident(self, format: Format) -> Option<u32> {
         match self.batch {
             1 if self.overlaps() && self.threads() <= 512 => Some(2),
@@ -194,8 +202,8 @@ impl Plan {
         }
     }
 
-    /// The suffix of kernel names: `4x2_first`, `4x2_first_prefetch6`, `4x2_async`, `4x2_first_batch_8`, or
-    /// `4x2_first_three_bytes`.
+    /// Returns the suffix of kernel names: `4x2_first`, `4x2_first_prefetch6`, `4x2_async`,
+    /// `4x2_first_batch_8` or `4x2_first_three_bytes`.
     pub(crate) fn suffix(self) -> String {
         let how = match self.copies {
             Copies::Async => "async",
@@ -221,18 +229,21 @@ impl Plan {
         )
     }
 
+    /// Returns true if the kernel overlaps with its neighbors.
     pub(super) const fn overlaps(self) -> bool {
         matches!(self.copies, Copies::Bulk)
     }
 
-    /// The progress flags that the blocks publish: the kernel's sequence number.
+    /// Writes the progress flags that the blocks publish, in the reference: the kernel's sequence
+    /// number.
     pub(crate) fn publish(self, sequence: u32, progress: &mut [u32]) {
         if self.overlaps() {
             progress.fill(sequence);
         }
     }
 
-    /// Arrivals at a full barrier: one lane, plus the copies of all lanes if lanes copy.
+    /// Returns the number of arrivals at a full barrier: one lane, plus the copies of all lanes if
+    /// lanes copy.
     pub(super) const fn arrivals(self) -> u32 {
         match self.copies {
             Copies::Bulk => 1,
@@ -241,5 +252,5 @@ impl Plan {
     }
 }
 
-/// The largest batch: more accumulators would leave too few registers for a tile's weights.
+/// The largest batch. More accumulators would leave too few registers for a tile's weights.
 pub(crate) const MAX_BATCH: u32 = 8;

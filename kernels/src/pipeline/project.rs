@@ -1,10 +1,11 @@
-//! A projection added to the residual stream: `y += W x`, for each token of a batch. Families that norm what attention
-//! and the feed-forward give need `W x` itself: see [`ProjectOutput`].
+//! A projection added to the residual stream: `y += W x`, for each token of a batch. Model families
+//! that normalize the outputs of attention and of the feed-forward network need `W x` itself (see
+//! [`ProjectOutput`]).
 
 use super::batch::BatchItem;
 use super::block_float::{self, BlockFloat};
 use super::epilogue::{Epilogue, Results, Store};
-use super::lora::{self, LoraArgs, LoraProduct, Parts, Tail, WithLora};
+use super::lora::{self, AdapterSegments, LoraArgs, LoraProduct, Tail, WithLora};
 use super::stream::{Input, StreamArgs, WeightStream};
 use super::{Packed, case};
 use super::{Plan, Segments};
@@ -17,45 +18,46 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`Project`].
     pub struct ProjectArgs {
-        /// `[rows, n]` as tiles, [`Rows::PLAIN`](super::RowOrder::PLAIN)
+        /// `[rows, n]`: the weights as tiles in plain row order
         w: In<u8>,
-        /// `[batch, n]` 16-bit integers: see [`block_float`](super::block_float)
+        /// `[batch, n]`: the activations as 16-bit integers, see
+        /// [`block_float`](super::block_float)
         x: In<u16>,
-        /// `[batch, n / 8]`: their block scales
+        /// `[batch, n / 8]`: the block scales of the activations
         x_scale: In<f32>,
-        /// `[batch, rows]`
+        /// `[batch, rows]`: the residual stream, or the result
         y: InOut<f32>,
-        /// Rows of the matrix, a multiple of 16.
+        /// The number of rows of the matrix, a multiple of 16.
         rows: u32,
-        /// Row length in weights, a multiple of the tile's columns.
+        /// The row length in weights, a multiple of the tile's columns.
         n: u32,
-        /// What all products have.
+        /// The arguments that all GEMVs share.
         stream: StreamArgs,
     }
 }
 
-/// The kernel.
+/// Kernel that multiplies by a matrix and adds the result to the residual stream, or stores it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Project {
     /// The format of `W`.
     pub format: Format,
-    /// Where the sums go.
+    /// The destination of the sums.
     pub output: ProjectOutput,
-    /// How a block is divided among its warps.
+    /// The division of a block among its warps.
     pub plan: Plan,
 }
 
-/// What a projection does with its sums.
+/// The destination of a projection's sums.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ProjectOutput {
-    /// `y += W x`
+    /// The residual stream: `y += W x`.
     Residual,
-    /// `y = W x`
+    /// A buffer: `y = W x`.
     Raw,
 }
 
 impl Project {
-    /// The segments of the product.
+    /// Returns the segments of the matrix.
     pub fn segments(&self, rows: u32) -> Segments {
         Segments(vec![(self.format, rows / ROWS)])
     }
@@ -125,7 +127,7 @@ impl LoraProduct for Project {
             tiles: a.w,
             n: a.n,
             args: a.stream,
-            tail: lora.map(|lora| Tail::new(k, lora, Parts::One)),
+            tail: lora.map(|lora| Tail::new(k, lora, AdapterSegments::One)),
         };
         let input = Input::BlockFloat(BlockFloat {
             k,
@@ -136,6 +138,8 @@ impl LoraProduct for Project {
             y: a.y,
             rows: a.rows,
         };
+        // A single token loads the old residual before the matmul ends. For a batch, that would
+        // take too many registers.
         match (self.output, self.plan.batch) {
             (ProjectOutput::Raw, _) => {
                 stream.run(input, Store(|r: &Results<'k>| residual.store_raw(r)))
@@ -172,7 +176,7 @@ impl LoraProduct for Project {
     }
 }
 
-/// The epilogue: adds the sums to the residual stream.
+/// The epilogue that adds the sums to the residual stream.
 #[derive(Clone, Copy)]
 struct Residual<'k> {
     y: Ptr<'k, f32, ReadWrite>,
@@ -180,15 +184,17 @@ struct Residual<'k> {
 }
 
 impl<'k> Residual<'k> {
-    /// Row `i` of the block, for one token.
+    /// Returns the address of row `i` of the block, for one token.
     fn place(&self, r: &Results<'k>, i: U32<'k>, item: BatchItem<'k>) -> Ptr<'k, f32, ReadWrite> {
         item.of(self.y, self.rows).at(r.shares[0].0 * ROWS + i)
     }
 
+    /// Returns the sum of row `i` of the block, for one token.
     fn sum(r: &Results<'k>, i: U32<'k>, item: BatchItem<'k>) -> F32<'k> {
         r.row(0, i / ROWS, i % ROWS, item)
     }
 
+    /// Stores the sums instead of adding them.
     fn store_raw(&self, r: &Results<'k>) {
         r.k.section(
             "pipeline/project/store_batch",
@@ -199,6 +205,8 @@ impl<'k> Residual<'k> {
         });
     }
 
+    /// Adds the sums of a larger batch. The residual stream is not prefetched, because registers
+    /// are scarce there.
     fn add_batch(&self, r: &Results<'k>) {
         r.k.section(
             "pipeline/project/add_batch",
@@ -212,9 +220,9 @@ impl<'k> Residual<'k> {
 }
 
 impl<'k> Epilogue<'k> for Residual<'k> {
-    /// Where the thread's first row is, and whether there is one.
+    /// The address of the thread's first row, and whether the row exists.
     type Addresses = (Ptr<'k, f32, ReadWrite>, Pred<'k>);
-    /// What is there.
+    /// The old value of the thread's first row.
     type Operands = Var<'k, f32>;
 
     fn addresses(&self, r: &Results<'k>) -> Self::Addresses {

@@ -1,15 +1,16 @@
-//! Queries, keys and values: norm, three matrices, bias, rotary embedding, and the append to the KV cache. For models
-//! with head norms, the sums are stored unrotated for [`HeadNorm`](super::HeadNorm).
+//! Queries, keys and values: norm, three matrices, bias, rotary embedding, and the append to the KV
+//! cache. For models with head norms, the sums are stored unrotated for
+//! [`HeadNorm`](super::HeadNorm).
 //!
 //! Each token of a batch has its own state and angles.
 //!
-//! The two rows of a rotary pair are rows `r` and `r + 8` of a row block. The kernel that embeds the token provides
-//! the angles as cosine and sine.
+//! The two rows of a rotary pair are rows `r` and `r + 8` of a row block, so one block has the sums
+//! of both. The kernel that embeds the token provides the angles as cosine and sine.
 
 use super::batch::BatchItem;
 use super::case;
 use super::epilogue::{Epilogue, Results, Store};
-use super::lora::{self, LoraArgs, LoraProduct, Parts, Tail, WithLora};
+use super::lora::{self, AdapterSegments, LoraArgs, LoraProduct, Tail, WithLora};
 use super::stream::{Input, StreamArgs, WeightStream};
 use super::{Plan, Segments};
 use crate::cache::{self, OwnRows, key, keys};
@@ -24,70 +25,74 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`Qkv`].
     pub struct QkvArgs {
-        /// `[(heads + 2 * kv_heads) * head_dim, n]` as tiles: queries and keys with the rows of a rotary pair together, values [`Rows::PLAIN`](super::RowOrder::PLAIN)
+        /// `[(heads + 2 * kv_heads) * head_dim, n]`: the weights as tiles. Queries and keys have
+        /// the rows of a rotary pair together ([`RowOrder`](crate::RowOrder)), and values have
+        /// plain row order.
         w: In<u8>,
-        /// `[batch, n]`
+        /// `[batch, n]`: the residual stream
         x: In<f32>,
         /// `[n]`: weights of the norm
         gamma: In<f32>,
-        /// `[(heads + 2 * kv_heads) * head_dim]`: of queries, keys, values, in order; not read without bias
+        /// `[(heads + 2 * kv_heads) * head_dim]`: the bias of queries, keys and values, in this
+        /// order. It is not read without bias.
         bias: In<f32>,
-        /// `[batch, 8]`: see [`state`](crate::state)
+        /// `[batch, 8]`: the decode states, see [`state`](crate::state)
         state: In<u32>,
         /// `[batch, head_dim / 2, 2]`: cosine and sine at the position
         angles: In<f32>,
-        /// `[batch, heads, head_dim]`; raw: `[batch, heads + 2 * kv_heads, head_dim]`, of queries, keys, values
+        /// `[batch, heads, head_dim]`: the rotated queries. With [`QkvOutput::Raw`], `[batch, heads
+        /// + 2 * kv_heads, head_dim]`: queries, keys and values.
         q: Out<f32>,
-        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: see [`cache`]
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: the keys, see [`cache`]
         k_cache: InOut<f16>,
-        /// As `k_cache`
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: the values, see [`cache`]
         v_cache: InOut<f16>,
-        /// Query heads.
+        /// The number of query heads.
         heads: u32,
-        /// KV heads.
+        /// The number of KV heads.
         kv_heads: u32,
-        /// Dimensions of a head, a multiple of 16.
+        /// The number of dimensions of a head, a multiple of 16.
         head_dim: u32,
-        /// Positions of the cache.
+        /// The number of positions of the cache.
         ctx: u32,
-        /// Row length in weights, a multiple of the tile's columns.
+        /// The row length in weights, a multiple of the tile's columns.
         n: u32,
-        /// Added to the mean square.
+        /// A constant that is added to the mean square.
         epsilon: f32,
-        /// What all products have.
+        /// The arguments that all GEMVs share.
         stream: StreamArgs,
     }
 }
 
-/// The kernel.
+/// Kernel that computes queries, keys and values of a layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Qkv {
-    /// The formats of the three matrices, which need the same activations.
+    /// The formats of the three matrices. They must need the same encoding of activations.
     pub formats: [Format; 3],
-    /// Which dimensions make a rotary pair.
+    /// The pairing of dimensions in the rotation.
     pub pairing: Pairing,
     /// Whether a bias is added.
     pub bias: bool,
     /// The epilogue.
     pub output: QkvOutput,
-    /// How a block is divided among its warps.
+    /// The division of a block among its warps.
     pub plan: Plan,
 }
 
 /// The epilogue of the QKV projection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QkvOutput {
-    /// Queries and keys are rotated; keys and values go to the cache.
+    /// Rotates queries and keys, and appends keys and values to the cache.
     Append,
-    /// All sums are stored unrotated, in the order of their matrices' rows; the caches are not written.
+    /// Stores all sums unrotated, in the order of the matrices' rows. The caches are not written.
     Raw,
 }
 
-/// Pairs of a row block.
+/// The number of rotary pairs of a row block.
 const PAIRS: u32 = ROWS / 2;
 
 impl Qkv {
-    /// With the default plan and epilogue.
+    /// Creates a kernel with the default plan and epilogue.
     pub const fn with_default_plan(formats: [Format; 3], pairing: Pairing, bias: bool) -> Qkv {
         Qkv {
             formats,
@@ -98,7 +103,7 @@ impl Qkv {
         }
     }
 
-    /// The segments of the product.
+    /// Returns the segments of the three matrices.
     pub fn segments(&self, heads: u32, kv_heads: u32, head_dim: u32) -> Segments {
         let rows = [heads, kv_heads, kv_heads].map(|heads| heads * head_dim / ROWS);
         Segments::of(self.formats.into_iter().zip(rows))
@@ -200,6 +205,7 @@ impl LoraProduct for Qkv {
     ) {
         let per = a.head_dim / ROWS;
         let [q, kv] = [a.heads, a.kv_heads].map(|heads| heads * per);
+        // Adjacent matrices of one format form a single segment, as in `Segments::of` on the host.
         let counts = [q, kv, kv];
         let mut segments: Vec<(Format, U32)> = vec![];
         let mut starts = vec![];
@@ -215,7 +221,7 @@ impl LoraProduct for Qkv {
                 }
             }
         }
-        let tail = lora.map(|lora| Tail::new(k, lora, Parts::Three([q, q + kv])));
+        let tail = lora.map(|lora| Tail::new(k, lora, AdapterSegments::Three([q, q + kv])));
         let stream = WeightStream {
             k,
             plan: self.plan,
@@ -248,36 +254,41 @@ impl LoraProduct for Qkv {
 
     fn reference_with(&self, mut a: QkvArgs<Cpu<'_>>, lora: Option<LoraArgs<Cpu<'_>>>) {
         self.plan.publish(a.stream.sequence, a.stream.progress);
-        let tokens = 0..self.plan.batch as usize;
-        tokens.for_each(|token| self.reference_token(&mut a, lora.as_ref(), token));
+        for token in 0..self.plan.batch as usize {
+            self.reference_token(&mut a, lora.as_ref(), token);
+        }
     }
 }
 
 /// Two rows of one lane, for the reference.
 struct RowPair {
-    /// Which matrix: queries, keys or values.
+    /// The index of the matrix: queries, keys or values.
     matrix: usize,
-    /// Rows of the matrices before it.
+    /// The number of rows of the matrices before it.
     first: usize,
     head: usize,
-    /// Which rotary pair of the head.
+    /// The index of the rotary pair in the head.
     angle: usize,
     /// The rows within the head.
     dims: [usize; 2],
 }
 
 impl Qkv {
+    /// Computes the results of one token.
     fn reference_token(
         &self,
         a: &mut QkvArgs<Cpu<'_>>,
         lora: Option<&LoraArgs<Cpu<'_>>>,
         token: usize,
     ) {
-        let (n, dim) = (a.n as usize, a.head_dim as usize);
+        let n = a.n as usize;
+        let dim = a.head_dim as usize;
         let x = super::normed(&a.x[token * n..][..n], a.gamma, a.epsilon);
-        let (mut from, mut first) = (0, 0);
+        let mut from = 0;
+        let mut first = 0;
         for (matrix, count) in [a.heads, a.kv_heads, a.kv_heads].into_iter().enumerate() {
-            let (format, rows) = (self.formats[matrix], count as usize * dim);
+            let format = self.formats[matrix];
+            let rows = count as usize * dim;
             let bytes = rows * format.row_bytes(n);
             let adapter = |row| lora::exact(lora, 3, token, matrix as u32, first + row);
             let sums = super::exact64(format, &a.w[from..from + bytes], &x).enumerate();
@@ -293,9 +304,10 @@ impl Qkv {
         }
     }
 
-    /// The rows `r` and `r + 8` of a row block.
+    /// Returns the rows `r` and `r + 8` of a row block.
     fn row_pair(&self, matrix: usize, first: usize, dim: usize, block: usize, r: usize) -> RowPair {
-        let (head, block) = (block / (dim / 16), block % (dim / 16));
+        let head = block / (dim / 16);
+        let block = block % (dim / 16);
         let angle = block * 8 + r;
         let dims = match (matrix, self.pairing) {
             (2, _) => [block * 16 + r, block * 16 + r + 8],
@@ -311,7 +323,7 @@ impl Qkv {
         }
     }
 
-    /// Bias, rotation and the place of two sums.
+    /// Adds the bias to two sums, rotates them, and stores them.
     fn reference_pair(
         &self,
         a: &mut QkvArgs<Cpu<'_>>,
@@ -326,7 +338,8 @@ impl Qkv {
             angle,
             dims,
         } = pair;
-        let (dim, ctx) = (a.head_dim as usize, a.ctx as usize);
+        let dim = a.head_dim as usize;
+        let ctx = a.ctx as usize;
         let q = a.q.len() / self.plan.batch as usize * token;
         let row = |d: usize| first + head * dim + d;
         let bias = |i: usize| {
@@ -338,9 +351,9 @@ impl Qkv {
         };
         let [mut x, mut y] = [sums[0] + bias(0), sums[1] + bias(1)];
         if self.output == QkvOutput::Raw {
-            dims.into_iter()
-                .zip([x, y])
-                .for_each(|(d, v)| a.q[q + row(d)] = v as f32);
+            for (d, v) in dims.into_iter().zip([x, y]) {
+                a.q[q + row(d)] = v as f32;
+            }
             return;
         }
         if matrix < 2 {
@@ -360,16 +373,17 @@ impl Qkv {
     }
 }
 
-/// The matrices of the product, in their order.
+/// The matrices of the GEMV, in their order.
 const MATRICES: [&str; 3] = ["queries", "keys", "values"];
 
 /// The epilogue's view of the block's results.
 struct QkvEpilogue<'a, 'k> {
     qkv: &'a Qkv,
-    /// Row blocks of a head.
+    /// The number of row blocks of a head.
     per: U32<'k>,
-    /// Row blocks of each matrix, and where they start in their segment.
+    /// The number of row blocks of each matrix.
     counts: [U32<'k>; 3],
+    /// The first row block of each matrix in its segment.
     starts: Vec<U32<'k>>,
     a: &'a QkvArgs<Dev<'k>>,
 }
@@ -379,19 +393,21 @@ struct QkvEpilogue<'a, 'k> {
 struct MatrixShare<'k> {
     /// The segment that contains the matrix.
     run: usize,
-    /// The first row block, relative to the matrix, and relative to the block's share of the segment.
+    /// The first row block, relative to the matrix, and relative to the block's share of the
+    /// segment.
     first: [U32<'k>; 2],
     count: U32<'k>,
 }
 
-/// A block's share of queries or keys, a thread's first pair in it, and whether that exists.
+/// A block's share of queries or keys, a thread's first pair in it, and whether that pair exists.
 struct FirstPair<'k> {
     share: MatrixShare<'k>,
     pair: RotaryPair<'k>,
     exists: Pred<'k>,
 }
 
-/// Operands loaded before the products: the position, and the angles of a thread's first pair of queries and of keys.
+/// The operands that are loaded before the multiplication: the position, and the angles of a
+/// thread's first pair of queries and of keys.
 struct Prefetched<'k> {
     position: U32<'k>,
     angles: [[Var<'k, f32>; 2]; 2],
@@ -405,13 +421,14 @@ struct RotaryPair<'k> {
 }
 
 impl<'k> QkvEpilogue<'_, 'k> {
-    /// This block's share of matrix `m`.
+    /// Returns this block's share of matrix `m`.
     fn share(&self, r: &Results<'k>, m: usize) -> MatrixShare<'k> {
         let run = (1..=m)
             .filter(|&i| self.qkv.formats[i] != self.qkv.formats[i - 1])
             .count();
         let (first, count) = r.shares[run];
-        let (begin, end) = (self.starts[m], self.starts[m] + self.counts[m]);
+        let begin = self.starts[m];
+        let end = begin + self.counts[m];
         let from = first.max(begin).min(end);
         let to = (first + count).min(end).max(from);
         MatrixShare {
@@ -421,10 +438,11 @@ impl<'k> QkvEpilogue<'_, 'k> {
         }
     }
 
-    /// Pair `i` of a share of queries or keys.
+    /// Returns pair `i` of a share of queries or keys.
     fn pair(&self, share: MatrixShare<'k>, i: U32<'k>) -> RotaryPair<'k> {
         let block = share.first[0] + i / PAIRS;
-        let (head, j) = (block / self.per, block % self.per * PAIRS + i % PAIRS);
+        let head = block / self.per;
+        let j = block % self.per * PAIRS + i % PAIRS;
         let dims = match self.qkv.pairing {
             Pairing::Interleaved => [j * 2, j * 2 + 1],
             Pairing::HalfSplit => [j, j + self.a.head_dim / 2],
@@ -432,11 +450,12 @@ impl<'k> QkvEpilogue<'_, 'k> {
         RotaryPair { head, dims, j }
     }
 
+    /// Loads the cosine and sine of a pair, for a batch of one.
     fn angle(&self, pair: &RotaryPair<'k>) -> [F32<'k>; 2] {
         self.a.angles.row(pair.j, 8).fresh().ld2()
     }
 
-    /// Rotates and appends, for a batch.
+    /// Rotates queries and keys of a batch, and appends keys and values.
     fn append_batch(&self, r: &Results<'k>) {
         let position =
             |item: BatchItem<'k>| item.of(self.a.state, LEN as u32).at(POSITION).fresh().ld();
@@ -462,7 +481,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
         }
         r.k.section(
             "pipeline/qkv/values_batch",
-            "epilogue: values of each token into the cache",
+            "epilogue: append the values of each token to the cache",
         );
         let share = self.share(r, 2);
         r.each(share.count * ROWS, ROWS, |i, item| {
@@ -470,7 +489,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
         });
     }
 
-    /// Row `i` of a share of the values.
+    /// Appends row `i` of a share of the values.
     fn value(
         &self,
         r: &Results<'k>,
@@ -491,7 +510,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
         );
     }
 
-    /// Stores the sums of all three matrices, each row in its place.
+    /// Stores the sums of all three matrices, each row at its place.
     fn store_raw(&self, r: &Results<'k>) {
         let mut before = r.k.val(0);
         for (m, heads) in [self.a.heads, self.a.kv_heads, self.a.kv_heads]
@@ -504,7 +523,10 @@ impl<'k> QkvEpilogue<'_, 'k> {
             );
             let share = self.share(r, m);
             r.each(share.count * ROWS, ROWS, |i, item| {
-                let (block, row) = (i / ROWS, i % ROWS);
+                let block = i / ROWS;
+                // Packing permutes the rows of rotary pairs, so each row is stored at its original
+                // place.
+                let row = i % ROWS;
                 let v = r.row(share.run, share.first[1] + block, row, item);
                 let to = before + self.source(m, share.first[0] + block, row);
                 let rows = || (self.a.heads + self.a.kv_heads * 2) * self.a.head_dim;
@@ -514,12 +536,13 @@ impl<'k> QkvEpilogue<'_, 'k> {
         }
     }
 
-    /// The matrix row of row `r` of a row block.
+    /// Returns the matrix row that is row `r` of a row block.
     fn source(&self, m: usize, block: U32<'k>, r: U32<'k>) -> U32<'k> {
         if m == 2 {
             return block * ROWS + r;
         }
-        let (head, j) = (block / self.per, block % self.per * PAIRS + r % PAIRS);
+        let head = block / self.per;
+        let j = block % self.per * PAIRS + r % PAIRS;
         let dim = match self.qkv.pairing {
             Pairing::Interleaved => j * 2 + r / PAIRS,
             Pairing::HalfSplit => j + r / PAIRS * (self.a.head_dim / 2),
@@ -535,14 +558,15 @@ impl<'k> QkvEpilogue<'_, 'k> {
         }
     }
 
-    /// The pairs of the rotation, for headings.
+    /// Returns the pairing as notes name it.
     fn pairing(&self) -> &'static str {
         match self.qkv.pairing {
-            Pairing::Interleaved => "GPT-J pairs",
-            Pairing::HalfSplit => "NeoX pairs",
+            Pairing::Interleaved => "GPT-J (interleaved) pairs",
+            Pairing::HalfSplit => "NeoX (half-split) pairs",
         }
     }
 
+    /// Rotates and stores pair `i` of a share of queries or keys.
     fn rotate(
         &self,
         r: &Results<'k>,
@@ -552,11 +576,8 @@ impl<'k> QkvEpilogue<'_, 'k> {
         [cos, sin]: [F32<'k>; 2],
         (item, position): (BatchItem<'k>, U32<'k>),
     ) {
-        let (id, bias) = if self.qkv.bias {
-            ("_bias", ", with bias")
-        } else {
-            ("", "")
-        };
+        let id = if self.qkv.bias { "_bias" } else { "" };
+        let bias = if self.qkv.bias { ", with bias" } else { "" };
         r.k.section(
             format!("pipeline/qkv/{}_rotate{id}", MATRICES[m]),
             format!("rotate and store a pair of {}{bias}", MATRICES[m]),
@@ -576,7 +597,8 @@ impl<'k> QkvEpilogue<'_, 'k> {
             pair.head + self.a.heads
         };
         let biased = |s: usize| self.biased(sums[s], first * self.a.head_dim + pair.dims[s]);
-        let (x, y) = (biased(0), biased(1));
+        let x = biased(0);
+        let y = biased(1);
         let rotated = [x * cos - y * sin, x * sin + y * cos];
         if m == 0 {
             for (d, v) in pair.dims.into_iter().zip(rotated) {
@@ -590,6 +612,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
         }
     }
 
+    /// Adds the bias of a row, if there is one.
     fn biased(&self, v: F32<'k>, row: U32<'k>) -> F32<'k> {
         if self.qkv.bias {
             v + self.a.bias.at(row).ld()
@@ -598,7 +621,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
         }
     }
 
-    /// Positions past the cache are not stored.
+    /// Stores an element of a key or value in the cache. Positions past the cache are not stored.
     fn append(
         &self,
         r: &Results<'k>,
@@ -616,7 +639,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
 
 /// Rotates queries and keys, and appends keys and values to the cache.
 impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
-    /// A thread's first pair of queries, and of keys.
+    /// The thread's first pair of queries, and of keys.
     type Addresses = [FirstPair<'k>; 2];
     type Operands = Prefetched<'k>;
 
@@ -666,6 +689,7 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
                 format!("epilogue: {}, {}", MATRICES[m], self.pairing()),
             );
             k.when(exists, || {
+                // The angles of the first pair were loaded before the multiplication.
                 let only = (BatchItem::ONLY, position);
                 self.rotate(
                     r,
@@ -682,7 +706,10 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
                 self.rotate(r, (m, share), i, pair, angle, (BatchItem::ONLY, position));
             });
         }
-        k.section("pipeline/qkv/values", "epilogue: values into the cache");
+        k.section(
+            "pipeline/qkv/values",
+            "epilogue: append the values to the cache",
+        );
         let share = self.share(r, 2);
         let only = (BatchItem::ONLY, position);
         k.for_each(r.thread, share.count * ROWS, r.threads, |i| {
@@ -693,7 +720,7 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
 
 impl Variant for Qkv {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // heads, kv_heads, head_dim, positions of the cache, the position, blocks
+        // Query heads, KV heads, head dimension, positions of the cache, the position, blocks.
         let shapes = [
             (4, 2, 32, 65, 63, 3),
             (6, 1, 16, 3, 0, 5),

@@ -1,8 +1,9 @@
-//! Splits a prompt into batches: each item of the batch gets a token and its position, and the state advances past
-//! them.
+//! Splits a prompt into batches: each item of the batch gets a token and its position, and the
+//! state advances past them.
 //!
-//! If the prompt ends inside the batch, the remaining items repeat its last token at the following positions. Their
-//! cache rows are overwritten by the tokens that belong there before anything reads them.
+//! If the prompt ends inside the batch, the remaining items repeat its last token at the following
+//! positions. Their cache rows are overwritten by the tokens that belong there before anything
+//! reads them.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -12,24 +13,25 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`SplitPrompt`].
     pub struct SplitPromptArgs {
-        /// `[ctx]`, of which the state's `PROMPT_LEN` count, at least 1
+        /// `[ctx]`: the prompt. The state's `PROMPT_LEN` tokens are used, at least 1.
         prompt: In<u32>,
-        /// `[8]`: see [`state`](crate::state); afterwards past the batch, but at most at the prompt's last token
+        /// `[8]`: the decode state, see [`state`](crate::state). The kernel advances it past the
+        /// batch, but at most to the prompt's last token.
         state: InOut<u32>,
         /// `[batch, 8]`: the state of each item
         batch_state: Out<u32>,
-        /// Positions of the cache.
+        /// The number of positions of the cache.
         ctx: u32,
     }
 }
 
-/// Tokens per batch, at most.
+/// The maximum number of tokens per batch.
 pub const MAX_PROMPT_BATCH: u32 = 4096;
 
-/// The kernel. One thread per item, or several items for a thread.
+/// Kernel that distributes the tokens of a prompt to a batch, with one or more items per thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SplitPrompt {
-    /// Tokens per batch.
+    /// The number of tokens per batch.
     pub batch: u32,
 }
 
@@ -55,8 +57,10 @@ impl KernelDef for SplitPrompt {
 
     fn program<'k>(&self, k: Builder<'k>, a: SplitPromptArgs<Dev<'k>>) {
         let state = a.state.fresh();
-        let (position, len) = (state.at(POSITION).ld(), state.at(PROMPT_LEN).ld());
+        let position = state.at(POSITION).ld();
+        let len = state.at(PROMPT_LEN).ld();
         let last = len.min(a.ctx).max(1) - 1;
+        // One thread updates the state below, so all threads must have read it.
         k.barrier();
         let token = |at: U32<'k>| a.prompt.at(at.min(last)).ld();
         let item = |i: U32<'k>| {
@@ -77,7 +81,8 @@ impl KernelDef for SplitPrompt {
     }
 
     fn reference(&self, a: SplitPromptArgs<Cpu<'_>>) {
-        let (position, len) = (a.state[POSITION as usize], a.state[PROMPT_LEN as usize]);
+        let position = a.state[POSITION as usize];
+        let len = a.state[PROMPT_LEN as usize];
         let last = len.min(a.ctx).max(1) - 1;
         let token = |at: u32| a.prompt[at.min(last) as usize];
         for (at, to) in (position..).zip(a.batch_state.chunks_mut(LEN)) {
@@ -90,8 +95,8 @@ impl KernelDef for SplitPrompt {
 
 impl Variant for SplitPrompt {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // position, length of the prompt, positions of the cache: at the start, in the middle, up to the last token,
-        // past it, past the cache
+        // Position, length of the prompt, positions of the cache: at the start, in the middle, up
+        // to the last token, past it, and past the cache.
         let cases = [
             (0, 20, 30),
             (3, 15, 16),

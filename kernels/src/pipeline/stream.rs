@@ -1,23 +1,34 @@
-//! The body that all products over tiles share: a producer warp loads tiles, the consumer warps multiply them.
+//! The body that all GEMVs over tiles share: a producer warp loads tiles, and consumer warps
+//! multiply them.
 //!
-//! Each block has a range of row blocks and reads their tiles in order; the device reads each byte of the matrix
-//! once. A producer warp copies the tiles into a ring of stages in shared memory, a few tiles per stage. It starts at
-//! once, because weights never change. The activations are read after the previous kernels have completed. Memory
-//! therefore stays busy across the boundary between two kernels; blocks of two kernels fit an SM.
+//! Each block has a range of row blocks and reads their tiles in order, so the device reads each
+//! byte of the matrix once. A producer warp copies the tiles into a ring of stages in shared
+//! memory, a few tiles per stage. It starts immediately, because weights never change. The
+//! activations are read after the previous kernels have completed. Blocks of two kernels fit on an
+//! SM at the same time, so memory stays busy across the boundary between two kernels.
 //!
-//! A prefetched ring delays the previous kernel's own loads. A plan may therefore limit the prefetch to a part of the
-//! ring. The rest is loaded once the previous product has issued all its loads, when memory would otherwise be idle:
-//! each block publishes a progress flag after its last load, and the same block of the next product polls it.
+//! # Throttled prefetch
 //!
-//! The first pass over the ring is throttled too: only a few loads are in flight at a time. More would delay
-//! everybody's requests, and the previous kernel is about to request its activations.
+//! A prefetched ring delays the previous kernel's own loads. A plan may therefore limit the
+//! prefetch to some of the stages. The rest is loaded once the previous GEMV has issued all its
+//! loads, when memory would otherwise be idle. Each block publishes a progress flag after its last
+//! load, and the same block of the next GEMV polls it.
 //!
-//! All this is for sm_90 and newer. Older devices have neither bulk copies nor overlapping kernels. There all lanes
-//! of the producer warp copy 16 bytes each at a time, and a block occupies its SM alone.
+//! The first pass over the ring is also throttled: only a few loads are in flight at a time. More
+//! would only queue in the memory system, and the previous kernel is about to request its
+//! activations.
 //!
-//! The consumer warps form groups, which process stages round-robin; each warp of a group takes one tile of a stage.
-//! So each warp computes a part of every row block's 16 sums. It stores its partial sums in shared memory, where they
-//! are added in the order of the warps: the result is deterministic.
+//! # Older devices
+//!
+//! Bulk copies and overlap need sm_90. On older devices, all lanes of the producer warp copy 16
+//! bytes each, and a block occupies its SM alone.
+//!
+//! # Deterministic sums
+//!
+//! The consumer warps form groups, which process stages round-robin. Each warp of a group takes one
+//! tile of a stage and thus contributes to every row of the block. It stores its partial sums in
+//! shared memory, where they are added in the order of the warps. The result is therefore
+//! deterministic.
 
 use super::block_float::BlockFloat;
 use super::consumer::Consumer;
@@ -33,28 +44,31 @@ use crate::format::tile;
 use ptx_gen::*;
 
 args! {
-    /// The arguments that all products share, after their own: the layout, and what makes them overlap.
+    /// The arguments that all GEMVs share, after their own: the layout, and the data that lets them
+    /// overlap.
     pub struct StreamArgs {
-        /// Blocks of the grid.
+        /// The number of blocks of the grid.
         blocks: u32,
         /// The maximum number of row blocks of a block.
         max_row_blocks: u32,
-        /// Stages of the ring.
+        /// The number of stages of the ring.
         stages: u32,
-        /// Bytes of shared memory.
+        /// The bytes of shared memory.
         shared: u32,
-        /// `[blocks]`: progress flags. The sequence number of the latest product whose block has issued its last load.
+        /// `[blocks]`: progress flags. Each is the sequence number of the latest GEMV whose block
+        /// has issued its last load.
         progress: InOut<u32>,
-        /// The sequence number of this product among a token's products. With a prefetch limit, the kernel polls
-        /// `progress` for the previous product's number before it fills the rest of its ring.
+        /// The sequence number of this GEMV among the GEMVs of a token. With a prefetch limit, the
+        /// kernel polls `progress` for the previous number before it fills the rest of its ring.
         sequence: u32,
-        /// `[blocks, 8]` if the plan profiles: see [`Timestamp`](super::plan::Timestamp)
+        /// `[blocks, 8]`: timestamps, if the plan profiles. See
+        /// [`Timestamp`](super::plan::Timestamp).
         timestamps: Out<u64>,
     }
 }
 
 impl StreamArgs<Shape> {
-    /// The layout among them.
+    /// Returns the layout.
     pub(crate) fn layout(&self) -> Layout {
         let StreamArgs {
             blocks,
@@ -72,7 +86,7 @@ impl StreamArgs<Shape> {
     }
 }
 
-/// The weight-streaming product inside a kernel.
+/// The GEMV inside a kernel, which streams its weights.
 pub(crate) struct WeightStream<'k> {
     pub(crate) k: Builder<'k>,
     pub(crate) plan: Plan,
@@ -81,7 +95,7 @@ pub(crate) struct WeightStream<'k> {
     pub(crate) tiles: Ptr<'k, u8, ReadOnly>,
     pub(crate) n: U32<'k>,
     pub(crate) args: StreamArgs<Dev<'k>>,
-    /// What an adapter adds to the sums.
+    /// The adapter whose contribution is added to the sums.
     pub(crate) tail: Option<Tail<'k>>,
 }
 
@@ -91,19 +105,19 @@ pub(super) struct BlockShare<'k> {
     /// The first row block, relative to the segment.
     pub(super) first: U32<'k>,
     pub(super) count: U32<'k>,
-    /// Where its tiles begin.
+    /// The address of the share's first tile.
     pub(super) tiles: Ptr<'k, u8, ReadOnly>,
-    /// How many.
+    /// The number of tiles.
     pub(super) len: U32<'k>,
-    /// Row blocks of earlier segments in this block.
+    /// The number of row blocks of earlier segments in this block.
     pub(super) before: U32<'k>,
 }
 
-/// The input of a product.
+/// The input of a GEMV.
 pub(crate) enum Input<'k, G = Ptr<'k, f32, ReadOnly>> {
     /// The block floating point output of a previous kernel.
     BlockFloat(BlockFloat<'k, Fresh>),
-    /// The residual stream, the norm's weights, and its epsilon.
+    /// The residual stream, with the norm's weights and epsilon.
     Normed {
         x: Ptr<'k, f32, Fresh>,
         gamma: G,
@@ -112,7 +126,7 @@ pub(crate) enum Input<'k, G = Ptr<'k, f32, ReadOnly>> {
 }
 
 impl<'k> Input<'k> {
-    /// Loads the norm's first weights into registers.
+    /// Loads the first weights of the norm into registers.
     pub(super) fn with_gamma(
         self,
         load: impl FnOnce(Ptr<'k, f32, ReadOnly>) -> Gamma<'k>,
@@ -128,19 +142,21 @@ impl<'k> Input<'k> {
     }
 }
 
-/// Named barriers: the ring and the activations are ready; the consumers meet.
+/// The named barrier at which the ring and the activations are ready.
 pub(super) const READY: u32 = 1;
+/// The named barrier of the consumers.
 pub(super) const CONSUMERS: u32 = 2;
-/// The ring's mbarriers are initialized; used only if timestamps are recorded.
+/// The named barrier after the initialization of the ring's mbarriers. It is used only if
+/// timestamps are recorded.
 pub(super) const BARRIERS_READY: u32 = 3;
 
 impl<'k> WeightStream<'k> {
-    /// The whole kernel.
+    /// Emits the whole kernel.
     pub(crate) fn run(self, input: Input<'k>, epilogue: impl Epilogue<'k>) {
         let k = self.k;
         k.section(
             "pipeline/stream/shared",
-            "shared memory, and the block's range of the tiles",
+            "shared memory and the block's range of tiles",
         );
         let base = k.dynamic_shared::<u8>("memory");
         let encoding = self
@@ -152,6 +168,8 @@ impl<'k> WeightStream<'k> {
         let x = Activations::new(k, encoding, x, self.n, self.plan.batch);
         let ring = self.ring(base, &x);
         let shares = self.shares();
+        // The next kernel may start now, because nothing that it does before its own wait depends
+        // on this kernel.
         if self.plan.overlaps() {
             k.grid_trigger();
         }
@@ -165,12 +183,14 @@ impl<'k> WeightStream<'k> {
             x,
             partials,
         };
+        // The last warp produces. The others consume.
         k.when(k.warp().eq(self.plan.warps()), || {
             self.produce(&ring, &shares)
         })
         .otherwise(|| consumer.run(input, epilogue));
     }
 
+    /// Returns the ring, whose stages follow the activations.
     fn ring(&self, base: Ptr<'k, u8, Shared>, x: &Activations<'k>) -> Ring<'k> {
         let bytes = self
             .segments
@@ -186,19 +206,20 @@ impl<'k> WeightStream<'k> {
         }
     }
 
-    /// Tiles of a row.
+    /// Returns the number of tiles of a row.
     pub(super) fn row_tiles(&self) -> U32<'k> {
         self.n / tile::of(self.segments[0].0).columns
     }
 
-    /// Records a timestamp where `who` holds, if the plan says so.
+    /// Records a timestamp in the threads where `who` is true, if the plan profiles.
     pub(super) fn timestamp(&self, who: Pred<'k>, timestamp: Timestamp) {
         if self.plan.profile {
             timestamp.record(self.k, who, self.args.timestamps);
         }
     }
 
-    /// [`Segments::partition`] for this block.
+    /// Computes the shares of this block on the device, as [`Segments::partition`] does on the
+    /// host.
     fn shares(&self) -> Vec<BlockShare<'k>> {
         let k = self.k;
         let row_tiles = self.row_tiles();
@@ -209,8 +230,12 @@ impl<'k> WeightStream<'k> {
             .map(|&(format, count)| count * cost(format))
             .reduce(|a, b| a + b);
         let total = total.expect("a segment");
+        // Blocks get equal costs and not equal numbers of tiles, because the tiles of the formats
+        // differ in size.
         let bounds = [k.ctaid(), k.ctaid() + 1].map(|i| i * total / self.args.blocks);
-        let (mut from, mut tiles, mut before) = (k.val(0), self.tiles, k.val(0));
+        let mut from = k.val(0);
+        let mut tiles = self.tiles;
+        let mut before = k.val(0);
         let mut shares = vec![];
         for &(format, count) in &self.segments {
             let [first, end] =
@@ -235,6 +260,7 @@ impl<'k> WeightStream<'k> {
 
     /// Waits until the phase of this parity is complete.
     pub(super) fn wait(&self, barrier: Mbarrier<'k>, parity: impl Src<'k, u32>) {
+        // `mbarrier.try_wait` needs sm_90. Older devices poll with `test_wait`.
         match self.plan.copies {
             Copies::Bulk => barrier.wait(parity),
             Copies::Async => barrier.wait_polling(parity),

@@ -1,26 +1,38 @@
-//! Causal attention of tokens of one or of several sequences over the paged KV cache, which has their own keys and values
-//! already: `softmax(q k^T) v`, with queries that are multiplied by the factor of the scores. sm_80.
+//! Causal attention of tokens of one or several sequences over the paged KV cache: `softmax(q k^T)
+//! v`. The cache already contains the tokens' own keys and values, and the queries are already
+//! scaled. The kernel runs on sm_80 and newer.
 //!
-//! A block takes a [work item](super::Item) for a query head: up to [`PromptAttention::queries`] tokens at consecutive
-//! positions of a sequence, a quarter to each of its four warps. It goes through keys and values in steps of 64 or 32
-//! positions, which lie in one page. Its number is read a step ahead. While a step is computed, the next one is copied
-//! into the other half of a double buffer in shared memory. All four warps use the same keys and values.
+//! # Algorithm
 //!
-//! Scores are sums of `mma.m16n8k16`, in which a lane holds two neighbouring keys of a query. So does the left matrix of
-//! the second product, `p v`, and the weights need not leave their registers. Softmax is online (Dao, FlashAttention-2,
-//! 2023): each query keeps the maximum `m` of its scores, which are in log2 units, and the sum of `2^(score - m)`. Where a
-//! step raises the maximum of no query of a warp, nothing is rescaled; it would be multiplied by 1.
+//! The algorithm is FlashAttention-2 (Dao, 2023, arXiv:2307.08691). A block processes a [work
+//! item](super::Item) for a query head: up to [`PromptAttention::queries`] tokens at consecutive
+//! positions of a sequence, a quarter for each of its four warps. It goes through keys and values
+//! in steps of 64 or 32 positions, which lie in one page. The page number is read one step ahead.
+//! While a step is computed, the next one is copied into the other half of a double buffer in
+//! shared memory. All four warps use the same keys and values.
 //!
-//! Steps begin at multiples of their length. A position that does not count has weight 0, and a step of them changes
-//! nothing. So the bits of a result depend on the token's query, its position, and the keys and values that count: not on
-//! the other tokens, nor on how a prompt is cut into chunks. That is, if numbers are finite: a value that is not finite
-//! reaches all tokens of its step, where its weight is 0 or not.
+//! Scores are computed by `mma.m16n8k16`, where a lane holds two adjacent keys of a query. The left
+//! matrix of the second matmul, `p v`, has the same layout, so the weights stay in their registers.
+//! Each query keeps the maximum `m` of its scores, which are in log2 units, and the sum of
+//! `2^(score - m)` (online softmax). The sums are rescaled only if a step raises the maximum of a
+//! query of the warp, because otherwise all factors are 1.
 //!
-//! Blocks come in the order of their items: those with more positions should be first.
+//! # Batch invariance
 //!
-//! Items and page numbers are in device memory, where no contract sees them: who launches the kernel promises that they
-//! are in range, and that no two items have a row in common. The kernel takes those beyond as the last that there is: then
-//! results are wrong, but nothing is read or written outside of the arguments.
+//! Steps begin at multiples of their length. A position outside the mask has weight 0, and a step
+//! with only such positions changes nothing. The bits of a result therefore depend only on the
+//! token's query, its position, and the keys and values that it attends to. They do not depend on
+//! the other tokens, or on the chunks that a prompt is divided into. This holds for finite values.
+//! A value that is not finite reaches all tokens of its step, even where its weight is 0.
+//!
+//! # Order and safety
+//!
+//! Blocks run in the order of their items, so items with more positions should come first.
+//!
+//! Items and page numbers are in device memory, where no contract can check them. The code that
+//! launches the kernel must ensure that they are in range, and that no two items share a row. The
+//! kernel clamps values beyond the range. The results are then wrong, but no access is outside of
+//! the arguments.
 
 mod block;
 mod cases;
@@ -37,67 +49,71 @@ use crate::contract::Contract;
 use crate::format::dequantize::ColumnOrder;
 use crate::matmul::activations::{self, PANEL, TOKENS};
 use crate::shared_rows::SharedRows;
-use block::Block;
+use block::PromptBlock;
 use ptx_gen::*;
 use rows::ItemRows;
 
 args! {
     /// Arguments of [`PromptAttention`].
     pub struct PromptAttentionArgs {
-        /// `[capacity, heads, head_dim]`: times the factor of the scores and `log2(e)`.
+        /// `[capacity, heads, head_dim]`: the queries times the factor of the scores and `log2(e)`
         q: In<f16>,
-        /// `[cache_pages, kv_heads, 64, head_dim]`: see [`cache`]
+        /// `[cache_pages, kv_heads, 64, head_dim]`: the keys, see [`cache`]
         k_cache: In<f16>,
-        /// As `k_cache`
+        /// `[cache_pages, kv_heads, 64, head_dim]`: the values, see [`cache`]
         v_cache: In<f16>,
-        /// `[sequences, max_pages]`: the page table; numbers below `cache_pages`
+        /// `[sequences, max_pages]`: the page table, with numbers below `cache_pages`
         pages: In<u32>,
-        /// `[item_count, 4]`: the work items, each as [`Item`](super::Item) has it; rows below `capacity`, at most
-        /// [`PromptAttention::queries`] of them; positions below `64 * max_pages`; a sequence below `sequences`
+        /// `[item_count, 4]`: the work items, see [`Item`](super::Item). Rows must be below
+        /// `capacity`, positions below `64 * max_pages`, and sequences below `sequences`. An item
+        /// has at most [`PromptAttention::queries`] rows.
         items: In<u32>,
-        /// `[heads * head_dim / 64, capacity, 64]`: see [`activations`]; written for the rows of items
+        /// `[heads * head_dim / 64, capacity, 64]`: the results, see [`activations`], written for
+        /// the rows of items
         y: Out<f16>,
-        /// `[capacity]`: what the numbers of each row are to be multiplied by: 1, as a result is between values. Written
-        /// for the rows of items.
+        /// `[capacity]`: the factor that restores each row's values. It is 1, because a result lies
+        /// between values of the cache. It is written for the rows of items.
         y_scale: Out<f32>,
-        /// Query heads.
+        /// The number of query heads.
         heads: u32,
-        /// KV heads.
+        /// The number of KV heads.
         kv_heads: u32,
-        /// Pages of the caches.
+        /// The number of pages of the caches.
         cache_pages: u32,
-        /// Sequences of the page table.
+        /// The number of sequences of the page table.
         sequences: u32,
-        /// Pages of a sequence, at most.
+        /// The maximum number of pages of a sequence.
         max_pages: u32,
-        /// Work items.
+        /// The number of work items.
         item_count: u32,
-        /// Rows that buffers have room for, a multiple of 8.
+        /// The capacity of the buffers in rows, a multiple of 8.
         capacity: u32,
     }
 }
 
-/// The kernel.
+/// Kernel that computes causal attention with `mma.sync`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PromptAttention {
-    /// Dimensions of a head: a multiple of 16, at most 256.
+    /// The number of dimensions of a head: a multiple of 16, at most 256.
     pub head_dim: u32,
-    /// Queries of a block: 64, or 128 if heads have at most 128 dimensions. More queries share what is read, fewer make
-    /// more blocks; the bits of the results are the same.
+    /// The number of queries of a block: 64, or 128 if heads have at most 128 dimensions. More
+    /// queries share the keys and values that are read, and fewer queries give more blocks. The
+    /// bits of the results are equal.
     pub queries: u32,
-    /// The latest positions that count, the token's own included; all of them without a window.
+    /// The size of the window in positions, including the token's own. `None` attends to all
+    /// positions.
     pub window: Option<u32>,
-    /// The order of the columns of the result.
+    /// The order of the result's columns.
     pub order: ColumnOrder,
 }
 
-/// Warps of a block.
+/// The number of warps of a block.
 const WARPS: u32 = 4;
-/// Rows of a left matrix.
+/// The number of rows of a left matrix.
 const ROWS: u32 = 16;
 
 impl PromptAttention {
-    /// As many queries a block as registers allow.
+    /// Returns the kernel with as many queries per block as the registers allow.
     pub const fn new(head_dim: u32, order: ColumnOrder) -> PromptAttention {
         let queries = if head_dim <= 128 { 128 } else { 64 };
         PromptAttention {
@@ -108,7 +124,7 @@ impl PromptAttention {
         }
     }
 
-    /// The same over a window of the latest positions.
+    /// Returns this kernel for a window of the latest positions.
     pub const fn with_window(self, window: u32) -> PromptAttention {
         PromptAttention {
             window: Some(window),
@@ -116,28 +132,29 @@ impl PromptAttention {
         }
     }
 
-    /// The same with fewer queries a block.
+    /// Returns this kernel with fewer queries per block.
     pub const fn with_queries(self, queries: u32) -> PromptAttention {
         PromptAttention { queries, ..self }
     }
 
-    /// Positions of a step.
+    /// Returns the number of positions of a step.
     fn keys(&self) -> u32 {
         if self.head_dim <= 128 { 64 } else { 32 }
     }
 
-    /// Queries of a warp.
+    /// Returns the number of queries of a warp.
     fn warp_queries(&self) -> u32 {
         self.queries / WARPS
     }
 
-    /// The first position that counts for a token at this one, if there is a window.
+    /// Returns the first position that a token attends to, if there is a window.
     fn start<'k>(&self, position: U32<'k>) -> Option<U32<'k>> {
         self.window
             .map(|window| position + 1 - (position + 1).min(window))
     }
 
-    /// Whether a position counts for a token so much further on, `distance` and `further`.
+    /// Returns whether a token attends to a position. The distance from the position to the token
+    /// is `distance + further`.
     fn counts<'k>(&self, distance: I32<'k>, further: i32) -> Pred<'k> {
         let causal = distance.ge(-further);
         self.window.map_or(causal, |window| {
@@ -145,12 +162,12 @@ impl PromptAttention {
         })
     }
 
-    /// Rows of queries, keys and values in shared memory.
+    /// Returns the layout of queries, keys and values in shared memory.
     fn rows(&self) -> SharedRows {
         SharedRows::of(self.head_dim)
     }
 
-    /// Bytes of shared memory that a block needs: queries, then keys and values of two steps.
+    /// Returns the bytes of shared memory of a block: queries, then keys and values of two steps.
     fn shared(&self) -> u32 {
         (self.queries + 4 * self.keys()) * self.rows().bytes
     }
@@ -228,31 +245,30 @@ impl KernelDef for PromptAttention {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: PromptAttentionArgs<Dev<'k>>) {
-        k.section("prompt/attention/work_item", "the block's work item");
+        k.section("prompt/attention/work_item", "work item of the block");
         let rows = ItemRows::load(k, &a, self.queries);
         k.when(rows.count.ne(0), || {
             k.section(
                 "prompt/attention/shared",
                 "shared memory: queries, then keys and values of two steps",
             );
-            let block = Block::new(k, self, &a, rows);
+            let block = PromptBlock::new(k, self, &a, rows);
             let sums = block.attend();
             block.store(sums);
         });
     }
 
     fn reference(&self, a: PromptAttentionArgs<Cpu<'_>>) {
-        let (dim, heads, capacity) = (
-            self.head_dim as usize,
-            a.heads as usize,
-            a.capacity as usize,
-        );
+        let dim = self.head_dim as usize;
+        let heads = a.heads as usize;
+        let capacity = a.capacity as usize;
         for item in a.items.chunks(Item::LEN) {
             let &[first, rows, position, sequence] = item else {
                 unreachable!("items have four words")
             };
             for i in 0..rows {
-                let (token, end) = ((first + i) as usize, (position + i) as usize + 1);
+                let token = (first + i) as usize;
+                let end = (position + i) as usize + 1;
                 let start = end - self.window.map_or(end, |window| end.min(window as usize));
                 a.y_scale[token] = 1.0;
                 for head in 0..heads {
@@ -281,7 +297,7 @@ impl KernelDef for PromptAttention {
     }
 }
 
-/// `softmax(q k^T) v` of one query, with scores in log2 units.
+/// Returns `softmax(q k^T) v` of one query, with scores in log2 units.
 fn attend(q: &[f16], keys: &[f16], values: &[f16]) -> Vec<f64> {
     let numbers = |row: &[f16]| {
         row.iter()
@@ -295,9 +311,9 @@ fn attend(q: &[f16], keys: &[f16], values: &[f16]) -> Vec<f64> {
     let weights: Vec<f64> = scores.iter().map(|score| (score - max).exp2()).collect();
     let mut y = vec![0.0; q.len()];
     for (row, weight) in values.chunks(q.len()).zip(&weights) {
-        y.iter_mut()
-            .zip(numbers(row))
-            .for_each(|(y, v)| *y += weight * v);
+        for (y, v) in y.iter_mut().zip(numbers(row)) {
+            *y += weight * v;
+        }
     }
     let sum: f64 = weights.iter().sum();
     y.into_iter().map(|y| y / sum).collect()

@@ -1,7 +1,8 @@
-//! Work items: the queries that a block of attention takes.
+//! Work items: the queries that a block of attention processes.
 //!
-//! Tokens of several sequences are rows of the same buffers. A work item is some of them at consecutive positions of one
-//! sequence. In memory it is four words, in the order of the fields of [`Item`].
+//! Tokens of several sequences are rows of the same buffers. A work item is some of these rows, at
+//! consecutive positions of one sequence. In memory, it is four words in the order of the fields of
+//! [`Item`].
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -9,7 +10,7 @@ use crate::matmul::activations::TOKENS;
 use crate::state::{LEN, POSITION, SEQUENCE};
 use ptx_gen::*;
 
-/// A work item.
+/// A work item of attention.
 ///
 /// ```
 /// use warpwright_kernels::prompt::Item;
@@ -19,18 +20,18 @@ use ptx_gen::*;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Item {
-    /// The row of its first query.
+    /// The row of the first query.
     pub row: u32,
-    /// Its queries: as many as the kernel's at most, and 0 for a block that does nothing.
+    /// The number of queries, at most the kernel's, or 0 for a block that does nothing.
     pub rows: u32,
-    /// The position of its first query.
+    /// The position of the first query.
     pub position: u32,
-    /// The row of the page table that has the sequence's pages.
+    /// The sequence's row in the page table.
     pub sequence: u32,
 }
 
 impl Item {
-    /// Words of an item.
+    /// The number of words of an item.
     pub const LEN: usize = 4;
     /// The item of a block that does nothing.
     pub const IDLE: Item = Item {
@@ -40,17 +41,18 @@ impl Item {
         sequence: 0,
     };
 
-    /// As it is in memory.
+    /// Returns the item as words in memory.
     pub const fn words(self) -> [u32; Item::LEN] {
         [self.row, self.rows, self.position, self.sequence]
     }
 
-    /// Whether a row is one of the item's.
+    /// Returns true if a row belongs to the item.
     pub(super) fn has(self, row: u32) -> bool {
         (self.row..self.row + self.rows).contains(&row)
     }
 
-    /// Items of at most `queries` rows each, the one with the most positions first.
+    /// Splits the item into items of at most `queries` rows each. The item with the most positions
+    /// comes first, because it takes longest.
     pub fn split(self, queries: u32) -> impl Iterator<Item = Item> {
         (0..self.rows.div_ceil(queries)).rev().map(move |part| {
             let first = part * queries;
@@ -68,23 +70,26 @@ impl Item {
 args! {
     /// Arguments of [`ChunkItems`].
     pub struct ChunkItemsArgs {
-        /// `[rows, 8]`, of which the first counts: see [`state`](crate::state)
+        /// `[rows, 8]`: the decode states, of which only the first is read, see
+        /// [`state`](crate::state)
         state: In<u32>,
-        /// `[ceil(tokens / queries), 4]`: see [`Item`]
+        /// `[ceil(tokens / queries), 4]`: the work items, see [`Item`]
         items: Out<u32>,
-        /// Tokens of the chunk.
+        /// The number of tokens of the chunk.
         tokens: u32,
     }
 }
 
-/// Writes the items of a chunk: tokens at consecutive positions of a sequence, from row 0 on. [`Item::split`] on the
-/// device, for a chunk whose position is in device memory. One thread an item.
+/// Kernel that writes the items of a chunk: tokens at consecutive positions of a sequence, starting
+/// at row 0. It is [`Item::split`] on the device, for a chunk whose position is in device memory.
+/// Each thread writes one item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkItems {
-    /// Queries of an item.
+    /// The number of queries of an item.
     pub queries: u32,
 }
 
+/// The number of threads of a block.
 const THREADS: u32 = 32;
 
 impl KernelDef for ChunkItems {
@@ -101,7 +106,8 @@ impl KernelDef for ChunkItems {
     fn grid(&self, a: &ChunkItemsArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("the kernel's queries", self.queries, TOKENS)?;
         self.range("tokens", a.tokens, 1, 1 << 24)?;
-        let (count, rows) = (a.tokens.div_ceil(self.queries), a.state / LEN);
+        let count = a.tokens.div_ceil(self.queries);
+        let rows = a.state / LEN;
         self.require(rows > 0 && a.state.is_multiple_of(LEN), || {
             format!("state has {} elements, must have 8 for each row", a.state)
         })?;
@@ -110,10 +116,12 @@ impl KernelDef for ChunkItems {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ChunkItemsArgs<Dev<'k>>) {
-        let (queries, i) = (self.queries, k.ctaid() * THREADS + k.tid());
+        let queries = self.queries;
+        let i = k.ctaid() * THREADS + k.tid();
         let count = (a.tokens + (queries - 1)) / queries;
         k.when(i.lt(count), || {
-            let (position, sequence) = (a.state.at(POSITION).ld(), a.state.at(SEQUENCE).ld());
+            let position = a.state.at(POSITION).ld();
+            let sequence = a.state.at(SEQUENCE).ld();
             let first = (count - 1 - i) * queries;
             let rows = (a.tokens - first).min(queries);
             a.items
@@ -138,7 +146,7 @@ impl KernelDef for ChunkItems {
 
 impl Variant for ChunkItems {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // A token; a full item and one more; several blocks.
+        // One token, a full item and one token more, and several blocks.
         let counts = [1, self.queries, self.queries + 1, 33 * self.queries - 1];
         let case = |tokens: u32| {
             let mut random = Random(seed);

@@ -1,5 +1,5 @@
-//! What tokens of one or of several sequences need at once besides products ([`matmul`](crate::matmul)): queries, keys
-//! and values, and causal attention over the [paged](crate::cache) KV cache.
+//! Attention and rotation for many tokens of one or several sequences, over the
+//! [paged](crate::cache) KV cache. The matmuls are in [`matmul`](crate::matmul).
 
 mod attention;
 mod item;

@@ -1,16 +1,18 @@
-//! Queries, keys and values of many tokens, after their product: bias, head norm, rotary embedding, and the append to the
-//! paged KV cache. Each token has its own position and sequence.
+//! Queries, keys and values of many tokens, after their matmul: bias, head norm, rotary embedding,
+//! and the append to the paged KV cache. Each token has its own position and sequence.
 //!
-//! The steps of [`HeadNorm`](crate::pipeline::HeadNorm) and of [`Qkv`](crate::pipeline::Qkv), for many tokens. A block
-//! takes a token, a team of lanes one head after another. A lane has four rotary pairs, the same in each head, so it
-//! computes their angles once, as [`Rope`](crate::Rope) does.
+//! The steps are the steps of [`HeadNorm`](crate::pipeline::HeadNorm) and
+//! [`Qkv`](crate::pipeline::Qkv), for many tokens. A block processes a token, and a team of lanes
+//! processes one head after another. A lane has four rotary pairs, which are at the same dimensions
+//! in each head. It therefore computes their angles once, as [`Rope`](crate::Rope) does.
 //!
-//! Queries become what scores are computed from: binary16, times the factor of the scores and `log2(e)`. That factor is
-//! below 1 for all heads longer than 2, so it exceeds the range of binary16 only where the query itself does; the query
-//! is NaN there, as a [key](crate::cache) is.
+//! Queries are stored in `f16`, times the factor of the scores and `log2(e)`. The combined factor
+//! is below 1 for all heads with more than 2 dimensions. A query thus exceeds the range of `f16`
+//! only if it did so before. It is then stored as NaN, like a [key](crate::cache).
 //!
-//! Nothing is done for a token whose state is done. One whose page is not there, by its state or by the page table, has
-//! its key and value dropped: nothing is written outside of the caches, whatever those say.
+//! A token whose state is done is skipped. If a token's page does not exist, according to its state
+//! or the page table, its key and value are dropped. No state or table can make the kernel write
+//! outside of the caches.
 
 use crate::cache::{self, PAGE, key, key_pair};
 use crate::case::{Case, Random, Variant};
@@ -27,72 +29,79 @@ use std::f32::consts::LOG2_E;
 args! {
     /// Arguments of [`RotateTokens`].
     pub struct RotateTokensArgs {
-        /// `[capacity, heads + 2 * kv_heads, head_dim]`: queries, keys, values
+        /// `[capacity, heads + 2 * kv_heads, head_dim]`: queries, keys and values
         x: In<f32>,
-        /// `[heads + 2 * kv_heads, head_dim]`, if the kernel adds it; else empty.
+        /// `[heads + 2 * kv_heads, head_dim]`: the bias, if the kernel adds one, else empty
         bias: In<f32>,
-        /// `[2, head_dim]`: weights of the norms of queries and of keys, if the kernel has them; else empty.
+        /// `[2, head_dim]`: weights of the norms of queries and of keys, if the kernel has norms,
+        /// else empty
         gamma: In<f32>,
-        /// `[head_dim / 2, 2]`: revolutions a position, as [`revolutions`](crate::simple::rope::revolutions) splits them
+        /// `[head_dim / 2, 2]`: revolutions per position, as
+        /// [`revolutions`](crate::simple::rope::revolutions) splits them
         freq: In<f32>,
-        /// `[rows, 8]`, at least `tokens` rows: the position, below `2^24`, and the sequence of each token, and whether it
-        /// is done. See [`state`](crate::state)
+        /// `[rows, 8]`: the state of each token with its position, below `2^24`, its sequence, and
+        /// its end flag. There are at least `tokens` rows. See [`state`](crate::state).
         state: In<u32>,
-        /// `[sequences, max_pages]`: the page table. Pages that this launch writes belong to one sequence alone
+        /// `[sequences, max_pages]`: the page table. A page that this launch writes must belong to
+        /// a single sequence.
         pages: In<u32>,
-        /// `[capacity, heads, head_dim]`: times `scale * log2(e)`; NaN beyond the range of binary16. Not written for
-        /// tokens that are done.
+        /// `[capacity, heads, head_dim]`: the queries times `scale * log2(e)`, or NaN beyond the
+        /// range of `f16`. It is not written for tokens that are done.
         q: Out<f16>,
-        /// `[cache_pages, kv_heads, 64, head_dim]`: see [`cache`]
+        /// `[cache_pages, kv_heads, 64, head_dim]`: the keys, see [`cache`]
         k_cache: InOut<f16>,
-        /// As `k_cache`
+        /// `[cache_pages, kv_heads, 64, head_dim]`: the values, see [`cache`]
         v_cache: InOut<f16>,
-        /// Query heads.
+        /// The number of query heads.
         heads: u32,
-        /// KV heads.
+        /// The number of KV heads.
         kv_heads: u32,
-        /// Pages of the caches.
+        /// The number of pages of the caches.
         cache_pages: u32,
-        /// Sequences of the page table.
+        /// The number of sequences of the page table.
         sequences: u32,
-        /// Pages of a sequence, at most.
+        /// The maximum number of pages of a sequence.
         max_pages: u32,
-        /// Tokens.
+        /// The number of tokens.
         tokens: u32,
-        /// Tokens that buffers have room for.
+        /// The capacity of the buffers in tokens.
         capacity: u32,
-        /// Added to the mean square.
+        /// A constant that is added to the mean square.
         epsilon: f32,
-        /// Factor of the scores: `1 / sqrt(head_dim)`.
+        /// The factor of the scores: `1 / sqrt(head_dim)`.
         scale: f32,
     }
 }
 
-/// The kernel. All dimensions of a head are rotated.
+/// Kernel that rotates queries and keys of many tokens, and appends keys and values. All dimensions
+/// of a head are rotated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RotateTokens {
-    /// Dimensions of a head: a multiple of 8, at most 256.
+    /// The number of dimensions of a head: a multiple of 8, at most 256.
     pub head_dim: u32,
-    /// Which dimensions make a rotary pair.
+    /// The pairing of dimensions in the rotation.
     pub pairing: Pairing,
     /// Whether a bias is added.
     pub bias: bool,
-    /// Whether queries and keys are normed.
+    /// Whether queries and keys are normalized.
     pub norm: bool,
-    /// How it overlaps with the kernels before and after it.
+    /// The overlap with the kernels before and after it.
     pub overlap: Overlap,
 }
 
+/// The number of threads of a block.
 const THREADS: u32 = 256;
-/// Rotary pairs of a lane, and dimensions.
+/// The number of rotary pairs of a lane.
 const PAIRS: usize = 4;
+/// The number of dimensions of a lane.
 const DIMS: u32 = 8;
 
 /// Both dimensions of each pair of a lane.
 type Pairs<'k> = [[F32<'k>; 2]; PAIRS];
 
 impl RotateTokens {
-    /// Lanes that share a head: a power of two, of which the first `head_dim / 8` have dimensions.
+    /// Returns the number of lanes that share a head: a power of two. The first `head_dim / 8` of
+    /// them have dimensions.
     fn team(&self) -> u32 {
         (self.head_dim / DIMS).next_power_of_two()
     }
@@ -133,7 +142,8 @@ impl KernelDef for RotateTokens {
         })?;
         cache::check_table(self, a.pages, [a.sequences, a.max_pages])?;
         let rows = a.heads + 2 * a.kv_heads;
-        let (formula, row) = ("(heads + 2 * kv_heads) * head_dim", [rows, self.head_dim]);
+        let formula = "(heads + 2 * kv_heads) * head_dim";
+        let row = [rows, self.head_dim];
         let [capacity, height, width] = [a.capacity, rows, self.head_dim];
         self.length(
             "x",
@@ -174,13 +184,15 @@ impl KernelDef for RotateTokens {
         k.when(state.at(DONE).ld().eq(0), || {
             k.section(
                 "prompt/rotate/angles",
-                "the angles of four pairs at the token's position, and its page",
+                "angles of four pairs at the token's position, and its page",
             );
             let lane = RotaryLane::new(k, self, &a, state);
-            let (heads, teams) = (a.heads + a.kv_heads * 2, THREADS / self.team());
-            k.section("prompt/rotate/head", "a head to each team");
+            let heads = a.heads + a.kv_heads * 2;
+            let teams = THREADS / self.team();
+            k.section("prompt/rotate/head", "one head for each team");
             k.for_each(0, (heads + (teams - 1)) / teams, 1, |round| {
                 let index = round * teams + k.tid() / self.team();
+                // All teams run every round, because the head norm needs whole warps.
                 lane.process(index.min(heads - 1), index.lt(heads));
             });
         });
@@ -188,31 +200,32 @@ impl KernelDef for RotateTokens {
 
     fn reference(&self, a: RotateTokensArgs<Cpu<'_>>) {
         let dim = self.head_dim as usize;
-        let (heads, kv_heads) = (a.heads as usize, a.kv_heads as usize);
+        let heads = a.heads as usize;
+        let kv_heads = a.kv_heads as usize;
         let all = heads + 2 * kv_heads;
         for (row, x) in a.x.chunks(dim).enumerate().take(a.tokens as usize * all) {
-            let (token, i) = (row / all, row % all);
+            let token = row / all;
+            let i = row % all;
             let state = &a.state[token * LEN..][..LEN];
             if state[DONE as usize] != 0 {
                 continue;
             }
             let [position, sequence] = [POSITION, SEQUENCE].map(|word| state[word as usize]);
             let mut x = x.to_vec();
-            a.bias
-                .iter()
-                .skip(i * dim)
-                .zip(&mut x)
-                .for_each(|(b, x)| *x += b);
-            let x = match i < heads + kv_heads {
-                true => self.rotated(
+            for (b, x) in a.bias.iter().skip(i * dim).zip(&mut x) {
+                *x += b;
+            }
+            let x = if i < heads + kv_heads {
+                self.rotated(
                     &x,
                     a.gamma,
                     usize::from(i >= heads),
                     a.freq,
                     position,
                     a.epsilon,
-                ),
-                false => x.into_iter().map(f64::from).collect(),
+                )
+            } else {
+                x.into_iter().map(f64::from).collect()
             };
             let cached = |head| {
                 let table = [a.sequences, a.max_pages, a.cache_pages];
@@ -236,16 +249,15 @@ impl KernelDef for RotateTokens {
                 }
                 _ => cached(i - heads - kv_heads).map(|row| &mut a.v_cache[row * dim..]),
             };
-            to.into_iter()
-                .flatten()
-                .zip(x)
-                .for_each(|(to, x)| *to = key((x * factor) as f32));
+            for (to, x) in to.into_iter().flatten().zip(x) {
+                *to = key((x * factor) as f32);
+            }
         }
     }
 }
 
 impl RotateTokens {
-    /// A query (`which` 0) or a key (1), normed and rotated.
+    /// Returns a query (`which` 0) or a key (`which` 1), normalized and rotated.
     fn rotated(
         &self,
         x: &[f32],
@@ -256,9 +268,10 @@ impl RotateTokens {
         epsilon: f32,
     ) -> Vec<f64> {
         let dim = x.len();
-        let mut y: Vec<f64> = match self.norm {
-            true => normed(x, &gamma[which * dim..][..dim], epsilon),
-            false => x.iter().map(|&x| x.into()).collect(),
+        let mut y: Vec<f64> = if self.norm {
+            normed(x, &gamma[which * dim..][..dim], epsilon)
+        } else {
+            x.iter().map(|&x| x.into()).collect()
         };
         for (j, (sin, cos)) in exact_angles(freq, position).enumerate() {
             let [i, l] = match self.pairing {
@@ -276,30 +289,35 @@ struct RotaryLane<'a, 'k> {
     k: Builder<'k>,
     def: &'a RotateTokens,
     a: &'a RotateTokensArgs<Dev<'k>>,
-    /// Which of the head's lanes it is; lanes without dimensions repeat the last.
+    /// The lane's index in the head. Lanes without dimensions repeat the last one.
     number: U32<'k>,
-    /// Whether it has dimensions.
+    /// Whether the lane has dimensions.
     inside: Pred<'k>,
     token: U32<'k>,
-    /// The row of its key, or value, of the first head in the cache, and whether there is one.
+    /// The row of the token's key or value in the cache, for the first head.
     cached: U32<'k>,
+    /// Whether that row exists.
     kept: Pred<'k>,
-    /// Cosine and sine of its pairs.
+    /// Cosine and sine of the lane's pairs.
     angles: Pairs<'k>,
 }
 
 impl<'a, 'k> RotaryLane<'a, 'k> {
-    /// The lane of a token with this state.
+    /// Creates the lane of a token with this state.
     fn new(
         k: Builder<'k>,
         def: &'a RotateTokens,
         a: &'a RotateTokensArgs<Dev<'k>>,
         state: Ptr<'k, u32, ReadOnly>,
     ) -> Self {
-        let (position, sequence) = (state.at(POSITION).ld(), state.at(SEQUENCE).ld());
-        let (number, lanes) = (k.tid() % def.team(), def.head_dim / DIMS);
+        let position = state.at(POSITION).ld();
+        let sequence = state.at(SEQUENCE).ld();
+        let number = k.tid() % def.team();
+        let lanes = def.head_dim / DIMS;
         let inside = number.lt(lanes);
-        let (number, token) = (number.min(lanes - 1), k.ctaid());
+        // A lane without dimensions repeats the last ones, so that no load is out of bounds.
+        let number = number.min(lanes - 1);
+        let token = k.ctaid();
         let angles = from_fn(|i| {
             let angle = angle(a.freq, number * PAIRS as u32 + i as u32, position);
             [angle.cos(), angle.sin()]
@@ -326,9 +344,11 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         }
     }
 
-    /// Head `index` of queries, keys and values; whole warp.
+    /// Processes head `index` of queries, keys and values. Whole warps must call it.
     fn process(&self, index: U32<'k>, exists: Pred<'k>) {
-        let (k, def, a) = (self.k, self.def, self.a);
+        let k = self.k;
+        let def = self.def;
+        let a = self.a;
         let heads = a.heads + a.kv_heads * 2;
         let x =
             a.x.row(self.token, heads * (4 * def.head_dim))
@@ -338,18 +358,22 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         } else {
             self.load(x.stream())
         };
-        let (keys, values) = (index.ge(a.heads), index.ge(a.heads + a.kv_heads));
+        let keys = index.ge(a.heads);
+        let values = index.ge(a.heads + a.kv_heads);
         if def.bias {
             let bias = self.load(a.bias.row(index, 4 * def.head_dim));
             x = from_fn(|i| from_fn(|half| x[i][half] + bias[i][half]));
         }
         let y = if def.norm { self.normed(x, keys) } else { x };
-        k.section("prompt/rotate/rotate", "rotate");
+        k.section("prompt/rotate/rotate", "rotate the pairs");
         let rotated = |i: usize| {
-            let ([u, v], [cos, sin]) = (y[i], self.angles[i]);
+            let [u, v] = y[i];
+            let [cos, sin] = self.angles[i];
             let rotated = [u * cos - v * sin, u * sin + v * cos];
             [0, 1].map(|half| values.select(x[i][half], rotated[half]))
         };
+        // Queries take the scale of attention and the factor of base-2 exponentials, so that
+        // attention multiplies neither.
         let factor = keys.select(1.0, a.scale * LOG2_E);
         let y = from_fn(|i| rotated(i).map(|y| y * factor));
         k.when(exists & self.inside, || {
@@ -367,18 +391,22 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         });
     }
 
-    /// Queries or keys over the root of their mean square.
+    /// Returns queries or keys divided by the root of their mean square, times the weights of the
+    /// norm.
     fn normed(&self, x: Pairs<'k>, keys: Pred<'k>) -> Pairs<'k> {
-        let (k, def, a) = (self.k, self.def, self.a);
+        let k = self.k;
+        let def = self.def;
+        let a = self.a;
         k.section("prompt/rotate/head_norm", "head norm");
         let squares = x.iter().flatten().fold(k.val(0.0), |sum, &x| x.fma(x, sum));
+        // Lanes without dimensions repeat others and must not count twice.
         let sum = lanes_sum(def.team() - 1, self.inside.select(squares, 0.0));
         let factor = (sum * (1.0 / def.head_dim as f32) + a.epsilon).rsqrt();
         let gamma = self.load(a.gamma.row(keys.select(1, 0), 4 * def.head_dim));
         from_fn(|i| from_fn(|half| x[i][half] * factor * gamma[i][half]))
     }
 
-    /// The lane's pairs of a head.
+    /// Loads the lane's pairs of a head.
     fn load<A: Loads>(&self, head: Ptr<'k, f32, A>) -> Pairs<'k> {
         match self.def.pairing {
             Pairing::Interleaved => {
@@ -394,7 +422,7 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         }
     }
 
-    /// Stores them as binary16.
+    /// Stores the lane's pairs as `f16`.
     fn store<A: Stores>(&self, head: Ptr<'k, f16, A>, y: Pairs<'k>) {
         let word = |x: F32<'k>, y: F32<'k>| key_pair(self.k, [x, y]).bits::<u32>();
         match self.def.pairing {
@@ -423,8 +451,9 @@ impl Variant for RotateTokens {
             capacity: 8,
             size: 1.0,
         };
-        // A head to some of the teams; several to a team; numbers beyond binary16. Positions around the end of a page;
-        // of several sequences, in turn; of a sequence, and past pages, that the table does not have.
+        // One head for some of the teams. Several heads per team, and values beyond the range of
+        // `f16`. Positions around the end of a page. Tokens of several sequences in turn. A
+        // sequence, and positions past pages, that the table does not contain.
         [
             plain,
             RotateCase {
@@ -459,28 +488,26 @@ impl Variant for RotateTokens {
 struct RotateCase {
     heads: u32,
     kv_heads: u32,
-    /// Position and sequence of each; that of [`DROPPED`] is done.
+    /// The position and sequence of each token. A token of the sequence [`DROPPED`] is done.
     tokens: &'static [(u32, u32)],
     capacity: u32,
-    /// The largest number.
+    /// The magnitude of the values.
     size: f32,
 }
 
 /// The sequence of a token that is done.
 const DROPPED: u32 = u32::MAX;
 
-/// The page table of the cases: pages of three sequences in no order, one that the caches do not have, and one that no
-/// sequence has.
+/// The page table of the cases: pages of three sequences in no particular order. It has one page
+/// that the caches do not contain, and lacks one that no sequence has.
 const TABLE: [[u32; 3]; 3] = [[4, 9, 2], [7, 0, 5], [3, 10, 1]];
 const CACHE_PAGES: u32 = 9;
 
 impl RotateCase {
     fn filled(&self, kernel: &RotateTokens, seed: u64) -> Case {
         let mut random = Random(seed);
-        let (dim, rows) = (
-            kernel.head_dim as usize,
-            (self.heads + 2 * self.kv_heads) as usize,
-        );
+        let dim = kernel.head_dim as usize;
+        let rows = (self.heads + 2 * self.kv_heads) as usize;
         let mut sized = |n: usize| {
             (0..n)
                 .map(|_| random.unit() * self.size)

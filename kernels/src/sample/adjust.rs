@@ -1,16 +1,18 @@
-//! Biases and penalties: `z` of each logit, the largest of each chunk, and how many `z` each bin has.
+//! The first kernel of sampling: it applies biases and penalties, takes the maximum of each chunk,
+//! and counts the results by bin.
 //!
 //! ```text
 //! z = logit + bias
-//! z = z / repeat if z > 0, else z * repeat             if the token is among the latest
-//! z = z - (times * frequency + presence)               if it is there so many times
+//! z = z / repeat if z > 0, else z * repeat           if the token is in the window
+//! z = z - (times * frequency + presence)             if it is there `times` times
 //! ```
 //!
-//! A block counts the latest tokens that are in its chunk, so that each logit is read once and in order. A logit that is
-//! not finite makes the largest of its chunk infinite; then no token is chosen.
+//! The window is the latest tokens of the sequence. A block first counts the tokens of the window
+//! that are in its chunk. It can then read each logit once and in order. A logit that is not finite
+//! makes the maximum of its chunk infinite, and then no token is chosen.
 
 use super::reference::adjusted;
-use super::rows::{self, Row, RowsArgs};
+use super::rows::{self, RowsArgs, SampledRow};
 use super::{BINS, CHUNK, MAX_BIASES, MAX_WINDOW, SampleParams, THREADS, blocks};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
@@ -23,27 +25,31 @@ args! {
     pub struct SampleAdjustArgs {
         /// `[capacity, vocab]`, of which `count` rows are read
         logits: In<f32>,
-        /// `[states, 8]`: see [`state`](crate::state)
+        /// `[states, 8]`, as in [`state`](crate::state)
         state: In<u32>,
-        /// `[sequences, max_tokens]`: the token at each position, up to that of the state
+        /// `[sequences, max_tokens]`: the token at each position, up to the position of the state
         tokens: In<u32>,
-        /// `[sequences, 256, 2]`: biased tokens, each another one, and the bits of what is added to their logits
+        /// `[sequences, 256, 2]`: a biased token and the bits of the `f32` that is added to its
+        /// logit. No token occurs twice in a sequence.
         bias: In<u32>,
-        /// `[capacity, vocab]`: biased and penalized logits
+        /// `[capacity, vocab]`: the biased and penalized logits
         z: Out<f32>,
-        /// `[count, blocks]`: the largest of each chunk; infinity if a logit is not finite. May be longer
+        /// `[count, blocks]`: the maximum of each chunk, or infinity if a logit is not finite. The
+        /// buffer may be longer.
         largest: Out<f32>,
-        /// `[count, 1024]`: zero before. May be longer
+        /// `[count, 1024]`: the number of tokens in each bin. It must be zero before the kernel
+        /// runs. The buffer may be longer.
         histogram: InOut<u32>,
-        /// Rows and sequences.
+        /// The rows and sequences.
         of: RowsArgs,
     }
 }
 
-/// The kernel.
+/// Kernel that applies biases and penalties to logits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SampleAdjust {
-    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    /// True if the kernel starts before the previous one ends and waits for it on the device
+    /// (programmatic dependent launch), which needs sm_90.
     pub overlap: bool,
 }
 
@@ -94,20 +100,20 @@ impl KernelDef for SampleAdjust {
 
     fn program<'k>(&self, k: Builder<'k>, a: SampleAdjustArgs<Dev<'k>>) {
         rows::trigger(k, self.overlap);
-        let chunk = Chunk::new(k, &a, Row::load(k, &a.of, a.state));
+        let chunk = Chunk::new(k, &a, SampledRow::load(k, &a.of, a.state));
         chunk.prepare();
         chunk.row.wait(k, self.overlap);
         chunk.row.process(k, || chunk.process());
     }
 
     fn reference(&self, a: SampleAdjustArgs<Cpu<'_>>) {
-        let (vocab, blocks) = (a.of.vocab as usize, blocks(a.of.vocab) as usize);
+        let vocab = a.of.vocab as usize;
+        let blocks = blocks(a.of.vocab) as usize;
         for row in rows::on_cpu(&a.of, a.state) {
             let params = SampleParams::of_words(&a.of.params[row.sequence * SampleParams::WORDS..]);
             let tokens = &a.tokens[row.sequence * a.of.max_tokens as usize..][..=row.position];
-            let latest = &tokens[tokens
-                .len()
-                .saturating_sub(params.window.min(MAX_WINDOW) as usize)..];
+            let window = params.window.min(MAX_WINDOW) as usize;
+            let latest = &tokens[tokens.len().saturating_sub(window)..];
             let biases = a.bias[row.sequence * 2 * MAX_BIASES as usize..]
                 .as_chunks::<2>()
                 .0;
@@ -116,8 +122,9 @@ impl KernelDef for SampleAdjust {
             let z = &mut a.z[row.index * vocab..][..vocab];
             z.copy_from_slice(&adjusted(logits, &params, latest, biases));
             let histogram = &mut a.histogram[row.index * BINS as usize..];
-            z.iter()
-                .for_each(|&z| histogram[bin_on_cpu(z) as usize] += 1);
+            for &z in z.iter() {
+                histogram[bin_on_cpu(z) as usize] += 1;
+            }
             for (z, largest) in z
                 .chunks(CHUNK as usize)
                 .zip(&mut a.largest[row.index * blocks..])
@@ -130,13 +137,15 @@ impl KernelDef for SampleAdjust {
     }
 }
 
-/// Exponent and five bits of the fraction, of the least magnitude that has bins of its own: 2^-4. From 2^12 on there is
-/// one bin.
+/// The exponent and the upper five bits of the fraction of 2^-4, as one integer.
+///
+/// It is the least magnitude with a separate bin. From there, 16 powers of two with 32 bins each
+/// make up `HALF` bins, so all magnitudes from 2^12 on share the last bin.
 const FIRST: u32 = (127 - 4) << 5;
-/// Bins of the positive numbers.
+/// The number of bins of the positive numbers.
 const HALF: u32 = BINS / 2;
 
-/// The bin of a number: larger numbers are in higher bins or the same.
+/// Returns the bin of a number. A larger number has the same bin or a higher one.
 pub(crate) fn bin<'k>(z: F32<'k>) -> U32<'k> {
     let magnitude = (z.abs().bits::<u32>() >> 18).max(FIRST - 1) - (FIRST - 1);
     let magnitude = magnitude.min(HALF - 1);
@@ -148,7 +157,7 @@ pub(crate) fn bin<'k>(z: F32<'k>) -> U32<'k> {
         .bits()
 }
 
-/// The same on the CPU.
+/// Returns [`bin`] on the CPU.
 pub(crate) fn bin_on_cpu(z: f32) -> u32 {
     let magnitude = ((z.abs().to_bits() >> 18).max(FIRST - 1) - (FIRST - 1)).min(HALF - 1);
     if z < 0.0 {
@@ -158,22 +167,25 @@ pub(crate) fn bin_on_cpu(z: f32) -> u32 {
     }
 }
 
-/// A block's chunk of a row.
+/// The chunk of a row that a block processes.
 struct Chunk<'a, 'k> {
     k: Builder<'k>,
     a: &'a SampleAdjustArgs<Dev<'k>>,
-    row: Row<'k>,
-    /// Its first token.
+    row: SampledRow<'k>,
+    /// The first token of the chunk.
     first: U32<'k>,
-    /// How often each is among the latest, what is added to its logit, and how many are in each bin.
+    /// `[CHUNK]`: how often each token of the chunk is in the window.
     times: Ptr<'k, u32, Shared>,
+    /// `[CHUNK]`: the bias of each token of the chunk.
     bias: Ptr<'k, f32, Shared>,
+    /// `[BINS]`: the number of tokens of the chunk in each bin.
     histogram: Ptr<'k, u32, Shared>,
 }
 
 impl<'a, 'k> Chunk<'a, 'k> {
-    fn new(k: Builder<'k>, a: &'a SampleAdjustArgs<Dev<'k>>, row: Row<'k>) -> Self {
-        let (times, bias) = (k.shared("times", CHUNK), k.shared("biases", CHUNK));
+    fn new(k: Builder<'k>, a: &'a SampleAdjustArgs<Dev<'k>>, row: SampledRow<'k>) -> Self {
+        let times = k.shared("times", CHUNK);
+        let bias = k.shared("biases", CHUNK);
         Chunk {
             k,
             a,
@@ -185,24 +197,28 @@ impl<'a, 'k> Chunk<'a, 'k> {
         }
     }
 
-    /// What is asked of the tokens of the chunk, none of which the kernels before this one change.
+    /// Collects the penalties and biases of the chunk's tokens.
+    ///
+    /// It reads nothing that the kernels before this one write, so it runs before the wait.
     fn prepare(&self) {
         let k = self.k;
         k.section(
             "sample/adjust/flags",
-            "what is asked of the tokens of this chunk",
+            "penalties and biases of the tokens of this chunk",
         );
         for i in [0, THREADS] {
             self.times.at(k.tid() + i).st(0);
             self.bias.at(k.tid() + i).st(0.0);
         }
         self.histogram.at(k.tid()).st(0);
+        // All counters must be zero before any thread counts.
         k.barrier();
         self.count_latest();
         self.fetch_biases();
         k.barrier();
     }
 
+    /// Adjusts the logits of the chunk and stores their maximum and their histogram.
     fn process(&self) {
         let k = self.k;
         k.section("sample/adjust/logit", "adjust each logit");
@@ -224,7 +240,8 @@ impl<'a, 'k> Chunk<'a, 'k> {
     }
 
     fn count_latest(&self) {
-        let (k, a) = (self.k, self.a);
+        let k = self.k;
+        let a = self.a;
         let window = self
             .row
             .params
@@ -233,13 +250,15 @@ impl<'a, 'k> Chunk<'a, 'k> {
             .min(self.row.position + 1);
         let tokens = a.tokens.row(self.row.sequence, a.of.max_tokens * 4);
         k.for_each(k.tid(), window, THREADS, |i| {
+            // An unsigned difference: a token before the chunk also compares as too large.
             let at = tokens.at(self.row.position - i).fresh().ld() - self.first;
             k.when(at.lt(CHUNK), || _ = self.times.at(at).atom_add(1));
         });
     }
 
     fn fetch_biases(&self) {
-        let (k, a) = (self.k, self.a);
+        let k = self.k;
+        let a = self.a;
         let biases = a.bias.row(self.row.sequence, 8 * MAX_BIASES);
         k.for_each(
             k.tid(),
@@ -253,9 +272,11 @@ impl<'a, 'k> Chunk<'a, 'k> {
         );
     }
 
-    /// Adjusts a logit of the chunk, and gives what it counts as.
+    /// Adjusts the logit at `at` of the chunk and returns its value for the maximum.
     fn adjust(&self, at: U32<'k>) -> F32<'k> {
-        let (k, a, [repeat, presence, frequency]) = (self.k, self.a, self.row.params.penalties);
+        let k = self.k;
+        let a = self.a;
+        let [repeat, presence, frequency] = self.row.params.penalties;
         let token = self.first + at;
         let logit = a
             .logits
@@ -267,6 +288,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
         let times = self.times.at(at).ld();
         k.when(times.gt(0), || {
             let now = z.get();
+            // A division lowers a positive logit, and a multiplication lowers a negative one.
             let repeated = now.gt(0.0).select(now / repeat, now * repeat);
             z.set(repeated - (times.cvt::<f32>() * frequency + presence));
         });
@@ -280,8 +302,9 @@ impl<'a, 'k> Chunk<'a, 'k> {
         let k = self.k;
         k.section(
             "sample/adjust/histogram",
-            "add the block's histogram; its barrier is that of the maximum",
+            "add the block's histogram, which the barrier of the maximum completed",
         );
+        // Few of the bins of a chunk are filled, so most threads need no atomic addition.
         let own = self.histogram.at(k.tid()).ld();
         let all = self.a.histogram.row(self.row.index, 4 * BINS);
         k.when(own.gt(0), || all.at(k.tid()).red_add(own));

@@ -1,16 +1,18 @@
-//! Logits of which some tokens may not be chosen: what a grammar does not allow is far below everything else.
+//! Kernel that lowers the logits of the tokens that a grammar forbids, so that they are never
+//! chosen.
 //!
 //! ```text
 //! logit = max(logit, -2^60)     if the token is allowed
-//! logit = -2^100                if not
+//! logit = -2^100                otherwise
 //! ```
 //!
-//! Biases of up to 10^4, and penalties that multiply by 0.01 to 100 or subtract up to 100 for each of 1,024 tokens, leave
-//! more than 2^92 between the two. So a token that is not allowed is behind all that are, and at no temperature up to 100
-//! does it have a mass: while one token is allowed, no other is chosen. A logit that is not finite stays, so that it is
-//! found.
+//! The two values are so far apart because biases and penalties follow. Biases are at most 10^4.
+//! Penalties multiply by 0.01 to 100, or subtract up to 100 for each of 1,024 tokens. More than
+//! 2^92 remains between the two. A forbidden token is therefore behind all allowed ones, and has no
+//! mass at any temperature up to 100. While at least one token is allowed, no forbidden token is
+//! chosen. A logit that is not finite stays as it is, so that the kernels that follow find it.
 
-use super::rows::{self, Row, RowsArgs};
+use super::rows::{self, RowsArgs, SampledRow};
 use super::{CHUNK, THREADS, blocks};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
@@ -21,25 +23,27 @@ args! {
     pub struct AllowTokensArgs {
         /// `[capacity, vocab]`, of which `count` rows are changed
         logits: InOut<f32>,
-        /// `[states, 8]`: see [`state`](crate::state)
+        /// `[states, 8]`, as in [`state`](crate::state)
         state: In<u32>,
-        /// `[sequences, words]`: a bit for each token that is allowed, 32 tokens a word, the first in the lowest bit
+        /// `[sequences, words]`: a bit for each token, set if the token is allowed. A word has 32
+        /// tokens, the first one in the lowest bit.
         allowed: In<u32>,
-        /// Rows and sequences.
+        /// The rows and sequences.
         of: RowsArgs,
     }
 }
 
-/// The kernel.
+/// Kernel that lowers the logits of forbidden tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AllowTokens {
-    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    /// True if the kernel starts before the previous one ends and waits for it on the device
+    /// (programmatic dependent launch), which needs sm_90.
     pub overlap: bool,
 }
 
-/// The least logit of a token that is allowed.
+/// The least logit of an allowed token.
 const LEAST: f32 = -((1u64 << 60) as f32);
-/// The logit of a token that is not.
+/// The logit of a forbidden token.
 const FORBIDDEN: f32 = -((1u128 << 100) as f32);
 
 impl KernelDef for AllowTokens {
@@ -74,7 +78,7 @@ impl KernelDef for AllowTokens {
 
     fn program<'k>(&self, k: Builder<'k>, a: AllowTokensArgs<Dev<'k>>) {
         rows::trigger(k, self.overlap);
-        let row = Row::load(k, &a.of, a.state);
+        let row = SampledRow::load(k, &a.of, a.state);
         row.wait(k, self.overlap);
         row.process(k, || allow(k, &a, &row));
     }
@@ -100,23 +104,24 @@ impl KernelDef for AllowTokens {
     }
 }
 
-/// Words of a sequence's allowed tokens.
+/// Returns the number of words of a sequence's mask of allowed tokens.
 pub(super) fn allowed_words(vocab: u32) -> u32 {
     vocab.div_ceil(32)
 }
 
-fn allow<'k>(k: Builder<'k>, a: &AllowTokensArgs<Dev<'k>>, row: &Row<'k>) {
+fn allow<'k>(k: Builder<'k>, a: &AllowTokensArgs<Dev<'k>>, row: &SampledRow<'k>) {
     let allowed = a.allowed.row(row.sequence, (a.of.vocab + 31) / 32 * 4);
     let logits = a.logits.row(row.index, a.of.vocab * 4);
     for i in [0, THREADS] {
         k.section(
             "sample/allow/logit",
-            "the logit of a token of each thread, lowered if it is not allowed",
+            "the logit of one token per thread, lowered if the token is not allowed",
         );
         let token = k.ctaid() * CHUNK + k.tid() + i;
         k.when(token.lt(a.of.vocab), || {
             let bit = (allowed.at(token / 32).fresh().ld() >> (token & 31)) & 1;
             let logit = logits.at(token).fresh().ld();
+            // A logit that is not finite stays, so that the next kernel finds it.
             let ruled = bit.eq(1).select(logit.max(LEAST), FORBIDDEN);
             logits
                 .at(token)

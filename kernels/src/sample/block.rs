@@ -1,4 +1,4 @@
-//! Sums of 64-bit integers over a block of [`THREADS`] threads, which are exact in any order; values that its threads
+//! Exact sums of 64-bit integers over a block of [`THREADS`] threads, and values that its threads
 //! share.
 
 use super::THREADS;
@@ -8,15 +8,17 @@ use ptx_gen::*;
 
 const WARPS: u32 = THREADS / 32;
 
-/// The sum over the block, known to be the same in every thread. Whole block, and not in a loop: each call has shared
-/// memory of its own.
+/// Returns the sum of `v` over the block. The result is known to be uniform.
+///
+/// All threads of the block must call it. Each call declares separate shared memory, so do not call
+/// it in a loop.
 pub(super) fn sum<'k>(k: Builder<'k>, v: U64<'k>) -> U64<'k> {
     let all = k.shared("sum", 1);
     sum_to(k, v, all);
     all.ld()
 }
 
-/// The same, in `all`.
+/// Stores the sum of `v` over the block at `all`. All threads of the block must call it.
 pub(super) fn sum_to<'k>(k: Builder<'k>, v: U64<'k>, all: Ptr<'k, u64, Shared>) {
     let totals = totals(k);
     let v = warp_sum(v);
@@ -29,7 +31,9 @@ pub(super) fn sum_to<'k>(k: Builder<'k>, v: U64<'k>, all: Ptr<'k, u64, Shared>) 
     k.barrier();
 }
 
-/// The largest of the block, known to be the same in every thread. Whole block, and not in a loop.
+/// Returns the maximum of `v` over the block. The result is known to be uniform.
+///
+/// All threads of the block must call it, and not in a loop.
 pub(super) fn max<'k>(k: Builder<'k>, v: F32<'k>) -> F32<'k> {
     let all = k.shared::<f32>("most", 1);
     let most = block_max(k, WARPS, v);
@@ -38,19 +42,23 @@ pub(super) fn max<'k>(k: Builder<'k>, v: F32<'k>) -> F32<'k> {
     all.ld()
 }
 
-/// The sum of this thread's and those before it. Whole block; it overwrites `totals`, of which there is one a warp,
-/// before its barrier, and reads them after it.
+/// Returns the inclusive prefix sum of `v` over the threads of the block.
+///
+/// All threads of the block must call it. `totals` has one word per warp. It is written before the
+/// only barrier of the function and read after it, so the caller needs a barrier between two calls.
 pub(super) fn scan<'k>(k: Builder<'k>, totals: Ptr<'k, u64, Shared>, v: U64<'k>) -> U64<'k> {
     let own = warp_scan(k, v);
     k.when(k.lane().eq(31), || totals.at(k.warp()).st(own));
     k.barrier();
+    // Each warp scans the totals again, which costs less than a second barrier.
     let all = warp_scan(k, totals.at(k.lane()).ld());
     let warp = k.warp();
+    // The first warp has no warp before it. Its index is clamped, and the value is not used.
     let before = shuffle(all, |word| word.shfl_idx(warp.max(1) - 1));
     warp.gt(0).select(own + before, own)
 }
 
-/// Shared memory for [`scan`].
+/// Declares the shared memory for [`scan`].
 pub(super) fn totals(k: Builder<'_>) -> Ptr<'_, u64, Shared> {
     k.shared("totals", WARPS)
 }
@@ -59,7 +67,8 @@ fn warp_sum(v: U64<'_>) -> U64<'_> {
     lanes_sum(31, v)
 }
 
-/// The sum over the lanes whose numbers differ in no other bits than `bits`. Whole warp.
+/// Returns the sum over the lanes whose numbers differ only in the bits `bits`. All lanes of the
+/// warp must call it.
 pub(super) fn lanes_sum(bits: u32, v: U64<'_>) -> U64<'_> {
     let steps = [16, 8, 4, 2, 1].into_iter().filter(|step| step & bits != 0);
     steps.fold(v, |v, lanes| v + shuffle(v, |word| word.shfl_bfly(lanes)))
@@ -72,19 +81,20 @@ fn warp_scan<'k>(k: Builder<'k>, v: U64<'k>) -> U64<'k> {
     })
 }
 
-/// The largest of the warp, in every lane.
+/// Returns the maximum over the warp, in every lane.
 pub(super) fn warp_max(v: U64<'_>) -> U64<'_> {
     [16, 8, 4, 2, 1].into_iter().fold(v, |v, lanes| {
         v.max(shuffle(v, |word| word.shfl_bfly(lanes)))
     })
 }
 
+/// Applies a shuffle to both words of a value, because `shfl` has 32 bits.
 fn shuffle<'k>(v: U64<'k>, by: impl Fn(U32<'k>) -> U32<'k>) -> U64<'k> {
     let [low, high] = halves(v).map(by);
     join(low, high)
 }
 
-/// The number of these words.
+/// Returns the integer with these words.
 pub(super) fn join<'k>(low: U32<'k>, high: U32<'k>) -> U64<'k> {
     (high.cvt::<u64>() << 32) + low.cvt::<u64>()
 }

@@ -1,4 +1,5 @@
-//! Cases of the three kernels, each of which goes on from what the references of those before it give.
+//! Test cases of the sampling kernels. The inputs of each kernel are the results of the references
+//! of the kernels before it.
 
 use super::rows::blocks;
 use super::{
@@ -9,7 +10,7 @@ use crate::case::{Case, Random};
 use crate::state::{DONE, LEN, LIMIT, POSITION, PROMPT_LEN, SEQUENCE};
 use ptx_gen::*;
 
-/// The cases of one batch of rows.
+/// The cases of one batch of rows, one per kernel.
 pub(super) struct Stage {
     pub(super) allow: Case,
     pub(super) adjust: Case,
@@ -17,19 +18,19 @@ pub(super) struct Stage {
     pub(super) choose: Case,
 }
 
-/// What the logits of a row are.
+/// The distribution of a row's logits.
 #[derive(Clone, Copy)]
 enum Logits {
-    /// As a model gives them: a few stand out.
+    /// A few logits are far larger than the others, as in a model's output.
     Peaked,
-    /// From -1 to 1.
+    /// Even values from -1 to 1.
     Even,
-    /// All the same.
+    /// All logits are equal.
     Flat,
     NotANumber,
 }
 
-/// What the state of a row is.
+/// The state of a row's sequence.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Plain,
@@ -42,17 +43,18 @@ enum Kind {
 
 type RowCase = (Logits, Kind, SampleParams);
 
-/// Positions of a sequence, and stop tokens, of which the last does not count.
+/// The number of positions of a sequence.
 const MAX_TOKENS: u32 = 9;
+/// The stop tokens, of which the last is beyond the number that the kernel gets.
 const STOPS: [u32; 3] = [11, 12, 13];
-/// Log-probabilities of a record.
+/// The number of log-probabilities of a record.
 const BEST: u32 = 3;
 
 const OFF: SampleParams = SampleParams {
     seed: 0x1234_5678_9abc_def0,
     ..SampleParams::OFF
 };
-/// What many take.
+/// The parameters of a usual chat request.
 const USUAL: SampleParams = SampleParams {
     top_k: 40,
     top_p: 0xf000_0000,
@@ -161,7 +163,8 @@ fn large() -> Vec<RowCase> {
 }
 
 pub(super) fn stages(seed: u64) -> Vec<Stage> {
-    // One token; few, all alike; a part of a chunk; three chunks, the last of one token.
+    // The vocabularies are: one token, few equal tokens, part of a chunk, and three chunks, of
+    // which the last has one token.
     let one = vec![
         (Logits::Even, Kind::Plain, USUAL),
         (Logits::Even, Kind::Plain, OFF),
@@ -177,8 +180,11 @@ pub(super) fn stages(seed: u64) -> Vec<Stage> {
 }
 
 fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
-    let (mut random, count) = (Random(seed), rows.len() as u32);
-    let (capacity, states, sequences) = (count + 1, count + 1, count + 1);
+    let mut random = Random(seed);
+    let count = rows.len() as u32;
+    let capacity = count + 1;
+    let states = count + 1;
+    let sequences = count + 1;
     let label = format!("vocab={vocab} count={count}");
     let case = |args: Vec<CpuArg>| Case {
         label: label.clone(),
@@ -188,10 +194,11 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
     let params = (0..sequences as usize).map(|i| rows.get(i).map_or(OFF, |row| row.2));
     let params = CpuArg::U32(params.flat_map(|params| params.words()).collect());
     let mut given: Vec<u32> = (0..count).map(|i| states - 1 - i).collect();
-    let no_state = |i: &usize| rows[*i].1 == Kind::NoState;
-    (0..rows.len())
-        .filter(no_state)
-        .for_each(|i| given[i] = states);
+    for (i, row) in rows.iter().enumerate() {
+        if row.1 == Kind::NoState {
+            given[i] = states;
+        }
+    }
     given.push(u32::MAX);
     let state = CpuArg::U32(states_of(&mut random, rows, states, sequences));
     let of: Vec<CpuArg> = vec![CpuArg::U32(given), params]
@@ -257,7 +264,8 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
     }
 }
 
-/// For the logits and rows of these arguments, tokens that are allowed: none of a word, all, some. Logits at the edges.
+/// Returns the arguments of [`AllowTokens`](super::AllowTokens) for the logits and rows of
+/// `adjust`. A word of the mask allows some, none or all of its tokens. Some logits are extreme.
 fn allow(seed: u64, words: u32, adjust: &[CpuArg]) -> Vec<CpuArg> {
     let mut random = Random(!seed);
     let word = |i: u32| [random.bits() as u32, 0, u32::MAX][i as usize % 3];
@@ -265,16 +273,14 @@ fn allow(seed: u64, words: u32, adjust: &[CpuArg]) -> Vec<CpuArg> {
     let mut logits = adjust[0].clone();
     if let CpuArg::F32(logits) = &mut logits {
         let edges = [-1e30, f32::MAX, f32::NEG_INFINITY, f32::MIN];
-        logits
-            .iter_mut()
-            .step_by(41)
-            .zip(edges)
-            .for_each(|(logit, edge)| *logit = edge);
+        for (logit, edge) in logits.iter_mut().step_by(41).zip(edges) {
+            *logit = edge;
+        }
     }
     [&[logits, adjust[1].clone(), allowed][..], &adjust[7..]].concat()
 }
 
-/// The first arguments after a kernel's reference has run.
+/// Returns the first `N` arguments after a kernel's reference has run.
 fn after<const N: usize>(kernel: &dyn AnyKernel, args: &[CpuArg]) -> [CpuArg; N] {
     let mut args = args.to_vec();
     kernel
@@ -284,7 +290,8 @@ fn after<const N: usize>(kernel: &dyn AnyKernel, args: &[CpuArg]) -> [CpuArg; N]
     args.try_into().expect("there are more arguments")
 }
 
-/// The row of the state of the first row is the last but one, and so on; that of a sequence is its own number.
+/// Returns the words of the states. The first row has the last state but one, and so on backwards.
+/// The sequence of a row is the row's index.
 fn states_of(random: &mut Random, rows: &[RowCase], states: u32, sequences: u32) -> Vec<u32> {
     let mut words: Vec<u32> = (0..states * LEN as u32).map(|_| random.below(7)).collect();
     for (i, (_, kind, _)) in (0..).zip(rows) {
@@ -297,7 +304,9 @@ fn states_of(random: &mut Random, rows: &[RowCase], states: u32, sequences: u32)
             (POSITION, 5),
             (PROMPT_LEN, 2),
         ];
-        all.into_iter().for_each(|(word, to)| write(word, to));
+        for (word, to) in all {
+            write(word, to);
+        }
         match kind {
             Kind::Done => write(DONE, 1),
             Kind::InPrompt => write(PROMPT_LEN, 8),
@@ -313,8 +322,8 @@ fn biases(sequences: u32, vocab: u32) -> Vec<u32> {
     let mut words = vec![0; (sequences * 2 * MAX_BIASES) as usize];
     for sequence in words.chunks_mut(2 * MAX_BIASES as usize) {
         for (i, bias) in (0..).zip([2.0f32, -1e4, 0.5]) {
-            (sequence[2 * i], sequence[2 * i + 1]) =
-                ((1 + 100 * i as u32) % vocab.max(300), bias.to_bits());
+            sequence[2 * i] = (1 + 100 * i as u32) % vocab.max(300);
+            sequence[2 * i + 1] = bias.to_bits();
         }
     }
     words
@@ -323,7 +332,7 @@ fn biases(sequences: u32, vocab: u32) -> Vec<u32> {
 fn logits(random: &mut Random, kind: Logits, vocab: u32) -> Vec<f32> {
     let mut logits: Vec<f32> = (0..vocab)
         .map(|_| match kind {
-            // The product of four is near zero mostly.
+            // The product of four random numbers is mostly near zero.
             Logits::Peaked => (0..4).map(|_| random.unit()).product::<f32>() * 30.0,
             Logits::Even | Logits::NotANumber => random.unit(),
             Logits::Flat => -0.75,

@@ -1,16 +1,17 @@
-//! The choice of the next token, the record of log-probabilities, and the step of the state.
+//! The last kernel of sampling: it chooses the next token, records log-probabilities, and advances
+//! the state.
 //!
-//! One block for a row. It also clears the row's histogram for the next step. Within a prompt, the next token is the
-//! prompt's. A sequence is done at a stop token, where it has no room for another, or if no token was chosen: a logit
-//! was not finite.
+//! One block processes a row. It also clears the row's histogram for the next step. Inside a
+//! prompt, the next token is the prompt's. A sequence is done at a stop token, at its limit, or if
+//! no token was chosen because a logit was not finite.
 //!
-//! A record has what log-probabilities follow from, at temperature 1 and before any filter: `ln p = z - largest - ln(mass
-//! / 2^44)`. The host computes the logarithms.
+//! A record has the values from which the host computes log-probabilities, at temperature 1 and
+//! before any filter: `ln p = z - largest - ln(mass / 2^44)`.
 
 use super::block::{self, warp_max};
-use super::draw::{Draw, Item, Mask, Start};
+use super::draw::{Draw, DrawStart, Mask, TokenItem};
 use super::gather::{load_largest, mask_words};
-use super::rows::{self, CpuRow, Row, RowsArgs};
+use super::rows::{self, CpuRow, RowsArgs, SampledRow};
 use super::weight::halves;
 use super::{BINS, MAX_BEST, RECORD_HEAD, SampleParams, THREADS, blocks, reference};
 use crate::case::{Case, Variant};
@@ -22,43 +23,47 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`SampleToken`].
     pub struct SampleTokenArgs {
-        /// `[capacity, vocab]`: what [`SampleAdjust`](super::SampleAdjust) gives
+        /// `[capacity, vocab]`: the result of [`SampleAdjust`](super::SampleAdjust)
         z: In<f32>,
-        /// `[count, blocks]`: the largest of each chunk. May be longer
+        /// `[count, blocks]`: the maximum of each chunk. The buffer may be longer.
         largest: In<f32>,
-        /// `[count, words]`, `[count]`, `[count, 2, blocks]`: what [`SampleGather`](super::SampleGather) gives. May be
-        /// longer
+        /// `[count, words]`: the mask that [`SampleGather`](super::SampleGather) stores. The buffer
+        /// may be longer.
         mask: In<u32>,
-        /// See `mask`
+        /// `[count]`: the number of tokens of each mask. The buffer may be longer.
         listed: In<u32>,
-        /// See `mask`
+        /// `[count, 2, blocks]`: the masses of the chunks. The buffer may be longer.
         mass: In<u64>,
-        /// `[count, 1024]`: zero afterwards. May be longer
+        /// `[count, 1024]`: the histogram, which is zero afterwards. The buffer may be longer.
         histogram: InOut<u32>,
-        /// `[states, 8]`: see [`state`](crate::state). Where its `LIMIT` is 0, the limit is `max_tokens`.
+        /// `[states, 8]`, as in [`state`](crate::state). If its `LIMIT` is 0, the limit is
+        /// `max_tokens`.
         state: InOut<u32>,
-        /// `[sequences, max_tokens]`: the token at each position; the chosen one is stored at the next
+        /// `[sequences, max_tokens]`: the token at each position. The chosen token is stored at the
+        /// next position.
         tokens: InOut<u32>,
-        /// `[stops]`: tokens that end a sequence. May be longer
+        /// `[stops]`: the tokens that end a sequence. The buffer may be longer.
         stop: In<u32>,
-        /// `[sequences, max_tokens]`: the token after each position; the host reads it
+        /// `[sequences, max_tokens]`: the token after each position, for the host
         out: Out<u32>,
-        /// `[sequences, max_tokens, record]`: the bits of the largest logit, the two words of the mass of all tokens, the
-        /// bits of the chosen token's logit, and tokens with the bits of their logits, the best first. May be longer
+        /// `[sequences, max_tokens, record]`: the bits of the largest logit, the two words of the
+        /// mass of all tokens, and the bits of the chosen token's logit. The best tokens follow
+        /// with the bits of their logits, the best one first. The buffer may be longer.
         records: Out<u32>,
-        /// Number of stop tokens.
+        /// The number of stop tokens.
         stops: u32,
-        /// Words of a record; 0 records nothing.
+        /// The number of words of a record, or 0 to record nothing.
         record: u32,
-        /// Rows and sequences.
+        /// The rows and sequences.
         of: RowsArgs,
     }
 }
 
-/// The kernel.
+/// Kernel that chooses the next token and advances the state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SampleToken {
-    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    /// True if the kernel starts before the previous one ends and waits for it on the device
+    /// (programmatic dependent launch), which needs sm_90.
     pub overlap: bool,
 }
 
@@ -125,13 +130,14 @@ impl KernelDef for SampleToken {
 
     fn program<'k>(&self, k: Builder<'k>, a: SampleTokenArgs<Dev<'k>>) {
         rows::trigger(k, self.overlap);
-        let row = Row::load(k, &a.of, a.state);
+        let row = SampledRow::load(k, &a.of, a.state);
         let chooser = Chooser {
             k,
             a: &a,
             row: &row,
             word: k.shared("word", 1),
         };
+        // The random word depends on nothing that the kernels before write.
         chooser.draw_word();
         row.wait(k, self.overlap);
         row.process(k, || chooser.run());
@@ -158,7 +164,8 @@ impl KernelDef for SampleToken {
 
 fn step_on_cpu(a: &mut SampleTokenArgs<Cpu<'_>>, row: &CpuRow, chosen: u32) {
     let state = &mut a.state[row.state * LEN..][..LEN];
-    let (max, next) = (a.of.max_tokens, row.position + 1);
+    let max = a.of.max_tokens;
+    let next = row.position + 1;
     let limit = match state[LIMIT as usize] {
         0 => max,
         limit => limit.min(max),
@@ -172,28 +179,31 @@ fn step_on_cpu(a: &mut SampleTokenArgs<Cpu<'_>>, row: &CpuRow, chosen: u32) {
     };
     a.out[first + row.position] = token;
     let ends = !prompted && a.stop[..a.stops as usize].contains(&token);
+    // A stop token is stored like any other token, and ends the sequence after it.
     let goes_on = (next as u32) < limit && token != NO_TOKEN;
     if goes_on {
         a.tokens[first + next] = token;
-        (state[TOKEN as usize], state[POSITION as usize]) = (token, next as u32);
+        state[TOKEN as usize] = token;
+        state[POSITION as usize] = next as u32;
     }
     if ends || !goes_on {
         state[DONE as usize] = 1;
     }
 }
 
-/// The block of a row.
+/// The block that chooses the token of a row.
 struct Chooser<'a, 'k> {
     k: Builder<'k>,
     a: &'a SampleTokenArgs<Dev<'k>>,
-    row: &'a Row<'k>,
-    /// A random word, the first thread's until the block's next barrier.
+    row: &'a SampledRow<'k>,
+    /// The random word. The first thread writes it before the block's first barrier.
     word: Ptr<'k, u32, Shared>,
 }
 
 impl<'k> Chooser<'_, 'k> {
     fn draw_word(&self) {
-        let (k, zero) = (self.k, self.k.val(0));
+        let k = self.k;
+        let zero = k.val(0);
         k.section("sample/token/random", "a random word");
         k.when(k.tid().eq(0), || {
             let [word, ..] =
@@ -203,22 +213,27 @@ impl<'k> Chooser<'_, 'k> {
     }
 
     fn run(&self) {
-        let (k, a, row) = (self.k, self.a, self.row);
+        let k = self.k;
+        let a = self.a;
+        let row = self.row;
         let blocks = (a.of.vocab + (super::CHUNK - 1)) / super::CHUNK;
         k.section(
             "sample/token/inputs",
-            "what the kernels before have found, all loaded at once",
+            "results of the kernels before, all loaded at once",
         );
         let largest = load_largest(k, a.largest.row(row.index, blocks * 4), blocks);
         let vectors = (a.of.vocab + 127) / 128;
         let mask = Mask::load(k, a.mask.row(row.index, vectors * 16), vectors);
-        let (listed, count) = (k.shared::<u32>("entries", 1), k.shared::<u32>("length", 1));
+        let listed = k.shared::<u32>("entries", 1);
+        let count = k.shared::<u32>("length", 1);
         k.when(k.tid().eq(0), || {
             listed.st(a.listed.at(row.index).fresh().ld());
             count.st(0);
         });
+        // The next step's first kernel adds to a histogram of zeros.
         a.histogram.row(row.index, 4 * BINS).at(k.tid()).st(0);
-        // Its barriers are those of the word, of the number listed and of the count, too.
+        // The barriers of the maximum also publish the random word, the number of listed tokens and
+        // the count.
         let most = block::max(k, largest.get());
         let mut chosen = k.var(NO_TOKEN);
         k.when(most.lt(f32::INFINITY), || {
@@ -226,7 +241,7 @@ impl<'k> Chooser<'_, 'k> {
                 k,
                 a,
                 row,
-                Start {
+                DrawStart {
                     most,
                     blocks,
                     word: self.word,
@@ -234,8 +249,8 @@ impl<'k> Chooser<'_, 'k> {
             );
             let token = draw.token(&mask, count, listed.ld());
             chosen.set(token);
-            // Loaded again, so that registers are free meanwhile.
-            let row = Row::load(k, &a.of, a.state);
+            // Loads the row again, so that it occupies no registers during the draw.
+            let row = SampledRow::load(k, &a.of, a.state);
             k.when(a.record.gt(0) & row.params.best.gt(0), || {
                 self.record(&mut draw, &row, token)
             });
@@ -244,13 +259,15 @@ impl<'k> Chooser<'_, 'k> {
             "sample/token/next",
             "the next token; no thread reads the state any more",
         );
+        // The loads of the row above must end before one thread writes the state.
         k.barrier();
         k.when(k.tid().eq(0), || self.step(chosen.get()));
     }
 
-    /// Stores what log-probabilities follow from.
-    fn record(&self, draw: &mut Draw<'_, 'k>, row: &Row<'k>, token: U32<'k>) {
-        let (k, a) = (self.k, self.a);
+    /// Stores the values from which the host computes log-probabilities.
+    fn record(&self, draw: &mut Draw<'_, 'k>, row: &SampledRow<'k>, token: U32<'k>) {
+        let k = self.k;
+        let a = self.a;
         k.section("sample/token/record", "the record");
         let record = a.records.row(
             row.sequence.mad(a.of.max_tokens, row.position),
@@ -259,18 +276,21 @@ impl<'k> Chooser<'_, 'k> {
         k.when(k.tid().eq(0), || {
             let [low, high] = halves(draw.total.ld());
             let z = draw.z(token);
-            [draw.most.bits(), low, high, z.bits()]
-                .into_iter()
-                .zip(0..)
-                .for_each(|(word, i)| record.at(i).st(word));
+            let words = [draw.most.bits(), low, high, z.bits()];
+            for (word, i) in words.into_iter().zip(0..) {
+                record.at(i).st(word);
+            }
         });
         let best = row.params.best.min((a.record - RECORD_HEAD) / 2);
+        // Each round finds the largest key below the one before. `best` is at most 32, so this is
+        // cheaper than a sort.
         draw.look_at_enough(best);
-        let (tops, top) = (block::totals(k), k.shared::<u64>("top", 1));
+        let tops = block::totals(k);
+        let top = k.shared::<u64>("top", 1);
         let mut before = k.var(u64::MAX);
         k.for_each(0, best.min(a.of.vocab), 1, |i| {
             let mut own = k.var(0u64);
-            draw.items.each(|item: Item<'k>| {
+            draw.items.each(|item: TokenItem<'k>| {
                 let key = item.order();
                 k.when(key.lt(before.get()), || own.max_with(key));
             });
@@ -284,7 +304,7 @@ impl<'k> Chooser<'_, 'k> {
             k.barrier();
             before.set(top.ld());
             k.when(k.tid().eq(0), || {
-                let token = Item::token_of(before.get());
+                let token = TokenItem::token_of(before.get());
                 record.at(i * 2 + RECORD_HEAD).st(token);
                 record
                     .at(i * 2 + (RECORD_HEAD + 1))
@@ -293,10 +313,11 @@ impl<'k> Chooser<'_, 'k> {
         });
     }
 
-    /// Steps the state. One thread.
+    /// Stores the token and advances the state. Only one thread calls it.
     fn step(&self, chosen: U32<'k>) {
-        let (k, a) = (self.k, self.a);
-        let row = Row::load(k, &a.of, a.state);
+        let k = self.k;
+        let a = self.a;
+        let row = SampledRow::load(k, &a.of, a.state);
         let state = a.state.row(row.state, 4 * LEN as u32);
         let next = row.position + 1;
         let tokens = a.tokens.row(row.sequence, a.of.max_tokens * 4);
@@ -304,6 +325,7 @@ impl<'k> Chooser<'_, 'k> {
             [PROMPT_LEN, LIMIT].map(|word| state.at(word).fresh().ld().min(a.of.max_tokens));
         let limit = limit.eq(0).select(a.of.max_tokens, limit);
         let mut token = k.var(chosen);
+        // A prompt may contain stop tokens, so only a chosen token is compared with them.
         k.when(next.lt(prompt), || token.set(tokens.at(next).fresh().ld()))
             .otherwise(|| {
                 k.for_each(0, a.stops, 1, |i| {

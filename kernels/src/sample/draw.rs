@@ -1,57 +1,65 @@
-//! The draw: what the filters keep of a row, and the token at a random share of its mass. One block.
+//! The draw: the filters of a row, and the token at a random share of the mass that they keep. A
+//! whole block executes it.
 
 use super::block;
 use super::choose::SampleTokenArgs;
 use super::few::{self, FEW};
-use super::rows::Row;
+use super::rows::SampledRow;
 use super::select::{End, Selection};
 use super::weight;
 use super::{CHUNK, ID_BITS, LISTED, SampleParams, THREADS};
 use ptx_gen::*;
 
-/// Bits of the key of an order: a number's, and a token's.
+/// The number of bits of a key: a number's and a token's.
 const KEY_BITS: u32 = 32 + ID_BITS;
 
-/// The tokens that a row's choice looks at.
-pub(super) struct Items<'k> {
+/// The tokens of a row that the choice reads.
+pub(super) struct TokenItems<'k> {
     k: Builder<'k>,
-    /// `[vocab]`
+    /// The logits, `[vocab]`.
     z: Ptr<'k, f32, ReadOnly>,
-    /// Whether they are those of the list, or all of a range.
+    /// 1 if the items are the list, or 0 if they are a range of tokens.
     listed: Var<'k, u32>,
+    /// The first item.
     from: Var<'k, u32>,
+    /// The end of the items.
     to: Var<'k, u32>,
-    /// The list.
+    /// The tokens of the list.
     pub(super) ids: Ptr<'k, u32, Shared>,
+    /// The logits of the list.
     pub(super) values: Ptr<'k, f32, Shared>,
 }
 
 /// A token and its logit.
 #[derive(Clone, Copy)]
-pub(super) struct Item<'k> {
+pub(super) struct TokenItem<'k> {
     pub(super) token: U32<'k>,
     pub(super) z: F32<'k>,
 }
 
-impl<'k> Item<'k> {
-    /// Larger logits first; of equals, the lowest token.
+impl<'k> TokenItem<'k> {
+    /// Returns the key in the order of logits: larger logits first, and the lower token of equals.
+    ///
+    /// A float's bits rise with the float if the sign bit of a positive one and all bits of a
+    /// negative one are flipped.
     pub(super) fn order(self) -> U64<'k> {
         let bits = self.z.bits::<u32>();
         let flip = (self.z.bits::<i32>() >> 31).bits::<u32>() | (1 << 31);
         self.key(bits ^ flip)
     }
 
-    /// Lower numbers first; of equals, the lowest token. The number is not negative.
+    /// Returns the key that puts lower numbers first, and the lower token of equals. The number
+    /// must not be negative.
     fn rising(self, number: F32<'k>) -> U64<'k> {
         self.key(!number.bits::<u32>())
     }
 
-    /// Lower tokens first.
+    /// Returns the token's bits so that a lower token is larger.
     fn reversed(self) -> U32<'k> {
         self.token ^ ((1 << ID_BITS) - 1)
     }
 
-    /// The token of an item's place in an order.
+    /// Returns the token of a key.
     pub(super) fn token_of(key: U64<'k>) -> U32<'k> {
         let [low, _] = weight::halves(key);
         (low & ((1 << ID_BITS) - 1)) ^ ((1 << ID_BITS) - 1)
@@ -62,12 +70,14 @@ impl<'k> Item<'k> {
     }
 }
 
-impl<'k> Items<'k> {
-    /// All tokens.
+impl<'k> TokenItems<'k> {
+    /// Returns all tokens as items.
     fn all(k: Builder<'k>, z: Ptr<'k, f32, ReadOnly>, vocab: U32<'k>) -> Self {
-        let [listed, from] = [0, 0].map(|v| k.var(v));
-        let (ids, values) = (k.shared("ids", LISTED), k.shared("values", LISTED));
-        Items {
+        let listed = k.var(0);
+        let from = k.var(0);
+        let ids = k.shared("ids", LISTED);
+        let values = k.shared("values", LISTED);
+        TokenItems {
             k,
             z,
             listed,
@@ -78,35 +88,41 @@ impl<'k> Items<'k> {
         }
     }
 
-    /// `body` for each item of this thread.
-    pub(super) fn each(&self, body: impl FnOnce(Item<'k>)) {
-        let (k, listed) = (self.k, self.listed.get().eq(1));
+    /// Calls `body` for each item of this thread.
+    pub(super) fn each(&self, body: impl FnOnce(TokenItem<'k>)) {
+        let k = self.k;
+        let listed = self.listed.get().eq(1);
         k.for_each(self.from.get() + k.tid(), self.to.get(), THREADS, |i| {
-            let (mut token, mut z) = (k.var(i), k.var(0.0));
+            let mut token = k.var(i);
+            let mut z = k.var(0.0);
             k.when(listed, || {
                 token.set(self.ids.at(i).ld());
                 z.set(self.values.at(i).ld());
             })
             .otherwise(|| z.set(self.z.at(i).fresh().ld()));
-            body(Item {
+            body(TokenItem {
                 token: token.get(),
                 z: z.get(),
             });
         });
     }
 
-    /// The sum of a mass of each. Whole block.
-    fn sum(&self, mass: impl FnOnce(Item<'k>, &mut Var<'k, u64>)) -> U64<'k> {
+    /// Returns the sum of the items' masses, which `mass` adds. The whole block must call it.
+    fn sum(&self, mass: impl FnOnce(TokenItem<'k>, &mut Var<'k, u64>)) -> U64<'k> {
         let mut sum = self.k.var(0u64);
         self.each(|item| mass(item, &mut sum));
         block::sum(self.k, sum.get())
     }
 
-    /// Makes the list of a mask's tokens, in any order. Whole block; `count` is zero.
+    /// Makes the mask's tokens the list, in any order.
+    ///
+    /// The whole block must call it, with zero at `count`. The order depends on the atomic
+    /// additions, and no result depends on the order.
     fn list(&mut self, mask: &Mask<'k>, count: Ptr<'k, u32, Shared>, listed: U32<'k>) {
         let k = self.k;
         let own = mask.len();
         k.when(own.gt(0), || {
+            // One atomic addition reserves places for all tokens of a thread.
             let mut at = k.var(count.atom_add(own));
             mask.each(k, |token| {
                 self.ids.at(at.get()).st(token);
@@ -125,29 +141,31 @@ impl<'k> Items<'k> {
     }
 }
 
-/// A thread's words of a row's mask.
+/// The words of a row's mask that a thread holds.
 pub(super) struct Mask<'k> {
-    /// Four words a thread, twice.
+    /// Two vectors of four words. With 32 tokens per word, 1,024 threads hold `MAX_VOCAB` tokens.
     words: [[Var<'k, u32>; 4]; 2],
 }
 
 impl<'k> Mask<'k> {
+    /// Loads a thread's words of a mask of `vectors` vectors of four words.
     pub(super) fn load(k: Builder<'k>, mask: Ptr<'k, u32, ReadOnly>, vectors: U32<'k>) -> Self {
         let words = [0, THREADS].map(|i| {
-            let (at, mut words) = (k.tid() + i, [0; 4].map(|word| k.var(word)));
+            let at = k.tid() + i;
+            let mut words = [0; 4].map(|word| k.var(word));
             mask.row(at, 16).fresh().ld4_if(at.lt(vectors), &mut words);
             words
         });
         Mask { words }
     }
 
-    /// Its tokens.
+    /// Returns the number of tokens in the thread's words.
     fn len(&self) -> U32<'k> {
         let words = self.words.iter().flatten().map(|word| word.get().popc());
         words.reduce(|a, b| a + b).expect("there are eight")
     }
 
-    /// `body` for each token.
+    /// Calls `body` for each token in the thread's words.
     fn each(&self, k: Builder<'k>, mut body: impl FnMut(U32<'k>)) {
         for (half, words) in (0..).zip(&self.words) {
             for (i, word) in (0..).zip(words) {
@@ -158,6 +176,7 @@ impl<'k> Mask<'k> {
                     |bits| bits.get().eq(0),
                     |bits| {
                         let left = bits.get();
+                        // The lowest set bit, which the next line clears.
                         body(first + left.brev().clz());
                         bits.set(left & (left - 1));
                     },
@@ -167,63 +186,69 @@ impl<'k> Mask<'k> {
     }
 }
 
-/// What is kept: items not behind either border, and not too far below the largest.
+/// The bounds of the items that the filters keep.
 #[derive(Clone, Copy)]
-struct Kept<'k> {
-    /// The border in the order of the logits.
+struct KeptBounds<'k> {
+    /// The border in the order of logits.
     order: U64<'k>,
-    /// The border of typical-p, and the mean that distances are from.
+    /// The border of typical-p in the order of distances.
     typical: U64<'k>,
+    /// The mean surprise, from which distances are measured.
     mean: F32<'k>,
+    /// The largest logit.
     most: F32<'k>,
 }
 
-impl<'k> Kept<'k> {
-    fn has(self, item: Item<'k>) -> Pred<'k> {
+impl<'k> KeptBounds<'k> {
+    /// Returns true if the item is behind neither border.
+    fn has(self, item: TokenItem<'k>) -> Pred<'k> {
         item.order().ge(self.order) & self.distance(item).ge(self.typical)
     }
 
-    /// Typical tokens first: those whose surprise is near the mean of all.
-    fn distance(self, item: Item<'k>) -> U64<'k> {
+    /// Returns the key that puts typical tokens first: tokens whose surprise is near the mean.
+    fn distance(self, item: TokenItem<'k>) -> U64<'k> {
         item.rising(((self.most - item.z) - self.mean).abs())
     }
 }
 
-/// A row's draw.
+/// The draw of a row's token.
 pub(super) struct Draw<'a, 'k> {
     pub(super) k: Builder<'k>,
     pub(super) a: &'a SampleTokenArgs<Dev<'k>>,
-    pub(super) row: &'a Row<'k>,
+    pub(super) row: &'a SampledRow<'k>,
     /// The largest logit.
     pub(super) most: F32<'k>,
-    pub(super) items: Items<'k>,
+    pub(super) items: TokenItems<'k>,
+    /// The number of chunks of the row.
     blocks: U32<'k>,
     selection: Selection<'k>,
-    /// The mass of all tokens at temperature 1, where it is needed: [`SampleParams::needs_masses`].
+    /// The mass of all tokens at temperature 1, if [`SampleParams::needs_masses`].
     pub(super) total: Ptr<'k, u64, Shared>,
-    /// A random word. In shared memory, as registers are short.
+    /// The random word. It is in shared memory because registers are short.
     pub(super) word: Ptr<'k, u32, Shared>,
 }
 
-/// What a choice begins with.
-pub(super) struct Start<'k> {
+/// The values with which a draw begins.
+pub(super) struct DrawStart<'k> {
     /// The largest logit.
     pub(super) most: F32<'k>,
-    /// Chunks of the row.
+    /// The number of chunks of the row.
     pub(super) blocks: U32<'k>,
-    /// A random word.
+    /// The random word.
     pub(super) word: Ptr<'k, u32, Shared>,
 }
 
 impl<'a, 'k> Draw<'a, 'k> {
+    /// Declares the shared memory of a draw and sums the masses of the chunks if they are needed.
     pub(super) fn new(
         k: Builder<'k>,
         a: &'a SampleTokenArgs<Dev<'k>>,
-        row: &'a Row<'k>,
-        Start { most, blocks, word }: Start<'k>,
+        row: &'a SampledRow<'k>,
+        DrawStart { most, blocks, word }: DrawStart<'k>,
     ) -> Self {
         let z = a.z.row(row.index, a.of.vocab * 4);
-        let (items, selection) = (Items::all(k, z, a.of.vocab), Selection::new(k));
+        let items = TokenItems::all(k, z, a.of.vocab);
+        let selection = Selection::new(k);
         let total = k.shared("total", 1);
         k.when(row.params.needs_masses(), || {
             k.section("sample/draw/mass", "the mass of all tokens");
@@ -242,12 +267,12 @@ impl<'a, 'k> Draw<'a, 'k> {
         }
     }
 
-    /// A token's logit.
+    /// Returns a token's logit.
     pub(super) fn z(&self, token: U32<'k>) -> F32<'k> {
         self.items.z.at(token).fresh().ld()
     }
 
-    /// Looks at all tokens, unless a list has the first `count`.
+    /// Makes all tokens the items, unless a list has at least the first `count`.
     pub(super) fn look_at_enough(&mut self, count: U32<'k>) {
         let k = self.k;
         let few = self.items.listed.get().eq(0) | self.items.to.get().lt(count);
@@ -258,38 +283,45 @@ impl<'a, 'k> Draw<'a, 'k> {
         });
     }
 
-    /// The token, where a mask has so many of the first ones. Whole block; `count` is zero.
+    /// Returns the drawn token, given a mask with the first `listed` tokens.
+    ///
+    /// The whole block must call it, with zero at `count`.
     pub(super) fn token(
         &mut self,
         mask: &Mask<'k>,
         count: Ptr<'k, u32, Shared>,
         listed: U32<'k>,
     ) -> U32<'k> {
-        let (k, params) = (self.k, &self.row.params);
+        let k = self.k;
+        let params = &self.row.params;
         let mut token = k.var(0);
         k.when(listed.gt(0), || {
             k.section("sample/draw/listed", "the listed tokens");
             self.items.list(mask, count, listed);
         });
+        // If nothing is listed, the difference wraps around and is not few.
         let few = (listed - 1).lt(FEW) & params.top_k.gt(0) & params.typical_p.eq(0);
         k.when(few, || token.set(few::choose(self, listed)))
             .otherwise(|| token.set(self.select(listed)));
         token.get()
     }
 
-    /// The same among any number of tokens.
+    /// Returns the drawn token, for any number of tokens.
     fn select(&mut self, listed: U32<'k>) -> U32<'k> {
         let k = self.k;
         k.section("sample/draw/unbounded", "any number of tokens");
         let zero = k.val(0u64);
-        let all = Kept {
+        let all = KeptBounds {
             order: zero,
             typical: zero,
             mean: k.val(0.0),
             most: self.most,
         };
-        let (mut order, mut typical) = (k.var(0u64), k.var(0u64));
-        let (mut mean, mut most, mut number) = (k.var(0.0), k.var(self.most), k.var(0u64));
+        let mut order = k.var(0u64);
+        let mut typical = k.var(0u64);
+        let mut mean = k.var(0.0);
+        let mut most = k.var(self.most);
+        let mut number = k.var(0u64);
         k.when(self.row.params.is_unordered(), || {
             number.set(self.find_chunk())
         })
@@ -306,7 +338,7 @@ impl<'a, 'k> Draw<'a, 'k> {
                 .sum(|item, sum| self.when_drawn(kept, most.get(), item, |mass| *sum += mass));
             number.set(weight::times(mass, self.word.ld()));
         });
-        let kept = Kept {
+        let kept = KeptBounds {
             order: order.get(),
             typical: typical.get(),
             mean: mean.get(),
@@ -317,6 +349,7 @@ impl<'a, 'k> Draw<'a, 'k> {
             "sample/draw/token",
             "the token at the random share of the mass, in the order of tokens",
         );
+        // Only a whole key identifies the token, because the items are in the order of tokens.
         let key = self
             .selection
             .border(ID_BITS, End::Whole, number.get(), |add| {
@@ -327,12 +360,12 @@ impl<'a, 'k> Draw<'a, 'k> {
         key.cvt::<u32>() ^ ((1 << ID_BITS) - 1)
     }
 
-    /// Calls `body` with the mass at the sequence's temperature, if the item is kept.
+    /// Calls `body` with the mass at the sequence's temperature, if all filters keep the item.
     fn when_drawn(
         &self,
-        kept: Kept<'k>,
+        kept: KeptBounds<'k>,
         most: F32<'k>,
-        item: Item<'k>,
+        item: TokenItem<'k>,
         body: impl FnOnce(U64<'k>),
     ) {
         let near = (item.z - most).ge(self.row.params.min_gap);
@@ -340,36 +373,42 @@ impl<'a, 'k> Draw<'a, 'k> {
             .when(kept.has(item) & near, || body(self.drawn_mass(item, most)));
     }
 
-    /// A token's mass at the sequence's temperature.
-    pub(super) fn drawn_mass(&self, item: Item<'k>, most: F32<'k>) -> U64<'k> {
+    /// Returns a token's mass at the sequence's temperature.
+    pub(super) fn drawn_mass(&self, item: TokenItem<'k>, most: F32<'k>) -> U64<'k> {
         weight::on_device(item.z, most, self.row.params.scale)
     }
 
-    /// Calls `body` with the mass at temperature 1, if the item is kept.
-    fn when_kept(&self, kept: Kept<'k>, item: Item<'k>, body: impl FnOnce(U64<'k>)) {
+    /// Calls `body` with the mass at temperature 1, if the item is in the bounds `kept`.
+    fn when_kept(&self, kept: KeptBounds<'k>, item: TokenItem<'k>, body: impl FnOnce(U64<'k>)) {
         self.k.when(kept.has(item), || body(self.plain_mass(item)));
     }
 
-    /// A token's mass at temperature 1.
-    pub(super) fn plain_mass(&self, item: Item<'k>) -> U64<'k> {
+    /// Returns a token's mass at temperature 1.
+    pub(super) fn plain_mass(&self, item: TokenItem<'k>) -> U64<'k> {
         let one = SampleParams::OFF.scale.map(|scale| self.k.val(scale));
         weight::on_device(item.z, self.most, one)
     }
 
-    /// Looks at the chunk alone that has the random share of the mass; gives what is left of the share there.
+    /// Makes the chunk at the random share of the mass the items, and returns the rest of the share
+    /// inside the chunk.
+    ///
+    /// Without an order of logits, tokens are drawn in their own order. The masses of chunks that
+    /// the kernel before stored then suffice to find the chunk.
     fn find_chunk(&mut self) -> U64<'k> {
         let k = self.k;
         k.section(
             "sample/draw/min_p",
             "only min-p: the chunk at the random share of the mass",
         );
-        let (found, rest) = (k.shared::<u32>("chunk", 1), k.shared::<u64>("rest", 2));
+        let found = k.shared::<u32>("chunk", 1);
+        let rest = k.shared::<u64>("rest", 2);
         let mass = mass_of_chunk(k, self.a, self.row, self.blocks, 1);
         let end = block::scan(k, block::totals(k), mass);
         k.when(k.tid().eq(THREADS - 1), || rest.at(1).st(end));
         k.barrier();
         let number = weight::times(rest.at(1).ld(), self.word.ld());
         let start = end - mass;
+        // The intervals of the chunks are disjoint and cover the number, so one thread matches.
         k.when(start.le(number) & end.gt(number), || {
             found.st(k.tid());
             rest.st(number - start);
@@ -381,13 +420,14 @@ impl<'a, 'k> Draw<'a, 'k> {
         rest.ld()
     }
 
-    /// Looks at all tokens if those listed do not decide: if they have less than the share of top-p.
+    /// Makes all tokens the items if the listed tokens do not reach the share of top-p.
     fn widen(&mut self, listed: U32<'k>) {
-        let (k, params) = (self.k, &self.row.params);
+        let k = self.k;
+        let params = &self.row.params;
         k.when(listed.gt(0) & params.top_k.eq(0), || {
             k.section(
                 "sample/draw/list_reaches_top_p",
-                "whether those listed have the share of top-p",
+                "do the listed tokens reach the share of top-p?",
             );
             let mass = self.items.sum(|item, sum| *sum += self.plain_mass(item));
             let enough = mass.gt(weight::border(self.total.ld(), params.top_p));
@@ -398,9 +438,10 @@ impl<'a, 'k> Draw<'a, 'k> {
         });
     }
 
-    /// Top-k, typical-p and top-p.
-    fn filter(&self, all: Kept<'k>) -> Kept<'k> {
-        let (k, params) = (self.k, &self.row.params);
+    /// Returns the bounds after top-k, typical-p and top-p.
+    fn filter(&self, all: KeptBounds<'k>) -> KeptBounds<'k> {
+        let k = self.k;
+        let params = &self.row.params;
         let mut order = k.var(0u64);
         k.when(
             params.top_k.gt(0) & params.top_k.lt(self.items.to.get()),
@@ -416,7 +457,7 @@ impl<'a, 'k> Draw<'a, 'k> {
                 ));
             },
         );
-        let kept = Kept {
+        let kept = KeptBounds {
             order: order.get(),
             ..all
         };
@@ -424,6 +465,7 @@ impl<'a, 'k> Draw<'a, 'k> {
         k.when(params.top_p.gt(0), || {
             k.section("sample/draw/top_p", "top-p");
             let mut mass = k.var(0u64);
+            // Without the filters before, the mass of all tokens is known already.
             k.when((params.top_k | params.typical_p).gt(0), || {
                 mass.set(
                     self.items
@@ -438,16 +480,21 @@ impl<'a, 'k> Draw<'a, 'k> {
             });
             order.set(kept.order.max(border));
         });
-        Kept {
+        KeptBounds {
             order: order.get(),
             ..kept
         }
     }
 
-    /// Typical-p: the border in the order of how far a token's surprise is from the mean.
-    fn typical(&self, kept: Kept<'k>) -> Kept<'k> {
-        let (k, params) = (self.k, &self.row.params);
-        let (mut border, mut mean) = (k.var(0u64), k.var(0.0));
+    /// Returns the bounds after typical-p: a border in the order of the distance between a token's
+    /// surprise and the mean surprise (Meister et al. 2022).
+    ///
+    /// The surprise is measured from the first token's. The constant cancels in the difference.
+    fn typical(&self, kept: KeptBounds<'k>) -> KeptBounds<'k> {
+        let k = self.k;
+        let params = &self.row.params;
+        let mut border = k.var(0u64);
+        let mut mean = k.var(0.0);
         k.when(params.typical_p.gt(0), || {
             k.section(
                 "sample/draw/typical_p_mass",
@@ -460,8 +507,10 @@ impl<'a, 'k> Draw<'a, 'k> {
             let surprise = self.items.sum(|item, sum| {
                 self.when_kept(kept, item, |mass| *sum += moment(mass, self.most - item.z));
             });
+            // The largest logit in place of the total's logarithm shifts all surprises by a
+            // constant.
             mean.set(surprise.cvt::<f32>() / mass.cvt::<f32>());
-            let kept = Kept {
+            let kept = KeptBounds {
                 mean: mean.get(),
                 ..kept
             };
@@ -471,15 +520,15 @@ impl<'a, 'k> Draw<'a, 'k> {
                     .each(|item| self.when_kept(kept, item, |mass| add(kept.distance(item), mass)));
             }));
         });
-        Kept {
+        KeptBounds {
             typical: border.get(),
             mean: mean.get(),
             ..kept
         }
     }
 
-    /// The largest logit that is kept: typical-p may drop the first.
-    fn most_of(&self, kept: Kept<'k>) -> F32<'k> {
+    /// Returns the largest logit that is kept, because typical-p may drop the first token.
+    fn most_of(&self, kept: KeptBounds<'k>) -> F32<'k> {
         let k = self.k;
         let mut most = k.var(self.most);
         k.when(self.row.params.typical_p.gt(0), || {
@@ -494,11 +543,13 @@ impl<'a, 'k> Draw<'a, 'k> {
     }
 }
 
-/// A mass of a chunk of each of the first threads.
+/// Returns a mass of the chunk with this thread's number, or 0 if there is no such chunk.
+///
+/// `which` is 0 for the mass at temperature 1, and 1 for the mass at the sequence's temperature.
 fn mass_of_chunk<'k>(
     k: Builder<'k>,
     a: &SampleTokenArgs<Dev<'k>>,
-    row: &Row<'k>,
+    row: &SampledRow<'k>,
     blocks: U32<'k>,
     which: u32,
 ) -> U64<'k> {
@@ -511,11 +562,14 @@ fn mass_of_chunk<'k>(
     mass.get()
 }
 
-/// Fraction bits of a gap in [`moment`].
+/// The number of fraction bits of a gap in [`moment`].
 const GAP_BITS: u32 = 20;
 
-/// A mass times how far its logit is below the largest. `exp(-x) x` is below 1, so it fits.
+/// Returns a mass times the gap between its logit and the largest one.
+///
+/// `exp(-x) x` is below 1, so a moment has no more bits than a mass.
 fn moment<'k>(mass: U64<'k>, gap: F32<'k>) -> U64<'k> {
+    // Beyond a gap of 63, no mass is left.
     let gap = (gap * (1 << GAP_BITS) as f32)
         .cvt::<u32>()
         .min(63 << GAP_BITS);
@@ -523,7 +577,7 @@ fn moment<'k>(mass: U64<'k>, gap: F32<'k>) -> U64<'k> {
     (high.mul_wide(gap) << (32 - GAP_BITS)) + (low.mul_wide(gap) >> GAP_BITS)
 }
 
-/// [`moment`] on the CPU.
+/// Returns [`moment`] on the CPU.
 pub(super) fn moment_on_cpu(mass: u64, gap: f32) -> u64 {
     let gap = ((gap * (1 << GAP_BITS) as f32) as u32).min(63 << GAP_BITS);
     ((u128::from(mass) * u128::from(gap)) >> GAP_BITS) as u64

@@ -1,13 +1,15 @@
-//! What the choice needs of all tokens: the masses of each chunk, and a mask of the first tokens.
+//! The second kernel of sampling: it stores the masses of each chunk and a mask of the first
+//! tokens.
 //!
-//! The mask has the tokens of the upper bins of the histogram: as few bins as have the tokens that top-k keeps, or, where
-//! only top-p orders tokens, as many as [`LISTED`] tokens fill. The last kernel needs to look at no other, if they are
-//! at most [`LISTED`], and in the second case if their mass is enough.
+//! The mask has the tokens of the upper bins of the histogram. If top-k filters, these are the
+//! fewest bins that hold all tokens that top-k keeps. If only top-p orders tokens, they are as many
+//! bins as fit [`LISTED`] tokens. If the mask has at most [`LISTED`] tokens, the last kernel reads
+//! no others, except where the mask's mass does not reach the share of top-p.
 
 use super::adjust::{bin, bin_on_cpu};
 use super::block;
 use super::params::DeviceParams;
-use super::rows::{self, Row, RowsArgs};
+use super::rows::{self, RowsArgs, SampledRow};
 use super::weight::{self, weight};
 use super::{BINS, CHUNK, LISTED, SampleParams, THREADS, blocks};
 use crate::case::{Case, Variant};
@@ -17,34 +19,39 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`SampleGather`].
     pub struct SampleGatherArgs {
-        /// `[capacity, vocab]`: what [`SampleAdjust`](super::SampleAdjust) gives
+        /// `[capacity, vocab]`: the result of [`SampleAdjust`](super::SampleAdjust)
         z: In<f32>,
-        /// `[states, 8]`: see [`state`](crate::state)
+        /// `[states, 8]`, as in [`state`](crate::state)
         state: In<u32>,
-        /// `[count, blocks]`: the largest of each chunk. May be longer
+        /// `[count, blocks]`: the maximum of each chunk. The buffer may be longer.
         largest: In<f32>,
-        /// `[count, 1024]`: how many tokens each bin has. May be longer
+        /// `[count, 1024]`: the number of tokens in each bin. The buffer may be longer.
         histogram: In<u32>,
-        /// `[count, words]`: a bit for each of the first tokens, 32 tokens a word; see [`mask_words`]. May be longer
+        /// `[count, words]`: a bit for each token, set for the first tokens, with [`mask_words`]
+        /// words of 32 tokens. The buffer may be longer.
         mask: Out<u32>,
-        /// `[count]`: tokens of the mask; 0 if it is of no use. May be longer
+        /// `[count]`: the number of tokens of the mask, or 0 if the mask does not decide the draw.
+        /// The buffer may be longer.
         listed: Out<u32>,
-        /// `[count, 2, blocks]`: the masses of the chunks, at temperature 1, and of what min-p keeps at the sequence's
-        /// temperature. Not written where top-k keeps few and no log-probability is recorded. May be longer
+        /// `[count, 2, blocks]`: the masses of the chunks. The first are of all tokens at
+        /// temperature 1, the second of the tokens that min-p keeps at the sequence's temperature.
+        /// They are not written if top-k keeps few tokens and no log-probability is recorded. The
+        /// buffer may be longer.
         mass: Out<u64>,
-        /// Rows and sequences.
+        /// The rows and sequences.
         of: RowsArgs,
     }
 }
 
-/// The kernel.
+/// Kernel that stores the masses of chunks and a mask of the first tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SampleGather {
-    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    /// True if the kernel starts before the previous one ends and waits for it on the device
+    /// (programmatic dependent launch), which needs sm_90.
     pub overlap: bool,
 }
 
-/// Words of a row of the mask: a multiple of four.
+/// Returns the number of words of a row of the mask, a multiple of four for loads of vectors.
 pub fn mask_words(vocab: u32) -> u32 {
     4 * vocab.div_ceil(128)
 }
@@ -89,13 +96,14 @@ impl KernelDef for SampleGather {
 
     fn program<'k>(&self, k: Builder<'k>, a: SampleGatherArgs<Dev<'k>>) {
         rows::trigger(k, self.overlap);
-        let row = Row::load(k, &a.of, a.state);
+        let row = SampledRow::load(k, &a.of, a.state);
         row.wait(k, self.overlap);
         row.process(k, || Chunk::load(k, &a, &row).gather());
     }
 
     fn reference(&self, a: SampleGatherArgs<Cpu<'_>>) {
-        let (vocab, blocks) = (a.of.vocab as usize, blocks(a.of.vocab) as usize);
+        let vocab = a.of.vocab as usize;
+        let blocks = blocks(a.of.vocab) as usize;
         for row in rows::on_cpu(&a.of, a.state) {
             let params = SampleParams::of_words(&a.of.params[row.sequence * SampleParams::WORDS..]);
             let z = &a.z[row.index * vocab..][..vocab];
@@ -136,17 +144,19 @@ impl KernelDef for SampleGather {
     }
 }
 
-/// The first bin of the mask, and its tokens; none if they are of no use.
+/// Returns the first bin of the mask and the number of its tokens, or zeros if a mask cannot decide
+/// the draw.
 fn upper(histogram: &[u32], params: &SampleParams) -> (u32, u32) {
+    // Top-k needs all bins down to its last token. Top-p takes as many whole bins as fit.
     let (goal, fits) = match params.top_k {
         1..=LISTED => (params.top_k.max(params.best), 0),
         0 if params.typical_p == 0 && params.top_p > 0 => (LISTED + 1, 1),
         _ => return (0, 0),
     };
     let mut sums: Vec<u32> = histogram.to_vec();
-    (0..sums.len() - 1)
-        .rev()
-        .for_each(|bin| sums[bin] += sums[bin + 1]);
+    for bin in (0..sums.len() - 1).rev() {
+        sums[bin] += sums[bin + 1];
+    }
     let first = sums
         .iter()
         .rposition(|&sum| sum >= goal)
@@ -155,33 +165,37 @@ fn upper(histogram: &[u32], params: &SampleParams) -> (u32, u32) {
     (first as u32, if listed > LISTED { 0 } else { listed })
 }
 
-/// A block's chunk of a row, and what a thread has loaded for it. All is loaded at once, so that the loads wait for each
-/// other's memory and not one after another.
+/// The chunk of a row that a block processes, and the values that a thread loads for it.
+///
+/// All values are loaded at once, so that the latencies of the loads overlap.
 struct Chunk<'a, 'k> {
     k: Builder<'k>,
     a: &'a SampleGatherArgs<Dev<'k>>,
-    row: &'a Row<'k>,
-    /// The largest of one of the chunks.
+    row: &'a SampledRow<'k>,
+    /// The maximum of the chunk with the thread's number.
     largest: Var<'k, f32>,
-    /// A bin, the uppermost in the first thread, and its tokens.
+    /// A bin: the first thread has the uppermost one.
     bin: U32<'k>,
+    /// The number of tokens of the bin.
     binned: U32<'k>,
-    /// Two tokens, and their logits.
+    /// Two tokens of the chunk.
     tokens: [U32<'k>; 2],
+    /// The logits of the tokens.
     z: [Var<'k, f32>; 2],
 }
 
 impl<'a, 'k> Chunk<'a, 'k> {
-    fn load(k: Builder<'k>, a: &'a SampleGatherArgs<Dev<'k>>, row: &'a Row<'k>) -> Self {
+    fn load(k: Builder<'k>, a: &'a SampleGatherArgs<Dev<'k>>, row: &'a SampledRow<'k>) -> Self {
         k.section(
             "sample/gather/maximum",
-            "the largest of a chunk, a bin, and two tokens for each thread",
+            "the maximum of a chunk, a bin, and two tokens for each thread",
         );
         let largest = load_largest(k, a.largest.row(row.index, k.nctaid() * 4), k.nctaid());
         let bin = k.val(BINS - 1) - k.tid();
         let binned = a.histogram.row(row.index, 4 * BINS).at(bin).fresh().ld();
         let tokens = [0, THREADS].map(|i| k.ctaid() * CHUNK + k.tid() + i);
         let z = tokens.map(|token| {
+            // A token past the vocabulary is not loaded. Negative infinity is never the maximum.
             let mut z = k.var(f32::NEG_INFINITY);
             a.z.row(row.index, a.of.vocab * 4)
                 .at(token)
@@ -204,6 +218,8 @@ impl<'a, 'k> Chunk<'a, 'k> {
     fn gather(&self) {
         let k = self.k;
         let most = block::max(k, self.largest.get());
+        // The block is uniform here. A row with a logit that is not finite gets no mask, and the
+        // last kernel tests the same maximum.
         k.when(most.lt(f32::INFINITY), || {
             let [first, listed] = self.upper();
             self.store_mask(first, listed);
@@ -215,19 +231,23 @@ impl<'a, 'k> Chunk<'a, 'k> {
     }
 
     fn store_mask(&self, first: U32<'k>, listed: U32<'k>) {
-        let (k, a) = (self.k, self.a);
+        let k = self.k;
+        let a = self.a;
         let words = (a.of.vocab + 127) / 128 * 4;
         let mask = a.mask.row(self.row.index, words * 4);
         for (token, z) in self.tokens.iter().zip(&self.z) {
             k.section("sample/gather/mask", "a word of the mask for each warp");
             let first = listed.gt(0) & token.lt(a.of.vocab) & bin(z.get()).ge(first);
-            let (word, bits) = (*token / 32, first.ballot());
+            // The 32 lanes of a warp have the 32 tokens of a word.
+            let word = *token / 32;
+            let bits = first.ballot();
             k.when(k.lane().eq(0) & word.lt(words), || mask.at(word).st(bits));
         }
     }
 
     fn store_masses(&self, most: F32<'k>) {
-        let (k, a) = (self.k, self.a);
+        let k = self.k;
+        let a = self.a;
         k.section("sample/gather/masses", "the masses of the chunk");
         let mut masses = [k.var(0u64), k.var(0u64)];
         for (token, z) in self.tokens.iter().zip(&self.z) {
@@ -235,6 +255,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
                 add(k, &mut masses, z.get(), most, &self.row.params)
             });
         }
+        // Sums of integers are exact, so the order in the block does not matter.
         let masses = masses.map(|mass| block::sum(k, mass.get()));
         k.when(k.tid().eq(0), || {
             let own = a.mass.row(self.row.index, k.nctaid() * 16);
@@ -243,9 +264,12 @@ impl<'a, 'k> Chunk<'a, 'k> {
         });
     }
 
-    /// [`upper`] in every thread of a block.
+    /// Returns the first bin of the mask and the number of its tokens in every thread, like the
+    /// function `upper`.
     fn upper(&self) -> [U32<'k>; 2] {
-        let (k, bin, own) = (self.k, self.bin, self.binned);
+        let k = self.k;
+        let bin = self.bin;
+        let own = self.binned;
         let DeviceParams {
             top_k,
             top_p,
@@ -253,12 +277,15 @@ impl<'a, 'k> Chunk<'a, 'k> {
             best,
             ..
         } = self.row.params;
-        k.section("sample/gather/first_bin", 
-            "the first bin of the mask: the last one up to which there are as many tokens as are asked for",
+        k.section(
+            "sample/gather/first_bin",
+            "the first bin of the mask: the last one whose tokens are needed or fit",
         );
         let counted = (top_k - 1).lt(LISTED);
         let fitted = top_k.eq(0) & typical_p.eq(0) & top_p.gt(0);
         let goal = counted.select(top_k.max(best), LISTED + 1);
+        // Threads have falling bins, so the prefix sum counts the tokens from the uppermost bin on.
+        // It rises, and one thread at most has the bin in which it reaches the goal.
         let sum = block::scan(k, block::totals(k), own.cvt()).cvt::<u32>();
         let found = k.shared::<u32>("upper", 2);
         let publish = |first: U32<'k>, listed: U32<'k>| {
@@ -271,6 +298,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
             .otherwise(|| {
                 k.when(here, || publish(bin, sum));
             });
+        // All bins together may be below the goal. Then the mask has every token.
         k.when(bin.eq(0) & sum.lt(goal), || publish(bin, sum));
         k.barrier();
         let [first, listed] = [0, 1].map(|i| found.at(i).ld());
@@ -279,7 +307,9 @@ impl<'a, 'k> Chunk<'a, 'k> {
     }
 }
 
-/// The largest of a chunk in each of the first threads, and negative infinity in the others.
+/// Loads the maximum of a chunk in each of the first threads, and negative infinity in the others.
+///
+/// A row has at most 128 chunks, so one load per thread of the block suffices.
 pub(super) fn load_largest<'k>(
     k: Builder<'k>,
     chunks: Ptr<'k, f32, ReadOnly>,
@@ -293,7 +323,7 @@ pub(super) fn load_largest<'k>(
     most
 }
 
-/// Adds the masses of a token.
+/// Adds both masses of a token to `masses`.
 fn add<'k>(
     k: Builder<'k>,
     masses: &mut [Var<'k, u64>; 2],
@@ -301,11 +331,14 @@ fn add<'k>(
     most: F32<'k>,
     params: &DeviceParams<'k>,
 ) {
-    k.section("sample/gather/mass", "its mass without a temperature");
+    k.section("sample/gather/mass", "its mass at temperature 1");
     let [plain, drawn] = masses;
     let one = SampleParams::OFF.scale.map(|scale| k.val(scale));
     *plain += weight::on_device(z, most, one);
-    k.section("sample/gather/mass_with_temperature", "its mass with one");
+    k.section(
+        "sample/gather/mass_with_temperature",
+        "its mass at the sequence's temperature",
+    );
     let kept = (z - most).ge(params.min_gap);
     k.when(kept, || *drawn += weight::on_device(z, most, params.scale));
 }

@@ -1,31 +1,45 @@
-//! Sampling: the next token is drawn from the logits on the device, in three kernels after the LM head.
+//! Sampling of the next token on the device, in three kernels after the LM head.
 //!
 //! ```text
-//! z = penalize(logits + bias)                     SampleAdjust: z, its largest, a histogram of z
-//! top-k, typical-p, top-p, min-p: what is kept    SampleGather: masses of chunks, a mask of the first tokens
-//! token ~ exp(z / temperature) over what is kept  SampleToken:  the choice, and the step of the state
+//! SampleAdjust   z = penalize(logits + bias), the maximum of each chunk, a histogram of z
+//! SampleGather   masses of the chunks, a mask of the first tokens
+//! SampleToken    filters (top-k, typical-p, top-p, min-p),
+//!                draw of a token with probability ~ exp(z / temperature), step of the state
 //! ```
 //!
-//! Where a grammar says which tokens may come, [`AllowTokens`] lowers the logits of all others before.
+//! If a grammar restricts the tokens, [`AllowTokens`] lowers the logits of all others first.
 //!
-//! The order of the filters and what each means is llama.cpp's. Each works on what those before it left.
+//! The filters have the order and the meaning of llama.cpp's. Each filter sees only the tokens that
+//! the filters before it kept. Their sources are top-k (Fan et al. 2018), locally typical sampling
+//! (Meister et al. 2022), top-p or nucleus sampling (Holtzman et al. 2020) and min-p (Nguyen et al.
+//! 2024). The penalties are the repetition penalty of CTRL (Keskar et al. 2019) and OpenAI's
+//! presence and frequency penalties.
 //!
-//! *Exact sums.* A token's mass is a function of a few `f32` operations, each correctly rounded, and an integer
-//! ([`weight`]). Sums of integers do not depend on their order, so threads may add in any, and the same logits,
-//! parameters and position give the same token on every device, on the emulator and in the reference on the CPU.
+//! # Exact sums
 //!
-//! *Exact borders.* A filter is a border in an order of the tokens: the first token at which a sum of integers exceeds a
-//! number (`select`). Equal numbers are in the order of the tokens. The draw is such a border, too: in the order of
-//! the tokens, at a random share of the mass.
+//! A token's mass is an integer that follows from a few correctly rounded `f32` operations
+//! ([`weight`]). A sum of integers does not depend on the order of the additions, so threads may
+//! add in any order. Therefore equal logits, parameters and positions give the same token on every
+//! device, on the emulator and in the reference on the CPU.
 //!
-//! *Few tokens.* Most filters keep few of the tokens. If top-k does, and they are at most 128, each is compared with each
-//! (`few`). A histogram with logarithmic bins says how far down the first
-//! [`LISTED`] tokens or fewer reach that decide; the last kernel, one block for a row, then needs only these. Where
-//! nothing is filtered but by min-p, it needs one chunk of the tokens. Elsewhere it reads all of them several times,
-//! which is right, and slow.
+//! # Exact borders
 //!
-//! Parameters are words in device memory ([`SampleParams`]), so a graph of launches stays valid while they change. Each
-//! sequence has its own. The random word is Philox of seed and position ([`philox`](crate::train::philox)).
+//! A filter is a border in an order of the tokens: the first token at which a sum of integers
+//! exceeds a number (`select`). Equal logits are ordered by token. The draw is a border too: in the
+//! order of the tokens, at a random share of the mass.
+//!
+//! # Fast paths
+//!
+//! - Most filters keep few tokens. A histogram with logarithmic bins shows which bins hold the
+//!   first tokens. If these are at most [`LISTED`] and decide the draw, the last kernel, one block
+//!   per row, reads only them.
+//! - If top-k keeps at most 128 tokens, each of them is compared with each other one (`few`).
+//! - If only min-p filters, the last kernel reads one chunk of the tokens.
+//! - In all other cases it reads all tokens several times, which is correct but slow.
+//!
+//! Parameters are words in device memory ([`SampleParams`]), so a captured graph stays valid while
+//! they change. Each sequence has separate parameters. The random word is Philox of the seed and
+//! the position ([`philox`](crate::train::philox)).
 
 mod adjust;
 mod allow;
@@ -48,23 +62,23 @@ pub use gather::{SampleGather, SampleGatherArgs, mask_words};
 pub use params::SampleParams;
 pub use rows::{RowsArgs, blocks};
 
-/// Threads of a block.
+/// The number of threads of a block.
 pub(crate) const THREADS: u32 = 1024;
-/// Tokens of a block.
+/// The number of tokens that a block processes: two per thread.
 pub const CHUNK: u32 = 2048;
-/// Bins of the histogram: one a thread.
+/// The number of bins of the histogram: one per thread.
 pub const BINS: u32 = THREADS;
-/// Tokens that the last kernel keeps in shared memory.
+/// The largest number of tokens that the last kernel keeps in shared memory.
 pub const LISTED: u32 = 1024;
-/// The largest vocabulary: a token is `ID_BITS` bits.
+/// The largest vocabulary, because a token takes `ID_BITS` bits of a sort key.
 pub const MAX_VOCAB: u32 = 1 << ID_BITS;
-/// Bits of a token.
+/// The number of bits of a token.
 pub(crate) const ID_BITS: u32 = 18;
-/// Biased tokens of a sequence, at most.
+/// The largest number of biased tokens of a sequence.
 pub const MAX_BIASES: u32 = 256;
-/// Tokens that penalties look back, at most.
+/// The largest number of tokens to which penalties look back.
 pub const MAX_WINDOW: u32 = 1024;
-/// Best tokens whose log-probabilities are recorded, at most.
+/// The largest number of best tokens whose log-probabilities are recorded.
 pub const MAX_BEST: u32 = 32;
-/// Words of a record before those of the best tokens: see [`SampleTokenArgs`].
+/// The number of words of a record before the entries of the best tokens. See [`SampleTokenArgs`].
 pub const RECORD_HEAD: u32 = 4;

@@ -1,47 +1,50 @@
-//! What a sequence is sampled by, as words in device memory.
+//! The sampling parameters of a sequence, as words in device memory.
 
 use super::LISTED;
 use super::weight::scale;
 use ptx_gen::*;
 
-/// Parameters of a sequence. The filters are off in [`SampleParams::OFF`], and [`SampleParams::GREEDY`] takes the first
-/// token.
+/// The sampling parameters of a sequence.
+///
+/// [`SampleParams::OFF`] filters nothing, and [`SampleParams::GREEDY`] takes the first token.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SampleParams {
     /// The key of the random words.
     pub seed: u64,
     /// The number of tokens that top-k keeps; 0 keeps all.
     pub top_k: u32,
-    /// Top-p in units of 2^-32; 0 keeps all. See [`SampleParams::share`].
+    /// The probability of top-p in units of 2^-32. 0 keeps all tokens. See [`SampleParams::share`].
     pub top_p: u32,
-    /// Typical-p in units of 2^-32; 0 keeps all.
+    /// The probability of typical-p in units of 2^-32. 0 keeps all tokens.
     pub typical_p: u32,
-    /// The logarithm of min-p: what a logit may be below the largest. Negative infinity keeps all.
+    /// The logarithm of min-p: a token is kept if its logit minus the largest logit is at least
+    /// this. Negative infinity keeps all tokens.
     pub min_gap: f32,
-    /// `log2(e) / temperature`, as the sum of two: see [`scale`].
+    /// `log2(e) / temperature` as the sum of two numbers, from [`scale`].
     pub scale: [f32; 2],
-    /// What the logit of a token of the window is divided by if it is positive, and multiplied by if not.
+    /// The repetition penalty. It divides the logit of a token of the window if the logit is
+    /// positive, and multiplies it otherwise.
     pub repeat: f32,
-    /// What is subtracted from the logit of a token of the window.
+    /// The presence penalty, which is subtracted once from the logit of a token of the window.
     pub presence: f32,
-    /// What is subtracted for each time that a token is in the window.
+    /// The frequency penalty, which is subtracted for each time that a token is in the window.
     pub frequency: f32,
-    /// The number of latest tokens that are penalized.
+    /// The number of latest tokens that are penalized, at most [`MAX_WINDOW`](super::MAX_WINDOW).
     pub window: u32,
-    /// Entries of the sequence's biases.
+    /// The number of entries of the sequence's biases.
     pub biases: u32,
-    /// Best tokens whose log-probabilities are recorded.
+    /// The number of best tokens whose log-probabilities are recorded.
     pub best: u32,
 }
 
-/// The words of [`SampleParams`].
+/// The number of words of [`SampleParams`].
 pub(crate) const WORDS: usize = 16;
 
 impl SampleParams {
-    /// Words of a sequence.
+    /// The number of words of a sequence.
     pub const WORDS: usize = WORDS;
 
-    /// Nothing is filtered or penalized, at temperature 1.
+    /// Parameters that filter and penalize nothing, at temperature 1.
     pub const OFF: SampleParams = SampleParams {
         seed: 0,
         top_k: 0,
@@ -57,13 +60,14 @@ impl SampleParams {
         best: 0,
     };
 
-    /// The token of the largest logit; of equals, the lowest.
+    /// Parameters that take the token of the largest logit, and the lowest one of equals.
     pub const GREEDY: SampleParams = SampleParams {
         top_k: 1,
         ..SampleParams::OFF
     };
 
-    /// A probability below 1 in units of 2^-32, at least one; 1 and more keep all.
+    /// Returns a probability in units of 2^-32, at least one unit. A probability of 1 or more gives
+    /// 0, with which the filters keep all tokens.
     pub fn share(p: f64) -> u32 {
         let units = (p * 2f64.powi(32)).round();
         if p >= 1.0 {
@@ -73,12 +77,13 @@ impl SampleParams {
         }
     }
 
-    /// Whether the choice needs the masses of all tokens: not where top-k keeps few, and no log-probability is recorded.
+    /// Returns true if the choice needs the masses of all tokens. It does not if top-k keeps few
+    /// tokens and no log-probability is recorded.
     pub(crate) fn needs_masses(&self) -> bool {
         !(1..=LISTED).contains(&self.top_k) || self.best > 0
     }
 
-    /// As words, in the order of the fields.
+    /// Returns the words that the kernels load, in the order of the fields.
     pub fn words(&self) -> [u32; WORDS] {
         let [repeat, presence, frequency] =
             [self.repeat, self.presence, self.frequency].map(f32::to_bits);
@@ -93,14 +98,21 @@ impl SampleParams {
             best,
             ..
         } = *self;
-        let (low, high, gap) = (seed as u32, (seed >> 32) as u32, self.min_gap.to_bits());
+        let low = seed as u32;
+        let high = (seed >> 32) as u32;
+        let gap = self.min_gap.to_bits();
+        // The last words are zeros that make a row a multiple of 16 bytes, for loads of vectors.
         [
             low, high, top_k, top_p, typical_p, gap, hi, lo, repeat, presence, frequency, window,
             biases, best, 0, 0,
         ]
     }
 
-    /// The parameters that these are the words of.
+    /// Returns the parameters with these words.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are fewer than 14 words.
     pub fn of_words(words: &[u32]) -> SampleParams {
         let float = |i: usize| f32::from_bits(words[i]);
         SampleParams {
@@ -120,7 +132,7 @@ impl SampleParams {
     }
 }
 
-/// The same in a thread.
+/// The sampling parameters of a sequence in the registers of a thread.
 pub(crate) struct DeviceParams<'k> {
     pub(crate) seed: [U32<'k>; 2],
     pub(crate) top_k: U32<'k>,
@@ -128,6 +140,7 @@ pub(crate) struct DeviceParams<'k> {
     pub(crate) typical_p: U32<'k>,
     pub(crate) min_gap: F32<'k>,
     pub(crate) scale: [F32<'k>; 2],
+    /// The repetition, presence and frequency penalties.
     pub(crate) penalties: [F32<'k>; 3],
     pub(crate) window: U32<'k>,
     pub(crate) biases: U32<'k>,
@@ -135,7 +148,7 @@ pub(crate) struct DeviceParams<'k> {
 }
 
 impl<'k> DeviceParams<'k> {
-    /// Those of a sequence.
+    /// Loads the parameters of a sequence.
     pub(crate) fn load(params: Ptr<'k, u32, ReadOnly>, sequence: U32<'k>) -> Self {
         let words = params.row(sequence, 4 * WORDS as u32);
         let four = |i: u32| words.at(i).ld4();
@@ -157,12 +170,13 @@ impl<'k> DeviceParams<'k> {
         }
     }
 
-    /// [`SampleParams::needs_masses`].
+    /// Returns [`SampleParams::needs_masses`] on the device.
     pub(crate) fn needs_masses(&self) -> Pred<'k> {
+        // Without top-k, the difference wraps around.
         (self.top_k - 1).ge(LISTED) | self.best.gt(0)
     }
 
-    /// Whether tokens are filtered by nothing but min-p.
+    /// Returns true if no filter but min-p is on, so that the draw needs no order of logits.
     pub(crate) fn is_unordered(&self) -> Pred<'k> {
         (self.top_k | self.top_p | self.typical_p).eq(0)
     }

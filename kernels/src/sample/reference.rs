@@ -1,6 +1,8 @@
-//! Sampling on the CPU, the obvious way: the tokens are sorted, and the filters cut what is behind a border.
+//! The reference of sampling on the CPU. It sorts the tokens, and each filter cuts the tokens
+//! behind a border.
 //!
-//! The masses are those of [`weight`], so the result is the kernels', bit for bit.
+//! It uses the same integer masses ([`weight`]) as the kernels, so the results are equal bit for
+//! bit.
 
 use super::draw::moment_on_cpu;
 use super::weight::weight;
@@ -10,22 +12,25 @@ use crate::train::philox::philox4x32;
 /// A token and its logit.
 type Token = (u32, f32);
 
-/// What a draw is from.
+/// The tokens from which a draw is made, with their masses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Support {
-    /// The tokens that the filters keep, the lowest first.
+    /// The tokens that the filters keep, in rising order.
     pub tokens: Vec<u32>,
-    /// Their masses at the temperature. A token that is far below the largest has none.
+    /// The masses at the sequence's temperature. A token far below the largest has 0.
     pub masses: Vec<u64>,
 }
 
-/// Biased and penalized logits, given the latest tokens, and biased tokens with the bits of their biases.
+/// Returns the biased and penalized logits.
+///
+/// `latest` is the window of the penalties. `biases` has tokens with the bits of their biases.
 pub fn adjusted(logits: &[f32], p: &SampleParams, latest: &[u32], biases: &[[u32; 2]]) -> Vec<f32> {
     let adjust = |(id, &logit): (usize, &f32)| {
         let bias = biases
             .iter()
             .find(|[token, _]| *token as usize == id)
             .map_or(0.0, |b| f32::from_bits(b[1]));
+        // The window is short, so a linear search per token is fast enough for tests.
         let times = latest.iter().filter(|token| **token as usize == id).count();
         let z = logit + bias;
         match times {
@@ -39,7 +44,7 @@ pub fn adjusted(logits: &[f32], p: &SampleParams, latest: &[u32], biases: &[[u32
     logits.iter().enumerate().map(adjust).collect()
 }
 
-/// The next token, of biased and penalized logits; none if one of them is not finite.
+/// Returns the next token for biased and penalized logits, or `None` if one of them is not finite.
 pub fn choose(z: &[f32], params: &SampleParams, position: u32) -> Option<u32> {
     let support = support(z, params)?;
     let word = philox4x32(
@@ -49,7 +54,11 @@ pub fn choose(z: &[f32], params: &SampleParams, position: u32) -> Option<u32> {
     Some(draw(&support, word))
 }
 
-/// The token at the share `word / 2^32` of the mass, in the order of tokens.
+/// Returns the token at the share `word / 2^32` of the mass, in the order of tokens.
+///
+/// # Panics
+///
+/// Panics if all masses are 0.
 pub fn draw(support: &Support, word: u32) -> u32 {
     let total: u64 = support.masses.iter().sum();
     let number = ((u128::from(total) * u128::from(word)) >> 32) as u64;
@@ -65,7 +74,7 @@ pub fn draw(support: &Support, word: u32) -> u32 {
     *drawn.expect("the share is less than the whole").0
 }
 
-/// What the filters keep; none if a logit is not finite.
+/// Returns the tokens that the filters keep, or `None` if a logit is not finite.
 pub fn support(z: &[f32], params: &SampleParams) -> Option<Support> {
     if z.iter().any(|z| !z.is_finite()) {
         return None;
@@ -96,7 +105,8 @@ pub fn support(z: &[f32], params: &SampleParams) -> Option<Support> {
     })
 }
 
-/// The place of a token in the order of logits, larger ones first, and of equals the lowest token.
+/// Returns the key of a token in the order of logits: larger logits first, and the lower token of
+/// equals.
 fn order((id, z): Token) -> u64 {
     let bits = z.to_bits();
     let flip = (bits.cast_signed() >> 31).cast_unsigned() | 1 << 31;
@@ -110,7 +120,7 @@ fn masses(tokens: &[Token], most: f32) -> Vec<u64> {
         .collect()
 }
 
-/// The shortest beginning that has at least this share of the mass, in units of 2^-32.
+/// Returns the fewest first tokens that have at least this share of the mass, in units of 2^-32.
 fn first_share(mut tokens: Vec<Token>, most: f32, share: u32) -> Vec<Token> {
     let masses = masses(&tokens, most);
     let total: u64 = masses.iter().sum();
@@ -124,7 +134,8 @@ fn first_share(mut tokens: Vec<Token>, most: f32, share: u32) -> Vec<Token> {
     tokens
 }
 
-/// The tokens whose surprise is nearest to the mean of all, of at least this share of the mass; sorted by logits again.
+/// Returns the tokens whose surprise is nearest to the mean surprise and that have at least this
+/// share of the mass. They are sorted by logits again.
 fn typical(mut tokens: Vec<Token>, most: f32, share: u32) -> Vec<Token> {
     let masses = masses(&tokens, most);
     let moments = tokens
@@ -138,7 +149,7 @@ fn typical(mut tokens: Vec<Token>, most: f32, share: u32) -> Vec<Token> {
     kept
 }
 
-/// The words of a record: see [`SampleTokenArgs`](super::SampleTokenArgs).
+/// Returns the words of a record, as in [`SampleTokenArgs`](super::SampleTokenArgs).
 pub(super) fn record(z: &[f32], chosen: u32, best: u32) -> Vec<u32> {
     if best == 0 {
         return vec![];

@@ -1,4 +1,4 @@
-//! The rows of logits that are sampled, and the sequences that they are of.
+//! The rows of logits that are sampled, and their sequences.
 
 use super::params::{DeviceParams, WORDS};
 use super::{CHUNK, MAX_VOCAB};
@@ -7,34 +7,35 @@ use crate::state::{DONE, LEN, POSITION, SEQUENCE};
 use ptx_gen::*;
 
 args! {
-    /// What the kernels of sampling have in common.
+    /// Arguments that all kernels of sampling have.
     pub struct RowsArgs {
-        /// `[count]`: the row of `state` that a row of logits is for, each another one. May be longer. Nothing is done for
-        /// one that `state` does not have, that is done, or whose sequence or position has no place.
+        /// `[count]`: the row of `state` that belongs to each row of logits. No row of `state` may
+        /// occur twice. The buffer may be longer. A row is skipped if `state` does not have it, if
+        /// it is done, or if its sequence or position is out of range.
         rows: In<u32>,
-        /// `[sequences, 16]`: see [`SampleParams::words`](super::SampleParams::words)
+        /// `[sequences, 16]`, as in [`SampleParams::words`](super::SampleParams::words)
         params: In<u32>,
-        /// Logits of a row.
+        /// The number of logits of a row.
         vocab: u32,
-        /// Rows.
+        /// The number of rows.
         count: u32,
-        /// Rows that the buffers have room for.
+        /// The number of rows for which the buffers have room.
         capacity: u32,
-        /// Rows of `state`.
+        /// The number of rows of `state`.
         states: u32,
-        /// Sequences.
+        /// The number of sequences.
         sequences: u32,
-        /// Positions of a sequence.
+        /// The number of positions of a sequence.
         max_tokens: u32,
     }
 }
 
-/// Blocks of a row: one for each chunk of its logits.
+/// Returns the number of blocks of a row: one for each chunk of its logits.
 pub fn blocks(vocab: u32) -> u32 {
     vocab.div_ceil(CHUNK)
 }
 
-/// The part of the contracts that is about rows.
+/// Checks the arguments about rows.
 pub(super) fn check<K: KernelDef>(
     kernel: &K,
     a: &RowsArgs<Shape>,
@@ -55,23 +56,26 @@ pub(super) fn check<K: KernelDef>(
     kernel.length("state", state, "states * 8", &[a.states, LEN as u32])
 }
 
-/// A row that is sampled.
-pub(super) struct Row<'k> {
-    /// Its number among the rows of logits.
+/// A row of logits that is sampled, in the registers of a thread.
+pub(super) struct SampledRow<'k> {
+    /// The index among the rows of logits.
     pub(super) index: U32<'k>,
-    /// The row of the state.
+    /// The row of `state`.
     pub(super) state: U32<'k>,
     pub(super) position: U32<'k>,
     pub(super) sequence: U32<'k>,
     pub(super) params: DeviceParams<'k>,
-    /// Whether there is something to do for it. Where there is not, the other fields are of some row, so that loads by
-    /// them are in bounds.
+    /// True if the row is not skipped. If it is skipped, the other fields are those of some row, so
+    /// that loads with them are in bounds.
     active: Pred<'k>,
 }
 
-impl<'k> Row<'k> {
-    /// The row of this block. Everything here may be loaded before the wait for the kernels before: of these none that
-    /// writes states still runs when this one starts; they are of earlier steps, or before a full edge.
+impl<'k> SampledRow<'k> {
+    /// Loads the row of this block.
+    ///
+    /// All of it may be loaded before the wait for the kernels before. A kernel that writes states
+    /// belongs to an earlier step or precedes a full dependency, so it has ended when this one
+    /// starts.
     pub(super) fn load(
         k: Builder<'k>,
         a: &RowsArgs<Dev<'k>>,
@@ -82,6 +86,7 @@ impl<'k> Row<'k> {
         let words = state.row(of, 4 * LEN as u32);
         let [position, done, sequence] =
             [(POSITION, 0), (DONE, 1), (SEQUENCE, 0)].map(|(word, without)| {
+                // A row without a state counts as done, and nothing is loaded for it.
                 let mut value = k.var(without);
                 words.at(word).ld_if(of.lt(a.states), &mut value);
                 value.get()
@@ -92,7 +97,7 @@ impl<'k> Row<'k> {
             sequence.min(a.sequences - 1),
         ];
         let params = DeviceParams::load(a.params, sequence);
-        Row {
+        SampledRow {
             index,
             state: of,
             position,
@@ -102,47 +107,50 @@ impl<'k> Row<'k> {
         }
     }
 
-    /// Waits for the kernels before, where this one overlaps with them.
+    /// Waits for the end of the kernels before, if this one overlaps with them.
     pub(super) fn wait(&self, k: Builder<'k>, overlap: bool) {
         if overlap {
             k.grid_wait();
         }
     }
 
-    /// Runs `body` if there is something to do.
+    /// Runs `body` if the row is not skipped.
     pub(super) fn process(&self, k: Builder<'k>, body: impl FnOnce()) {
         k.when(self.active, body);
     }
 }
 
-/// Lets the next kernel start, where kernels overlap.
+/// Lets the next kernel start, if kernels overlap.
 pub(super) fn trigger(k: Builder<'_>, overlap: bool) {
     if overlap {
         k.grid_trigger();
     }
 }
 
-/// A row on the CPU: its number, and its state's.
+/// A row of logits that is sampled, on the CPU.
 pub(super) struct CpuRow {
+    /// The index among the rows of logits.
     pub(super) index: usize,
+    /// The row of the state.
     pub(super) state: usize,
     pub(super) position: usize,
     pub(super) sequence: usize,
 }
 
-/// The rows that are sampled, on the CPU.
+/// Returns the rows that are not skipped, on the CPU.
 pub(super) fn on_cpu(a: &RowsArgs<Cpu<'_>>, state: &[u32]) -> Vec<CpuRow> {
     let rows = a.rows.iter().take(a.count as usize).enumerate();
     rows.filter_map(|(index, &of)| {
         let words = state.chunks(LEN).nth(of as usize)?;
         let [position, done, sequence] = [POSITION, DONE, SEQUENCE].map(|i| words[i as usize]);
-        let counts = done == 0 && sequence < a.sequences && position < a.max_tokens;
-        let [state, position, sequence] = [of, position, sequence].map(|i| i as usize);
-        counts.then_some(CpuRow {
+        if done != 0 || sequence >= a.sequences || position >= a.max_tokens {
+            return None;
+        }
+        Some(CpuRow {
             index,
-            state,
-            position,
-            sequence,
+            state: of as usize,
+            position: position as usize,
+            sequence: sequence as usize,
         })
     })
     .collect()

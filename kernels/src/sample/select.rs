@@ -1,52 +1,60 @@
-//! The border of an order: the first item at which the sum of the masses exceeds a number.
+//! Selection of the border of an order: the first item at which the sum of the masses exceeds a
+//! number. It is a radix select, with masses in place of counts.
 //!
-//! Items are ordered by a key, the largest first. The key is read ten bits at a time. In each round, the block adds up
-//! the masses of the items whose upper bits are the border's, by the next ten bits; the first bin up to whose end the
-//! sum exceeds the number is that of the border. A round with one item left is the last.
+//! Items are ordered by a key, the largest first. Rounds read ten bits of the key at a time. In
+//! each round, the block adds up masses in one bin for each value of the next ten bits. Only items
+//! whose upper bits are equal to the border's count. The first bin at whose end the sum exceeds the
+//! number has the border. If that bin has one item, the search may end early.
 //!
-//! A mass has 64 bits and an atomic of shared memory has 32, so a bin is two words, and the carry of the lower word's
-//! addition goes to the upper one. Sums of integers do not depend on their order.
+//! A mass has 64 bits, and an atomic addition in shared memory has 32. A bin is therefore two
+//! words, and the carry of the lower word's addition is added to the upper word. Sums of integers
+//! do not depend on the order of the additions.
 
 use super::THREADS;
 use super::block::{self, join};
 use super::weight::halves;
 use ptx_gen::*;
 
-/// Bits of a key that a round reads: a bin for each thread.
+/// The number of bits of a key that a round reads: there is one bin per thread.
 const DIGIT: u32 = THREADS.trailing_zeros();
 
-/// When rounds end.
+/// The condition at which rounds end.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum End {
-    /// When the border is known apart from other items: lower bits of the key may be missing.
+    /// They end when one item is left. The lower bits of the key may be missing.
     Apart,
-    /// When the whole key is known.
+    /// They end when all bits of the key are known.
     Whole,
 }
 
-/// Shared memory of all selections of a kernel, one after another.
+/// The shared memory of the selections of a kernel, which use it one after another.
 pub(super) struct Selection<'k> {
     k: Builder<'k>,
+    /// The lower words of the bins' masses.
     low: Ptr<'k, u32, Shared>,
+    /// The upper words of the bins' masses.
     high: Ptr<'k, u32, Shared>,
+    /// The numbers of the bins' items.
     count: Ptr<'k, u32, Shared>,
     totals: Ptr<'k, u64, Shared>,
-    /// The bin of the border, and how many items it has.
+    /// The bin of the border, and the number of its items.
     found: Ptr<'k, u32, Shared>,
-    /// The sum before it.
+    /// The sum of the masses before that bin.
     before: Ptr<'k, u64, Shared>,
 }
 
-/// What rounds know.
-struct Border<'k> {
-    /// Bits of the key that are not known.
+/// The knowledge about a border after some rounds.
+struct BorderSearch<'k> {
+    /// The number of lower bits of the key that are unknown.
     shift: Var<'k, u32>,
+    /// The known upper bits of the key, with zeros below.
     key: Var<'k, u64>,
-    /// The number less the sum of what is before the border's bins.
+    /// The number minus the sum of the masses before the border's bins.
     left: Var<'k, u64>,
 }
 
 impl<'k> Selection<'k> {
+    /// Declares the shared memory.
     pub(super) fn new(k: Builder<'k>) -> Self {
         let bins = |name| k.shared::<u32>(name, THREADS);
         Selection {
@@ -60,9 +68,11 @@ impl<'k> Selection<'k> {
         }
     }
 
-    /// The key of the border: the first item, in the order of falling keys of `bits` bits, with which the sum of the
-    /// masses exceeds `number`. It is less than the sum of all. `each` calls what it is given for each item of a thread,
-    /// with its key and its mass. Whole block.
+    /// Returns the key of the border: the first item, in the order of falling keys of `bits` bits,
+    /// at which the sum of the masses exceeds `number`.
+    ///
+    /// `number` must be less than the sum of all masses. `each` must call its argument with the key
+    /// and the mass of each item of the thread. The whole block must call this function.
     pub(super) fn border(
         &self,
         bits: u32,
@@ -72,7 +82,7 @@ impl<'k> Selection<'k> {
     ) -> U64<'k> {
         let k = self.k;
         let rounds = bits.div_ceil(DIGIT);
-        let mut border = Border {
+        let mut border = BorderSearch {
             shift: k.var(rounds * DIGIT),
             key: k.var(0u64),
             left: k.var(number),
@@ -87,11 +97,12 @@ impl<'k> Selection<'k> {
 
     fn round(
         &self,
-        border: &mut Border<'k>,
+        border: &mut BorderSearch<'k>,
         end: End,
         each: impl FnOnce(&dyn Fn(U64<'k>, U64<'k>)),
     ) {
         let k = self.k;
+        // Each thread clears the bin that only it reads in `find`, so no barrier precedes.
         k.section(
             "sample/select/clear_bins",
             "a round of a selection: empty bins",
@@ -100,7 +111,8 @@ impl<'k> Selection<'k> {
             bins.at(k.tid()).st(0);
         }
         k.barrier();
-        let (upper, key) = (border.shift.get(), border.key.get());
+        let upper = border.shift.get();
+        let key = border.key.get();
         let shift = upper - DIGIT;
         k.section("sample/select/items", "the items of the border's bins");
         each(&|item, mass| {
@@ -113,6 +125,7 @@ impl<'k> Selection<'k> {
         k.barrier();
         self.find(border.left.get());
         k.barrier();
+        // Bins are in falling order of digits, so that the prefix sum starts at the largest key.
         let [bin, count] = [0, 1].map(|i| self.found.at(i).ld());
         let digit = bin ^ (THREADS - 1);
         border.key.set(key + (digit.cvt::<u64>() << shift));
@@ -123,7 +136,7 @@ impl<'k> Selection<'k> {
         }
     }
 
-    /// Adds an item to its bin: the largest digit is in the first.
+    /// Adds an item to its bin. The largest digit has the first bin.
     fn add(&self, digits: U64<'k>, mass: U64<'k>) {
         let bin = (digits.cvt::<u32>() & (THREADS - 1)) ^ (THREADS - 1);
         let [low, high] = halves(mass);
@@ -133,7 +146,7 @@ impl<'k> Selection<'k> {
         _ = self.count.at(bin).atom_add(1);
     }
 
-    /// The thread of the border's bin says so.
+    /// Finds the bin of the border. The thread of that bin stores the result.
     fn find(&self, left: U64<'k>) {
         let k = self.k;
         let bin = k.tid();

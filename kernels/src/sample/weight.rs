@@ -1,27 +1,31 @@
-//! A token's mass: `exp((z - largest) / temperature)` in units of 2^-44, the same integer everywhere.
+//! The mass of a token: `exp((z - largest) / temperature)` in units of 2^-44, as an integer that is
+//! equal on every device.
 //!
 //! ```text
-//! d + e = z - largest                    exactly (Knuth, The Art of Computer Programming 2, 4.2.2: TwoSum)
-//! n + f = (d + e) * log2(e) / temperature    n whole, |f| <= 1/2 and a little
-//! mass  = floor(2^44 * 2^f) >> -n        2^f by its series up to f^7, in f32
+//! d + e = z - largest                      exact (TwoSum: Knuth, The Art of Computer Programming,
+//!                                          volume 2, section 4.2.2)
+//! n + f = (d + e) * log2(e) / temperature  n an integer, |f| <= 1/2 and a little
+//! mass  = floor(2^44 * 2^f) >> -n          2^f as its Taylor polynomial of degree 7, in f32
 //! ```
 //!
-//! All operations are IEEE's, rounded to nearest, so the bits are those of the same function on the CPU. The logarithm's
-//! product keeps its rounding error as a second number; what is left is the error of the series and its roundings, about
-//! 2^-23 relative. A token 2^-44 times as probable as the first one has no mass.
+//! All operations are those of IEEE 754 with rounding to nearest, so the CPU gives the same bits.
+//! The multiplication by the logarithm keeps its rounding error as a second number. The remaining
+//! relative error is the error of the series and its rounding, about 2^-23. A token whose
+//! probability is less than 2^-44 times the first one's has no mass.
 
 use ptx_gen::*;
 
-/// Fraction bits of a mass: that of the largest logit is `1 << FRACTION`.
+/// The number of fraction bits of a mass: the largest logit has the mass `1 << FRACTION`.
 pub const FRACTION: u32 = 44;
 
-/// Bits of the series' result.
+/// The number of fraction bits of the polynomial's result.
 const BITS: u32 = 24;
 
-/// `ln(2)^i / i!`, from the last to the first.
+/// The coefficients `ln(2)^i / i!`, from the last to the first.
 const SERIES: [f32; 8] = {
     let mut series = [1f32; 8];
-    let (mut i, mut term) = (1, 1f64);
+    let mut i = 1;
+    let mut term = 1f64;
     while i < 8 {
         term *= std::f64::consts::LN_2 / i as f64;
         series[7 - i] = term as f32;
@@ -30,13 +34,13 @@ const SERIES: [f32; 8] = {
     series
 };
 
-/// `log2(e) / temperature` as the sum of two.
+/// Returns `log2(e) / temperature` as the sum of two numbers.
 pub const fn scale(temperature: f64) -> [f32; 2] {
     let scale = std::f64::consts::LOG2_E / temperature;
     [scale as f32, (scale - scale as f32 as f64) as f32]
 }
 
-/// The mass of `z` beside `largest`, which is at least as large.
+/// Returns the mass of the logit `z`. `largest` must be at least as large as `z`.
 pub fn weight(z: f32, largest: f32, [hi, lo]: [f32; 2]) -> u64 {
     let d = z - largest;
     let b = d - z;
@@ -50,15 +54,17 @@ pub fn weight(z: f32, largest: f32, [hi, lo]: [f32; 2]) -> u64 {
         .fold(SERIES[0], |sum, &term| sum.mul_add(f, term));
     let whole = (power * (1 << BITS) as f32) as u32;
     (u64::from(whole) << (FRACTION - BITS)) >> ((-n) as i32 as u32).min(63)
+    // In `z - largest`, the shift is not negative. A shift of 63 leaves nothing of 45 bits.
 }
 
-/// [`weight`] in a thread.
+/// Returns [`weight`] on the device.
 pub(crate) fn on_device<'k>(z: F32<'k>, largest: F32<'k>, [hi, lo]: [F32<'k>; 2]) -> U64<'k> {
     let d = z - largest;
     let b = d - z;
     let e = (z - (d - b)) + (-largest - b);
     let y = d * hi;
     let rest = e.fma(hi, d.fma(lo, d.fma(hi, -y)));
+    // Each operation is the CPU's, in the same order, so that the bits are equal.
     let n = y.round();
     let f = (y - n) + rest;
     let power = SERIES[2..]
@@ -68,19 +74,20 @@ pub(crate) fn on_device<'k>(z: F32<'k>, largest: F32<'k>, [hi, lo]: [F32<'k>; 2]
     (whole.cvt::<u64>() << (FRACTION - BITS)) >> (-n).nearest().bits::<u32>().min(63)
 }
 
-/// `floor(total * share / 2^32)`.
+/// Returns `floor(total * share / 2^32)`.
 pub(crate) fn times<'k>(total: U64<'k>, share: U32<'k>) -> U64<'k> {
     let [low, high] = halves(total);
     high.mad_wide(share, low.mul_wide(share) >> 32)
 }
 
-/// `ceil(total * share / 2^32) - 1`: the first sum that exceeds it is the first of at least that share.
+/// Returns `ceil(total * share / 2^32) - 1`. The first sum that exceeds it is the first one with at
+/// least that share.
 pub(crate) fn border<'k>(total: U64<'k>, share: U32<'k>) -> U64<'k> {
     let [low, high] = halves(total);
     high.mad_wide(share, (low.mul_wide(share) + u64::from(u32::MAX)) >> 32) - 1
 }
 
-/// The low and the high word.
+/// Returns the low and the high word.
 pub(crate) fn halves(v: U64<'_>) -> [U32<'_>; 2] {
     [v.cvt(), (v >> 32).cvt()]
 }
@@ -95,10 +102,11 @@ mod tests {
         for temperature in [0.01, 0.3, 0.7, 1.0, 1.9, 100.0] {
             let scale = scale(temperature);
             for i in 0..20_000u32 {
-                let (z, largest) = (17.3 - i as f32 * 0.001_37, 17.3 + i as f32 * 1e-5);
+                let z = 17.3 - i as f32 * 0.001_37;
+                let largest = 17.3 + i as f32 * 1e-5;
                 let exact = ((f64::from(z) - f64::from(largest)) / temperature).exp();
                 let found = weight(z, largest, scale) as f64 / 2f64.powi(FRACTION as i32);
-                // What is cut off is at most one unit.
+                // At most one unit is cut off.
                 let error = ((found - exact).abs() - 2f64.powi(-(FRACTION as i32))).max(0.0)
                     / exact.max(1e-30);
                 worst = worst.max(error);

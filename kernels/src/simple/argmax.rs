@@ -1,7 +1,8 @@
 //! Greedy sampling (argmax over the logits), in two launches.
 //!
-//! [`ArgmaxBlocks`] stores the maximum of each block, [`ArgmaxFinal`] reduces them. Ties go to the lowest index. A
-//! logit that is not finite counts as infinity and so wins; the token is then [`NO_TOKEN`].
+//! [`ArgmaxBlocks`] stores the maximum of each block, and [`ArgmaxFinal`] reduces them. Ties go to
+//! the lowest index. A logit that is not finite counts as infinity and therefore wins. The token is
+//! then [`NO_TOKEN`].
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -11,13 +12,15 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`ArgmaxBlocks`].
     pub struct ArgmaxBlocksArgs {
-        /// `[n]`
+        /// `[n]`: the logits
         x: In<f32>,
-        /// `[blocks]`: the largest element of each block's share; infinity if one of them is not finite
+        /// `[blocks]`: the largest element of each block's share, or infinity if one of its
+        /// elements is not finite
         value: Out<f32>,
-        /// `[blocks]`: where it is; `u32::MAX` in a share of nothing
+        /// `[blocks]`: the index of the largest element of each share, or `u32::MAX` for an empty
+        /// share
         index: Out<u32>,
-        /// Length.
+        /// The number of logits.
         n: u32,
     }
 }
@@ -25,28 +28,30 @@ args! {
 args! {
     /// Arguments of [`ArgmaxFinal`].
     pub struct ArgmaxFinalArgs {
-        /// `[blocks]`
+        /// `[blocks]`: the largest element of each share
         value: In<f32>,
-        /// `[blocks]`
+        /// `[blocks]`: the index of the largest element of each share
         index: In<u32>,
-        /// `[1]`
+        /// `[1]`: the chosen token
         token: Out<u32>,
-        /// Number of candidates.
+        /// The number of candidates.
         blocks: u32,
     }
 }
 
-/// Per-block argmax. The lengths of `value` and `index` give the number of blocks.
+/// Kernel that computes the argmax per block. The lengths of `value` and `index` determine the
+/// number of blocks.
 pub struct ArgmaxBlocks {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
-/// Reduces the per-block results. One warp does it.
+/// Kernel that reduces the per-block results, with one warp.
 pub struct ArgmaxFinal;
 
+/// The number of lanes of a warp.
 const WARP: u32 = 32;
-/// The index of no element: it loses to every other.
+/// The index that stands for no element. It loses against every other index.
 pub(crate) const NONE: u32 = u32::MAX;
 
 impl KernelDef for ArgmaxBlocks {
@@ -69,7 +74,8 @@ impl KernelDef for ArgmaxBlocks {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ArgmaxBlocksArgs<Dev<'k>>) {
-        let (block, warps) = (k.ctaid(), self.threads / WARP);
+        let block = k.ctaid();
+        let warps = self.threads / WARP;
         let first = block * self.threads + k.tid();
         let best = best_of(k, first, a.n, k.nctaid() * self.threads, |i| Best {
             value: key(a.x.at(i).ld()),
@@ -77,11 +83,9 @@ impl KernelDef for ArgmaxBlocks {
         });
         let best = best.of_warp();
 
-        k.section("simple/argmax/warps", "the maximum over the warps");
-        let (values, indices) = (
-            k.shared::<f32>("values", warps),
-            k.shared::<u32>("indices", warps),
-        );
+        k.section("simple/argmax/warps", "maximum over the warps");
+        let values = k.shared::<f32>("values", warps);
+        let indices = k.shared::<u32>("indices", warps);
         let warp = k.warp();
         k.when(k.lane().eq(0), || {
             values.at(warp).st(best.value);
@@ -102,7 +106,8 @@ impl KernelDef for ArgmaxBlocks {
     }
 
     fn reference(&self, a: ArgmaxBlocksArgs<Cpu<'_>>) {
-        let (threads, blocks) = (self.threads as usize, a.value.len());
+        let threads = self.threads as usize;
+        let blocks = a.value.len();
         for block in 0..blocks {
             let share =
                 a.x.iter()
@@ -154,12 +159,13 @@ impl KernelDef for ArgmaxFinal {
     }
 }
 
-/// What logits are compared by: the logit, or infinity if it is not finite, which wins against all others.
+/// Returns the value that logits are compared by: the logit, or infinity if it is not finite. A
+/// logit that is not finite thus wins against all others.
 pub(crate) fn key(logit: F32<'_>) -> F32<'_> {
     logit.abs().lt(f32::INFINITY).select(logit, f32::INFINITY)
 }
 
-/// The same on the CPU.
+/// Returns the value that logits are compared by, on the CPU.
 pub(crate) fn key_on_cpu(logit: f32) -> f32 {
     if logit.is_finite() {
         logit
@@ -168,7 +174,8 @@ pub(crate) fn key_on_cpu(logit: f32) -> f32 {
     }
 }
 
-/// The largest value and, of equals, the lowest index; NaN and no value at all are `(-inf, NONE)`.
+/// Returns the largest value and, among equal values, the lowest index. Without candidates, or if
+/// all are NaN, the result is `(-inf, NONE)`.
 pub(crate) fn first_largest(candidates: impl Iterator<Item = (f32, u32)>) -> (f32, u32) {
     candidates.fold((f32::NEG_INFINITY, NONE), |best, (value, index)| {
         if value > best.0 || value == best.0 && index < best.1 {
@@ -187,12 +194,12 @@ pub(crate) struct Best<'k> {
 }
 
 impl<'k> Best<'k> {
-    /// Whether `self` wins over `other`: never if it is NaN.
+    /// Returns whether `self` wins over `other`. NaN never wins.
     pub(crate) fn beats(self, other: Best<'k>) -> Pred<'k> {
         self.value.gt(other.value) | (self.value.eq(other.value) & self.index.lt(other.index))
     }
 
-    /// The best of the warp, in every lane.
+    /// Returns the best candidate of the warp, in every lane.
     pub(crate) fn of_warp(self) -> Best<'k> {
         [16, 8, 4, 2, 1].into_iter().fold(self, |best, lanes| {
             let other = Best {
@@ -208,7 +215,7 @@ impl<'k> Best<'k> {
     }
 }
 
-/// The best candidate of `(from..to).step_by(step)`; `(-inf, NONE)` of none.
+/// Returns the best candidate of `(from..to).step_by(step)`, or `(-inf, NONE)` without candidates.
 pub(crate) fn best_of<'k>(
     k: Builder<'k>,
     from: U32<'k>,
@@ -216,7 +223,8 @@ pub(crate) fn best_of<'k>(
     step: impl Src<'k, u32>,
     candidate: impl FnOnce(U32<'k>) -> Best<'k>,
 ) -> Best<'k> {
-    let (mut value, mut index) = (k.var(f32::NEG_INFINITY), k.var(NONE));
+    let mut value = k.var(f32::NEG_INFINITY);
+    let mut index = k.var(NONE);
     k.for_each(from, to, step, |i| {
         let new = candidate(i);
         let wins = new.beats(Best {
@@ -232,7 +240,7 @@ pub(crate) fn best_of<'k>(
     }
 }
 
-/// Inputs with ties, NaN and infinities: `(name, elements)`.
+/// Returns inputs with ties, NaN and infinities as `(name, elements)`.
 fn rows(seed: u64, n: usize) -> Vec<(&'static str, Vec<f32>)> {
     let mut random = Random(seed);
     let mut row = |what, special: &[(usize, f32)]| {
@@ -261,7 +269,8 @@ fn rows(seed: u64, n: usize) -> Vec<(&'static str, Vec<f32>)> {
 
 impl Variant for ArgmaxBlocks {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // A share of one step, of several with a partial last, and blocks with nothing to do.
+        // A share of one step, shares of several steps with a partial last one, and blocks without
+        // elements.
         let shapes = [(1, 1), (1000, 3), (5000, 4), (300, 7)];
         let cases = shapes.into_iter().flat_map(|(n, blocks)| {
             rows(seed, n).into_iter().map(move |(what, x)| Case {
@@ -283,7 +292,8 @@ impl Variant for ArgmaxFinal {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let cases = [1, 31, 70].into_iter().flat_map(|blocks| {
             rows(seed, blocks).into_iter().map(move |(what, value)| {
-                // Indices fall, so that the lowest index is not the first; where all is NaN there is none.
+                // Indices decrease, so that the lowest index does not come first. Where all values
+                // are NaN, no index is valid.
                 let index = (0..blocks as u32)
                     .rev()
                     .map(|i| if what == "all NaN" { NONE } else { 10 * i });

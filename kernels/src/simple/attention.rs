@@ -1,10 +1,12 @@
 //! Attention of one token over the KV cache, split over positions: `softmax(scale * q k^T) v`.
 //!
-//! [`Attention`] assigns a contiguous range of the positions and a few query heads of one KV head to each block, so
-//! each key and value is read once per block. A team of lanes processes one position, 8 dimensions per lane. The
-//! softmax is online: with scores in log2 units, a team keeps the running maximum `m`, the sum `s` of `2^(score - m)`
-//! and the weighted values. A new maximum rescales the old sums by `2^(m_old - m_new)`. At the end the teams of a
-//! block, and then in [`AttentionCombine`] the blocks of a head, are rescaled to their common maximum and added.
+//! [`Attention`] assigns a contiguous range of positions and a few query heads of one KV head to
+//! each block, so each key and value is read once per block (Flash-Decoding, Dao et al., 2023). A
+//! team of lanes processes one position, with 8 dimensions per lane. The softmax is online (Milakov
+//! and Gimelshein, 2018, arXiv:1805.02867). With scores in log2 units, a team keeps the running
+//! maximum `m`, the sum `s` of `2^(score - m)` and the weighted values. A new maximum rescales the
+//! old sums by `2^(m_old - m_new)`. At the end, the teams of a block are rescaled to their common
+//! maximum and added. [`AttentionCombine`] does the same for the blocks of a head.
 
 use crate::cache::{self, OwnRows};
 use crate::case::{Case, Random, Variant};
@@ -18,25 +20,27 @@ use std::f32::consts::LOG2_E;
 args! {
     /// Arguments of [`Attention`].
     pub struct AttentionArgs {
-        /// `[8]`: see [`state`](crate::state); positions up to `POSITION` count
+        /// `[8]`: the decode state, see [`state`](crate::state). The token attends to the positions
+        /// up to `POSITION`.
         state: In<u32>,
-        /// `[heads, head_dim]`
+        /// `[heads, head_dim]`: the queries
         q: In<f32>,
-        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: see [`cache`]
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: the keys, see [`cache`]
         k_cache: In<f16>,
-        /// As `k_cache`
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: the values, see [`cache`]
         v_cache: In<f16>,
-        /// `[heads, splits, head_dim + 2]`: weighted values, sum of the weights, maximum in log2
+        /// `[heads, splits, head_dim + 2]`: for each split the weighted values, the sum of the
+        /// weights, and the maximum in log2
         partials: Out<f32>,
-        /// Query heads.
+        /// The number of query heads.
         heads: u32,
-        /// KV heads.
+        /// The number of KV heads.
         kv_heads: u32,
-        /// Positions of the cache.
+        /// The number of positions of the cache.
         ctx: u32,
-        /// Ranges that the positions are split into.
+        /// The number of splits of the positions.
         splits: u32,
-        /// Factor of the scores: `1 / sqrt(head_dim)`.
+        /// The factor of the scores: `1 / sqrt(head_dim)`.
         scale: f32,
     }
 }
@@ -44,41 +48,44 @@ args! {
 args! {
     /// Arguments of [`AttentionCombine`].
     pub struct AttentionCombineArgs {
-        /// `[heads, splits, head_dim + 2]`: see [`AttentionArgs`]
+        /// `[heads, splits, head_dim + 2]`: the partial results, see [`AttentionArgs`]
         partials: In<f32>,
-        /// `[heads, head_dim]`
+        /// `[heads, head_dim]`: the result
         y: Out<f32>,
-        /// Query heads.
+        /// The number of query heads.
         heads: u32,
-        /// Partial results per head.
+        /// The number of partial results per head.
         splits: u32,
     }
 }
 
-/// Computes the partial results: one block per `queries` heads and range of positions.
+/// Kernel that computes the partial results, with one block per `queries` heads and range of
+/// positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attention {
-    /// Dimensions of a head: a multiple of 8, at most 256.
+    /// The number of dimensions of a head: a multiple of 8, at most 256.
     pub head_dim: u32,
-    /// Query heads of a block: a divisor of `heads / kv_heads`.
+    /// The number of query heads of a block: a divisor of `heads / kv_heads`.
     pub queries: u32,
-    /// The latest positions that count, the token's own included; all of them without a window.
+    /// The size of the window in positions, including the token's own. `None` attends to all
+    /// positions.
     pub window: Option<u32>,
 }
 
-/// Combines the partial results: one block per head.
+/// Kernel that combines the partial results, with one block per head.
 pub struct AttentionCombine {
-    /// Dimensions of a head, at most 1024.
+    /// The number of dimensions of a head, at most 1024.
     pub head_dim: u32,
 }
 
-/// Warps of a block of [`Attention`].
+/// The number of warps of a block of [`Attention`].
 const WARPS: u32 = 4;
-/// Dimensions of a lane: 16 bytes of the cache.
+/// The number of dimensions of a lane: 16 bytes of the cache.
 const DIMS: usize = 8;
-/// Partial results that a thread of [`AttentionCombine`] has in flight.
+/// The number of partial results that a thread of [`AttentionCombine`] has in flight.
 const PARTIALS_IN_FLIGHT: u32 = 8;
-/// One weight per split fits into the shared memory of every device.
+/// The maximum number of splits. One weight per split must fit into the shared memory of every
+/// device.
 const MAX_SPLITS: u32 = 8192;
 
 impl KernelDef for Attention {
@@ -95,7 +102,8 @@ impl KernelDef for Attention {
         32 * WARPS
     }
 
-    /// Room for 64 registers a thread, where ptxas would take 48 and spill one.
+    /// Returns a number of blocks that leaves 64 registers per thread, where ptxas would use 48 and
+    /// spill one.
     fn blocks_per_sm(&self) -> Option<u32> {
         (self.head_dim == 256 && self.queries == 1).then_some(8)
     }
@@ -125,9 +133,13 @@ impl KernelDef for Attention {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AttentionArgs<Dev<'k>>) {
-        let (heads, split) = (k.ctaid() * self.queries, k.ctaid_y());
+        let heads = k.ctaid() * self.queries;
+        let split = k.ctaid_y();
 
-        k.section("simple/attention/loop", "full iterations, evenly divided");
+        k.section(
+            "simple/attention/loop",
+            "divide the positions into full iterations",
+        );
         let n = a.state.at(POSITION).ld().min(a.ctx - 1) + 1;
         let counted = self.window.map_or(n, |window| n.min(window));
         let steps = (counted + (self.step() - 1)) / self.step();
@@ -156,13 +168,15 @@ impl KernelDef for Attention {
 
     fn reference(&self, a: AttentionArgs<Cpu<'_>>) {
         let dim = self.head_dim as usize;
-        let (ctx, splits) = (a.ctx as usize, a.splits as usize);
+        let ctx = a.ctx as usize;
+        let splits = a.splits as usize;
         let n = ctx.min(a.state[POSITION as usize] as usize + 1);
         let start = n - self.window.map_or(n, |window| n.min(window as usize));
         let share =
             (n - start).div_ceil(self.step() as usize).div_ceil(splits) * self.step() as usize;
         for (i, part) in a.partials.chunks_mut(dim + 2).enumerate() {
-            let (head, split) = (i / splits, i % splits);
+            let head = i / splits;
+            let split = i % splits;
             let kv_head = head / (a.heads / a.kv_heads) as usize;
             let row = |cache: &[f16], p: usize| -> Vec<f64> {
                 cache[cache::own_row(a.kv_heads as usize, kv_head, p) * dim..][..dim]
@@ -203,17 +217,18 @@ impl KernelDef for Attention {
 }
 
 impl Attention {
-    /// Lanes of a team.
+    /// Returns the number of lanes of a team.
     fn team(&self) -> u32 {
         (self.head_dim / DIMS as u32).next_power_of_two()
     }
 
-    /// Positions that a team has in flight: more would spill where a lane holds many queries.
+    /// Returns the number of positions that a team has in flight. With many queries per lane, more
+    /// positions would spill registers.
     fn ahead(&self) -> u32 {
         if self.queries > 4 { 1 } else { 2 }
     }
 
-    /// Positions that the teams of a block process per iteration.
+    /// Returns the number of positions that the teams of a block process per iteration.
     fn step(&self) -> u32 {
         32 / self.team() * WARPS * self.ahead()
     }
@@ -228,14 +243,15 @@ impl Attention {
         end: U32<'k>,
         part: &dyn Fn(U32<'k>) -> Ptr<'k, f32, WriteOnly>,
     ) {
-        let (lane, warp) = (k.lane(), k.warp());
+        let lane = k.lane();
+        let warp = k.warp();
         let teams = 32 / self.team();
         let first_dim = (lane & (self.team() - 1)) * DIMS as u32;
         let dim = first_dim.min(self.head_dim - DIMS as u32);
 
         k.section(
             "simple/attention/queries",
-            "q in log2 units; lanes past head_dim repeat its end with weight 0",
+            "queries in log2 units; lanes past head_dim repeat its end with weight 0",
         );
         let factor = first_dim.lt(self.head_dim).select(a.scale * LOG2_E, 0.0);
         let mut queries: Vec<Query> = (0..self.queries)
@@ -248,7 +264,8 @@ impl Attention {
         );
         let kv_head = heads / (a.heads / a.kv_heads);
         let rows = OwnRows::new(a.kv_heads, kv_head);
-        let (keys, values) = (a.k_cache.at(dim), a.v_cache.at(dim));
+        let keys = a.k_cache.at(dim);
+        let values = a.v_cache.at(dim);
         let mine = warp * teams + (lane >> self.team().ilog2());
         let last = end - 1;
         k.for_each(begin, end, self.step(), |base| {
@@ -260,7 +277,9 @@ impl Attention {
                 let row = |&row: &U32<'k>| cache.row(row, 2 * self.head_dim).cast::<u32>().ld4();
                 cached.iter().map(row).collect()
             };
-            let (keys, values) = (load(keys), load(values));
+            // All loads are issued before the first key is used.
+            let keys = load(keys);
+            let values = load(values);
             let keys: Vec<_> = keys.into_iter().map(unpack8).collect();
             let score = |query: &Query<'k>, (key, position): (&[F32<'k>; DIMS], &U32<'k>)| {
                 let score = lanes_sum(self.team() - 1, query.dot(*key));
@@ -282,7 +301,7 @@ impl Attention {
     }
 }
 
-/// Four words of two halves each, as floats.
+/// Converts four words of two `f16` values each to floats.
 fn unpack8(words: [U32<'_>; 4]) -> [F32<'_>; DIMS] {
     let pairs = words.map(|word| word.bits::<f16x2>().unpack());
     from_fn(|i| pairs[i / 2][i % 2].cvt::<f32>())
@@ -297,7 +316,8 @@ struct Query<'k> {
 }
 
 impl<'k> Query<'k> {
-    /// `f32::MIN` stands for "no maximum yet": infinity minus infinity would be NaN.
+    /// Loads a query. The maximum starts at `f32::MIN` instead of minus infinity, because infinity
+    /// minus infinity would be NaN.
     fn new(k: Builder<'k>, at: Ptr<'k, f32, ReadOnly>, factor: F32<'k>) -> Query<'k> {
         let q = [at.ld4(), at.at(4).ld4()];
         let q = from_fn(|i| q[i / 4][i % 4] * factor);
@@ -309,10 +329,12 @@ impl<'k> Query<'k> {
         }
     }
 
+    /// Returns the lane's share of a score.
     fn dot(&self, key: [F32<'k>; DIMS]) -> F32<'k> {
         (1..DIMS).fold(self.q[0] * key[0], |sum, i| self.q[i].fma(key[i], sum))
     }
 
+    /// Adds the weighted values of some positions.
     fn add(&mut self, scores: &[F32<'k>], values: &[[F32<'k>; DIMS]]) {
         let max = scores
             .iter()
@@ -327,6 +349,7 @@ impl<'k> Query<'k> {
         }
     }
 
+    /// Rescales the sums to a new maximum.
     fn rescale(&mut self, max: F32<'k>) {
         let shrink = (self.max.get() - max).ex2();
         self.max.set(max);
@@ -338,22 +361,25 @@ impl<'k> Query<'k> {
 }
 
 impl Attention {
-    /// Rescales the teams of the block to their common maximum and stores the sum of their sums.
+    /// Rescales the teams of the block to their common maximum, and stores the sum of their sums.
     fn gather<'k>(
         &self,
         k: Builder<'k>,
         queries: &mut [Query<'k>],
         part: &dyn Fn(U32<'k>) -> Ptr<'k, f32, WriteOnly>,
     ) {
-        let (lane, warp, tid) = (k.lane(), k.warp(), k.tid());
+        let lane = k.lane();
+        let warp = k.warp();
+        let tid = k.tid();
         let across = 31 & !(self.team() - 1);
-        let (sums, row) = (self.head_dim + 1, self.head_dim.next_multiple_of(4) + 4);
+        let sums = self.head_dim + 1;
+        let row = self.head_dim.next_multiple_of(4) + 4;
         let maxima = k.shared::<f32>("maxima", WARPS * self.queries);
         let rows = k.shared::<f32>("rows", WARPS * self.queries * row);
 
         k.section(
             "simple/attention/block_maximum",
-            "the block's maximum of each query",
+            "maximum of each query over the block",
         );
         for (i, query) in (0..).zip(&*queries) {
             let max = lanes_max(across, query.max.get());
@@ -361,7 +387,10 @@ impl Attention {
         }
         k.barrier();
 
-        k.section("simple/attention/rescale", "the warp's sums relative to it");
+        k.section(
+            "simple/attention/rescale",
+            "rescale the warp's sums to the maximum",
+        );
         for (i, query) in (0..).zip(queries) {
             let maxima = (0..WARPS).map(|w| maxima.at(w * self.queries + i).ld());
             let max = maxima.reduce(|a, b| a.max(b)).expect("a block has warps");
@@ -379,9 +408,10 @@ impl Attention {
         }
         k.barrier();
 
-        k.section("simple/attention/block_sums", "the sum over the warps");
+        k.section("simple/attention/block_sums", "sum over the warps");
         k.for_each(tid, self.queries * sums, 32 * WARPS, |i| {
-            let (query, d) = (i / sums, i % sums);
+            let query = i / sums;
+            let d = i % sums;
             let of_warps = (0..WARPS).map(|w| rows.at((query + w * self.queries) * row + d).ld());
             part(query)
                 .at(d)
@@ -419,7 +449,9 @@ impl KernelDef for AttentionCombine {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AttentionCombineArgs<Dev<'k>>) {
-        let (head, tid, threads) = (k.ctaid(), k.tid(), KernelDef::block(self));
+        let head = k.ctaid();
+        let tid = k.tid();
+        let threads = KernelDef::block(self);
         let row = |split: U32<'k>| {
             a.partials
                 .row(head * a.splits + split, 4 * (self.head_dim + 2))
@@ -428,7 +460,7 @@ impl KernelDef for AttentionCombine {
 
         k.section(
             "simple/attention/combine_maximum",
-            "the maximum of the partial results",
+            "maximum of the partial results",
         );
         let mut max = k.var(f32::NEG_INFINITY);
         k.for_each(tid, a.splits, threads, |i| {
@@ -438,7 +470,7 @@ impl KernelDef for AttentionCombine {
 
         k.section(
             "simple/attention/combine_weights",
-            "a weight each, and their sum; its barrier publishes the weights too",
+            "weights of the partial results and their sum; its barrier also publishes the weights",
         );
         let mut sum = k.var(0.0);
         k.for_each(tid, a.splits, threads, |i| {
@@ -450,7 +482,7 @@ impl KernelDef for AttentionCombine {
 
         k.section(
             "simple/attention/combine_values",
-            "the weighted values, several partial results in flight",
+            "weighted values, with several partial results in flight",
         );
         k.when(tid.lt(self.head_dim), || {
             let mut acc = k.var(0.0);
@@ -490,8 +522,8 @@ impl KernelDef for AttentionCombine {
 impl Variant for Attention {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let step = self.step();
-        // One position; splits without work; whole steps and one more; a position past the cache, which ends
-        // with it; many positions.
+        // One position. Splits without work. Whole steps and one more. A position past the cache,
+        // which is clamped. Many positions.
         [
             AttentionCase {
                 position: 0,
@@ -543,7 +575,8 @@ impl Variant for Attention {
     }
 }
 
-/// A window that the positions just fill, that they exceed by one, and that begins inside of a step.
+/// Returns a window that the positions just fill, one that they exceed by one, and one that begins
+/// inside of a step.
 fn window_cases(window: u32) -> [AttentionCase; 3] {
     [(window - 1, 1), (window, 2), (2 * window + 5, 5)].map(|(position, splits)| AttentionCase {
         position,
@@ -560,7 +593,7 @@ struct AttentionCase {
     ctx: u32,
     splits: u32,
     kv_heads: u32,
-    /// Blocks that share a head of keys and values.
+    /// The number of blocks that share a KV head.
     groups: u32,
 }
 
@@ -580,9 +613,10 @@ impl AttentionCase {
             CpuArg::F32(vec![0.0; (heads * self.splits) as usize * (dim + 2)]),
         ];
         args.extend([heads, self.kv_heads, self.ctx, self.splits].map(CpuArg::scalar));
-        // A larger factor than models have, so that weights differ by powers of ten.
+        // The factor is larger than in models, so that the weights differ by powers of ten.
         args.push(CpuArg::scalar(4.0 / (dim as f32).sqrt()));
-        // A score below 16 in log2 is a sum of some 13 roundings of 2^-21 that mostly cancel; the sums add theirs.
+        // A score below 16 in log2 units is a sum of some 13 roundings of 2^-21 that mostly cancel.
+        // The sums add their own.
         Case {
             label: format!("{self:?}"),
             args,
@@ -601,7 +635,8 @@ impl Variant for AttentionCombine {
 }
 
 impl AttentionCombine {
-    /// Of the `splits` partial results of a head, the last ones are empty and the others differ widely.
+    /// Creates a case. Of the `splits` partial results of a head, the last ones are empty, and the
+    /// others differ widely.
     fn case(&self, seed: u64, heads: u32, splits: u32, busy: u32) -> Case {
         let mut random = Random(seed);
         let dim = self.head_dim as usize;
@@ -627,8 +662,8 @@ impl AttentionCombine {
                 CpuArg::scalar(heads),
                 CpuArg::scalar(splits),
             ],
-            // A weight's exponent of up to 40 is rounded to 2^-19, where the weight hardly counts; ex2, rcp and
-            // the sums' roundings are a few ulp.
+            // The exponent of a weight, up to 40, is rounded to 2^-19, where the weight hardly
+            // counts. ex2, rcp and the roundings of the sums are a few ulp.
             bound: 3e-6,
         }
     }

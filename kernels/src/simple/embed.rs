@@ -1,7 +1,8 @@
-//! The embedding of the current token: row `state[TOKEN]` of a table as a GGUF file stores it, converted to `f32`.
+//! The embedding of the current token: row `state[TOKEN]` of a table as a GGUF file stores it,
+//! converted to `f32`.
 //!
-//! Each thread copies one fragment of a block (`fragment.rs`). A token outside the table gives NaN, which every later
-//! kernel propagates, and reads nothing.
+//! Each thread copies one fragment of a block (`fragment.rs`). A token outside of the table reads
+//! nothing and gives NaN, which every later kernel propagates.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -10,36 +11,36 @@ use crate::format::fragment::{Bytes, Group, LaneSplit};
 use crate::state;
 use ptx_gen::*;
 
-/// Threads of a block.
+/// The number of threads of a block.
 const THREADS: u32 = 64;
 
 args! {
     /// Arguments of [`Embed`].
     pub struct EmbedArgs {
-        /// `[8]`: see [`state`](crate::state)
+        /// `[8]`: the decode state, see [`state`](crate::state)
         state: In<u32>,
-        /// `[vocab, row_bytes]`, from an address that is a multiple of 16.
+        /// `[vocab, row_bytes]`: the table, at an address that is a multiple of 16
         table: In<u8>,
-        /// `[n]`
+        /// `[n]`: the embedding row
         y: Out<f32>,
-        /// Row length in weights, a multiple of the format's block and of 4.
+        /// The row length in weights, a multiple of the format's block and of 4.
         n: u32,
-        /// Rows of the table.
+        /// The number of rows of the table.
         vocab: u32,
     }
 }
 
-/// What embeddings are multiplied by.
+/// The factor that embeddings are multiplied by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum EmbeddingScale {
-    /// Nothing.
+    /// No factor.
     One,
-    /// The square root of their length, in `f32`.
+    /// The square root of the row length, in `f32`.
     RootOfLength,
 }
 
 impl EmbeddingScale {
-    /// The end of a kernel's name.
+    /// Returns the suffix of a kernel's name.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             EmbeddingScale::One => "",
@@ -47,26 +48,28 @@ impl EmbeddingScale {
         }
     }
 
-    /// The factor, if there is one.
+    /// Returns the factor, if there is one.
     pub(crate) fn factor(self, n: U32<'_>) -> Option<F32<'_>> {
         (self == EmbeddingScale::RootOfLength).then(|| n.cvt::<f32>().sqrt_rn())
     }
 
-    /// Multiplies a row.
+    /// Multiplies a row by the factor, on the CPU.
     pub(crate) fn apply(self, row: &mut [f32]) {
         let factor = (row.len() as f32).sqrt();
         if self == EmbeddingScale::RootOfLength {
-            row.iter_mut().for_each(|x| *x *= factor);
+            for x in row {
+                *x *= factor;
+            }
         }
     }
 }
 
-/// The kernel.
+/// Kernel that copies an embedding row.
 #[derive(Clone, Copy, Debug)]
 pub struct Embed {
     /// The format of the table.
     pub format: Format,
-    /// What its rows are multiplied by.
+    /// The factor that rows are multiplied by.
     pub scale: EmbeddingScale,
 }
 
@@ -96,7 +99,8 @@ impl KernelDef for Embed {
         let thread = k.ctaid() * THREADS + k.tid();
         k.when(split.block(thread).lt(split.blocks(a.n)), || {
             let token = a.state.at(state::TOKEN).ld();
-            let (format, scale) = (self.format, self.scale);
+            let format = self.format;
+            let scale = self.scale;
             let table = Table {
                 format,
                 scale,
@@ -150,22 +154,23 @@ pub(crate) fn copy_fragment<'k>(
         section("store");
         let mut weights = weights(&groups);
         if let Some(factor) = table.scale.factor(table.n) {
-            weights
-                .iter_mut()
-                .for_each(|weight| *weight = *weight * factor);
+            for weight in &mut weights {
+                *weight = *weight * factor;
+            }
         }
-        weights
-            .chunks(4)
-            .enumerate()
-            .for_each(|(i, w)| store(i, [w[0], w[1], w[2], w[3]]));
+        for (i, w) in weights.chunks(4).enumerate() {
+            store(i, [w[0], w[1], w[2], w[3]]);
+        }
     })
     .otherwise(|| {
         let nan = k.val(f32::NAN);
-        (0..split.float4s.len()).for_each(|i| store(i, [nan; 4]));
+        for i in 0..split.float4s.len() {
+            store(i, [nan; 4]);
+        }
     });
 }
 
-/// The row of a token, or NaN, computed naively.
+/// Copies the row of a token, or NaN, naively.
 pub(crate) fn copy_row(format: Format, table: &[u8], token: u32, y: &mut [f32]) {
     match table
         .chunks_exact(format.row_bytes(y.len()))
@@ -176,6 +181,7 @@ pub(crate) fn copy_row(format: Format, table: &[u8], token: u32, y: &mut [f32]) 
     }
 }
 
+/// Returns the weights of all groups of a fragment.
 fn weights<'k>(groups: &[Group<'k>]) -> Vec<F32<'k>> {
     let weight = |group: &Group<'k>, q: F32<'k>| match (group.scale, group.offset) {
         (Some(scale), Some(offset)) => q.fma(scale, offset),
@@ -192,7 +198,8 @@ fn weights<'k>(groups: &[Group<'k>]) -> Vec<F32<'k>> {
 impl Variant for Embed {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let block = LaneSplit::of(self.format).len as usize;
-        // The first row, one in the middle, the last, one past the last; rows of one block and of many threads.
+        // The first row, one in the middle, the last, and one past the last. Rows of one block, and
+        // of many threads.
         [
             (0, 5, block),
             (2, 5, 3 * block),
@@ -222,7 +229,7 @@ impl Embed {
                 CpuArg::scalar(n as u32),
                 CpuArg::scalar(vocab as u32),
             ],
-            // Scale, offset and their sum round once each, here and in the definition.
+            // Scale, offset and their sum round once each, in the kernel and in the definition.
             bound: if self.format.block_len() == 1 {
                 0.0
             } else {

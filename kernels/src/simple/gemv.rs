@@ -1,14 +1,16 @@
-//! Matrix-vector product over a matrix as a GGUF file stores it: `y[r] = sum over i of W[r,i] * x[i]`.
+//! GEMV with a matrix as a GGUF file stores it: `y[r] = sum over i of W[r,i] * x[i]`.
 //!
-//! Decoding consists mostly of these products. Each reads its matrix once, so the bound is memory bandwidth. A
-//! [`Team`] computes two rows, so each loaded element of `x` is used twice. Its lanes take fragments of the rows'
-//! blocks (`fragment.rs`), several at a time, and issue all loads of an iteration before the first multiplication.
-//! The remainder is processed one fragment at a time. The row's result is the sum over the lanes.
+//! Decoding consists mostly of these GEMVs. Each reads its matrix once, so memory bandwidth is the
+//! bound. A [`Team`] of threads computes two rows, so each loaded element of `x` is used twice. Its
+//! lanes process fragments of the rows' blocks (`fragment.rs`), several at a time, and issue all
+//! loads of an iteration before the first multiplication. The remainder is processed one fragment
+//! at a time. The result of a row is the sum over the lanes.
 //!
-//! A team is a warp if there are enough rows to fill the device with warps. For few, long rows a team is a block of
-//! warps, which keeps more loads in flight.
+//! A team is a warp if there are enough rows to fill the device with warps. For few, long rows, a
+//! team is a block of warps, which keeps more loads in flight.
 //!
-//! Three kernels share the product and differ in the epilogue: store, add a bias and store, add to the output.
+//! Three kernels share the GEMV and differ in the epilogue: store, add a bias and store, or add to
+//! the output.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -18,25 +20,25 @@ use crate::reduce::{block_sum, warp_sum};
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// Rows of a team.
+/// The number of rows of a team.
 const ROWS: usize = 2;
-/// Warps of a block.
+/// The number of warps of a block.
 const WARPS: u32 = 4;
 
 /// The threads that compute two rows together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Team {
-    /// A warp.
+    /// One warp.
     Warp,
     /// A block of four warps.
     Block,
 }
 
 impl Team {
-    /// The team for a matrix of `rows` rows of `n` weights.
+    /// Returns the team for a matrix of `rows` rows of `n` weights.
     ///
-    /// A block is used if each of its warps has blocks of a row to process and if warps alone would be too few: 8192
-    /// rows are 31 warps for each of 132 SMs.
+    /// It is a block if each of its warps has blocks of a row to process, and if warps alone would
+    /// be too few. For example, 8192 rows are 31 warps for each of 132 SMs.
     pub fn of(format: Format, rows: u32, n: u32) -> Team {
         let split = LaneSplit::of(format);
         let visited = WARPS * split.blocks_of_warp();
@@ -47,7 +49,7 @@ impl Team {
         }
     }
 
-    /// Warps of a team.
+    /// Returns the number of warps of a team.
     fn warps(self) -> u32 {
         match self {
             Team::Warp => 1,
@@ -55,6 +57,7 @@ impl Team {
         }
     }
 
+    /// Returns the suffix of a kernel's name.
     fn suffix(self) -> &'static str {
         match self {
             Team::Warp => "",
@@ -62,7 +65,7 @@ impl Team {
         }
     }
 
-    /// The sum of `v` over the team, in every thread. Whole team.
+    /// Returns the sum of `v` over the team, in every thread. The whole team must call it.
     fn sum<'k>(self, k: Builder<'k>, v: F32<'k>) -> F32<'k> {
         match self {
             Team::Warp => warp_sum(v),
@@ -74,15 +77,15 @@ impl Team {
 args! {
     /// Arguments of [`Gemv`].
     pub struct GemvArgs {
-        /// `[rows, row_bytes]`, from an address that is a multiple of 16.
+        /// `[rows, row_bytes]`: the matrix, at an address that is a multiple of 16
         w: In<u8>,
-        /// `[n]`
+        /// `[n]`: the vector
         x: In<f32>,
-        /// `[rows]`
+        /// `[rows]`: the result
         y: Out<f32>,
-        /// Rows of the matrix.
+        /// The number of rows of the matrix.
         rows: u32,
-        /// Row length in weights, a multiple of the format's block and of 4.
+        /// The row length in weights, a multiple of the format's block and of 4.
         n: u32,
     }
 }
@@ -90,17 +93,17 @@ args! {
 args! {
     /// Arguments of [`GemvBias`].
     pub struct GemvBiasArgs {
-        /// `[rows, row_bytes]`, from an address that is a multiple of 16.
+        /// `[rows, row_bytes]`: the matrix, at an address that is a multiple of 16
         w: In<u8>,
-        /// `[n]`
+        /// `[n]`: the vector
         x: In<f32>,
-        /// `[rows]`
+        /// `[rows]`: the bias
         bias: In<f32>,
-        /// `[rows]`
+        /// `[rows]`: the result
         y: Out<f32>,
-        /// Rows of the matrix.
+        /// The number of rows of the matrix.
         rows: u32,
-        /// Row length in weights, a multiple of the format's block and of 4.
+        /// The row length in weights, a multiple of the format's block and of 4.
         n: u32,
     }
 }
@@ -108,43 +111,43 @@ args! {
 args! {
     /// Arguments of [`GemvAdd`].
     pub struct GemvAddArgs {
-        /// `[rows, row_bytes]`, from an address that is a multiple of 16.
+        /// `[rows, row_bytes]`: the matrix, at an address that is a multiple of 16
         w: In<u8>,
-        /// `[n]`
+        /// `[n]`: the vector
         x: In<f32>,
-        /// `[rows]`
+        /// `[rows]`: the vector that the result is added to
         y: InOut<f32>,
-        /// Rows of the matrix.
+        /// The number of rows of the matrix.
         rows: u32,
-        /// Row length in weights, a multiple of the format's block and of 4.
+        /// The row length in weights, a multiple of the format's block and of 4.
         n: u32,
     }
 }
 
-/// The kernel `y = W x`.
+/// Kernel that computes `y = W x`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gemv {
     /// The format of `W`.
     pub format: Format,
-    /// The threads that compute two of its rows.
+    /// The threads that compute two rows.
     pub team: Team,
 }
 
-/// The kernel `y = W x + bias`.
+/// Kernel that computes `y = W x + bias`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GemvBias {
     /// The format of `W`.
     pub format: Format,
-    /// The threads that compute two of its rows.
+    /// The threads that compute two rows.
     pub team: Team,
 }
 
-/// The kernel `y += W x`.
+/// Kernel that computes `y += W x`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GemvAdd {
     /// The format of `W`.
     pub format: Format,
-    /// The threads that compute two of its rows.
+    /// The threads that compute two rows.
     pub team: Team,
 }
 
@@ -174,7 +177,7 @@ impl KernelDef for Gemv {
             rows: a.rows,
             n: a.n,
         };
-        product(k, self.team, w, a.x, |r, sum| a.y.at(r).st(sum));
+        gemv(k, self.team, w, a.x, |r, sum| a.y.at(r).st(sum));
     }
 
     fn reference(&self, a: GemvArgs<Cpu<'_>>) {
@@ -211,7 +214,7 @@ impl KernelDef for GemvBias {
             rows: a.rows,
             n: a.n,
         };
-        product(k, self.team, w, a.x, |r, sum| {
+        gemv(k, self.team, w, a.x, |r, sum| {
             a.y.at(r).st(sum + a.bias.at(r).ld())
         });
     }
@@ -249,7 +252,7 @@ impl KernelDef for GemvAdd {
             rows: a.rows,
             n: a.n,
         };
-        product(k, self.team, w, a.x, |r, sum| {
+        gemv(k, self.team, w, a.x, |r, sum| {
             let y = a.y.at(r);
             y.st(sum + y.ld())
         });
@@ -262,7 +265,7 @@ impl KernelDef for GemvAdd {
     }
 }
 
-/// The length checks that all three share.
+/// Checks the lengths that all three kernels share. Returns the grid.
 fn contract(
     kernel: &impl KernelDef,
     format: Format,
@@ -287,8 +290,8 @@ struct Matrix<'k> {
     n: U32<'k>,
 }
 
-/// Calls `done` with the sum of each row, in one thread.
-fn product<'k>(
+/// Computes two rows per team, and calls `done` with the sum of each row in one thread.
+fn gemv<'k>(
     k: Builder<'k>,
     team: Team,
     w: Matrix<'k>,
@@ -304,23 +307,23 @@ fn product<'k>(
         let rows = [first, first + 1];
         let sums = GemvLane::new(k, lane, team, &w, rows, x).sums(k, thread);
         for (row, sum) in rows.into_iter().zip(sums) {
-            k.section("simple/gemv/row_sum", "the sum of a row");
+            k.section("simple/gemv/row_sum", "sum of a row over the team");
             let sum = team.sum(k, sum.get());
             k.when(thread.eq(0) & row.lt(w.rows), || done(row, sum));
         }
     });
 }
 
-/// What a lane computes with.
+/// The state of a lane.
 struct GemvLane<'k> {
     k: Builder<'k>,
     format: Format,
     split: LaneSplit,
     fragment: Box<dyn Fragment<'k> + 'k>,
     depth: u32,
-    /// Blocks that the team's lanes visit at once.
+    /// The number of blocks that the team's lanes process at once.
     step: u32,
-    /// Blocks of a row.
+    /// The number of blocks of a row.
     blocks: U32<'k>,
     rows: [Bytes<'k>; ROWS],
     /// The activations of the lane's fragment in the first block.
@@ -334,7 +337,8 @@ struct LoadedFragment<'k> {
 }
 
 impl<'k> GemvLane<'k> {
-    /// A row past the end is replaced by the last row, so no thread reads out of bounds.
+    /// Creates the state of a lane. A row past the end is replaced by the last row, so that no
+    /// thread reads out of bounds.
     fn new(
         k: Builder<'k>,
         lane: U32<'k>,
@@ -346,7 +350,8 @@ impl<'k> GemvLane<'k> {
         let split = LaneSplit::of(w.format);
         let fragment = w.format.of().fragment(k, lane);
         let blocks = split.blocks(w.n);
-        let (last, row_bytes) = (w.rows - 1, blocks * split.bytes);
+        let last = w.rows - 1;
+        let row_bytes = blocks * split.bytes;
         let rows = rows.map(|row| w.bytes.row(row.min(last), row_bytes));
         let x = x.at(fragment.first());
         let step = split.blocks_of_warp() * team.warps();
@@ -364,7 +369,7 @@ impl<'k> GemvLane<'k> {
         }
     }
 
-    /// A heading for what differs between formats.
+    /// Begins a section that exists once for each format.
     fn section(&self, id: &str, what: &str) {
         self.k.section(
             self.format.section(id),
@@ -372,10 +377,11 @@ impl<'k> GemvLane<'k> {
         );
     }
 
-    /// The contribution of one thread of the team to the sum of each row.
+    /// Returns the contribution of one thread of the team to the sum of each row.
     fn sums(&self, k: Builder<'k>, thread: U32<'k>) -> [Var<'k, f32>; ROWS] {
         let mut sums = from_fn(|_| k.var(0.0));
-        let (first, step) = (self.split.block(thread), self.step);
+        let first = self.split.block(thread);
+        let step = self.step;
         let stride = step * self.depth;
         let whole = self.blocks & !(stride - 1);
         k.section(
@@ -385,15 +391,15 @@ impl<'k> GemvLane<'k> {
         k.for_each(first, whole, stride, |block| {
             self.round(&mut sums, block, self.depth)
         });
-        k.section("simple/gemv/rest", "the rest, fragment by fragment");
+        k.section("simple/gemv/rest", "the remaining fragments, one at a time");
         k.for_each(first + whole, self.blocks, step, |block| {
             self.round(&mut sums, block, 1)
         });
         sums
     }
 
-    /// Adds `fragments` fragments of each row, the first of them in `block`: all loads first, then all
-    /// multiplications.
+    /// Adds `fragments` fragments of each row, starting in block `block`. All loads come before all
+    /// multiplications, so that more bytes are in flight.
     fn round(&self, sums: &mut [Var<'k, f32>; ROWS], block: U32<'k>, fragments: u32) {
         for loaded in self.load(block, fragments) {
             let rows = loaded.rows.map(|words| {
@@ -405,6 +411,7 @@ impl<'k> GemvLane<'k> {
         }
     }
 
+    /// Loads fragments of each row and their activations.
     fn load(&self, block: U32<'k>, fragments: u32) -> Vec<LoadedFragment<'k>> {
         let LaneSplit {
             len,
@@ -435,7 +442,8 @@ impl<'k> GemvLane<'k> {
     }
 }
 
-/// `sum += scale * (q . x) + offset * (sum of x)` for each group of each row, whose sum of `x` the rows share.
+/// Adds `scale * (q . x) + offset * (sum of x)` for each group of each row. The rows share the sum
+/// of `x`.
 fn add<'k>(sums: &mut [Var<'k, f32>; ROWS], rows: &[Vec<Group<'k>>; ROWS], mut x: &[F32<'k>]) {
     for g in 0..rows[0].len() {
         let (here, rest) = x.split_at(rows[0][g].q.len());
@@ -446,7 +454,11 @@ fn add<'k>(sums: &mut [Var<'k, f32>; ROWS], rows: &[Vec<Group<'k>>; ROWS], mut x
             let Group { q, scale, offset } = &row[g];
             match scale {
                 Some(scale) => sum.fma(*scale, dot(q, here)),
-                None => q.iter().zip(here).for_each(|(&q, &x)| sum.fma(q, x)),
+                None => {
+                    for (&q, &x) in q.iter().zip(here) {
+                        sum.fma(q, x);
+                    }
+                }
             }
             if let (Some(offset), Some(total)) = (*offset, total) {
                 sum.fma(offset, total);
@@ -456,12 +468,13 @@ fn add<'k>(sums: &mut [Var<'k, f32>; ROWS], rows: &[Vec<Group<'k>>; ROWS], mut x
     }
 }
 
+/// Returns the dot product of two slices, as a chain of multiply-adds.
 fn dot<'k>(a: &[F32<'k>], b: &[F32<'k>]) -> F32<'k> {
     let terms = a[1..].iter().zip(&b[1..]);
     terms.fold(a[0] * b[0], |sum, (&a, &b)| a.fma(b, sum))
 }
 
-/// The rows' sums in double precision, over the weights as the format defines them.
+/// Returns the sums of the rows in double precision, over the weights as the format defines them.
 fn exact<'a>(format: Format, w: &'a [u8], x: &'a [f32]) -> impl Iterator<Item = f64> + 'a {
     w.chunks_exact(format.row_bytes(x.len())).map(move |row| {
         format
@@ -497,7 +510,7 @@ impl Variant for GemvAdd {
     }
 }
 
-/// Cases with `rest` between `x` and the sizes.
+/// Returns cases with the buffers of `rest` between `x` and the sizes.
 fn cases(
     format: Format,
     team: Team,
@@ -508,7 +521,8 @@ fn cases(
     let block = split.len as usize;
     let round =
         block * (split.blocks_of_warp() * team.warps() * format.of().loads().depth) as usize;
-    // One block; fewer blocks than lanes; full iterations and a remainder; more than one block of threads; long rows.
+    // One block. Fewer blocks than lanes. Full iterations and a remainder. More than one block of
+    // threads. Long rows.
     let sizes = [
         (1, block),
         (2, 3 * block),
@@ -532,15 +546,15 @@ fn case(
     rest: &impl Fn(&mut Random, usize) -> Vec<Vec<f32>>,
 ) -> Case {
     let w = format.random(rows * n / format.block_len() as usize, 1.0, random);
-    // Activations with the signs of the first row make its sum about as large as the sum of the magnitudes, to which
-    // rounding errors are relative.
+    // With the signs of the first row, the sum of that row is about as large as the sum of the
+    // magnitudes, to which rounding errors are relative.
     let mut x: Vec<f32> = format.dequantize(&w)[..n]
         .iter()
         .map(|w| 0.5 * random.unit() + w.signum())
         .collect();
-    x.iter_mut()
-        .step_by(n.div_ceil(3))
-        .for_each(|x| *x *= outlier);
+    for x in x.iter_mut().step_by(n.div_ceil(3)) {
+        *x *= outlier;
+    }
     let mut args = vec![CpuArg::U8(w), CpuArg::F32(x)];
     args.extend(rest(random, rows).into_iter().map(CpuArg::F32));
     args.extend([rows, n].map(|v| CpuArg::scalar(v as u32)));

@@ -1,7 +1,7 @@
-//! How likely a token was: `y[r] = x[r, token[r]] - log(sum of e^x[r,:])`, the natural logarithm of its softmax. One
-//! block per row.
+//! The log-likelihood of tokens: `y[r] = x[r, token[r]] - log(sum of e^x[r,:])`, the natural
+//! logarithm of the softmax. One block processes one row.
 //!
-//! A row with a logit that is not finite gives NaN, and so does a token that the row does not have.
+//! The result is NaN if a logit of the row is not finite, or if the row does not contain the token.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -13,20 +13,20 @@ use std::f32::consts::{LN_2, LOG2_E};
 args! {
     /// Arguments of [`LogLikelihood`].
     pub struct LogLikelihoodArgs {
-        /// `[rows, n]`: logits
+        /// `[rows, n]`: the logits
         x: In<f32>,
-        /// `[rows]`
+        /// `[rows]`: the token of each row
         token: In<u32>,
-        /// `[rows]`
+        /// `[rows]`: the log-likelihood of each token
         y: Out<f32>,
-        /// Row length.
+        /// The row length.
         n: u32,
     }
 }
 
-/// The kernel.
+/// Kernel that computes the log-likelihood of one token per row.
 pub struct LogLikelihood {
-    /// Threads of a row's block.
+    /// The number of threads of a row's block.
     pub threads: u32,
 }
 
@@ -50,13 +50,20 @@ impl KernelDef for LogLikelihood {
         Ok(Grid::line(rows))
     }
 
-    /// One pass: each thread keeps the largest of its logits, and the sum of exponentials below it.
+    /// Emits a single pass over the row. Each thread keeps its largest logit and the sum of the
+    /// exponentials relative to it (online softmax, Milakov and Gimelshein, 2018,
+    /// arXiv:1805.02867).
     fn program<'k>(&self, k: Builder<'k>, a: LogLikelihoodArgs<Dev<'k>>) {
-        let (row, warps) = (k.ctaid(), self.threads / 32);
+        let row = k.ctaid();
+        let warps = self.threads / 32;
         let x = a.x.row(row, a.n * 4);
 
-        k.section("simple/log_likelihood/statistics", "of each thread's logits the largest, and the sum of e^(x - largest); NaN with one that is not finite");
-        let (mut max, mut sum) = (k.var(f32::MIN), k.var(0.0));
+        k.section(
+            "simple/log_likelihood/statistics",
+            "per thread: largest logit and sum of e^(x - largest); NaN if a logit is not finite",
+        );
+        let mut max = k.var(f32::MIN);
+        let mut sum = k.var(0.0);
         k.for_each(k.tid(), a.n, self.threads, |i| {
             let logit = key(x.at(i).ld());
             let largest = max.get().max(logit);
@@ -102,8 +109,9 @@ impl KernelDef for LogLikelihood {
 
 impl Variant for LogLikelihood {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // Rows of one number, shorter than a warp and than the block, and of more than one step with a partial last one;
-        // flat rows and steep ones. Then what is not finite, and a token that there is not.
+        // Rows of one element, shorter than a warp, shorter than the block, and of more than one
+        // step with a partial last one. Flat rows and steep ones. Then values that are not finite,
+        // and a token outside of the row.
         let shapes = [
             (1, 1, 1.0),
             (5, 21, 1.0),
@@ -125,7 +133,8 @@ impl Variant for LogLikelihood {
 }
 
 impl LogLikelihood {
-    /// The second row has `value` in it; the last row's token is at least `token`.
+    /// Creates a case. The second row contains `value`, and the token of the last row is at least
+    /// `token`.
     fn case(
         &self,
         seed: u64,
@@ -149,8 +158,8 @@ impl LogLikelihood {
                 CpuArg::F32(vec![0.0; rows as usize]),
                 CpuArg::scalar(n),
             ],
-            // As in `train::cross_entropy`: roundings of an exponent of 2 of at most 120, whose terms are small where it is
-            // large.
+            // The bound of `train::cross_entropy`: rounding of an exponent of 2 of at most 120,
+            // whose terms are small where it is large.
             bound: 2e-6,
         }
     }

@@ -1,5 +1,5 @@
-//! The simple kernels, one operation each: they read weights as a GGUF file stores them, run on sm_75 and newer, and
-//! start when the previous kernel has ended.
+//! The simple kernels: one operation each. They read weights as a GGUF file stores them, run on
+//! sm_75 and newer, and start when the previous kernel has completed.
 
 pub mod argmax;
 pub mod attention;

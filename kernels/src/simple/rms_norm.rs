@@ -1,6 +1,8 @@
-//! RMSNorm: `y[r,i] = x[r,i] * w[i] / sqrt(mean(x[r,:]^2) + eps)`. One block per row.
+//! RMSNorm (Zhang and Sennrich, 2019, arXiv:1910.07467): `y[r,i] = x[r,i] * w[i] /
+//! sqrt(mean(x[r,:]^2) + eps)`. One block processes one row.
 //!
-//! The sum of squares is an `f32`, so rows up to a magnitude of `1.8e19 / sqrt(n)` are right: 2e17 for n = 8192.
+//! The sum of squares is an `f32`. Rows are therefore correct up to a magnitude of `1.8e19 /
+//! sqrt(n)`, for example 2e17 for n = 8192.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -11,22 +13,22 @@ use std::array::from_fn;
 args! {
     /// Arguments of [`RmsNorm`].
     pub struct RmsNormArgs {
-        /// `[rows, n]`
+        /// `[rows, n]`: the vectors to normalize
         x: In<f32>,
-        /// `[n]`
+        /// `[n]`: weights of the norm
         w: In<f32>,
-        /// `[rows, n]`
+        /// `[rows, n]`: the result
         y: Out<f32>,
-        /// Row length, a multiple of 4.
+        /// The row length, a multiple of 4.
         n: u32,
-        /// Added to the mean of the squares.
+        /// A constant that is added to the mean of the squares.
         eps: f32,
     }
 }
 
-/// The kernel.
+/// Kernel that normalizes rows.
 pub struct RmsNorm {
-    /// Threads of a row's block.
+    /// The number of threads of a row's block.
     pub threads: u32,
 }
 
@@ -50,11 +52,13 @@ impl KernelDef for RmsNorm {
         Ok(Grid::line(rows))
     }
 
-    /// One pass for the sum of squares, one to scale; a thread moves 4 floats a step.
+    /// Emits one pass for the sum of squares and one to scale. A thread processes 4 floats per
+    /// step.
     fn program<'k>(&self, k: Builder<'k>, a: RmsNormArgs<Dev<'k>>) {
         let first = k.tid() * 4;
         let row = k.ctaid() * a.n;
-        let (x, y) = (a.x.at(row), a.y.at(row));
+        let x = a.x.at(row);
+        let y = a.y.at(row);
 
         k.section("simple/rms_norm/sum_of_squares", "ss = sum of x^2");
         let mut ss = k.var(0.0);
@@ -68,7 +72,8 @@ impl KernelDef for RmsNorm {
         k.section("simple/rms_norm/scale", "y = x * w / sqrt(ss / n + eps)");
         let scale = ss.fma(a.n.cvt::<f32>().rcp(), a.eps).rsqrt();
         k.for_each(first, a.n, self.threads * 4, |i| {
-            let (x, w) = (x.at(i).ld4(), a.w.at(i).ld4());
+            let x = x.at(i).ld4();
+            let w = a.w.at(i).ld4();
             y.at(i).st4(from_fn(|j| x[j] * scale * w[j]));
         });
     }
@@ -87,8 +92,9 @@ impl KernelDef for RmsNorm {
 
 impl Variant for RmsNorm {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // Rows shorter than a warp, than the block, of more than one step, with a partial last step; then the
-        // ends of the range: a row of zeros, and rows whose squares nearly overflow.
+        // Rows shorter than a warp, shorter than the block, and of more than one step with a
+        // partial last one. Then the ends of the range: a row of zeros, and rows whose squares
+        // nearly overflow.
         [
             (1, 4, 1.0),
             (3, 100, 1.0),
@@ -115,8 +121,8 @@ impl RmsNorm {
                 CpuArg::scalar(n as u32),
                 CpuArg::scalar(1e-5f32),
             ],
-            // A sum passes at most 30 roundings, of which the root leaves half: 15 * 2^-24; then rcp and rsqrt
-            // with 3 ulp and two products.
+            // A sum passes at most 30 roundings, of which the root leaves half: 15 * 2^-24. Then
+            // follow rcp and rsqrt with 3 ulp, and two multiplications.
             bound: 2e-6,
         }
     }

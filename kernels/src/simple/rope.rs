@@ -1,12 +1,14 @@
-//! Rotary position embedding (RoPE) of a token's queries and keys, and the append to the KV cache.
+//! Rotary position embedding (RoPE, Su et al., 2021, arXiv:2104.09864) of a token's queries and
+//! keys, and the append to the KV cache.
 //!
-//! A pair `(x, y)` of dimensions is rotated by `position * freq` revolutions: `(x cos t - y sin t, x sin t + y cos
-//! t)`. Dimensions from `rope_dim` on are not rotated. Cosine and sine may be multiplied by a magnitude. Queries are rotated in place. The rotated key and the value
-//! are stored as `f16` in the cache row of the position.
+//! A pair `(x, y)` of dimensions is rotated by `position * freq` revolutions: `(x cos t - y sin t,
+//! x sin t + y cos t)`. Dimensions from `rope_dim` on are not rotated. Cosine and sine may be
+//! multiplied by a magnitude. Queries are rotated in place. The rotated key and the value are
+//! stored as `f16` in the cache row of the position.
 //!
-//! `sin.approx` is accurate to 2^-20.9 on [-pi, pi] only. Frequencies are therefore given in revolutions, as a sum of
-//! two `f32`, and the whole revolutions of the exact product are subtracted first. The error is the same at any
-//! position.
+//! `sin.approx` is accurate to 2^-20.9 only on [-pi, pi]. Frequencies are therefore passed in
+//! revolutions, as a sum of two `f32`. The kernel first subtracts the whole revolutions of the
+//! exact product, so the error is equal at all positions.
 
 use crate::cache::{self, OwnRows, key, keys};
 use crate::case::{Case, Random, Variant};
@@ -18,69 +20,74 @@ use std::f32::consts::TAU;
 args! {
     /// Arguments of [`Rope`].
     pub struct RopeArgs {
-        /// `[8]`: see [`state`](crate::state)
+        /// `[8]`: the decode state, see [`state`](crate::state)
         state: In<u32>,
-        /// `[rope_dim / 2, 2]`: revolutions a position, as [`revolutions`] splits them
+        /// `[rope_dim / 2, 2]`: revolutions per position, as [`revolutions`] splits them
         freq: In<f32>,
-        /// `[heads, head_dim]`
+        /// `[heads, head_dim]`: the queries
         q: InOut<f32>,
-        /// `[kv_heads, head_dim]`
+        /// `[kv_heads, head_dim]`: the keys
         k: In<f32>,
-        /// `[kv_heads, head_dim]`
+        /// `[kv_heads, head_dim]`: the values
         v: In<f32>,
-        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: see [`cache`]
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: the cached keys, see [`cache`]
         k_cache: InOut<f16>,
-        /// As `k_cache`
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: the cached values, see [`cache`]
         v_cache: InOut<f16>,
-        /// Query heads.
+        /// The number of query heads.
         heads: u32,
-        /// KV heads.
+        /// The number of KV heads.
         kv_heads: u32,
-        /// Dimensions of a head.
+        /// The number of dimensions of a head.
         head_dim: u32,
-        /// Dimensions that are rotated, an even number.
+        /// The number of dimensions that are rotated, an even number.
         rope_dim: u32,
-        /// Positions of the cache.
+        /// The number of positions of the cache.
         ctx: u32,
     }
 }
 
-/// Which dimensions make a pair.
+/// The pairing of dimensions in a rotation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Pairing {
-    /// GPT-J style, interleaved: `(2j, 2j + 1)`. GGML calls it "normal"; Llama files use it.
+    /// GPT-J style (interleaved): `(2j, 2j + 1)`. GGML calls it "normal". Llama files use it.
     Interleaved,
-    /// GPT-NeoX style, half split: `(j, j + rope_dim / 2)`. GGML calls it "NeoX"; Qwen files use it.
+    /// GPT-NeoX style (half-split): `(j, j + rope_dim / 2)`. GGML calls it "NeoX". Qwen files use
+    /// it.
     HalfSplit,
 }
 
-/// The kernel. One block per head of queries, then of keys, then of values.
+/// Kernel that rotates and appends. Each block processes one head: first the queries, then the
+/// keys, then the values.
 pub struct Rope {
-    /// Which dimensions make a pair.
+    /// The pairing of dimensions.
     pub pairing: Pairing,
-    /// What cosine and sine are multiplied by.
+    /// The factor of cosine and sine.
     pub magnitude: f32,
 }
 
+/// The number of threads of a block.
 const THREADS: u32 = 64;
 
-/// Revolutions per position, split for the `freq` argument: the nearest `f32`, and the nearest `f32` to the
-/// remainder.
+/// Splits a number of revolutions per position for the `freq` argument. Returns the nearest `f32`,
+/// and the nearest `f32` to the remainder.
 pub fn revolutions(v: f64) -> [f32; 2] {
     let high = v as f32;
     [high, (v - f64::from(high)) as f32]
 }
 
-/// The angle of pair `j`, from -pi to pi: see the top of this file.
+/// Returns the angle of pair `j`, from -pi to pi, by the reduction that the module documentation
+/// describes.
 pub(crate) fn angle<'k>(freq: Ptr<'k, f32, ReadOnly>, j: U32<'k>, position: U32<'k>) -> F32<'k> {
     let [high, low] = freq.at(j * 2).ld2();
     let position = position.cvt::<f32>();
     let product = position * high;
+    // The fused multiply-add returns the rounding error of the product exactly.
     let lost = position.fma(high, -product);
     (product - product.round() + position.fma(low, lost)) * TAU
 }
 
-/// Sine and cosine of each pair's angle, in double precision.
+/// Returns sine and cosine of each pair's angle in double precision.
 pub(crate) fn exact_angles(freq: &[f32], position: u32) -> impl Iterator<Item = (f64, f64)> + '_ {
     freq.chunks(2).map(move |freq| {
         let revolutions = f64::from(position) * (f64::from(freq[0]) + f64::from(freq[1]));
@@ -113,7 +120,7 @@ impl KernelDef for Rope {
         self.exactly("state", a.state, LEN)?;
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
-        // A position is exact as an f32 up to here.
+        // Every position below 2^24 is exact as an f32.
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         self.multiple("rope_dim", a.rope_dim, 2)?;
         self.require(a.rope_dim <= a.head_dim, || {
@@ -151,17 +158,16 @@ impl KernelDef for Rope {
         })
         .otherwise(|| {
             let head = (block - a.heads) % a.kv_heads;
-            let (from, to) = (
-                head * a.head_dim,
-                OwnRows::new(a.kv_heads, head).at(position) * a.head_dim,
-            );
+            let from = head * a.head_dim;
+            let to = OwnRows::new(a.kv_heads, head).at(position) * a.head_dim;
             k.section(
                 "simple/rope/bounds",
                 "positions past the cache are not stored",
             );
             k.when(position.lt(a.ctx), || {
                 k.when(block.lt(a.heads + a.kv_heads), || {
-                    let (key, cache) = (a.k.at(from), a.k_cache.at(to));
+                    let key = a.k.at(from);
+                    let cache = a.k_cache.at(to);
                     self.each_pair(k, &a, position, |t| {
                         let [x, y] = t.of(key.at(t.dims[0]).ld(), key.at(t.dims[1]).ld());
                         let [x, y] = keys(k, [x, y]);
@@ -176,8 +182,10 @@ impl KernelDef for Rope {
     }
 
     fn reference(&self, a: RopeArgs<Cpu<'_>>) {
-        let (position, ctx) = (a.state[POSITION as usize], a.ctx as usize);
-        let (head_dim, half) = (a.head_dim as usize, a.rope_dim as usize / 2);
+        let position = a.state[POSITION as usize];
+        let ctx = a.ctx as usize;
+        let head_dim = a.head_dim as usize;
+        let half = a.rope_dim as usize / 2;
         let rotated = |x: &[f32]| {
             let mut rotated = x.to_vec();
             for (j, angle) in exact_angles(a.freq, position).enumerate() {
@@ -186,9 +194,10 @@ impl KernelDef for Rope {
                     Pairing::Interleaved => [2 * j, 2 * j + 1],
                     Pairing::HalfSplit => [j, j + half],
                 };
-                let (x, y) = (f64::from(x[i]), f64::from(x[l]));
-                rotated[i] = (x * cos - y * sin) as f32;
-                rotated[l] = (x * sin + y * cos) as f32;
+                let x_i = f64::from(x[i]);
+                let x_l = f64::from(x[l]);
+                rotated[i] = (x_i * cos - x_l * sin) as f32;
+                rotated[l] = (x_i * sin + x_l * cos) as f32;
             }
             rotated
         };
@@ -207,7 +216,7 @@ impl KernelDef for Rope {
     }
 }
 
-/// Stores `x` from element `from` of each thread on, as `f16`.
+/// Stores the elements of `x` from `from` on as `f16`, with steps of a block.
 fn append<'k>(
     k: Builder<'k>,
     from: U32<'k>,
@@ -230,6 +239,7 @@ struct PairRotation<'k> {
 }
 
 impl<'k> PairRotation<'k> {
+    /// Returns the rotated pair.
     fn of(&self, x: F32<'k>, y: F32<'k>) -> [F32<'k>; 2] {
         [
             x.fma(self.cos, -(y * self.sin)),
@@ -239,6 +249,7 @@ impl<'k> PairRotation<'k> {
 }
 
 impl Rope {
+    /// Calls `body` with the rotation of each pair of the head, one per thread.
     fn each_pair<'k>(
         &self,
         k: Builder<'k>,
@@ -271,8 +282,8 @@ impl Rope {
 
 impl Variant for Rope {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // At position 0 only the rounding to f16 is left, and the bound is exact. The last case is past the cache:
-        // only the queries are rotated.
+        // At position 0, only the rounding to `f16` is left, and the bound is exact. The last case
+        // is past the cache, so only the queries are rotated.
         [
             (
                 RopeCase {
@@ -344,7 +355,7 @@ impl Variant for Rope {
     }
 }
 
-/// The frequencies of base 10,000.
+/// Returns the frequencies for a base of 10,000.
 pub(crate) fn frequencies(rope_dim: u32) -> Vec<f32> {
     let freq = |j| {
         let exponent = -2.0 * f64::from(j) / f64::from(rope_dim);
@@ -353,7 +364,8 @@ pub(crate) fn frequencies(rope_dim: u32) -> Vec<f32> {
     (0..rope_dim / 2).flat_map(freq).collect()
 }
 
-/// Sine and cosine are within 2^-20.9 and the angle's rounding, 2^-23; two of them meet in each result.
+/// The error bound of a rotation. Sine and cosine are accurate to 2^-20.9 plus the rounding of the
+/// angle, 2^-23, and two of them contribute to each result.
 const ROTATION_BOUND: f64 = 3e-6;
 
 #[derive(Debug)]

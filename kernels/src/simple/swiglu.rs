@@ -1,6 +1,8 @@
-//! A gated linear unit: `y = f(gate) * up`. `f` is SiLU (SwiGLU) or GELU (GeGLU): see [`Activation`].
+//! A gated linear unit (Shazeer, "GLU Variants Improve Transformer", 2020, arXiv:2002.05202): `y =
+//! f(gate) * up`. `f` is SiLU (SwiGLU) or GELU (GeGLU), see [`Activation`].
 //!
-//! For large `-g` the power is infinite and its reciprocal 0, so the product is 0, as it should be.
+//! For large `-g`, the power is infinite and its reciprocal is 0. The result is then 0, which is
+//! correct.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -11,33 +13,35 @@ use std::f32::consts::LOG2_E;
 args! {
     /// Arguments of [`SwiGlu`].
     pub struct SwiGluArgs {
-        /// `[n]`
+        /// `[n]`: the gate projection
         gate: In<f32>,
-        /// `[n]`
+        /// `[n]`: the up projection
         up: In<f32>,
-        /// `[n]`
+        /// `[n]`: the result
         y: Out<f32>,
-        /// Length, a multiple of 4.
+        /// The number of elements, a multiple of 4.
         n: u32,
     }
 }
 
-/// The activation function of a feed-forward block. Both are `g * sigmoid(z)`, with a `z` of their own.
+/// The activation function of a feed-forward network. Both functions are `g * sigmoid(z)`, with
+/// different `z`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Activation {
-    /// `g / (1 + e^-g)`
+    /// SiLU: `g / (1 + e^-g)`.
     Silu,
-    /// GELU by its approximation with tanh, `g / 2 * (1 + tanh(u))` with `u = sqrt(2 / pi) * (g + 0.044715 g^3)`:
-    /// <https://arxiv.org/abs/1606.08415>. It is `g * sigmoid(2 u)`.
+    /// GELU in its approximation with tanh (Hendrycks and Gimpel, 2016, arXiv:1606.08415): `g / 2 *
+    /// (1 + tanh(u))` with `u = sqrt(2 / pi) * (g + 0.044715 g^3)`. It equals `g * sigmoid(2 u)`.
     GeluTanh,
 }
 
-/// `2 sqrt(2 / pi)`
+/// The factor `2 sqrt(2 / pi)` of GELU.
 const GELU_FACTOR: f64 = std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::SQRT_2;
+/// The coefficient of the cube in GELU.
 const GELU_CUBE: f64 = 0.044715;
 
 impl Activation {
-    /// The end of a kernel's name: empty for SiLU.
+    /// Returns the suffix of a kernel's name, which is empty for SiLU.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Activation::Silu => "",
@@ -45,7 +49,7 @@ impl Activation {
         }
     }
 
-    /// What `g` is multiplied by.
+    /// Returns the factor of `g`: the sigmoid of `z`.
     pub(crate) fn sigmoid(self, g: F32<'_>) -> F32<'_> {
         let z = match self {
             Activation::Silu => g * -LOG2_E,
@@ -57,7 +61,7 @@ impl Activation {
         (z.ex2() + 1.0).rcp()
     }
 
-    /// The function in double precision.
+    /// Returns the function in double precision.
     pub(crate) fn exact(self, g: f64) -> f64 {
         let z = match self {
             Activation::Silu => g,
@@ -67,11 +71,11 @@ impl Activation {
     }
 }
 
-/// The kernel: 4 elements a thread.
+/// Kernel that computes a gated linear unit, with 4 elements per thread.
 pub struct SwiGlu {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
-    /// `f`
+    /// The activation function `f`.
     pub activation: Activation,
 }
 
@@ -97,7 +101,8 @@ impl KernelDef for SwiGlu {
     fn program<'k>(&self, k: Builder<'k>, a: SwiGluArgs<Dev<'k>>) {
         let i = (k.ctaid() * self.threads + k.tid()) * 4;
         k.when(i.lt(a.n), || {
-            let (gate, up) = (a.gate.at(i).ld4(), a.up.at(i).ld4());
+            let gate = a.gate.at(i).ld4();
+            let up = a.up.at(i).ld4();
             a.y.at(i).st4(from_fn(|j| {
                 gate[j] * self.activation.sigmoid(gate[j]) * up[j]
             }));
@@ -106,7 +111,8 @@ impl KernelDef for SwiGlu {
 
     fn reference(&self, a: SwiGluArgs<Cpu<'_>>) {
         for ((y, &gate), &up) in a.y.iter_mut().zip(a.gate).zip(a.up) {
-            let (gate, up) = (f64::from(gate), f64::from(up));
+            let gate = f64::from(gate);
+            let up = f64::from(up);
             *y = (self.activation.exact(gate) * up) as f32;
         }
     }
@@ -133,8 +139,8 @@ fn case(seed: u64, n: usize, size: f32) -> Case {
             CpuArg::F32(vec![0.0; n]),
             CpuArg::scalar(n as u32),
         ],
-        // Where the result is near the largest, |g| * 2^-24 of the power's exponent is at most a few roundings;
-        // ex2, rcp and two products add 4 ulp.
+        // Where the result is near the largest, the error of the power's exponent, |g| * 2^-24, is
+        // at most a few roundings. ex2, rcp and two multiplications add 4 ulp.
         bound: 1e-6,
     }
 }

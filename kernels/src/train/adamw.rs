@@ -1,5 +1,6 @@
-//! AdamW: Adam ([Kingma and Ba, 2014](https://arxiv.org/abs/1412.6980)) with decoupled weight decay ([Loshchilov and
-//! Hutter, 2017](https://arxiv.org/abs/1711.05101)), as PyTorch's `AdamW` has it.
+//! AdamW: Adam ([Kingma and Ba, 2014](https://arxiv.org/abs/1412.6980)) with decoupled weight decay
+//! ([Loshchilov and Hutter, 2017](https://arxiv.org/abs/1711.05101)), with the formulas of
+//! PyTorch's `AdamW`.
 //!
 //! ```text
 //! p <- p (1 - lr decay)
@@ -8,8 +9,9 @@
 //! p <- p - lr / c1 m / (sqrt v / sqrt c2 + eps)
 //! ```
 //!
-//! `g` is the gradient times the clip's factor. The bias corrections `c = 1 - beta^t` are carried from step to step as
-//! `c <- fma(c, beta, 1 - beta)`: without a power, and without cancellation at small `t`.
+//! `g` is the gradient times the factor of the clip. The bias corrections `c = 1 - beta^t` are
+//! carried from step to step as `c <- fma(c, beta, 1 - beta)`. This needs no power and does not
+//! cancel at small `t`.
 
 use super::{narrow, wide};
 use crate::case::{Case, Random, Variant};
@@ -17,7 +19,7 @@ use crate::contract::Contract;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// The constants of the optimizer. The default is PyTorch's, without weight decay.
+/// The constants of the optimizer. The default is PyTorch's, except that there is no weight decay.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AdamW {
     /// The decay rate of the first moment, 0.9 by default.
@@ -41,30 +43,30 @@ impl Default for AdamW {
     }
 }
 
-/// What an update takes from the step.
+/// The values of a step that an update needs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rates {
     /// The learning rate.
     pub lr: f64,
     /// The bias corrections `1 - beta1^t` and `1 - beta2^t`.
     pub corrections: [f64; 2],
-    /// The factor of the gradients: see [`clip`](super::clip).
+    /// The factor of the gradients from [`clip`](super::clip).
     pub clip: f64,
 }
 
-/// Parameters and moments, slices of one length.
+/// The parameters and their moments, as slices of one length.
 #[derive(Debug)]
 pub struct Parameters<'a> {
     /// The parameters.
     pub p: &'a mut [f64],
-    /// First moments.
+    /// The first moments.
     pub m: &'a mut [f64],
-    /// Second moments.
+    /// The second moments.
     pub v: &'a mut [f64],
 }
 
 impl AdamW {
-    /// The corrections of the next step; before the first they are 0.
+    /// Returns the bias corrections of the next step. Before the first step they are 0.
     pub fn next_corrections(&self, [c1, c2]: [f64; 2]) -> [f64; 2] {
         [
             c1.mul_add(self.beta1, 1.0 - self.beta1),
@@ -72,7 +74,7 @@ impl AdamW {
         ]
     }
 
-    /// One step with the gradients `g`.
+    /// Updates parameters and moments with the gradients `g`.
     pub fn update(&self, at: Parameters<'_>, g: &[f64], rates: &Rates) {
         let [c1, c2] = rates.corrections;
         for (((p, m), v), g) in at.p.iter_mut().zip(at.m).zip(at.v).zip(g) {
@@ -88,35 +90,36 @@ impl AdamW {
 args! {
     /// Arguments of [`AdamWUpdate`].
     pub struct AdamWUpdateArgs {
-        /// `[n]`: parameters
+        /// `[n]`: the parameters
         p: InOut<f32>,
-        /// `[n]`: first moments
+        /// `[n]`: the first moments
         m: InOut<f32>,
-        /// `[n]`: second moments
+        /// `[n]`: the second moments
         v: InOut<f32>,
-        /// `[n]`: gradients
+        /// `[n]`: the gradients
         g: In<f32>,
-        /// `[4]`: learning rate, the two bias corrections, the clip's factor
+        /// `[4]`: the learning rate, the two bias corrections and the factor of the clip
         rates: In<f32>,
-        /// `[1]`: 0 if the step is skipped; then nothing is written
+        /// `[1]`: 0 if the step is skipped, in which case nothing is written
         taken: In<u32>,
-        /// Parameters, a multiple of 4.
+        /// The number of parameters, a multiple of 4.
         n: u32,
-        /// Decay of the first moment.
+        /// The decay of the first moment.
         beta1: f32,
-        /// Decay of the second moment.
+        /// The decay of the second moment.
         beta2: f32,
-        /// Added to the root of the second moment.
+        /// The constant that is added to the root of the second moment.
         eps: f32,
-        /// Weight decay.
+        /// The weight decay.
         decay: f32,
     }
 }
 
-/// One step, 4 parameters a thread; the function is [`AdamW::update`]. What changes from step to step is in memory, so
-/// that a graph freezes none of it.
+/// Kernel of an update, with 4 parameters per thread. Its reference is [`AdamW::update`].
+///
+/// All that changes from step to step is in memory, so a captured graph stays valid.
 pub struct AdamWUpdate {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
@@ -145,6 +148,7 @@ impl KernelDef for AdamWUpdate {
         let i = (k.ctaid() * self.threads + k.tid()) * 4;
         k.when(i.lt(a.n) & a.taken.ld().ne(0), || {
             let [lr, c1, c2, clip] = a.rates.ld4();
+            // All loads come first, so that their latencies overlap.
             let [g, p, m, v] = [
                 a.g.at(i).ld4(),
                 a.p.at(i).ld4(),
@@ -156,14 +160,17 @@ impl KernelDef for AdamWUpdate {
                 "train/adamw/moments",
                 "m += (1 - beta1) * (g - m), v = beta2 * v + (1 - beta2) * g^2",
             );
-            let (fresh1, fresh2) = (-a.beta1 + 1.0, -a.beta2 + 1.0);
+            let fresh1 = -a.beta1 + 1.0;
+            let fresh2 = -a.beta2 + 1.0;
             let m: [_; 4] = from_fn(|j| fresh1.fma(g[j] - m[j], m[j]));
             let v: [_; 4] = from_fn(|j| a.beta2.fma(v[j], fresh2 * g[j] * g[j]));
             k.section(
                 "train/adamw/parameter",
                 "p = p * (1 - lr * decay) - lr / c1 * m / (sqrt(v) / sqrt(c2) + eps)",
             );
-            let (kept, rate, root) = ((-lr).fma(a.decay, 1.0), lr / c1, c2.sqrt_rn());
+            let kept = (-lr).fma(a.decay, 1.0);
+            let rate = lr / c1;
+            let root = c2.sqrt_rn();
             let step = |j: usize| rate * m[j] / (v[j].sqrt_rn() / root + a.eps);
             a.p.at(i).st4(from_fn(|j| p[j].fma(kept, -step(j))));
             a.m.at(i).st4(m);
@@ -202,7 +209,8 @@ impl KernelDef for AdamWUpdate {
 }
 
 impl Variant for AdamWUpdate {
-    /// A first step from moments of zeros, with gradients of zeros among others; a later step; one that is skipped.
+    /// Returns cases with a first step from moments of zeros, where some gradients are 0, with
+    /// later steps, and with a skipped step.
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |(n, moments, corrections, taken): (usize, f32, [f32; 2], u32)| {
             let mut random = Random(seed);
@@ -227,7 +235,7 @@ impl Variant for AdamWUpdate {
                 CpuArg::scalar(1e-8f32),
                 CpuArg::scalar(0.01f32),
             ];
-            // At most four roundings of the largest number.
+            // There are at most four roundings of the largest number.
             Case {
                 label: format!("n={n} moments={moments} taken={taken}"),
                 args,

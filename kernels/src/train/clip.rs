@@ -1,8 +1,10 @@
-//! Clipping by the global norm ([Pascanu et al., 2012](https://arxiv.org/abs/1211.5063)): one norm over the gradients of
-//! all adapters, as PyTorch's `clip_grad_norm_` has it.
+//! Clipping of gradients by their global norm ([Pascanu et al.,
+//! 2012](https://arxiv.org/abs/1211.5063)): one norm over the gradients of all adapters, as in
+//! PyTorch's `clip_grad_norm_`.
 //!
-//! On a device [`SquareSums`] sums the squares in parts, which [`EndStep`](super::state::EndStep) adds up. The parts are the
-//! same on every device, so the norm has the same bits.
+//! On the device, [`SquareSums`] computes partial sums of squares, and
+//! [`EndStep`](super::state::EndStep) adds them. The partition is the same on every device, and so
+//! are the bits of the norm.
 
 use super::wide;
 use crate::case::{Case, Random, Variant};
@@ -10,7 +12,7 @@ use crate::contract::Contract;
 use crate::reduce::block_sum;
 use ptx_gen::*;
 
-/// The Euclidean norm of all tensors together.
+/// Returns the Euclidean norm of all tensors together.
 pub fn norm<'a>(gradients: impl IntoIterator<Item = &'a [f64]>) -> f64 {
     gradients
         .into_iter()
@@ -20,29 +22,29 @@ pub fn norm<'a>(gradients: impl IntoIterator<Item = &'a [f64]>) -> f64 {
         .sqrt()
 }
 
-/// What gradients of this norm are multiplied by: `min(1, max / (norm + 1e-6))`.
+/// Returns the factor of gradients with this norm: `min(1, max / (norm + 1e-6))`.
 pub fn factor(norm: f64, max: f64) -> f64 {
     (max / (norm + 1e-6)).min(1.0)
 }
 
-/// Parts of a sum of squares: one for each multiprocessor of an H100 or H200.
+/// The number of partial sums of squares: one for each multiprocessor of an H100 or H200.
 pub const PARTS: u32 = 132;
 
 args! {
     /// Arguments of [`SquareSums`].
     pub struct SquareSumsArgs {
-        /// `[n]`
+        /// `[n]`: the gradients
         g: In<f32>,
-        /// `[PARTS]`
+        /// `[PARTS]`: the partial sums
         parts: Out<f32>,
-        /// Elements, a multiple of 4.
+        /// The number of elements, a multiple of 4.
         n: u32,
     }
 }
 
-/// Sums of squares, [`PARTS`] of them, a block each.
+/// Kernel for [`PARTS`] partial sums of squares, with a block per sum.
 pub struct SquareSums {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
@@ -69,7 +71,9 @@ impl KernelDef for SquareSums {
         let first = (k.ctaid() * self.threads + k.tid()) * 4;
         let mut sum = k.var(0.0);
         k.for_each(first, a.n, PARTS * self.threads * 4, |i| {
-            a.g.at(i).ld4().into_iter().for_each(|g| sum.fma(g, g));
+            for g in a.g.at(i).ld4() {
+                sum.fma(g, g);
+            }
         });
         let sum = block_sum(k, self.threads / 32, sum.get());
         k.when(k.tid().eq(0), || a.parts.at(k.ctaid()).st(sum));
@@ -80,15 +84,15 @@ impl KernelDef for SquareSums {
         for (i, g) in wide(a.g).into_iter().enumerate() {
             parts[i / (4 * self.threads as usize) % PARTS as usize] += g * g;
         }
-        a.parts
-            .iter_mut()
-            .zip(parts)
-            .for_each(|(to, part)| *to = part as f32);
+        for (to, part) in a.parts.iter_mut().zip(parts) {
+            *to = part as f32;
+        }
     }
 }
 
 impl Variant for SquareSums {
-    /// Less than a block's, all blocks', and more than one step of some.
+    /// Returns cases with less than one block's elements, with all blocks', and with more than one
+    /// step of some blocks.
     fn cases(&self, seed: u64) -> Vec<Case> {
         let all = 4 * self.threads * PARTS;
         let case = |n: u32| {

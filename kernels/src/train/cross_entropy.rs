@@ -1,4 +1,4 @@
-//! The loss of next tokens: cross-entropy of the softmax of logits, and its gradient.
+//! The loss of next tokens: the cross-entropy of the softmax of logits, and its gradient.
 //!
 //! ```text
 //! lse  = log sum e^l
@@ -6,9 +6,10 @@
 //! dl   = (p - onehot(label)) / n,  p = e^(l - lse)
 //! ```
 //!
-//! The sum is over the tokens that have a label, and `n` counts them over all micro-batches of an optimizer's step; the
-//! functions leave `1 / n` to the caller. A token's row does not depend on others, so tokens may come in chunks, and the
-//! logits of all tokens need never be in memory.
+//! The sum is over the tokens that have a label. `n` counts them over all micro-batches of an
+//! optimizer step, so the functions leave the factor `1 / n` to the caller. The row of a token does
+//! not depend on other tokens. Tokens may therefore come in chunks, so that the logits of all
+//! tokens need not be in memory at once.
 
 use super::{narrow, wide};
 use crate::case::{Case, Random, Variant};
@@ -18,7 +19,8 @@ use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::{LN_2, LOG2_E};
 
-/// The natural logarithm of the sum of exponentials of each row of `logits` `[tokens, vocab]`.
+/// Returns the natural logarithm of the sum of the exponentials of each row of `logits` `[tokens,
+/// vocab]`.
 pub fn lse(logits: &[f64], vocab: usize) -> Vec<f64> {
     let row = |row: &[f64]| {
         let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -27,7 +29,7 @@ pub fn lse(logits: &[f64], vocab: usize) -> Vec<f64> {
     logits.chunks_exact(vocab).map(row).collect()
 }
 
-/// `n loss`: the sum over the tokens with a label. `labels` and `lse` are `[tokens]`.
+/// Returns `n loss`: the sum over the tokens with a label. `labels` and `lse` are `[tokens]`.
 pub fn loss(logits: &[f64], lse: &[f64], labels: &[Option<u32>]) -> f64 {
     let vocab = logits.len() / labels.len();
     let rows = logits.chunks_exact(vocab).zip(lse).zip(labels);
@@ -35,25 +37,26 @@ pub fn loss(logits: &[f64], lse: &[f64], labels: &[Option<u32>]) -> f64 {
         .sum()
 }
 
-/// `n dl` `[tokens, vocab]`; rows without a label are zero.
+/// Returns `n dl` `[tokens, vocab]`, with zeros in rows without a label.
 pub fn backward(logits: &[f64], lse: &[f64], labels: &[Option<u32>]) -> Vec<f64> {
     let vocab = logits.len() / labels.len();
     let mut dl = vec![0.0; logits.len()];
     let rows = logits.chunks_exact(vocab).zip(lse).zip(labels);
     for (dl, ((row, lse), label)) in dl.chunks_exact_mut(vocab).zip(rows) {
         if let Some(label) = *label {
-            dl.iter_mut()
-                .zip(row)
-                .for_each(|(dl, l)| *dl = (l - lse).exp());
+            for (dl, l) in dl.iter_mut().zip(row) {
+                *dl = (l - lse).exp();
+            }
             dl[label as usize] -= 1.0;
         }
     }
     dl
 }
 
-/// The label of a token that has none; every negative one says so.
+/// The label of a token without one. Every negative label has this meaning.
 pub const NO_LABEL: i32 = -100;
 
+/// Returns the labels as `Option`s.
 pub(super) fn optional(labels: &[i32]) -> Vec<Option<u32>> {
     labels
         .iter()
@@ -64,23 +67,25 @@ pub(super) fn optional(labels: &[i32]) -> Vec<Option<u32>> {
 args! {
     /// Arguments of [`TokenLosses`].
     pub struct TokenLossesArgs {
-        /// `[tokens, vocab]`
+        /// `[tokens, vocab]`: the logits
         logits: In<f32>,
-        /// `[tokens]`; negative without a label
+        /// `[tokens]`: the labels, negative for a token without one
         labels: In<i32>,
-        /// `[tokens]`
+        /// `[tokens]`: the logarithms of the sums of exponentials
         lse: Out<f32>,
         /// `[tokens]`: the loss of each token, 0 without a label
         losses: Out<f32>,
-        /// Length of a row, a multiple of 4.
+        /// The length of a row, a multiple of 4.
         vocab: u32,
     }
 }
 
-/// `lse` and the loss of each token; the functions are [`lse`] and [`loss`]. A block for each token. A label that is not
-/// in the vocabulary gives NaN.
+/// Kernel for `lse` and the loss of each token, with a block per token. Its references are [`lse`]
+/// and [`loss`].
+///
+/// A label outside the vocabulary gives NaN, so that the mistake shows.
 pub struct TokenLosses {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
@@ -105,19 +110,24 @@ impl KernelDef for TokenLosses {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: TokenLossesArgs<Dev<'k>>) {
-        let (first, step, token) = (k.tid() * 4, self.threads * 4, k.ctaid());
+        let first = k.tid() * 4;
+        let step = self.threads * 4;
+        let token = k.ctaid();
         let logits = a.logits.at(token * a.vocab);
 
         k.section("train/cross_entropy/statistics", 
-            "of each thread's logits the largest that is finite, and the sum of e^(l - largest), in one pass",
+                        "of each thread's logits the maximum and the sum of e^(l - maximum), in one pass (online softmax)",
         );
-        let (mut max, mut sum) = (k.var(f32::MIN), k.var(0.0));
+        // The maximum starts at a finite number. With negative infinity, a thread without logits
+        // would compute infinity minus infinity.
+        let mut max = k.var(f32::MIN);
+        let mut sum = k.var(0.0);
         k.for_each(first, a.vocab, step, |i| {
             let four = logits.at(i).ld4();
             let largest = four.into_iter().fold(max.get(), |a, b| a.max(b));
             let e = |l: F32<'k>| ((l - largest) * LOG2_E).ex2();
-            let parts = four.map(e).into_iter().reduce(|a, b| a + b).expect("four");
-            sum.set(sum.get().fma(e(max.get()), parts));
+            let terms = four.map(e).into_iter().reduce(|a, b| a + b).expect("four");
+            sum.set(sum.get().fma(e(max.get()), terms));
             max.set(largest);
         });
         k.section(
@@ -158,20 +168,21 @@ impl KernelDef for TokenLosses {
 args! {
     /// Arguments of [`LogitGradients`].
     pub struct LogitGradientsArgs {
-        /// `[tokens, vocab]`: logits, then `n dl`
+        /// `[tokens, vocab]`: the logits, which become `n dl`
         logits: InOut<f32>,
-        /// `[tokens]`; negative without a label
+        /// `[tokens]`: the labels, negative for a token without one
         labels: In<i32>,
-        /// `[tokens]`
+        /// `[tokens]`: the logarithms of the sums of exponentials
         lse: In<f32>,
-        /// Length of a row, a multiple of 4.
+        /// The length of a row, a multiple of 4.
         vocab: u32,
     }
 }
 
-/// Turns logits into `n dl` in place; the function is [`backward`]. A block for each token.
+/// Kernel that turns logits into `n dl` in place, with a block per token. Its reference is
+/// [`backward`].
 pub struct LogitGradients {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
@@ -195,15 +206,20 @@ impl KernelDef for LogitGradients {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LogitGradientsArgs<Dev<'k>>) {
-        let (first, step, token) = (k.tid() * 4, self.threads * 4, k.ctaid());
+        let first = k.tid() * 4;
+        let step = self.threads * 4;
+        let token = k.ctaid();
         let logits = a.logits.at(token * a.vocab);
-        let (lse, label) = (a.lse.at(token).ld(), a.labels.at(token).ld());
-        let (labelled, label) = (label.ge(0), label.bits::<u32>());
+        let lse = a.lse.at(token).ld();
+        let label = a.labels.at(token).ld();
+        let labeled = label.ge(0);
+        let label = label.bits::<u32>();
         k.for_each(first, a.vocab, step, |i| {
             let l = logits.at(i).ld4();
             logits.at(i).st4(from_fn(|j| {
+                // A row without a label becomes zeros, so that it adds nothing to any gradient.
                 let onehot = (i + j as u32).eq(label).select(1.0, 0.0);
-                labelled.select(((l[j] - lse) * LOG2_E).ex2() - onehot, 0.0)
+                labeled.select(((l[j] - lse) * LOG2_E).ex2() - onehot, 0.0)
             }));
         });
     }
@@ -214,7 +230,8 @@ impl KernelDef for LogitGradients {
     }
 }
 
-/// Tokens, vocabulary, and the magnitude of the logits: rows shorter than a block, and of more than one step.
+/// The number of tokens, the vocabulary and the magnitude of the logits. The rows are shorter than
+/// a block, or longer than one step of it.
 const CASES: [(usize, usize, f32); 4] = [
     (1, 4, 1.0),
     (5, 100, 10.0),
@@ -222,7 +239,7 @@ const CASES: [(usize, usize, f32); 4] = [
     (2, 2052, 30.0),
 ];
 
-/// Logits and labels; every third token has none.
+/// Returns logits and labels. Every third token has no label.
 fn rows(seed: u64, tokens: usize, vocab: usize, magnitude: f32) -> (Vec<f32>, Vec<i32>) {
     let mut random = Random(seed);
     let logits = (0..tokens * vocab)
@@ -239,8 +256,8 @@ fn rows(seed: u64, tokens: usize, vocab: usize, magnitude: f32) -> (Vec<f32>, Ve
 }
 
 fn case(tokens: usize, vocab: usize, magnitude: f32, args: Vec<CpuArg>) -> Case {
-    // The exponent of 2 is at most 90: 4 roundings of it make e^x wrong by 1e-5 where it is small, by 1e-6 where it
-    // counts.
+    // The exponent of 2 is at most 90. Its 4 roundings give `e^x` a relative error of 1e-5 where it
+    // is small, and of 1e-6 where it matters.
     Case {
         label: format!("tokens={tokens} vocab={vocab} magnitude={magnitude}"),
         args,

@@ -1,8 +1,10 @@
-//! Dropout on the inputs of adapters ([Hinton et al., 2012](https://arxiv.org/abs/1207.0580)), by counters.
+//! Dropout on the inputs of adapters ([Hinton et al., 2012](https://arxiv.org/abs/1207.0580)), with
+//! random numbers from counters.
 //!
 //! Element `e = row k + column` of an input `[tokens, k]` takes word `e mod 4` of
-//! [`philox4x32`]`((e / 4, 0, stream, micro), seed)`, and is kept if `word >> 8 >= round(p 2^24)`. A mask is a function
-//! of its place alone, so the backward makes it again and nothing is stored.
+//! [`philox4x32`]`((e / 4, 0, stream, micro), seed)`. It is kept if `word >> 8 >= round(p 2^24)`.
+//! The mask of an element depends only on its place, so the backward pass computes it again and no
+//! mask is stored.
 
 use super::philox::{on_device, philox4x32};
 use super::products::add_scaled;
@@ -13,32 +15,32 @@ use crate::contract::Contract;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// The mask of one input.
+/// The dropout mask of one input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mask {
-    /// Elements whose 24 bits are below this are dropped: see [`threshold`].
+    /// The threshold of [`threshold`]: an element whose 24 bits are below it is dropped.
     pub threshold: u32,
-    /// The key.
+    /// The key of the random numbers.
     pub seed: u64,
-    /// Which input: `7 layer + projection`.
+    /// The number of the input: `7 layer + projection`.
     pub stream: u32,
-    /// The number of the micro-batch, from 0, over all steps.
+    /// The index of the micro-batch over all steps.
     pub micro: u32,
 }
 
-/// `round(p 2^24)` for the share `p` of elements that are dropped.
+/// Returns `round(p 2^24)` for the probability `p` of dropping an element.
 pub fn threshold(p: f64) -> u32 {
     (p * f64::from(1 << 24)).round_ties_even() as u32
 }
 
 impl Mask {
-    /// Which of the elements `4 i` to `4 i + 3` are kept.
+    /// Returns true for each of the elements `4 i` to `4 i + 3` that is kept.
     pub fn keeps(&self, i: u32) -> [bool; 4] {
         let key = [self.seed as u32, (self.seed >> 32) as u32];
         philox4x32([i, 0, self.stream, self.micro], key).map(|word| word >> 8 >= self.threshold)
     }
 
-    /// `x * m`: the elements that are kept, and zeros. They are not divided by `1 - p`.
+    /// Returns `x * m`: the kept elements, and zeros. They are not divided by `1 - p`.
     pub fn apply(&self, x: &[f64]) -> Vec<f64> {
         let four = |(i, x): (usize, &[f64])| {
             let keeps = self.keeps(i as u32);
@@ -57,24 +59,25 @@ args! {
     pub struct AddMaskedArgs {
         /// `[n]`: an input `[tokens, k]`, or a gradient of its shape
         x: In<f32>,
-        /// `[n]`: the elements of `x` that are kept are added to it.
+        /// `[n]`: the kept elements of `x` are added to it.
         sum: InOut<f32>,
-        /// `[4]`: see [`state`](super::state)
+        /// `[4]`: the counters of [`state`](super::state)
         counters: In<u32>,
         /// `[2]`: the words of the key
         seed: In<u32>,
-        /// Elements, a multiple of 4.
+        /// The number of elements, a multiple of 4.
         n: u32,
-        /// Which input: see [`Mask::stream`].
+        /// The number of the input, as in [`Mask::stream`].
         stream: u32,
-        /// See [`threshold`].
+        /// The threshold from [`threshold`].
         threshold: u32,
     }
 }
 
-/// Adds the elements that the mask of the current micro-batch keeps, 4 a thread; the function is [`Mask::apply`].
+/// Kernel that adds the elements that the mask of the current micro-batch keeps, with 4 elements
+/// per thread. Its reference is [`Mask::apply`].
 pub struct AddMasked {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
@@ -101,6 +104,7 @@ impl KernelDef for AddMasked {
     fn program<'k>(&self, k: Builder<'k>, a: AddMaskedArgs<Dev<'k>>) {
         let group = k.ctaid() * self.threads + k.tid();
         let i = group * 4;
+        // One call of Philox gives the four words of a thread's elements.
         k.when(i.lt(a.n), || {
             k.section(
                 "train/dropout/random",
@@ -108,7 +112,8 @@ impl KernelDef for AddMasked {
             );
             let counter = [group, k.val(0u32), a.stream, a.counters.at(MICRO).ld()];
             let words = on_device(counter, [0, 1].map(|word| a.seed.at(word).ld()));
-            let (x, sum) = (a.x.at(i).ld4(), a.sum.at(i).ld4());
+            let x = a.x.at(i).ld4();
+            let sum = a.sum.at(i).ld4();
             a.sum.at(i).st4(from_fn(|j| {
                 let kept = (words[j] >> 8).ge(a.threshold);
                 sum[j] + kept.select(x[j], 0.0)
@@ -131,7 +136,8 @@ impl KernelDef for AddMasked {
 }
 
 impl Variant for AddMasked {
-    /// All kept; a tenth and half dropped, for several inputs and micro-batches; blocks in part.
+    /// Returns cases that keep all elements, or drop a tenth or a half, for several inputs and
+    /// micro-batches. Some blocks are partial.
     fn cases(&self, seed: u64) -> Vec<Case> {
         let edge = 4 * self.threads;
         let case = |(n, p, stream, micro): (u32, f64, u32, u32)| {

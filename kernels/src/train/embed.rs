@@ -1,11 +1,11 @@
-//! The embedding: `h[t,:] = E[id[t],:]`. The table is frozen, so there is no backward.
+//! The embedding `h[t,:] = E[id[t],:]`. The table is frozen, so it has no gradient.
 
 use super::{narrow, wide};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use ptx_gen::*;
 
-/// The rows of `table` `[vocab, hidden]` at `ids` `[tokens]`: `[tokens, hidden]`.
+/// Returns the rows of `table` `[vocab, hidden]` at `ids` `[tokens]`, as `[tokens, hidden]`.
 pub fn forward(ids: &[u32], table: &[f64], hidden: usize) -> Vec<f64> {
     let rows = ids
         .iter()
@@ -16,23 +16,24 @@ pub fn forward(ids: &[u32], table: &[f64], hidden: usize) -> Vec<f64> {
 args! {
     /// Arguments of [`EmbedTokens`].
     pub struct EmbedTokensArgs {
-        /// `[tokens]`
+        /// `[tokens]`: the tokens
         ids: In<u32>,
-        /// `[vocab, hidden]`
+        /// `[vocab, hidden]`: the table
         table: In<f32>,
-        /// `[tokens, hidden]`
+        /// `[tokens, hidden]`: the rows of the tokens
         h: Out<f32>,
-        /// Rows of the table.
+        /// The number of rows of the table.
         vocab: u32,
-        /// Length of a row, a multiple of 4.
+        /// The length of a row, a multiple of 4.
         hidden: u32,
     }
 }
 
-/// The rows of tokens; the function is [`forward`]. The row of a token that is not in the vocabulary is not a number. A
-/// block for each token.
+/// Kernel that copies the rows of tokens, with a block per token. Its reference is [`forward`].
+///
+/// The row of a token outside the vocabulary is NaN, so that the loss shows the mistake.
 pub struct EmbedTokens {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
@@ -57,8 +58,10 @@ impl KernelDef for EmbedTokens {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: EmbedTokensArgs<Dev<'k>>) {
-        let (token, id) = (k.ctaid(), a.ids.at(k.ctaid()).ld());
+        let token = k.ctaid();
+        let id = a.ids.at(k.ctaid()).ld();
         let known = id.lt(a.vocab);
+        // An unknown token reads the first row, which is in bounds.
         let row = a.table.at(known.select(id, 0u32) * a.hidden);
         k.for_each(k.tid() * 4, a.hidden, self.threads * 4, |i| {
             let numbers = row.at(i).ld4().map(|x| known.select(x, f32::NAN));
@@ -67,7 +70,8 @@ impl KernelDef for EmbedTokens {
     }
 
     fn reference(&self, a: EmbedTokensArgs<Cpu<'_>>) {
-        let (table, hidden) = (wide(a.table), a.hidden as usize);
+        let table = wide(a.table);
+        let hidden = a.hidden as usize;
         for (row, &id) in a.h.chunks_mut(hidden).zip(a.ids) {
             if id < a.vocab {
                 narrow(&forward(&[id], &table, hidden), row);
@@ -79,7 +83,8 @@ impl KernelDef for EmbedTokens {
 }
 
 impl Variant for EmbedTokens {
-    /// Rows shorter than a block and longer; the last row; a token that is not in the vocabulary.
+    /// Returns cases with rows shorter and longer than a block, with the last row, and with a token
+    /// outside the vocabulary.
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |(tokens, vocab, hidden): (usize, u32, u32)| {
             let mut random = Random(seed);

@@ -1,33 +1,45 @@
-//! Attention within documents on tensor cores, forward and backward: the formulas of [`attention`](super::attention)
-//! with operands in bf16 and sums in `f32`. sm_80; by `wgmma` sm_90a.
+//! Attention within documents on tensor cores, forward and backward.
 //!
-//! [`FlashForward`] gives `o` and `lse`. [`FlashQueries`] gives `D` and `dq`, [`FlashKeys`] `dk` and `dv`. The backward
-//! computes scores twice, and needs neither atomics nor an order between blocks: the same input gives the same bits.
+//! The formulas are those of [`attention`](super::attention), with bf16 operands and `f32` sums.
+//! The algorithm is FlashAttention-2 ([Dao, 2023](https://arxiv.org/abs/2307.08691)). The kernels
+//! need sm_80, and those that use `wgmma` need sm_90a.
 //!
-//! A block of four warps owns rows of a head: 64 or 128 queries, or 64 keys, a quarter to each warp, in shared memory. It
-//! goes through the rows on the other side in steps. While it computes one, it copies the next into the other half of a
-//! double buffer. All products are `mma.m16n8k16`, whose left rows are the warp's own; or the four warps multiply together
-//! ([`TensorOp`]), by `wgmma`, which reads the rows of a step from shared memory once for all. A lane holds the sums of two
-//! neighbouring columns, which is how it holds the left matrix of the next product too (Dao, FlashAttention-2, 2023): the
-//! matrices of weights and of `ds` never leave their registers.
+//! [`FlashForward`] computes `o` and `lse`. [`FlashQueries`] computes `D` and `dq`, and
+//! [`FlashKeys`] computes `dk` and `dv`. The backward pass computes the scores twice. In return it
+//! needs neither atomics nor an order of the blocks, and equal inputs give equal bits.
 //!
-//! | kernel | owns | steps of | products | sums |
+//! A block of four warps owns rows of a head in shared memory: 64 or 128 queries, or 64 keys. Each
+//! warp has a quarter of them. The block goes through the rows of the other side in steps. While it
+//! computes a step, it copies the next one into the other half of a double buffer.
+//!
+//! The matmuls use `mma.m16n8k16` with the warp's rows as the left operand, or `wgmma`, with which
+//! the four warps multiply together ([`TensorOp`]). `wgmma` reads the rows of a step from shared
+//! memory once for all warps. A lane holds the sums of two neighboring columns, and this is also
+//! the layout of the left operand of the next matmul (Dao, 2023). The matrices of weights and of
+//! `ds` therefore never leave the registers.
+//!
+//! | kernel | owns | steps over | matmuls | sums |
 //! |---|---|---|---|---|
 //! | [`FlashForward`] | q | k, v | `q k^T`, `p v` | o |
 //! | [`FlashQueries`] | q, do | k, v | `q k^T`, `do v^T`, `ds k` | dq |
 //! | [`FlashKeys`] | k, v | q, do | `k q^T`, `v do^T`, `p^T do`, `ds^T q` | dk, dv |
 //!
-//! Scores are in log2 units from the first multiplication on: weights are `2^(s log2(e) / sqrt(d) - max)`. Those that are
-//! operands are rounded to bf16; the denominator sums them as they were before.
+//! Scores are in log2 units from the first multiplication on: a weight is `2^(s log2(e) / sqrt(d) -
+//! max)`. Weights that are operands are rounded to bf16. The denominator sums the weights before
+//! the rounding.
 //!
-//! Documents need no padding and no order but their own. Steps begin at the first document of the block's queries, and
-//! end at the last query, or where documents begin after the block's last key. Only a step with a pair that does not
-//! count compares positions, with one comparison a pair: key `j` counts for query `i` if `j - start <= i - start`,
-//! unsigned. Rows past the last token repeat it; they are not stored, and their weights are 0 where they would be summed.
+//! # Documents
 //!
-//! The first tokens of documents are in device memory, where no contract sees them. Results are wrong if they decrease or
-//! lie after their token; but nothing is read or written outside of the arguments. A number that is not finite reaches the
-//! results of all tokens of its step, where its weight is 0 or not.
+//! Documents need no padding. Steps begin at the first document of the block's queries. They end at
+//! the last query, or at the first document that begins after the block's last key. Only a step
+//! with a masked pair compares positions, with one comparison per pair: query `i` sees key `j` if
+//! `j - start <= i - start` as unsigned integers. Rows past the last token repeat that token. They
+//! are not stored, and their weights are 0 in every sum over them.
+//!
+//! The first tokens of the documents are in device memory, where no launch contract can check them.
+//! If they decrease or lie after their token, the results are wrong, but no access is out of
+//! bounds. A number that is not finite reaches the results of all tokens of its step, even with a
+//! weight of 0.
 
 mod block;
 mod cases;
@@ -41,7 +53,7 @@ mod steps;
 
 pub use block::TensorOp;
 pub use forward::{FlashForward, FlashForwardArgs};
-pub use keys::{FlashKeys, FlashKeysArgs, Parts};
+pub use keys::{FlashKeys, FlashKeysArgs, SummedHeads};
 pub use queries::{FlashQueries, FlashQueriesArgs};
 
 use super::Storage;
@@ -50,10 +62,11 @@ use crate::contract::Contract;
 use ptx_gen::{ShapeError, bf16};
 use std::ops::Range;
 
-/// The most dimensions of a head: sums of more do not fit in registers.
+/// The largest number of dimensions of a head. The sums of more would not fit in registers.
 const MAX_HEAD_DIM: u32 = 128;
 
-/// Checks what the launch contracts of all share: the kernel's head length, and `tokens` `heads` and `kv_heads`.
+/// Checks the parts of the launch contract that all kernels share: the head length of the kernel,
+/// and `tokens`, `heads` and `kv_heads`.
 fn check<K: Contract>(
     kernel: &K,
     head_dim: u32,
@@ -67,16 +80,15 @@ fn check<K: Contract>(
     kernel.multiple("heads", heads, kv_heads)
 }
 
-/// Checks the kernel's head length for its instruction.
+/// Checks the head length of the kernel for its instruction.
 fn check_op<K: Contract>(kernel: &K, op: TensorOp, head_dim: u32) -> Result<(), ShapeError> {
     kernel.require(op == TensorOp::Mma || head_dim.is_multiple_of(64), || {
-        format!(
-            "the kernel's head_dim is {head_dim}, must be 64 or 128 for products of a warpgroup"
-        )
+        format!("the kernel's head_dim is {head_dim}, must be 64 or 128 for `wgmma`")
     })
 }
 
-/// Checks the lengths of `[tokens, heads, head_dim]`, of `[tokens, kv_heads, head_dim]` and of `[tokens, heads]`.
+/// Checks the lengths of buffers `[tokens, heads, head_dim]`, `[tokens, kv_heads, head_dim]` and
+/// `[tokens, heads]`.
 fn check_lengths<K: Contract>(
     kernel: &K,
     [tokens, heads, kv_heads, head_dim]: [u32; 4],
@@ -106,7 +118,7 @@ fn check_lengths<K: Contract>(
     Ok(())
 }
 
-/// The heads of a reference: operands of products are bf16.
+/// Returns the heads for the reference, whose matmuls have bf16 operands.
 fn heads(head_dim: u32, heads: u32, kv_heads: u32, visible: &[Range<usize>]) -> Heads<'_> {
     let [heads, kv_heads, head_dim] = [heads, kv_heads, head_dim].map(|n| n as usize);
     Heads {
@@ -118,17 +130,17 @@ fn heads(head_dim: u32, heads: u32, kv_heads: u32, visible: &[Range<usize>]) -> 
     }
 }
 
-/// The numbers of a buffer.
+/// Returns the elements of a buffer as `f64`.
 fn wide(buffer: &[bf16]) -> Vec<f64> {
     buffer.iter().map(|x| f64::from(x.to_f32())).collect()
 }
 
-/// `1 / sqrt(head_dim)`
+/// Returns `1 / sqrt(head_dim)`.
 fn scale(head_dim: u32) -> f64 {
     f64::from(head_dim).sqrt().recip()
 }
 
-/// The factor of scores in log2 units.
+/// Returns the factor that brings scores to log2 units.
 fn log2_scale(head_dim: u32) -> f32 {
     (scale(head_dim) * std::f64::consts::LOG2_E) as f32
 }

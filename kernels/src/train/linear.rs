@@ -1,12 +1,13 @@
-//! A projection with a frozen weight, and with an adapter or without.
+//! A projection with a frozen weight, with or without an adapter.
 //!
 //! ```text
 //! y  = x W^T + b + u B^T
 //! dx = dy W + m * (du A)
 //! ```
 //!
-//! `u`, `du` and the mask `m` are those of [`lora`](super::lora). Each is one product with `rank` more columns. On a device
-//! products add to what is there, so `y` begins as the bias in every row.
+//! `u`, `du` and the mask `m` are those of [`lora`](super::lora). Each result is one matmul with
+//! `rank` additional columns. On the device, matmuls add to their output, so `y` starts with the
+//! bias in every row.
 
 use super::lora::{Factors, masked};
 use super::products::{nn, nt};
@@ -14,14 +15,14 @@ use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use ptx_gen::*;
 
-/// A frozen weight.
+/// The frozen weight of a projection.
 #[derive(Clone, Copy, Debug)]
 pub struct Weight<'a> {
     /// `[n, k]`
     pub w: &'a [f64],
     /// `[n]`
     pub bias: Option<&'a [f64]>,
-    /// The outputs.
+    /// The number of outputs.
     pub n: usize,
 }
 
@@ -31,7 +32,8 @@ impl Weight<'_> {
     }
 }
 
-/// `y` `[tokens, n]` of `x` `[tokens, k]`. `lora` is the adapter and its `u` `[tokens, rank]`.
+/// Returns `y` `[tokens, n]` of `x` `[tokens, k]`. `lora` is the adapter and its `u` `[tokens,
+/// rank]`.
 pub fn forward(x: &[f64], weight: &Weight<'_>, lora: Option<(&Factors<'_>, &[f64])>) -> Vec<f64> {
     let tokens = x.len() / weight.k();
     let mut y = match weight.bias {
@@ -45,7 +47,8 @@ pub fn forward(x: &[f64], weight: &Weight<'_>, lora: Option<(&Factors<'_>, &[f64
     y
 }
 
-/// `dx` `[tokens, k]` of `dy` `[tokens, n]`. `lora` is the adapter and its `du` `[tokens, rank]`.
+/// Returns `dx` `[tokens, k]` of `dy` `[tokens, n]`. `lora` is the adapter and its `du` `[tokens,
+/// rank]`.
 pub fn backward(dy: &[f64], weight: &Weight<'_>, lora: Option<(&Factors<'_>, &[f64])>) -> Vec<f64> {
     let mut dx = vec![0.0; dy.len() / weight.n * weight.k()];
     if let Some((factors, du)) = lora {
@@ -59,18 +62,18 @@ pub fn backward(dy: &[f64], weight: &Weight<'_>, lora: Option<(&Factors<'_>, &[f
 args! {
     /// Arguments of [`BroadcastRow`].
     pub struct BroadcastRowArgs {
-        /// `[n]`
+        /// `[n]`: the row
         row: In<f32>,
-        /// `[rows, n]`
+        /// `[rows, n]`: copies of the row
         y: Out<f32>,
-        /// Rows of `y`.
+        /// The number of rows of `y`.
         rows: u32,
-        /// Length of a row.
+        /// The length of a row.
         n: u32,
     }
 }
 
-/// Copies a row into each of `y`, an element a thread.
+/// Kernel that copies a row into each row of `y`, with an element per thread.
 pub struct BroadcastRow;
 
 const THREADS: u32 = 256;
@@ -99,8 +102,9 @@ impl KernelDef for BroadcastRow {
     }
 
     fn reference(&self, a: BroadcastRowArgs<Cpu<'_>>) {
-        a.y.chunks_mut(a.n as usize)
-            .for_each(|y| y.copy_from_slice(a.row));
+        for y in a.y.chunks_mut(a.n as usize) {
+            y.copy_from_slice(a.row);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an adapter adds to a projection: LoRA ([Hu et al., 2021](https://arxiv.org/abs/2106.09685)).
+//! Low-rank adapters of projections: LoRA ([Hu et al., 2021](https://arxiv.org/abs/2106.09685)).
 //!
 //! ```text
 //! u  = s (x * m) A^T
@@ -7,25 +7,26 @@
 //! dB = dy^T u
 //! ```
 //!
-//! `m` is dropout's mask of 0 and 1, and `s = alpha / (rank (1 - p))` holds LoRA's scale and dropout's. The adapter's
-//! part of the output is `u B^T`, which [`linear`](super::linear) adds in the same sum as `x W^T`.
+//! `m` is dropout's mask of zeros and ones. `s = alpha / (rank (1 - p))` combines LoRA's scale and
+//! dropout's. The adapter adds `u B^T` to the output, and [`linear`](super::linear) adds it in the
+//! same sum as `x W^T`.
 
 use super::dropout::Mask;
 use super::products::{nn, nt, tn};
 use std::borrow::Cow;
 
-/// An adapter as a projection applies it.
+/// The matrices of an adapter, with the scale and the mask of a projection.
 #[derive(Clone, Copy, Debug)]
 pub struct Factors<'a> {
     /// `[rank, k]`
     pub a: &'a [f64],
     /// `[n, rank]`
     pub b: &'a [f64],
-    /// The rank.
+    /// The rank of the adapter.
     pub rank: usize,
-    /// `s`, above.
+    /// The factor `s` of [`lora`](self).
     pub scale: f64,
-    /// Dropout's mask over the input `[tokens, k]`; all is kept without one.
+    /// The dropout mask over the input `[tokens, k]`, or `None` to keep all elements.
     pub mask: Option<Mask>,
 }
 
@@ -35,14 +36,14 @@ impl Factors<'_> {
     }
 }
 
-/// `u` `[tokens, rank]` of `x` `[tokens, k]`.
+/// Returns `u` `[tokens, rank]` of `x` `[tokens, k]`.
 pub fn u(x: &[f64], factors: &Factors<'_>) -> Vec<f64> {
     let mut u = vec![0.0; x.len() / factors.k() * factors.rank];
     nt(&masked(x, factors.mask), factors.a, factors.k(), &mut u);
     scaled(u, factors.scale)
 }
 
-/// `du` `[tokens, rank]` of `dy` `[tokens, n]`.
+/// Returns `du` `[tokens, rank]` of `dy` `[tokens, n]`.
 pub fn du(dy: &[f64], factors: &Factors<'_>) -> Vec<f64> {
     let n = factors.b.len() / factors.rank;
     let mut du = vec![0.0; dy.len() / n * factors.rank];
@@ -50,21 +51,21 @@ pub fn du(dy: &[f64], factors: &Factors<'_>) -> Vec<f64> {
     scaled(du, factors.scale)
 }
 
-/// `dA` `[rank, k]`, from `du` `[tokens, rank]` and `x` `[tokens, k]`.
+/// Returns `dA` `[rank, k]` of `du` `[tokens, rank]` and `x` `[tokens, k]`.
 pub fn da(du: &[f64], x: &[f64], factors: &Factors<'_>) -> Vec<f64> {
     let mut da = vec![0.0; factors.a.len()];
     tn(du, &masked(x, factors.mask), factors.k(), &mut da);
     da
 }
 
-/// `dB` `[n, rank]`, from `dy` `[tokens, n]` and `u` `[tokens, rank]`.
+/// Returns `dB` `[n, rank]` of `dy` `[tokens, n]` and `u` `[tokens, rank]`.
 pub fn db(dy: &[f64], u: &[f64], factors: &Factors<'_>) -> Vec<f64> {
     let mut db = vec![0.0; factors.b.len()];
     tn(dy, u, factors.rank, &mut db);
     db
 }
 
-/// `x * m`
+/// Returns `x * m`.
 pub(super) fn masked(x: &[f64], mask: Option<Mask>) -> Cow<'_, [f64]> {
     match mask {
         Some(mask) => mask.apply(x).into(),

@@ -1,38 +1,40 @@
-//! Micro-batches: the host writes them into slots of its memory, ahead; the device copies the one that is next.
+//! Micro-batches, which the host writes into slots of its memory ahead of time. The device copies
+//! the next one.
 //!
-//! A micro-batch is words: `1 / n` as the bits of an `f32`, three of padding, then for each token id, label (negative
-//! without one), position, and the index of the first token of its document; list after list.
+//! A micro-batch is a list of words. It starts with the bits of `1 / n` as an `f32` and three words
+//! of padding. Four lists with a word per token follow: token ids, labels (negative without one),
+//! positions, and the index of the first token of the token's document.
 
 use super::state::{COUNTERS, MICRO};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use ptx_gen::*;
 
-/// Words before the lists.
+/// The number of words before the lists.
 pub const HEADER: u32 = 4;
 
-/// Lists of a word for each token.
+/// The number of lists with a word per token.
 pub const LISTS: u32 = 4;
 
 args! {
     /// Arguments of [`FetchMicroBatch`].
     pub struct FetchMicroBatchArgs {
-        /// `[slots, words]`: micro-batch `i` is in slot `i mod slots`
+        /// `[slots, words]`: micro-batch `i` in slot `i mod slots`
         slots: In<u32>,
-        /// `[4]`: see [`state`](super::state)
+        /// `[4]`: the counters of [`state`](super::state)
         counters: In<u32>,
-        /// `[words]`
+        /// `[words]`: the micro-batch
         batch: Out<u32>,
-        /// Words of a micro-batch.
+        /// The number of words of a micro-batch.
         words: u32,
     }
 }
 
-/// Copies the micro-batch that is next, a word a thread.
+/// Kernel that copies the next micro-batch, with a word per thread.
 pub struct FetchMicroBatch {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
-    /// Slots.
+    /// The number of slots.
     pub slots: u32,
 }
 

@@ -1,15 +1,18 @@
-//! The arithmetic of a QLoRA training step in `f64`: what the kernels of training are compared with.
+//! The arithmetic of a QLoRA training step in `f64`, which is the reference of the training
+//! kernels.
 //!
-//! QLoRA ([Dettmers et al., 2023](https://arxiv.org/abs/2305.14314)) trains low-rank adapters over frozen weights of 4
-//! bits. Each file is one operation, forward and backward, as pure functions over slices. Matrices are row-major; a
-//! gradient `dx` is that of the loss with respect to `x`. Nothing here rounds, except where an argument says how
-//! tensors are [stored](Storage), and in [`nf4`] and [`nested`], whose arithmetic is `f32` by definition.
+//! QLoRA ([Dettmers et al., 2023](https://arxiv.org/abs/2305.14314)) trains low-rank adapters over
+//! frozen 4-bit weights. Each file has one operation, forward and backward, as pure functions over
+//! slices. Matrices are row-major. A gradient `dx` is the gradient of the loss with respect to `x`.
+//! Functions do not round, except where an argument says how tensors are [stored](Storage), and in
+//! [`nf4`] and [`nested`], which define their arithmetic in `f32`.
 //!
-//! Slices must have the lengths that the documentation gives; the functions index them without other checks.
+//! Slices must have the lengths in the documentation. Functions do not check them, but index the
+//! slices and may panic.
 //!
-//! Some files also hold kernels in `f32`, whose references these functions are: simple ones, to begin with, that compute
-//! each formula as it stands. [`flash`] has kernels of attention in `bf16` on tensor cores,
-//! [`half`] those of all other operations.
+//! Some files also have simple kernels in `f32` that compute the formulas literally. [`flash`] has
+//! the attention kernels in `bf16` on tensor cores, and [`half`] has the `bf16` kernels of all
+//! other operations.
 
 pub mod adamw;
 pub mod attention;
@@ -35,15 +38,14 @@ pub mod swiglu;
 
 pub use storage::Storage;
 
-/// The numbers of a buffer.
+/// Returns the elements of a buffer as `f64`.
 fn wide(buffer: &[f32]) -> Vec<f64> {
     buffer.iter().copied().map(f64::from).collect()
 }
 
 /// Stores numbers in a buffer.
 fn narrow(numbers: &[f64], buffer: &mut [f32]) {
-    buffer
-        .iter_mut()
-        .zip(numbers)
-        .for_each(|(to, &x)| *to = x as f32);
+    for (to, &x) in buffer.iter_mut().zip(numbers) {
+        *to = x as f32;
+    }
 }

@@ -1,44 +1,46 @@
-//! Nested quantization of the `absmax` of [`nf4`] ([Dettmers et al.,
-//! 2023](https://arxiv.org/abs/2305.14314), "double quantization"), bit for bit as bitsandbytes has it.
+//! Nested quantization of the `absmax` of [`nf4`], which QLoRA calls double quantization ([Dettmers
+//! et al., 2023](https://arxiv.org/abs/2305.14314)), bit for bit as in bitsandbytes.
 //!
-//! `absmax = map[code] * scale + offset` in `f32`, product and sum rounded apart. The offset is the mean of all; a block
-//! of 256 has a scale, the largest magnitude of what is left; the map is the signed 8-bit dynamic type of 8-bit
-//! optimizers ([Dettmers et al., 2021](https://arxiv.org/abs/2110.02861)).
+//! An `absmax` is `map[code] * scale + offset` in `f32`, with a rounding after each operation. The
+//! offset is the mean of all `absmax`. A block of 256 has a scale, which is the largest magnitude
+//! after the offset is subtracted. The map is the signed 8-bit dynamic type of 8-bit optimizers
+//! ([Dettmers et al., 2021](https://arxiv.org/abs/2110.02861)).
 
 use super::nf4::{self, WORD, inverse};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use ptx_gen::*;
 
-/// `absmax` values that share a scale.
+/// The number of `absmax` values that share a scale.
 pub const BLOCK: usize = 256;
-/// Values of [`dynamic_map`].
+/// The number of values of [`dynamic_map`].
 const MAP: usize = 256;
 
-/// Quantized `absmax`.
+/// The quantized `absmax` values of a weight.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Nested {
     /// `[absmax]`: indices of [`dynamic_map`].
     pub codes: Vec<u8>,
-    /// `[ceil(absmax / 256)]`
+    /// `[ceil(absmax / 256)]`: the scale of each block.
     pub scales: Vec<f32>,
-    /// The mean of all.
+    /// The mean of all `absmax` values.
     pub offset: f32,
 }
 
-/// What the `absmax` of a weight in a file may be.
+/// The `absmax` values of a weight, in one of the two forms that files have.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Absmax {
-    /// `[absmax]`
+    /// `[absmax]`: the values in `f32`.
     F32(Vec<f32>),
-    /// Quantized, with [`dynamic_map`].
+    /// The values quantized with [`dynamic_map`].
     Nested(Nested),
 }
 
-/// The 256 values of the signed 8-bit dynamic type, ascending.
+/// Returns the 256 values of the signed 8-bit dynamic type, in rising order.
 ///
-/// Seven decades, from `10^-6` to 1, hold 1, 2, 4, .. 64 values of either sign: the midpoints of equal intervals from a
-/// tenth of the decade to the whole of it. Zero and one complete them.
+/// Seven decades, from `10^-6` to 1, hold 1, 2, 4, .. 64 values of each sign. They are the
+/// midpoints of equal intervals that cover the decade from a tenth of its end to its end. Zero and
+/// one complete the map.
 pub fn dynamic_map() -> [f32; 256] {
     let mut values = vec![0.0, 1.0];
     for (i, decade) in [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0]
@@ -61,13 +63,14 @@ pub fn dynamic_map() -> [f32; 256] {
     values.try_into().expect("2 and twice 127")
 }
 
-/// Quantizes the `absmax` of a weight.
+/// Quantizes the `absmax` values of a weight.
 pub fn quantize(absmax: &[f32]) -> Nested {
     let map = dynamic_map();
     let midpoint = |pair: &[f32]| ((f64::from(pair[0]) + f64::from(pair[1])) / 2.0) as f32;
     let midpoints: Vec<f32> = map.windows(2).map(midpoint).collect();
     let offset = (absmax.iter().map(|&a| f64::from(a)).sum::<f64>() / absmax.len() as f64) as f32;
-    let (mut codes, mut scales) = (Vec::new(), Vec::new());
+    let mut codes = Vec::new();
+    let mut scales = Vec::new();
     for block in absmax.chunks(BLOCK) {
         let scale = block.iter().fold(0f32, |m, a| (a - offset).abs().max(m));
         let code =
@@ -82,7 +85,7 @@ pub fn quantize(absmax: &[f32]) -> Nested {
     }
 }
 
-/// The `absmax` values that `nested` stands for.
+/// Returns the `absmax` values that `nested` stands for.
 pub fn dequantize(nested: &Nested) -> Vec<f32> {
     unnested(
         [&nested.scales, &dynamic_map()],
@@ -92,15 +95,15 @@ pub fn dequantize(nested: &Nested) -> Vec<f32> {
 }
 
 args! {
-    /// A weight in NF4 whose `absmax` is nested, as kernels read it.
+    /// A weight in NF4 with nested `absmax`, as the arguments of kernels.
     pub struct NestedArgs {
-        /// `[n / 2]`: two codes a byte, from an address that is a multiple of 4.
+        /// `[n / 2]`: two codes per byte, at an address that is a multiple of 4
         packed: In<u8>,
-        /// `[ceil(n / 64)]`: codes of `absmax`
+        /// `[ceil(n / 64)]`: the codes of the `absmax` values
         codes: In<u8>,
-        /// `[ceil(n / 64 / 256)]`
+        /// `[ceil(n / 64 / 256)]`: the scales
         scales: In<f32>,
-        /// `[256]`: the values of codes
+        /// `[256]`: the values of [`dynamic_map`]
         map: In<f32>,
     }
 }
@@ -108,20 +111,21 @@ args! {
 args! {
     /// Arguments of [`NestedDequantize`].
     pub struct NestedDequantizeArgs {
-        /// What is unpacked.
+        /// The weight.
         from: NestedArgs,
-        /// `[n]`
+        /// `[n]`: the elements
         w: Out<f32>,
-        /// Weights, a multiple of 8.
+        /// The number of elements, a multiple of 8.
         n: u32,
-        /// What is added to each `absmax`.
+        /// The offset, which is added to each `absmax`.
         offset: f32,
     }
 }
 
-/// Unpacks weights whose `absmax` is nested: [`nf4::dequantize`] of [`dequantize`], to the same bits; 8 a thread.
+/// Kernel that unpacks a weight with nested `absmax`, with 8 elements per thread. It gives the bits
+/// of [`nf4::dequantize`] after [`dequantize`].
 pub struct NestedDequantize {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
@@ -151,10 +155,8 @@ impl KernelDef for NestedDequantize {
             map,
         } = a.from;
         nf4::unpack(k, self.threads, a.n, (packed, a.w), |block| {
-            let (value, scale) = (
-                map.at(codes.at(block).ld()).ld(),
-                scales.at(block / BLOCK as u32).ld(),
-            );
+            let value = map.at(codes.at(block).ld()).ld();
+            let scale = scales.at(block / BLOCK as u32).ld();
             value * scale + a.offset
         });
     }
@@ -164,7 +166,7 @@ impl KernelDef for NestedDequantize {
     }
 }
 
-/// The lengths of what holds `n` weights.
+/// Checks the lengths of the buffers of a weight with `n` elements.
 pub(super) fn check_lengths(
     kernel: &impl KernelDef,
     n: u32,
@@ -187,7 +189,7 @@ pub(super) fn check_lengths(
     kernel.exactly("map", map, MAP)
 }
 
-/// The weights.
+/// Returns the elements of a weight.
 pub(super) fn numbers(from: &NestedArgs<Cpu<'_>>, offset: f32) -> Vec<f32> {
     nf4::dequantize(
         from.packed,
@@ -195,7 +197,7 @@ pub(super) fn numbers(from: &NestedArgs<Cpu<'_>>, offset: f32) -> Vec<f32> {
     )
 }
 
-/// `absmax`, given scales and the map.
+/// Returns `absmax` values from their codes, the scales and the map.
 fn unnested([scales, map]: [&[f32]; 2], codes: &[u8], offset: f32) -> Vec<f32> {
     let scaled = codes
         .iter()
@@ -204,7 +206,8 @@ fn unnested([scales, map]: [&[f32]; 2], codes: &[u8], offset: f32) -> Vec<f32> {
     scaled.map(|a| a + offset).collect()
 }
 
-/// The case of so many weights, before what is written: part of a scale's block, all of it, and several.
+/// Returns a case with `n` elements and the output `w`. The cases cover less than a block of
+/// scales, a whole block and several.
 pub(super) fn case(seed: u64, n: u32, w: CpuArg) -> Case {
     let mut random = Random(seed);
     let packed = (0..n / 2).map(|_| random.bits() as u8).collect();

@@ -1,20 +1,22 @@
-//! NF4, the 4-bit normal float of QLoRA ([Dettmers et al., 2023](https://arxiv.org/abs/2305.14314)), bit for bit as
-//! bitsandbytes packs and unpacks it.
+//! NF4, the 4-bit NormalFloat of QLoRA ([Dettmers et al., 2023](https://arxiv.org/abs/2305.14314)),
+//! with the packing and the arithmetic of bitsandbytes, bit for bit.
 //!
-//! A weight `[n, k]` is a sequence of blocks of 64 in row-major order; a block may cross rows. A block has the largest
-//! magnitude of its weights, `absmax`, and a code of 4 bits for each weight. Of two neighbours the first is in the high
-//! nibble of the byte. All arithmetic is `f32`: `w = VALUES[code] * absmax`, and the code is the number of thresholds
-//! below `w * (1 / absmax)`.
+//! A weight `[n, k]` is a sequence of blocks of 64 elements in row-major order, and a block may
+//! cross rows. A block has the largest magnitude of its elements, `absmax`, and a 4-bit code for
+//! each element. The first of two neighbors is in the high nibble of the byte. All arithmetic is
+//! `f32`. An element is `VALUES[code] * absmax`. The code of `w` is the number of thresholds below
+//! `w * (1 / absmax)`.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// Weights that share an `absmax`.
+/// The number of elements that share an `absmax`.
 pub const BLOCK: usize = 64;
 
-/// The value of each code: quantiles of the normal distribution, scaled to [-1, 1], as bitsandbytes has them.
+/// The value of each code: quantiles of the normal distribution, scaled to [-1, 1], with the digits
+/// of bitsandbytes.
 pub const VALUES: [f32; 16] = [
     -1.0,
     -0.696_192_8,
@@ -34,7 +36,7 @@ pub const VALUES: [f32; 16] = [
     1.0,
 ];
 
-/// The midpoints of neighbouring values, rounded to `f32`.
+/// Returns the midpoints of neighboring values, rounded to `f32`.
 pub fn thresholds() -> [f32; 15] {
     from_fn(|i| (VALUES[i] + VALUES[i + 1]) / 2.0)
 }
@@ -42,13 +44,13 @@ pub fn thresholds() -> [f32; 15] {
 /// A weight in NF4. Its `absmax` may be [nested](super::nested).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Nf4<A = Vec<f32>> {
-    /// `[ceil(weights / 2)]`: two codes a byte, the first in the high nibble.
+    /// `[ceil(weights / 2)]`: two codes per byte, the first in the high nibble.
     pub packed: Vec<u8>,
-    /// `[ceil(weights / 64)]`
+    /// `[ceil(weights / 64)]`: the largest magnitude of each block.
     pub absmax: A,
 }
 
-/// Quantizes weights. Those that are not finite have no place in NF4 and give codes without a meaning.
+/// Quantizes weights. A weight that is not finite gives a meaningless code.
 pub fn quantize(weights: &[f32]) -> Nf4 {
     let thresholds = thresholds();
     let absmax: Vec<f32> = weights
@@ -57,6 +59,7 @@ pub fn quantize(weights: &[f32]) -> Nf4 {
         .collect();
     let code = |(i, w): (usize, &f32)| {
         let x = w * inverse(absmax[i / BLOCK]);
+        // The comparison is strict, so a value at a threshold takes the lower code.
         thresholds.iter().filter(|&&t| x > t).count() as u8
     };
     let codes: Vec<u8> = weights.iter().enumerate().map(code).collect();
@@ -67,7 +70,9 @@ pub fn quantize(weights: &[f32]) -> Nf4 {
     Nf4 { packed, absmax }
 }
 
-/// The values of `packed` `[len / 2]`; `absmax` is `[len / 64]`. A `bf16` weight is this, rounded.
+/// Returns the elements of `packed` `[len / 2]` with `absmax` `[len / 64]`.
+///
+/// A `bf16` weight is the rounded result.
 pub fn dequantize(packed: &[u8], absmax: &[f32]) -> Vec<f32> {
     let codes = packed.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     codes
@@ -76,7 +81,7 @@ pub fn dequantize(packed: &[u8], absmax: &[f32]) -> Vec<f32> {
         .collect()
 }
 
-/// `1 / absmax`, and 0 for a block of zeros.
+/// Returns `1 / absmax`, or 0 for a block of zeros.
 pub(super) fn inverse(absmax: f32) -> f32 {
     if absmax > 0.0 { absmax.recip() } else { 0.0 }
 }
@@ -84,24 +89,24 @@ pub(super) fn inverse(absmax: f32) -> f32 {
 args! {
     /// Arguments of [`Nf4Dequantize`].
     pub struct Nf4DequantizeArgs {
-        /// `[n / 2]`: two codes a byte, from an address that is a multiple of 4.
+        /// `[n / 2]`: two codes per byte, at an address that is a multiple of 4
         packed: In<u8>,
-        /// `[ceil(n / 64)]`
+        /// `[ceil(n / 64)]`: the largest magnitude of each block
         absmax: In<f32>,
-        /// `[n]`
+        /// `[n]`: the elements
         w: Out<f32>,
-        /// Weights, a multiple of 8.
+        /// The number of elements, a multiple of 8.
         n: u32,
     }
 }
 
-/// Unpacks weights to `f32`, to the same bits as [`dequantize`]; 8 a thread.
+/// Kernel that unpacks elements to `f32`, with 8 per thread. It gives the bits of [`dequantize`].
 pub struct Nf4Dequantize {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
-/// Weights of a thread: the codes of a word. They share an `absmax`.
+/// The number of elements of a thread: the codes of a word. They share an `absmax`.
 pub(super) const WORD: u32 = 8;
 
 impl KernelDef for Nf4Dequantize {
@@ -139,7 +144,7 @@ impl KernelDef for Nf4Dequantize {
     }
 }
 
-/// Unpacks `n` weights, given the `absmax` of a block.
+/// Unpacks `n` elements. `absmax` returns the `absmax` of a block.
 pub(super) fn unpack<'k>(
     k: Builder<'k>,
     threads: u32,
@@ -155,6 +160,7 @@ pub(super) fn unpack<'k>(
     let i = (k.ctaid() * threads + k.tid()) * WORD;
     k.when(i.lt(n), || {
         let word = packed.cast::<u32>().at(i / WORD).ld();
+        // A word never crosses a block, so its eight codes share one `absmax`.
         let absmax = absmax(i / BLOCK as u32);
         let of = |j: u32| values.at(code(word, j)).ld() * absmax;
         for half in [0, 4] {
@@ -163,28 +169,32 @@ pub(super) fn unpack<'k>(
     });
 }
 
-/// The values of NF4, in shared memory.
+/// Stores the values of NF4 in shared memory.
+///
+/// Codes differ between lanes. Loads from constant memory would be serialized, unlike loads from
+/// shared memory.
 pub(in crate::train) fn values<'k>(k: Builder<'k>) -> Ptr<'k, f32, Shared> {
     k.section("train/nf4/values", "the values, in shared memory");
     let values = k.shared::<f32>("values", VALUES.len() as u32);
     k.when(k.tid().eq(0), || {
-        (0..4).for_each(|i| {
-            values
-                .at(4 * i)
-                .st4(from_fn(|j| k.val(VALUES[4 * i as usize + j])))
-        });
+        for i in 0..4 {
+            let four = from_fn(|j| k.val(VALUES[4 * i as usize + j]));
+            values.at(4 * i).st4(four);
+        }
     });
     k.barrier();
     values
 }
 
-/// Code `j` of a word of eight.
+/// Returns code `j` of a word with eight codes.
 pub(in crate::train) fn code(word: U32<'_>, j: u32) -> U32<'_> {
+    // The first code of a byte is in its high nibble.
     word.bfe(8 * (j / 2) + 4 * (1 - j % 2), 4)
 }
 
 impl Variant for Nf4Dequantize {
-    /// Less than a block of weights, a block whose end is in a block of threads, and several blocks of each.
+    /// Returns cases with fewer elements than a block, with a block of elements that ends inside a
+    /// block of threads, and with several blocks of both.
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |n: u32| {
             let mut random = Random(seed);

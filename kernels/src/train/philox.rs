@@ -1,5 +1,7 @@
-//! Philox4x32-10, a generator that is a function of a counter and a key (Salmon et al.: Parallel Random Numbers: As Easy
-//! as 1, 2, 3, 2011). Multipliers and key increments are those of its reference implementation, Random123.
+//! Philox4x32-10, a random number generator that is a pure function of a counter and a key.
+//!
+//! It is by Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (2011). The multipliers
+//! and the key increments are those of the authors' implementation, Random123.
 
 use ptx_gen::U32;
 
@@ -7,7 +9,7 @@ const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const INCREMENTS: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 const ROUNDS: u32 = 10;
 
-/// Four random words.
+/// Returns four random words for a counter and a key.
 pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..ROUNDS {
         counter = round(counter, key);
@@ -30,7 +32,7 @@ fn round(c: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     ]
 }
 
-/// [`philox4x32`] in a thread.
+/// Returns [`philox4x32`] on the device.
 pub fn on_device<'k>(mut counter: [U32<'k>; 4], key: [U32<'k>; 2]) -> [U32<'k>; 4] {
     for i in 0..ROUNDS {
         let [c0, c1, c2, c3] = counter;

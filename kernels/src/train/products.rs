@@ -1,16 +1,18 @@
-//! The three matrix products of training: NT forward, NN for gradients of inputs, TN for gradients of weights.
+//! The three matmuls of training: NT for the forward pass, NN for gradients of inputs, and TN for
+//! gradients of weights.
 //!
-//! Each adds to `sum`, so that a product of two pairs of operands, `[x | u] [W | B]^T`, is one sum with one rounding.
+//! Each of them adds to `sum`. A matmul of two pairs of operands, `[x | u] [W | B]^T`, is therefore
+//! one sum with one rounding.
 //!
-//! The kernel is the naive one: a thread sums an element of the product, or four neighbours, in the order of the columns.
-//! Either way an element has the same bits.
+//! The kernel is the simple one: a thread sums one element of the result, or four neighbors, in the
+//! order of the depth. The order is equal in both cases, and so are the bits.
 
 use super::{narrow, wide};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use ptx_gen::*;
 
-/// `sum[m,n] += x[m,k] w[n,k]^T`; both operands have rows of `k`.
+/// Adds `x[m,k] w[n,k]^T` to `sum[m,n]`. Both operands have rows of `k` elements.
 pub fn nt(x: &[f64], w: &[f64], k: usize, sum: &mut [f64]) {
     let n = w.len() / k;
     for (x, sum) in x.chunks_exact(k).zip(sum.chunks_exact_mut(n)) {
@@ -20,7 +22,7 @@ pub fn nt(x: &[f64], w: &[f64], k: usize, sum: &mut [f64]) {
     }
 }
 
-/// `sum[m,k] += y[m,n] w[n,k]`
+/// Adds `y[m,n] w[n,k]` to `sum[m,k]`.
 pub fn nn(y: &[f64], w: &[f64], k: usize, sum: &mut [f64]) {
     let n = w.len() / k;
     for (y, sum) in y.chunks_exact(n).zip(sum.chunks_exact_mut(k)) {
@@ -30,7 +32,7 @@ pub fn nn(y: &[f64], w: &[f64], k: usize, sum: &mut [f64]) {
     }
 }
 
-/// `sum[n,k] += y[m,n]^T x[m,k]`
+/// Adds `y[m,n]^T x[m,k]` to `sum[n,k]`.
 pub fn tn(y: &[f64], x: &[f64], k: usize, sum: &mut [f64]) {
     let n = sum.len() / k;
     for (y, x) in y.chunks_exact(n).zip(x.chunks_exact(k)) {
@@ -40,54 +42,56 @@ pub fn tn(y: &[f64], x: &[f64], k: usize, sum: &mut [f64]) {
     }
 }
 
-/// `sum of x[i] y[i]`
+/// Returns the sum of `x[i] y[i]`.
 pub(super) fn dot(x: &[f64], y: &[f64]) -> f64 {
     x.iter().zip(y).map(|(x, y)| x * y).sum()
 }
 
-/// `sum[i] += factor x[i]`
+/// Adds `factor x[i]` to each `sum[i]`.
 pub fn add_scaled(factor: f64, x: &[f64], sum: &mut [f64]) {
     for (sum, x) in sum.iter_mut().zip(x) {
         *sum += factor * x;
     }
 }
 
-/// Which product: what its operands are, and over what it sums.
+/// The layout of the operands of a matmul: which of them is transposed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
-    /// `a[rows,depth] b[columns,depth]^T`: [`nt`]
+pub enum MatmulLayout {
+    /// `a[rows,depth] b[columns,depth]^T`, like [`nt`].
     Nt,
-    /// `a[rows,depth] b[depth,columns]`: [`nn`]
+    /// `a[rows,depth] b[depth,columns]`, like [`nn`].
     Nn,
-    /// `a[depth,rows]^T b[depth,columns]`: [`tn`]
+    /// `a[depth,rows]^T b[depth,columns]`, like [`tn`].
     Tn,
 }
 
 args! {
     /// Arguments of [`Product`].
     pub struct ProductArgs {
-        /// The first operand: see [`Form`].
+        /// The first operand, with the shape that [`MatmulLayout`] gives.
         a: In<f32>,
-        /// The second operand: see [`Form`].
+        /// The second operand, with the shape that [`MatmulLayout`] gives.
         b: In<f32>,
-        /// `[rows, columns]`: `factor` times the product is added to it.
+        /// `[rows, columns]`: `factor` times the result is added to it.
         sum: InOut<f32>,
-        /// `[1]`: what the product is multiplied by. It is in memory, so that a graph freezes no factor of a batch.
+        /// `[1]`: the factor of the result. It is in memory, so that a captured graph stays valid
+        /// when the factor of a batch changes.
         factor: In<f32>,
-        /// Rows of the product.
+        /// The number of rows of the result.
         rows: u32,
-        /// Columns of the product.
+        /// The number of columns of the result.
         columns: u32,
-        /// Products that are summed for each element.
+        /// The number of terms of each element.
         depth: u32,
     }
 }
 
-/// The kernel.
+/// Kernel of a matmul in `f32`.
 pub struct Product {
-    /// Which product.
-    pub form: Form,
-    /// Columns of a thread: 1, or 4 where columns are a multiple of 4, and the depth of NT and NN too.
+    /// The layout of the operands.
+    pub form: MatmulLayout,
+    /// The number of columns of a thread: 1 or 4. For 4, the number of columns must be a multiple
+    /// of 4, and with NT and NN the depth too.
     pub width: u32,
 }
 
@@ -98,9 +102,9 @@ impl KernelDef for Product {
 
     fn name(&self) -> String {
         let form = match self.form {
-            Form::Nt => "nt",
-            Form::Nn => "nn",
-            Form::Tn => "tn",
+            MatmulLayout::Nt => "nt",
+            MatmulLayout::Nn => "nn",
+            MatmulLayout::Tn => "tn",
         };
         let width = if self.width == 1 { "" } else { "_wide" };
         format!("train_product_{form}{width}")
@@ -126,14 +130,18 @@ impl KernelDef for Product {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ProductArgs<Dev<'k>>) {
-        let (i, each) = (k.ctaid() * THREADS + k.tid(), a.columns / self.width);
+        let i = k.ctaid() * THREADS + k.tid();
+        let each = a.columns / self.width;
         k.when(i.lt(a.rows * each), || {
-            let (row, column) = (i / each, i % each * self.width);
+            let row = i / each;
+            let column = i % each * self.width;
             let mut sums: Vec<_> = (0..self.width).map(|_| k.var(0.0)).collect();
             k.for_each(0, a.depth, self.step(), |d| {
                 self.add(&a, [row, column, d], &mut sums)
             });
-            let (to, factor) = (a.sum.at(row * a.columns + column), a.factor.ld());
+            // The factor and the old sum enter with one fused operation, and one rounding.
+            let to = a.sum.at(row * a.columns + column);
+            let factor = a.factor.ld();
             for (j, sum) in (0u32..).zip(sums) {
                 to.at(j).st(sum.get().fma(factor, to.at(j).ld()));
             }
@@ -141,12 +149,13 @@ impl KernelDef for Product {
     }
 
     fn reference(&self, a: ProductArgs<Cpu<'_>>) {
-        let (x, y) = (wide(a.a), wide(a.b));
+        let x = wide(a.a);
+        let y = wide(a.b);
         let mut product = vec![0.0; a.sum.len()];
         match self.form {
-            Form::Nt => nt(&x, &y, a.depth as usize, &mut product),
-            Form::Nn => nn(&x, &y, a.columns as usize, &mut product),
-            Form::Tn => tn(&x, &y, a.columns as usize, &mut product),
+            MatmulLayout::Nt => nt(&x, &y, a.depth as usize, &mut product),
+            MatmulLayout::Nn => nn(&x, &y, a.columns as usize, &mut product),
+            MatmulLayout::Tn => tn(&x, &y, a.columns as usize, &mut product),
         }
         let mut sum = wide(a.sum);
         add_scaled(f64::from(a.factor[0]), &product, &mut sum);
@@ -155,12 +164,17 @@ impl KernelDef for Product {
 }
 
 impl Product {
-    /// Products of an element that are added at once.
+    /// Returns the number of terms of an element that are added at once.
     fn step(&self) -> u32 {
-        if self.form == Form::Tn { 1 } else { self.width }
+        // The columns of a transposed first operand are not contiguous, so it is loaded one by one.
+        if self.form == MatmulLayout::Tn {
+            1
+        } else {
+            self.width
+        }
     }
 
-    /// Adds the products from depth `d` on to the sums of a thread's columns.
+    /// Adds the terms from depth `d` on to the sums of a thread's columns.
     fn add<'k>(
         &self,
         a: &ProductArgs<Dev<'k>>,
@@ -172,25 +186,31 @@ impl Product {
             _ => from.ld4().to_vec(),
         };
         match self.form {
-            Form::Nt => {
+            MatmulLayout::Nt => {
                 let x = load(a.a.at(row * a.depth + d));
                 for (j, sum) in (0u32..).zip(sums) {
                     let y = load(a.b.at((column + j) * a.depth + d));
-                    x.iter().zip(y).for_each(|(&x, y)| sum.fma(x, y));
+                    for (&x, y) in x.iter().zip(y) {
+                        sum.fma(x, y);
+                    }
                 }
             }
-            Form::Nn => {
+            MatmulLayout::Nn => {
                 for (t, x) in (0u32..).zip(load(a.a.at(row * a.depth + d))) {
                     let y = load(a.b.at((d + t) * a.columns + column));
-                    sums.iter_mut().zip(y).for_each(|(sum, y)| sum.fma(x, y));
+                    for (sum, y) in sums.iter_mut().zip(y) {
+                        sum.fma(x, y);
+                    }
                 }
             }
-            Form::Tn => {
-                let (x, y) = (
-                    a.a.at(d * a.rows + row).ld(),
-                    load(a.b.at(d * a.columns + column)),
-                );
-                sums.iter_mut().zip(y).for_each(|(sum, y)| sum.fma(x, y));
+            MatmulLayout::Tn => {
+                // Terms of a transposed operand are a row apart in memory, so one is loaded per
+                // step.
+                let x = a.a.at(d * a.rows + row).ld();
+                let y = load(a.b.at(d * a.columns + column));
+                for (sum, y) in sums.iter_mut().zip(y) {
+                    sum.fma(x, y);
+                }
             }
         }
     }
@@ -210,7 +230,8 @@ impl Variant for Product {
                 CpuArg::scalar(columns),
                 CpuArg::scalar(depth),
             ];
-            // A sum of 300 products passes 300 roundings, which mostly cancel: about the root of them.
+            // A sum of 300 terms passes 300 roundings, which mostly cancel. The error is about the
+            // root of their number.
             Case {
                 label: format!("rows={rows} columns={columns} depth={depth}"),
                 args,

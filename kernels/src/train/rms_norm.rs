@@ -1,4 +1,4 @@
-//! RMSNorm ([Zhang and Sennrich, 2019](https://arxiv.org/abs/1910.07467)) and its backward.
+//! RMSNorm ([Zhang and Sennrich, 2019](https://arxiv.org/abs/1910.07467)) and its gradient.
 //!
 //! ```text
 //! inv  = (mean(x^2) + eps)^-1/2
@@ -6,10 +6,10 @@
 //! dx   = inv (g dy - xh mean(g dy xh)),  xh = x inv
 //! ```
 //!
-//! The backward follows from `d inv / d x[i] = -inv^3 x[i] / n`. The gains `g` are frozen and have no gradient. The same
-//! functions serve head norms, whose rows are heads.
+//! The gradient follows from `d inv / d x[i] = -inv^3 x[i] / n`. The gains `g` are frozen and have
+//! no gradient. The functions also serve head norms, whose rows are heads.
 //!
-//! The kernels have a block for each row. Sums are in a fixed order, so the same row gives the same bits.
+//! The kernels have a block per row. Sums have a fixed order, so equal rows give equal bits.
 
 use super::products::dot;
 use super::{narrow, wide};
@@ -19,7 +19,7 @@ use crate::reduce::block_sum;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// `y` `[rows, n]` and `inv` `[rows]` of `x` `[rows, n]` with gains `g` `[n]`.
+/// Returns `y` `[rows, n]` and `inv` `[rows]` for `x` `[rows, n]` with gains `g` `[n]`.
 pub fn forward(x: &[f64], g: &[f64], eps: f64) -> (Vec<f64>, Vec<f64>) {
     let n = g.len();
     let inv: Vec<f64> = x
@@ -33,7 +33,8 @@ pub fn forward(x: &[f64], g: &[f64], eps: f64) -> (Vec<f64>, Vec<f64>) {
     (y, inv)
 }
 
-/// Adds `dx` to `sum` `[rows, n]`, which may hold the gradient that passes the norm by.
+/// Adds `dx` to `sum` `[rows, n]`, which may hold the gradient of the residual path around the
+/// norm.
 pub fn backward(dy: &[f64], x: &[f64], g: &[f64], inv: &[f64], sum: &mut [f64]) {
     let n = g.len();
     let rows = dy.chunks_exact(n).zip(x.chunks_exact(n)).zip(inv);
@@ -48,24 +49,24 @@ pub fn backward(dy: &[f64], x: &[f64], g: &[f64], inv: &[f64], sum: &mut [f64]) 
 args! {
     /// Arguments of [`RmsNormForward`].
     pub struct RmsNormForwardArgs {
-        /// `[rows, n]`
+        /// `[rows, n]`: the inputs
         x: In<f32>,
-        /// `[n]`
+        /// `[n]`: the gains
         g: In<f32>,
-        /// `[rows, n]`
+        /// `[rows, n]`: the results
         y: Out<f32>,
-        /// `[rows]`: kept for the backward.
+        /// `[rows]`: the scale of each row, for the backward pass
         inv: Out<f32>,
-        /// Row length, a multiple of 4.
+        /// The row length, a multiple of 4.
         n: u32,
-        /// Added to the mean of the squares.
+        /// The constant that is added to the mean of the squares.
         eps: f32,
     }
 }
 
-/// `y` and `inv`; the function is [`forward`].
+/// Kernel for `y` and `inv`. Its reference is [`forward`].
 pub struct RmsNormForward {
-    /// Threads of a row's block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
@@ -91,14 +92,18 @@ impl KernelDef for RmsNormForward {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: RmsNormForwardArgs<Dev<'k>>) {
-        let (first, step) = (k.tid() * 4, self.threads * 4);
+        let first = k.tid() * 4;
+        let step = self.threads * 4;
         let row = k.ctaid() * a.n;
-        let (x, y) = (a.x.at(row), a.y.at(row));
+        let x = a.x.at(row);
+        let y = a.y.at(row);
 
         k.section("train/norm/sum_of_squares", "ss = sum of x^2");
         let mut ss = k.var(0.0);
         k.for_each(first, a.n, step, |i| {
-            x.at(i).ld4().into_iter().for_each(|x| ss.fma(x, x))
+            for x in x.at(i).ld4() {
+                ss.fma(x, x);
+            }
         });
         let mean = block_sum(k, self.threads / 32, ss.get()) / a.n.cvt::<f32>();
 
@@ -108,8 +113,10 @@ impl KernelDef for RmsNormForward {
         );
         let inv = (mean + a.eps).sqrt_rn().rcp_rn();
         k.when(k.tid().eq(0), || a.inv.at(k.ctaid()).st(inv));
+        // The row is read again. It is in the L1 or L2 cache, and registers would bound its length.
         k.for_each(first, a.n, step, |i| {
-            let (x, g) = (x.at(i).ld4(), a.g.at(i).ld4());
+            let x = x.at(i).ld4();
+            let g = a.g.at(i).ld4();
             y.at(i).st4(from_fn(|j| x[j] * inv * g[j]));
         });
     }
@@ -124,24 +131,24 @@ impl KernelDef for RmsNormForward {
 args! {
     /// Arguments of [`RmsNormBackward`].
     pub struct RmsNormBackwardArgs {
-        /// `[rows, n]`
+        /// `[rows, n]`: the gradient of the results
         dy: In<f32>,
-        /// `[rows, n]`
+        /// `[rows, n]`: the inputs
         x: In<f32>,
-        /// `[n]`
+        /// `[n]`: the gains
         g: In<f32>,
-        /// `[rows]`: what the forward kept.
+        /// `[rows]`: the scales of the forward pass
         inv: In<f32>,
         /// `[rows, n]`: `dx` is added to it.
         sum: InOut<f32>,
-        /// Row length, a multiple of 4.
+        /// The row length, a multiple of 4.
         n: u32,
     }
 }
 
-/// Adds `dx` to the gradient that passes the norm by; the function is [`backward`].
+/// Kernel that adds `dx` to the gradient of the residual path. Its reference is [`backward`].
 pub struct RmsNormBackward {
-    /// Threads of a row's block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
@@ -168,9 +175,12 @@ impl KernelDef for RmsNormBackward {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: RmsNormBackwardArgs<Dev<'k>>) {
-        let (first, step) = (k.tid() * 4, self.threads * 4);
+        let first = k.tid() * 4;
+        let step = self.threads * 4;
         let row = k.ctaid() * a.n;
-        let (dy, x, sum) = (a.dy.at(row), a.x.at(row), a.sum.at(row));
+        let dy = a.dy.at(row);
+        let x = a.x.at(row);
+        let sum = a.sum.at(row);
         let inv = a.inv.at(k.ctaid()).ld();
 
         k.section(
@@ -179,8 +189,12 @@ impl KernelDef for RmsNormBackward {
         );
         let mut product = k.var(0.0);
         k.for_each(first, a.n, step, |i| {
-            let (dy, x, g) = (dy.at(i).ld4(), x.at(i).ld4(), a.g.at(i).ld4());
-            (0..4).for_each(|j| product.fma(g[j] * dy[j], x[j] * inv));
+            let dy = dy.at(i).ld4();
+            let x = x.at(i).ld4();
+            let g = a.g.at(i).ld4();
+            for j in 0..4 {
+                product.fma(g[j] * dy[j], x[j] * inv);
+            }
         });
         let mean = block_sum(k, self.threads / 32, product.get()) / a.n.cvt::<f32>();
 
@@ -189,12 +203,11 @@ impl KernelDef for RmsNormBackward {
             "sum += inv * (g * dy - xh * mean)",
         );
         k.for_each(first, a.n, step, |i| {
-            let (dy, x, g, passed) = (
-                dy.at(i).ld4(),
-                x.at(i).ld4(),
-                a.g.at(i).ld4(),
-                sum.at(i).ld4(),
-            );
+            let dy = dy.at(i).ld4();
+            let x = x.at(i).ld4();
+            let g = a.g.at(i).ld4();
+            let passed = sum.at(i).ld4();
+            // The row is read again, because the mean of all of it comes first.
             let inside = |j: usize| (x[j] * inv).fma(-mean, g[j] * dy[j]);
             sum.at(i).st4(from_fn(|j| inv.fma(inside(j), passed[j])));
         });
@@ -207,8 +220,9 @@ impl KernelDef for RmsNormBackward {
     }
 }
 
-/// Rows shorter than a warp, than the block, of more than one step, with a partial last step; then small numbers and
-/// zeros, where `eps` counts.
+/// The rows, their length and their magnitude. Rows are shorter than a warp, shorter than the
+/// block, or longer than one step, with a partial last step. The last cases have small numbers and
+/// zeros, for which `eps` matters.
 const CASES: [(usize, usize, f32); 5] = [
     (1, 4, 1.0),
     (3, 100, 1.0),
@@ -239,7 +253,8 @@ impl Variant for RmsNormForward {
                 CpuArg::scalar(n as u32),
                 CpuArg::scalar(EPS),
             ];
-            // A sum passes at most 30 roundings, of which the root leaves half: 15 * 2^-24; then six operations.
+            // A sum passes at most 30 roundings, and the root halves their error to 15 * 2^-24. Six
+            // operations follow.
             Case {
                 label: label(rows, n, magnitude),
                 args,

@@ -1,9 +1,10 @@
-//! Rotary position embedding ([Su et al., 2021](https://arxiv.org/abs/2104.09864)) and its backward.
+//! Rotary position embedding ([Su et al., 2021](https://arxiv.org/abs/2104.09864)) and its
+//! gradient.
 //!
-//! A pair `(x, y)` of a head is rotated by `t = position frequency`: `(x cos t - y sin t, y cos t + x sin t)`. A rotation
-//! is orthogonal, so the backward rotates the gradient by the negative angle.
+//! A pair `(x, y)` of a head is rotated by `t = position frequency` to `(x cos t - y sin t, y cos t
+//! + x sin t)`. A rotation is orthogonal, so the gradient is rotated by the negative angle.
 //!
-//! The kernel computes angles as that of decoding does: see [`simple::rope`](crate::simple::rope).
+//! The kernel computes angles like the decoding kernel, with [`simple::rope`](crate::simple::rope).
 
 use super::{narrow, wide};
 use crate::case::{Case, Random, Variant};
@@ -12,20 +13,20 @@ use crate::simple::rope::{Pairing, angle, revolutions};
 use ptx_gen::*;
 use std::f64::consts::TAU;
 
-/// Cosine and sine of every token's angles.
+/// The cosines and sines of the angles of every token.
 #[derive(Clone, Debug)]
 pub struct Angles {
-    /// Which dimensions make a pair.
+    /// The dimensions that form a pair.
     pub pairing: Pairing,
     /// `[tokens, head_dim / 2]`
     pub cos: Vec<f64>,
     /// `[tokens, head_dim / 2]`
     pub sin: Vec<f64>,
-    /// Pairs of a head.
+    /// The number of pairs of a head.
     pub pairs: usize,
 }
 
-/// `theta^(-2 j / head_dim)` for each pair `j`, in radians a position.
+/// Returns `theta^(-2 j / head_dim)` for each pair `j`, in radians per position.
 pub fn frequencies(theta: f64, head_dim: usize) -> Vec<f64> {
     (0..head_dim / 2)
         .map(|j| theta.powf((2 * j) as f64 / head_dim as f64).recip())
@@ -33,7 +34,7 @@ pub fn frequencies(theta: f64, head_dim: usize) -> Vec<f64> {
 }
 
 impl Angles {
-    /// Of tokens at these positions.
+    /// Returns the angles of tokens at these positions.
     pub fn new(positions: &[u32], frequencies: &[f64], pairing: Pairing) -> Angles {
         let angles = positions
             .iter()
@@ -48,19 +49,21 @@ impl Angles {
     }
 }
 
-/// `x` `[tokens, heads, head_dim]`, rotated.
+/// Returns the rotated `x` `[tokens, heads, head_dim]`.
 pub fn forward(x: &[f64], angles: &Angles) -> Vec<f64> {
     rotate(x, angles, 1.0)
 }
 
-/// `dx` `[tokens, heads, head_dim]` of the gradient `dy` of what [`forward`] gave.
+/// Returns the gradient `dx` `[tokens, heads, head_dim]` for the gradient `dy` of the result of
+/// [`forward`].
 pub fn backward(dy: &[f64], angles: &Angles) -> Vec<f64> {
     rotate(dy, angles, -1.0)
 }
 
 fn rotate(x: &[f64], angles: &Angles, sign: f64) -> Vec<f64> {
     let pairs = angles.pairs;
-    let (tokens, mut rotated) = (angles.cos.len() / pairs, x.to_vec());
+    let tokens = angles.cos.len() / pairs;
+    let mut rotated = x.to_vec();
     let of_token = angles
         .cos
         .chunks_exact(pairs)
@@ -72,46 +75,51 @@ fn rotate(x: &[f64], angles: &Angles, sign: f64) -> Vec<f64> {
                     Pairing::HalfSplit => (j, j + pairs),
                     Pairing::Interleaved => (2 * j, 2 * j + 1),
                 };
-                let (x, y, sin) = (head[i], head[k], sign * sin[j]);
-                (head[i], head[k]) = (x * cos[j] - y * sin, y * cos[j] + x * sin);
+                let x = head[i];
+                let y = head[k];
+                let cos = cos[j];
+                let sin = sign * sin[j];
+                head[i] = x * cos - y * sin;
+                head[k] = y * cos + x * sin;
             }
         }
     }
     rotated
 }
 
-/// Which way a kernel rotates.
+/// The direction of a rotation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// [`forward`]
+    /// The rotation of [`forward`].
     Forward,
-    /// [`backward`]
+    /// The inverse rotation of [`backward`].
     Backward,
 }
 
 args! {
     /// Arguments of [`RotateHeads`].
     pub struct RotateHeadsArgs {
-        /// `[tokens]`
+        /// `[tokens]`: the position of each token
         positions: In<u32>,
-        /// `[head_dim / 2, 2]`: revolutions a position, as [`revolutions`] splits them
+        /// `[head_dim / 2, 2]`: revolutions per position, split by [`revolutions`]
         freq: In<f32>,
-        /// `[tokens, heads, head_dim]`, rotated in place
+        /// `[tokens, heads, head_dim]`: the heads, rotated in place
         x: InOut<f32>,
-        /// Tokens.
+        /// The number of tokens.
         tokens: u32,
-        /// Heads of a token.
+        /// The number of heads of a token.
         heads: u32,
-        /// Dimensions of a head, an even number.
+        /// The number of dimensions of a head, an even number.
         head_dim: u32,
     }
 }
 
-/// Rotates heads in place, a pair a thread; the functions are [`forward`] and [`backward`].
+/// Kernel that rotates heads in place, with a pair per thread. Its references are [`forward`] and
+/// [`backward`].
 pub struct RotateHeads {
-    /// Which dimensions make a pair.
+    /// The dimensions that form a pair.
     pub pairing: Pairing,
-    /// Which way.
+    /// The direction of the rotation.
     pub direction: Direction,
 }
 
@@ -152,7 +160,8 @@ impl KernelDef for RotateHeads {
     fn program<'k>(&self, k: Builder<'k>, a: RotateHeadsArgs<Dev<'k>>) {
         let pairs = a.head_dim >> 1;
         let i = k.ctaid() * THREADS + k.tid();
-        let (head, j) = (i / pairs, i % pairs);
+        let head = i / pairs;
+        let j = i % pairs;
         k.when(i.lt(a.tokens * a.heads * pairs), || {
             self.rotate(&a, head, j)
         });
@@ -174,22 +183,26 @@ impl KernelDef for RotateHeads {
 }
 
 impl RotateHeads {
-    /// Rotates pair `j` of a head, of all tokens' heads.
+    /// Rotates pair `j` of a head. `head` counts the heads of all tokens.
     fn rotate<'k>(&self, a: &RotateHeadsArgs<Dev<'k>>, head: U32<'k>, j: U32<'k>) {
-        let (token, pairs) = (head / a.heads, a.head_dim >> 1);
+        let token = head / a.heads;
+        let pairs = a.head_dim >> 1;
         let (first, second) = match self.pairing {
             Pairing::HalfSplit => (j, j + pairs),
             Pairing::Interleaved => (j * 2, j * 2 + 1),
         };
         let x = a.x.at(head * a.head_dim);
         let t = angle(a.freq, j, a.positions.at(token).ld());
-        let (sin, cos) = (t.sin(), t.cos());
+        let sin = t.sin();
+        let cos = t.cos();
+        // The inverse rotation has the negative sine.
         let sin = if self.direction == Direction::Forward {
             sin
         } else {
             -sin
         };
-        let (p, q) = (x.at(first).ld(), x.at(second).ld());
+        let p = x.at(first).ld();
+        let q = x.at(second).ld();
         x.at(first).st(p.fma(cos, -(q * sin)));
         x.at(second).st(q.fma(cos, p * sin));
     }
@@ -211,7 +224,7 @@ impl Variant for RotateHeads {
                 CpuArg::scalar(heads as u32),
                 CpuArg::scalar(head_dim as u32),
             ];
-            // sin and cos are within 2^-20.9.
+            // The sine and the cosine of the device are within 2^-20.9.
             Case {
                 label: format!("tokens={tokens} heads={heads} head_dim={head_dim}"),
                 args,

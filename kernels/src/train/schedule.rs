@@ -1,9 +1,11 @@
-//! Learning-rate schedules: linear warm-up ([Goyal et al., 2017](https://arxiv.org/abs/1706.02677)), then cosine
-//! ([Loshchilov and Hutter, 2016](https://arxiv.org/abs/1608.03983)), linear or constant.
+//! Learning-rate schedules: linear warm-up ([Goyal et al.,
+//! 2017](https://arxiv.org/abs/1706.02677)), then cosine ([Loshchilov and Hutter,
+//! 2016](https://arxiv.org/abs/1608.03983)), linear or constant.
 //!
-//! The formulas are those of Hugging Face transformers (`get_cosine_with_min_lr_schedule_with_warmup`,
-//! `get_linear_schedule_with_warmup` and `get_constant_schedule_with_warmup` in `optimization.py`). Transformers counts
-//! steps from 0 and this crate counts them from 1. For step `s` of `total`, let `n = s - 1`:
+//! The formulas are those of Hugging Face transformers
+//! (`get_cosine_with_min_lr_schedule_with_warmup`, `get_linear_schedule_with_warmup` and
+//! `get_constant_schedule_with_warmup` in `optimization.py`). Transformers counts steps from 0 and
+//! this crate counts them from 1. For step `s` of `total`, let `n = s - 1`:
 //!
 //! ```text
 //! n < warmup:   rate = lr * n / warmup
@@ -13,8 +15,8 @@
 //!   constant    rate = lr
 //! ```
 //!
-//! The first step of a warm-up therefore has a rate of 0. The last step has a rate above `lr_min`, because `t` would
-//! reach 1 only one step after it.
+//! The first step of a warm-up therefore has a rate of 0. The last step has a rate above `lr_min`,
+//! because `t` would reach 1 only one step after it.
 
 use std::f64::consts::PI;
 
@@ -56,7 +58,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the learning rate of `step`, which counts from 1. Steps after `total` have the least rate.
+    /// Returns the learning rate of `step`, which counts from 1. Steps after `total` have the least
+    /// rate.
     pub fn rate(&self, step: u32) -> f64 {
         let taken = step.saturating_sub(1);
         if taken < self.warmup {

@@ -1,7 +1,8 @@
-//! What a step on a device takes from the one before, and the kernels that end micro-batches and steps.
+//! The state that a training step passes to the next one on the device, and the kernels that end
+//! micro-batches and steps.
 //!
-//! All that changes from step to step is in memory: counters, bias corrections, the loss so far. So a graph that is
-//! launched again and again freezes none of it, and the host sends nothing but batches.
+//! All that changes from step to step is in memory: counters, bias corrections and the loss so far.
+//! A captured graph therefore stays valid for all steps, and the host sends only batches.
 
 use super::adamw::AdamW;
 use super::clip::{self, PARTS};
@@ -13,44 +14,46 @@ use crate::reduce::block_sum;
 use ptx_gen::*;
 use std::f32::consts::PI;
 
-/// Words of the counters.
+/// The number of words of the counters.
 pub const COUNTERS: usize = 4;
-/// Optimizer steps that were taken.
+/// The index of the number of optimizer steps that were taken.
 pub const STEP: u32 = 0;
-/// Micro-batches that have ended, over all steps.
+/// The index of the number of micro-batches that have ended, over all steps.
 pub const MICRO: u32 = 1;
-/// Optimizer steps that were skipped.
+/// The index of the number of optimizer steps that were skipped.
 pub const SKIPPED: u32 = 2;
 
-/// Numbers that are carried along.
+/// The number of values that are carried from step to step.
 pub const CARRIED: usize = 4;
-/// The bias correction of the first moment, after the last step that was taken; that of the second follows.
+/// The index of the bias correction of the first moment, after the last step that was taken. The
+/// correction of the second moment follows.
 pub const CORRECTIONS: u32 = 0;
-/// The loss of the micro-batches of this step so far.
+/// The index of the loss of the current step's micro-batches so far.
 pub const LOSS: u32 = 2;
 
-/// Numbers of a record: loss, norm, the clip's factor, learning rate.
+/// The number of values of a record: loss, norm, factor of the clip, learning rate.
 pub const RECORD: u32 = 4;
 
 args! {
     /// Arguments of [`EndMicroBatch`].
     pub struct EndMicroBatchArgs {
-        /// `[tokens]`; 0 without a label
+        /// `[tokens]`: the loss of each token, 0 without a label
         losses: In<f32>,
-        /// `[1]`: what the sum of the losses is multiplied by, `1 / n`
+        /// `[1]`: the factor `1 / n` of the sum of the losses
         factor: In<f32>,
-        /// `[4]`: counters
+        /// `[4]`: the counters
         counters: InOut<u32>,
-        /// `[4]`: what is carried along
+        /// `[4]`: the carried values
         carried: InOut<f32>,
-        /// Tokens.
+        /// The number of tokens.
         tokens: u32,
     }
 }
 
-/// Adds a micro-batch's losses to the step's, and counts it. One block.
+/// Kernel that adds a micro-batch's losses to the step's and counts the micro-batch. It has one
+/// block.
 pub struct EndMicroBatch {
-    /// Threads of the block.
+    /// The number of threads of the block.
     pub threads: u32,
 }
 
@@ -81,7 +84,8 @@ impl KernelDef for EndMicroBatch {
         });
         let sum = block_sum(k, self.threads / 32, sum.get());
         k.when(k.tid().eq(0), || {
-            let (loss, micro) = (a.carried.at(LOSS), a.counters.at(MICRO));
+            let loss = a.carried.at(LOSS);
+            let micro = a.counters.at(MICRO);
             loss.st(sum.fma(a.factor.ld(), loss.ld()));
             micro.st(micro.ld() + 1);
         });
@@ -125,21 +129,21 @@ impl Variant for EndMicroBatch {
 args! {
     /// Arguments of [`EndStep`].
     pub struct EndStepArgs {
-        /// `[PARTS]`: of the sum of the squares of the gradients
+        /// `[PARTS]`: partial sums of the squares of the gradients
         parts: In<f32>,
-        /// `[4]`: counters
+        /// `[4]`: the counters
         counters: InOut<u32>,
-        /// `[4]`: what is carried along
+        /// `[4]`: the carried values
         carried: InOut<f32>,
-        /// `[4]`: what [`AdamWUpdate`](super::adamw::AdamWUpdate) takes
+        /// `[4]`: the rates for [`AdamWUpdate`](super::adamw::AdamWUpdate)
         rates: Out<f32>,
         /// `[1]`: 1 if the step is taken, 0 if it is skipped
         taken: Out<u32>,
-        /// `[slots, 4]`: [`RECORD`] numbers of each of the last steps; the host reads them
+        /// `[slots, 4]`: the [`RECORD`] values of each of the last steps, for the host
         records: Out<f32>,
-        /// `[slots]`: `taken` of each of the last steps
+        /// `[slots]`: the value of `taken` of each of the last steps
         outcomes: Out<u32>,
-        /// Slots of the records.
+        /// The number of slots of the records.
         slots: u32,
         /// The full learning rate.
         lr: f32,
@@ -151,19 +155,21 @@ args! {
         decay_steps: u32,
         /// The largest norm of the gradients.
         max_norm: f32,
-        /// Decay of the first moment.
+        /// The decay of the first moment.
         beta1: f32,
-        /// Decay of the second moment.
+        /// The decay of the second moment.
         beta2: f32,
     }
 }
 
-/// Decides on a step: norm, clip, learning rate, bias corrections, and whether loss and norm are finite; if they are not,
-/// the step is skipped, and step and corrections stay. One thread works.
+/// Kernel that decides on a step and computes its rates. One thread does all the work.
 ///
-/// The functions are [`clip::factor`], [`Schedule::rate`] and [`AdamW::next_corrections`].
+/// It computes the norm, the clip, the learning rate and the bias corrections. If the loss or the
+/// norm is not finite, the step is skipped, and the step's number and the corrections stay.
+///
+/// The references are [`clip::factor`], [`Schedule::rate`] and [`AdamW::next_corrections`].
 pub struct EndStep {
-    /// What follows the warm-up.
+    /// The course of the learning rate after the warm-up.
     pub decay: Decay,
 }
 
@@ -217,14 +223,17 @@ impl KernelDef for EndStep {
         };
         let norm = wide(a.parts).into_iter().sum::<f64>().sqrt();
         let carried = wide(a.carried);
-        let (step, loss) = (a.counters[STEP as usize] + 1, carried[LOSS as usize]);
+        let step = a.counters[STEP as usize] + 1;
+        let loss = carried[LOSS as usize];
         let slot = ((a.counters[STEP as usize] + a.counters[SKIPPED as usize]) % a.slots) as usize;
         let [c1, c2] = adamw.next_corrections([carried[0], carried[1]]);
-        let (lr, factor) = (schedule.rate(step), clip::factor(norm, a.max_norm.into()));
+        let lr = schedule.rate(step);
+        let factor = clip::factor(norm, a.max_norm.into());
         let taken = loss.is_finite() && norm.is_finite();
         super::narrow(&[lr, c1, c2, factor], a.rates);
         super::narrow(&[loss, norm, factor, lr], &mut a.records[4 * slot..][..4]);
-        (a.taken[0], a.outcomes[slot]) = (taken.into(), taken.into());
+        a.taken[0] = taken.into();
+        a.outcomes[slot] = taken.into();
         a.carried[LOSS as usize] = 0.0;
         if taken {
             a.counters[STEP as usize] = step;
@@ -236,6 +245,7 @@ impl KernelDef for EndStep {
 }
 
 impl EndStep {
+    /// Generates the work of the one thread.
     fn end<'k>(&self, k: Builder<'k>, a: &EndStepArgs<Dev<'k>>) {
         let [step, skipped] = [STEP, SKIPPED].map(|i| a.counters.at(i).ld());
         let [c1, c2, loss] = [CORRECTIONS, CORRECTIONS + 1, LOSS].map(|i| a.carried.at(i).ld());
@@ -245,6 +255,7 @@ impl EndStep {
             "train/state/clip",
             "norm, clip = min(1, max_norm / (norm + 1e-6))",
         );
+        // The order of the additions is fixed, so equal gradients give an equal norm.
         let mut squares = k.var(0.0);
         k.for_each(0, PARTS, 1, |i| {
             squares.set(squares.get() + a.parts.at(i).ld())
@@ -259,11 +270,16 @@ impl EndStep {
         let [c1, c2] = [(c1, a.beta1), (c2, a.beta2)].map(|(c, beta)| c.fma(beta, -beta + 1.0));
         let lr = self.rate(a, step);
         a.rates.st4([lr, c1, c2, clip]);
+        // Skipped steps have records too, so the slot counts both.
         let slot = (step + skipped) % a.slots;
         a.records.at(slot * RECORD).st4([loss, norm, clip, lr]);
 
-        k.section("train/state/skip", "skip what is not finite");
+        k.section(
+            "train/state/skip",
+            "skip a step with a loss or norm that is not finite",
+        );
         let [loss_is, norm_is] = [loss, norm].map(|x| x.abs().lt(f32::INFINITY));
+        // A NaN fails the comparison as well.
         let taken = loss_is & norm_is;
         let word = taken.select(1u32, 0u32);
         a.taken.st(word);
@@ -277,7 +293,7 @@ impl EndStep {
         .otherwise(|| a.counters.at(SKIPPED).st(skipped + 1));
     }
 
-    /// Computes [`Schedule::rate`] of the step that follows `taken` steps.
+    /// Returns [`Schedule::rate`] of the step after `taken` steps.
     fn rate<'k>(&self, a: &EndStepArgs<Dev<'k>>, taken: U32<'k>) -> F32<'k> {
         let warm = taken.lt(a.warmup);
         let after = (taken - taken.min(a.warmup)).cvt::<f32>();
@@ -291,14 +307,15 @@ impl EndStep {
     }
 }
 
-/// The rate during the warm-up. It is 0 / 0 without a warm-up, where `select` drops it.
+/// Returns the rate during the warm-up. Without a warm-up it is 0 / 0, and `select` drops it.
 fn warming<'k>(a: &EndStepArgs<Dev<'k>>, taken: U32<'k>) -> F32<'k> {
     a.lr * taken.cvt::<f32>() / a.warmup.cvt::<f32>()
 }
 
 impl Variant for EndStep {
-    /// The first step, the end of the warm-up, the middle, the end and after it; no warm-up; a loss and a norm that are not finite;
-    /// gradients that are clipped and that are not.
+    /// Returns cases with the first step, the end of the warm-up, the middle, the end, and a step
+    /// after it. Others have no warm-up, a loss or a norm that is not finite, and gradients with
+    /// and without a clip.
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |(step, skipped, warmup, magnitude, loss): (u32, u32, u32, f32, f32)| {
             let parts = Random(seed)
@@ -326,7 +343,8 @@ impl Variant for EndStep {
             let label = format!(
                 "step={step} skipped={skipped} warmup={warmup} magnitude={magnitude} loss={loss}"
             );
-            // A sum of 132 squares, a root, a quotient; the cosine is within 2^-20.
+            // The errors are of a sum of 132 squares, a root and a quotient. The cosine is within
+            // 2^-20.
             Case {
                 label,
                 args,

@@ -1,20 +1,20 @@
-//! How numbers are stored between operations.
+//! The types in which tensors are stored between operations.
 
 use ptx_gen::bf16;
 
 /// The type of a tensor in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Storage {
-    /// Nothing is rounded.
+    /// 64 bits: nothing is rounded.
     F64,
-    /// Rounded to `f32`.
+    /// 32 bits.
     F32,
-    /// Rounded to `f32`, then to `bf16`, as a kernel does with a sum.
+    /// `bf16`, rounded to `f32` first, as a kernel rounds a sum.
     Bf16,
 }
 
 impl Storage {
-    /// What is read back where `x` was stored. Ties go to even.
+    /// Returns the value that is read back after `x` was stored. Ties round to even.
     pub fn round(self, x: f64) -> f64 {
         match self {
             Storage::F64 => x,
@@ -23,10 +23,12 @@ impl Storage {
         }
     }
 
-    /// A tensor after it was stored.
+    /// Returns the tensor that is read back after `tensor` was stored.
     pub fn store(self, mut tensor: Vec<f64>) -> Vec<f64> {
         if self != Storage::F64 {
-            tensor.iter_mut().for_each(|x| *x = self.round(*x));
+            for x in &mut tensor {
+                *x = self.round(*x);
+            }
         }
         tensor
     }

@@ -1,4 +1,4 @@
-//! SwiGLU ([Shazeer, 2020](https://arxiv.org/abs/2002.05202)) and its backward.
+//! SwiGLU ([Shazeer, 2020](https://arxiv.org/abs/2002.05202)) and its gradient.
 //!
 //! ```text
 //! a   = silu(g) up,  silu(g) = g sg,  sg = 1 / (1 + e^-g)
@@ -6,8 +6,8 @@
 //! dup = da g sg
 //! ```
 //!
-//! The forward's kernel is [`SwiGlu`](crate::SwiGlu). For large `-g` the power of the sigmoid is infinite and its
-//! reciprocal 0, so both gradients are 0, as they should be.
+//! The kernel of the forward pass is [`SwiGlu`](crate::SwiGlu). For large `-g` the power in the
+//! sigmoid is infinite and its reciprocal is 0. Both gradients are then 0, which is their limit.
 
 use super::{narrow, wide};
 use crate::case::{Case, Random, Variant};
@@ -20,7 +20,7 @@ fn sigmoid(g: f64) -> f64 {
     (1.0 + (-g).exp()).recip()
 }
 
-/// `a`; all slices have one length.
+/// Returns `a`. The slices must have one length.
 pub fn forward(g: &[f64], up: &[f64]) -> Vec<f64> {
     g.iter()
         .zip(up)
@@ -28,7 +28,7 @@ pub fn forward(g: &[f64], up: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// `(dg, dup)`
+/// Returns `(dg, dup)`. The slices must have one length.
 pub fn backward(da: &[f64], g: &[f64], up: &[f64]) -> (Vec<f64>, Vec<f64>) {
     let gradient = |((da, &g), up): ((&f64, &f64), &f64)| {
         let sg = sigmoid(g);
@@ -40,24 +40,24 @@ pub fn backward(da: &[f64], g: &[f64], up: &[f64]) -> (Vec<f64>, Vec<f64>) {
 args! {
     /// Arguments of [`SwiGluBackward`].
     pub struct SwiGluBackwardArgs {
-        /// `[n]`
+        /// `[n]`: the gradient of `a`
         da: In<f32>,
-        /// `[n]`
+        /// `[n]`: the gate
         g: In<f32>,
-        /// `[n]`
+        /// `[n]`: the other factor
         up: In<f32>,
-        /// `[n]`
+        /// `[n]`: the gradient of `g`
         dg: Out<f32>,
-        /// `[n]`
+        /// `[n]`: the gradient of `up`
         dup: Out<f32>,
-        /// Length, a multiple of 4.
+        /// The number of elements, a multiple of 4.
         n: u32,
     }
 }
 
-/// `dg` and `dup`, 4 elements a thread; the function is [`backward`].
+/// Kernel for `dg` and `dup`, with 4 elements per thread. Its reference is [`backward`].
 pub struct SwiGluBackward {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
@@ -89,7 +89,9 @@ impl KernelDef for SwiGluBackward {
     fn program<'k>(&self, k: Builder<'k>, a: SwiGluBackwardArgs<Dev<'k>>) {
         let i = (k.ctaid() * self.threads + k.tid()) * 4;
         k.when(i.lt(a.n), || {
-            let (da, g, up) = (a.da.at(i).ld4(), a.g.at(i).ld4(), a.up.at(i).ld4());
+            let da = a.da.at(i).ld4();
+            let g = a.g.at(i).ld4();
+            let up = a.up.at(i).ld4();
             let sg = g.map(|g| Activation::Silu.sigmoid(g));
             let slope = |j: usize| sg[j] * g[j].fma(-sg[j] + 1.0, 1.0);
             a.dg.at(i).st4(from_fn(|j| da[j] * up[j] * slope(j)));
@@ -127,7 +129,8 @@ fn case(seed: u64, n: usize, size: f32) -> Case {
             CpuArg::F32(vec![0.0; n]),
             CpuArg::scalar(n as u32),
         ],
-        // `1 - sg` has an error of 2 ulp of 1, which `g` multiplies, and `sg` again: where that is large, g is below 20.
+        // `1 - sg` has an error of 2 ulp of 1. It is multiplied by `g` and by `sg`, and where `sg`
+        // is large, `g` is below 20.
         bound: 3e-6,
     }
 }

@@ -1,4 +1,4 @@
-//! Each token of a batch gets bit for bit the results of a batch of one.
+//! Test that each token of a batch gets bit for bit the results of a batch of one.
 
 use crate::machine::once;
 use ptx_gen::CpuArg;
@@ -9,7 +9,7 @@ use warpwright_kernels::pipeline::{
 };
 use warpwright_kernels::{Activation, Format, Pairing, Variant};
 
-/// Arguments with one row per token. The others, such as the caches, are shared.
+/// The arguments with one row per token. The other arguments, for example the caches, are shared.
 const PER_TOKEN: [&str; 12] = [
     "x",
     "x_scale",
@@ -24,10 +24,11 @@ const PER_TOKEN: [&str; 12] = [
     "partials",
     "ticket of attention",
 ];
-/// Not compared: partial results have another layout, and a larger batch does not update its states.
+/// The arguments that are not compared: partial results have another layout, and a larger batch
+/// does not update its states.
 const IGNORED: [&str; 2] = ["partials", "state"];
 
-/// The plan with three bytes an activation.
+/// Returns the plan with three bytes per activation.
 fn three(plan: Plan) -> Plan {
     Plan {
         bytes: ActivationBytes::Three,
@@ -89,7 +90,7 @@ fn check(batched: &dyn Variant, single: &dyn Variant, batch: usize) {
     }
 }
 
-/// A token's slice of an argument.
+/// Returns a token's slice of an argument.
 fn slice(arg: &CpuArg, item: usize, batch: usize) -> CpuArg {
     fn of<T: Clone>(v: &[T], item: usize, batch: usize) -> Vec<T> {
         assert!(v.len().is_multiple_of(batch), "each token has as many");

@@ -1,4 +1,4 @@
-//! How far two results are apart.
+//! Tests of the distance between two results.
 
 use ptx_gen::{Access, CpuArg, Kind, Param, ParamKind, f16};
 use warpwright_kernels::case::NEIGHBOUR;
@@ -20,7 +20,8 @@ fn error(access: Access, found: CpuArg, wanted: CpuArg) -> f64 {
 
 #[test]
 fn floats_differ_relative_to_the_largest() {
-    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    let nan = f32::NAN;
+    let inf = f32::INFINITY;
     let cases: &[(&[f32], &[f32], f64)] = &[
         (&[1.0, 4.0], &[1.0, 4.0], 0.0),
         (&[1.0, 4.0], &[2.0, 4.0], 0.25),
@@ -46,7 +47,7 @@ fn floats_differ_relative_to_the_largest() {
 
 #[test]
 fn halves_may_be_neighbours() {
-    // 0x3c00 is 1, below it numbers lie half as far apart; 1 and 2 are subnormal.
+    // 0x3c00 is 1, below which numbers are half as far apart. 1 and 2 are subnormal.
     let cases = [
         (0x3c00, 0x3c00, 0.0),
         (0x3c01, 0x3c00, NEIGHBOUR),
@@ -68,7 +69,8 @@ fn halves_may_be_neighbours() {
 
 #[test]
 fn block_floats_may_be_a_step_apart() {
-    // Integers with offset 32768, eight of scale 1, eight of scale 0.25: the decoded values count.
+    // Integers with offset 32768, eight with scale 1 and eight with scale 0.25: the decoded values
+    // are compared.
     let args = |first: u16, second: u16| {
         [
             CpuArg::U16([[first; 8], [second; 8]].concat()),
@@ -94,7 +96,8 @@ fn block_floats_may_be_a_step_apart() {
 
 #[test]
 fn integers_are_equal_or_wrong_and_inputs_do_not_count() {
-    let (a, b) = (CpuArg::U32(vec![1, 2]), CpuArg::U32(vec![1, 3]));
+    let a = CpuArg::U32(vec![1, 2]);
+    let b = CpuArg::U32(vec![1, 3]);
     assert_eq!(error(Access::Write, a.clone(), a.clone()), 0.0);
     assert_eq!(error(Access::Write, a.clone(), b.clone()), f64::INFINITY);
     assert_eq!(error(Access::Read, a.clone(), b.clone()), 0.0);

@@ -1,4 +1,5 @@
-//! References of kernels that split a computation, against the same computation at once.
+//! Tests of the references of kernels that split a computation, against the computation without a
+//! split.
 
 use ptx_gen::{Cpu, KernelDef, f16};
 use warpwright_kernels::simple::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
@@ -12,7 +13,7 @@ const CTX: usize = 200;
 const HEADS: usize = 4;
 const KV_HEADS: usize = 2;
 
-/// `softmax(scale * q k^T) v` of one head.
+/// Returns `softmax(scale * q k^T) v` of one head.
 fn attention(q: &[f32], k: &[f16], v: &[f16], scale: f32) -> Vec<f64> {
     let dot = |k: &[f16]| {
         q.iter()
@@ -40,7 +41,8 @@ fn splits_of_attention_combine_to_the_softmax() {
     let mut random = Random(1);
     let q = random.units(HEADS * DIM);
     let cached = KV_HEADS * (cache::pages(CTX as u32) * cache::PAGE) as usize * DIM;
-    let (k, v) = (random.halves(cached), random.halves(cached));
+    let k = random.halves(cached);
+    let v = random.halves(cached);
     let scale = 0.5;
     for (position, splits) in [(0, 1), (0, 5), (37, 3), (199, 1), (199, 7), (150, 64)] {
         let mut partials = vec![0.0; HEADS * splits * (DIM + 2)];
@@ -96,7 +98,9 @@ fn the_best_of_blocks_is_the_first_largest() {
     let mut random = Random(2);
     for (n, blocks) in [(1, 1), (700, 2), (5000, 3), (300, 9)] {
         let x: Vec<f32> = (0..n).map(|_| random.below(50) as f32).collect();
-        let (mut value, mut index, mut token) = (vec![0.0; blocks], vec![0; blocks], [0]);
+        let mut value = vec![0.0; blocks];
+        let mut index = vec![0; blocks];
+        let mut token = [0];
         ArgmaxBlocks { threads: 256 }.reference(ArgmaxBlocksArgs::<Cpu> {
             x: &x,
             value: &mut value,
@@ -119,7 +123,7 @@ fn the_best_of_blocks_is_the_first_largest() {
 
 #[test]
 fn every_known_group_of_heads_has_its_kernel() {
-    // (head_dim, heads / kv_heads), and a model that has them.
+    // `(head_dim, heads / kv_heads)`, each from a model.
     let models = [
         (64, 1, "SmolLM2 1.7B"),
         (64, 3, "SmolLM2 135M"),

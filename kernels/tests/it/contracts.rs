@@ -1,4 +1,4 @@
-//! What launch contracts refuse, and in which words: argument, what it is, what it must be.
+//! Tests of the messages of launch contracts: the argument, its value, and the required value.
 
 use ptx_gen::{AnyKernel, CpuArg, ShapeArg};
 use warpwright_kernels::pipeline::{Plan, Project, ProjectOutput};
@@ -6,7 +6,7 @@ use warpwright_kernels::{ALL, Format, Variant};
 
 use ShapeArg::{Len, Scalar};
 
-/// Kernel, one argument of its first case changed, the whole message.
+/// A kernel, a change of one argument of its first case, and the whole message.
 const REFUSED: &[(&str, &str, ShapeArg, &str)] = &[
     (
         "rms_norm_256",
@@ -1019,7 +1019,7 @@ fn names_are_unique_and_cases_reproducible() {
     assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
     for kernel in ALL.iter() {
         for (first, second) in kernel.cases(7).iter().zip(&kernel.cases(7)) {
-            // NaN differs from itself, but not as text.
+            // NaN differs from itself, but its text does not.
             let same = first.args == second.args || format!("{first:?}") == format!("{second:?}");
             assert!(same, "{} {}", kernel.name(), first.label);
         }

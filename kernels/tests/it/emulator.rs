@@ -1,4 +1,5 @@
-//! Every case of every kernel on the emulator: right under every schedule, and the same bits under all of them.
+//! Test that every case of every kernel is right on the emulator, with equal bits under every
+//! schedule.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,10 +21,10 @@ fn all_kernels_compute_their_reference() {
     );
 }
 
-/// What goes wrong with a kernel: the first failure of each case on each target.
+/// Returns the failures of a kernel: the first failure of each case on each target.
 ///
-/// One text has line numbers, so that a fault names the Rust place. The other is what ships; it has the same
-/// instructions, so one schedule is enough.
+/// One text has line numbers, so that a failure names the place in Rust. The other is the shipped
+/// text. It has equal instructions, so one schedule suffices.
 fn failures(kernel: &dyn Variant) -> Vec<String> {
     let program = kernel
         .build()
@@ -73,8 +74,8 @@ fn failures(kernel: &dyn Variant) -> Vec<String> {
     texts.into_iter().flat_map(on).collect()
 }
 
-/// A kernel for each place at which stages that were read by loads are given back to bulk copies: decoding's consumers,
-/// products of many tokens, and epilogues of training.
+/// The kernels that cover each place where a stage that was read by loads is released to bulk
+/// copies: consumers of decoding, matmuls of many tokens, and epilogues of training.
 #[test]
 fn stages_given_back_without_a_fence_are_found() {
     for name in [
@@ -88,7 +89,7 @@ fn stages_given_back_without_a_fence_are_found() {
     }
 }
 
-/// What is found of a kernel in its changed text.
+/// Returns the failures of a kernel with a changed text.
 fn planted(name: &str, change: impl Fn(&str) -> String) -> String {
     let kernel = *ALL
         .iter()
@@ -110,7 +111,8 @@ fn planted(name: &str, change: impl Fn(&str) -> String) -> String {
     found.unwrap_or_else(|| panic!("{name}: nothing is found"))
 }
 
-/// The text without the fences that follow loads; those of what was stored to be copied follow `stmatrix`.
+/// Returns the text without the fences that follow loads. Fences for stored data that is copied
+/// follow `stmatrix` and stay.
 fn without_fences_of_loads(text: &str) -> String {
     let follows_loads = |before: &str, line: &str| {
         line.trim().starts_with("fence.proxy.async.shared::")
@@ -125,7 +127,8 @@ fn without_fences_of_loads(text: &str) -> String {
     kept.join("\n")
 }
 
-/// `work` on each item, on as many threads as there are cores; results in the items' order.
+/// Runs `work` for each item on as many threads as there are cores. Returns the results in the
+/// order of the items.
 fn each_in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let take = || {

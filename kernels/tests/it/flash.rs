@@ -1,15 +1,18 @@
-//! Attention of training on tensor cores: what one bound for all outputs of a kernel does not show.
+//! Tests of the flash kernels of training that one bound for all outputs of a kernel cannot
+//! express.
 
 use crate::machine::once;
 use ptx_gen::{CpuArg, Param, ParamKind, ShapeArg};
 use warpwright_kernels::Variant;
-use warpwright_kernels::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts, TensorOp};
+use warpwright_kernels::train::flash::{
+    FlashForward, FlashKeys, FlashQueries, SummedHeads, TensorOp,
+};
 
 const FORWARD: FlashForward = FlashForward::new(64);
 const QUERIES: FlashQueries = FlashQueries::new(64);
 const KEYS: FlashKeys = FlashKeys {
     head_dim: 64,
-    parts: Parts::Heads,
+    parts: SummedHeads::Heads,
     op: TensorOp::Mma,
 };
 
@@ -21,15 +24,17 @@ fn numbers(arg: &CpuArg) -> Vec<f64> {
     }
 }
 
-/// The distance of each output from the reference, relative to the length of the reference, in the case of documents that
-/// are longer than tiles and shorter.
+/// Returns the distance of each output from the reference, relative to the norm of the reference,
+/// for documents that are longer and shorter than tiles.
 fn distances(kernel: &dyn Variant) -> Vec<(&'static str, f64)> {
     let case = kernel.cases(2).swap_remove(1);
-    let (found, mut wanted) = (once(kernel, &case.args), case.args);
+    let found = once(kernel, &case.args);
+    let mut wanted = case.args;
     kernel.reference_on(&mut wanted).unwrap();
     let length = |v: &mut dyn Iterator<Item = f64>| v.map(|x| x * x).sum::<f64>().sqrt();
     let distance = |(name, found, wanted): (&'static str, &CpuArg, &CpuArg)| {
-        let (found, wanted) = (numbers(found), numbers(wanted));
+        let found = numbers(found);
+        let wanted = numbers(wanted);
         let apart = length(&mut found.iter().zip(&wanted).map(|(f, w)| f - w));
         (name, apart / length(&mut wanted.iter().copied()))
     };
@@ -42,23 +47,24 @@ fn distances(kernel: &dyn Variant) -> Vec<(&'static str, f64)> {
         .collect()
 }
 
-/// An operand that is not rounded, or rounded twice, is 1e-3 or more away.
+/// The bound: an operand that is not rounded, or rounded twice, gives 1e-3 or more.
 #[test]
 fn rounds_what_the_reference_rounds() {
     let groups = FlashKeys {
-        parts: Parts::Groups,
+        parts: SummedHeads::Groups,
         ..KEYS
     };
     let kernels: [&dyn Variant; 4] = [&FORWARD, &QUERIES, &KEYS, &groups];
     for (name, distance) in kernels.into_iter().flat_map(distances) {
         println!("{name} {distance:e}");
-        // Weights are relative to the maximum so far, not to the last; and `o` is rounded.
+        // Weights are relative to the maximum so far and not to the final one, and `o` is rounded.
         let most = if name == "o" { 2e-3 } else { 2e-5 };
         assert!(distance <= most, "{name} is {distance:e} away");
     }
 }
 
-/// The first tokens of documents come from device memory: whatever they are, no kernel leaves its arguments, and all end.
+/// The first tokens of documents are in device memory. With any values there, no kernel accesses
+/// memory outside of its arguments, and all kernels end.
 #[test]
 fn first_tokens_out_of_range_do_no_harm() {
     let kernels: [&dyn Variant; 3] = [&FORWARD, &QUERIES, &KEYS];
@@ -83,9 +89,9 @@ fn first_tokens_out_of_range_do_no_harm() {
     }
 }
 
-/// The message with which a kernel refuses the shapes of a case of seven heads over 33 tokens, after a change.
+/// Returns the message with which a kernel rejects a changed case of seven heads and 33 tokens.
 fn refusal(kernel: &dyn Variant, change: Option<(&str, ShapeArg)>) -> String {
-    // Kernels of another head length have the same arguments.
+    // Kernels of another head length have equal arguments.
     let like: [&dyn Variant; 3] = [&FORWARD, &QUERIES, &KEYS];
     let names = |kernel: &dyn Variant| {
         kernel
@@ -111,19 +117,17 @@ fn refusal(kernel: &dyn Variant, change: Option<(&str, ShapeArg)>) -> String {
         .what
 }
 
-/// A kernel, the argument that is changed, and the message.
+/// A kernel, the changed argument, and the message.
 type Refused<'a> = (&'a dyn Variant, Option<(&'a str, ShapeArg)>, &'a str);
 
 #[test]
 fn contracts_say_what_is_wrong() {
     use ShapeArg::{Len, Scalar};
-    let (of, groups) = (
-        FlashForward::new,
-        FlashKeys {
-            parts: Parts::Groups,
-            ..KEYS
-        },
-    );
+    let of = FlashForward::new;
+    let groups = FlashKeys {
+        parts: SummedHeads::Groups,
+        ..KEYS
+    };
     let refused: [Refused<'_>; 13] = [
         (
             &of(144),

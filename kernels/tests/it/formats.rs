@@ -1,4 +1,5 @@
-//! What the blocks of every format mean, against the Python package `gguf`: `data/formats.py` writes the file.
+//! Tests of the blocks of every format against the Python package `gguf`. `data/formats.py` writes
+//! the expected values.
 
 use serde_json::Value;
 use warpwright_kernels::Format;

@@ -1,4 +1,5 @@
-//! Products of many tokens on the emulator: against the reference, under several schedules, and with faults planted.
+//! Tests of matmuls of many tokens on the emulator: against the reference, under several schedules,
+//! and with planted faults.
 
 use ptx_emu::{
     Class, ElementKind, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run,
@@ -7,13 +8,13 @@ use ptx_gen::{AnyKernel, CpuArg, Program, ShapeArg, Target, f16, print};
 use warpwright_kernels::matmul::Dense;
 use warpwright_kernels::{ProductTile, Random};
 
-/// Rows of `x`, rows of `w`, row length.
+/// The rows of `x`, the rows of `w`, and the row length.
 type Shape = [u32; 3];
 
-/// Blocks of the grid at most: some tiles are a block's second.
+/// The maximum number of blocks of the grid, so that some blocks have two tiles.
 const BLOCKS: u32 = 2;
 
-/// A kernel that is built, and its text.
+/// A kernel and its text.
 struct Built {
     kernel: Dense,
     program: Program,
@@ -40,7 +41,7 @@ fn bytes(v: &[f16]) -> Vec<u8> {
     v.iter().flat_map(|v| v.0.to_le_bytes()).collect()
 }
 
-/// Runs a text in place of the kernel's own; gives `y`.
+/// Runs a text in place of the kernel's text and returns `y`.
 fn launch(
     built: &Built,
     text: &str,
@@ -53,7 +54,8 @@ fn launch(
         .unwrap_or_else(|e| panic!("{e}"));
     let code = module.kernels().next().expect("one kernel");
     let memory = Memory::new(1 << 28);
-    let (x, w) = (halves(rows * k, 1), halves(n * k, 2));
+    let x = halves(rows * k, 1);
+    let w = halves(n * k, 2);
     let upload = |name: &str, data: &[u8]| {
         let at = memory.alloc(data.len() as u64).expect("room");
         memory.set_label(at, name);
@@ -69,10 +71,8 @@ fn launch(
     let map = |name: &str, address: u64, [columns, rows]: [u32; 2]| {
         let tile = built.program.tile(name).expect("it is used");
         let boxed = tile.box_dims().to_vec();
-        let (dims, strides) = (
-            vec![columns.into(), rows.into()],
-            vec![2 * u64::from(columns)],
-        );
+        let dims = vec![columns.into(), rows.into()];
+        let strides = vec![2 * u64::from(columns)];
         let map = TensorMap {
             address,
             element: 2,
@@ -149,7 +149,7 @@ fn reference(kernel: &Dense, [rows, n, k]: Shape) -> Vec<f16> {
     }
 }
 
-/// In the norm of all elements.
+/// Returns the error relative to the norm of all elements.
 fn relative_error(found: &[f16], wanted: &[f16]) -> f64 {
     let square = |v: f64| v * v;
     let pairs = || {
@@ -205,10 +205,11 @@ fn dense_products_are_those_of_the_reference() {
     }
 }
 
-/// An instruction that does nothing here.
+/// An instruction without an effect here.
 const NOTHING: &str = "fence.acq_rel.cta;";
 
-/// The text with nothing in place of the instructions that begin so: of all, or of the last.
+/// Returns the text without the instructions that begin with a text, either all of them or the last
+/// one.
 fn without(text: &str, begins: &str, last_alone: bool) -> String {
     let found: Vec<usize> = text.match_indices(begins).map(|(at, _)| at).collect();
     let mut out = text.to_string();
@@ -223,13 +224,13 @@ fn without(text: &str, begins: &str, last_alone: bool) -> String {
     out
 }
 
-/// The text with one part in place of another.
+/// Returns the text with one passage replaced.
 fn with(text: &str, from: &str, to: &str) -> String {
     assert!(text.contains(from), "no {from}");
     text.replace(from, to)
 }
 
-/// The text of a cluster of two, with copies to block 0 alone in place of those to both.
+/// Returns the text for a cluster of two in which copies to both blocks go to block 0 only.
 fn to_block_0(text: &str) -> String {
     let at = text.find("cvt.u16.u32").expect("the blocks' bits");
     let register = text[at..]
@@ -250,7 +251,8 @@ fn planted_faults_are_named() {
         AsyncCopy, AsyncUnfinished, ClusterExit, Deadlock, Descriptor, ProxyFence, SharedRace,
         Wgmma,
     };
-    let (one, two) = (build(dense(64, false)), build(dense(64, true)));
+    let one = build(dense(64, false));
+    let two = build(dense(64, true));
     let descriptor = |swizzle: u64| (swizzle << 62 | 64 << 32 | 1 << 16).to_string();
     let all = |begins| without(&one.text, begins, false);
     let last = |begins| without(&one.text, begins, true);
@@ -258,7 +260,7 @@ fn planted_faults_are_named() {
     let cases: [(&Built, String, &[Class]); 11] = [
         (&one, all("wgmma.fence.sync.aligned"), &[Wgmma]),
         (&one, all("wgmma.wait_group.sync.aligned 0"), &[Wgmma]),
-        // A stage is released whose products are under way.
+        // A stage is released while matmuls read it.
         (
             &one,
             with(
@@ -275,7 +277,7 @@ fn planted_faults_are_named() {
             &[SharedRace, ProxyFence, AsyncCopy],
         ),
         (&one, last("cp.async.bulk.wait_group 0"), &[AsyncUnfinished]),
-        // The descriptor's swizzle is 64 bytes, the map's 128.
+        // The swizzle of the descriptor is 64 bytes, and that of the map is 128.
         (
             &one,
             with(
@@ -286,14 +288,14 @@ fn planted_faults_are_named() {
             &[Descriptor],
         ),
         (&one, all("mbarrier.arrive.shared.b64"), &[Deadlock]),
-        // Block 0 alone gets the parts of both.
+        // Only block 0 gets the halves of both.
         (&two, to_block_0(&two.text), &[Deadlock]),
         (
             &two,
             without(&exit, "barrier.cluster.wait.acquire.aligned", true),
             &[ClusterExit],
         ),
-        // Stages are released in the block of the reader alone.
+        // Stages are released only in the block of the reader.
         (
             &two,
             without(&two.text, "mbarrier.arrive.shared::cluster", false),

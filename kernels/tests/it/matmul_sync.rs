@@ -1,5 +1,5 @@
-//! Both products of tiles and panels give the same bits, those of `wgmma` and those of `mma.sync`, whatever the shape of
-//! a job is.
+//! Test that the matmuls with `wgmma` and with `mma.sync` give equal bits, for every shape of a
+//! job.
 
 use crate::machine::once;
 use ptx_gen::{AnyKernel, CpuArg, Geometry, KernelDef, ShapeArg};
@@ -8,7 +8,7 @@ use warpwright_kernels::format::tile::RowOrder;
 use warpwright_kernels::matmul::{Append, Epilogue, Matmul, MatmulSync};
 use warpwright_kernels::{Activation, Format, Pairing, Variant};
 
-/// An argument's bits.
+/// Returns the bits of an argument.
 fn bits(args: &[CpuArg], kernel: &dyn Variant, name: &str) -> Vec<u32> {
     match &args[kernel
         .params()
@@ -22,7 +22,8 @@ fn bits(args: &[CpuArg], kernel: &dyn Variant, name: &str) -> Vec<u32> {
     }
 }
 
-/// The kernels that compute the same on arguments with room for 128 tokens: jobs of other sizes.
+/// The kernels with jobs of other sizes that compute the same results on arguments with room for
+/// 128 tokens.
 fn alike(format: Format, epilogue: Epilogue, rows: RowOrder) -> (Matmul, [MatmulSync; 3]) {
     let sync = |(tokens, row_blocks)| MatmulSync {
         format,
@@ -118,7 +119,7 @@ fn jobs_that_do_not_fit_are_refused() {
     assert!(!of(Format::Q8_0, 128, 1).fits() && of(Format::Q8_0, 96, 1).fits());
 }
 
-/// Of the kernel's first case.
+/// Returns the geometry for the kernel's first case.
 fn geometry(kernel: &MatmulSync) -> Result<Geometry, String> {
     let shapes: Vec<ShapeArg> = kernel.cases(1)[0].args.iter().map(CpuArg::shape).collect();
     AnyKernel::geometry(kernel, &shapes).map_err(|e| e.to_string())

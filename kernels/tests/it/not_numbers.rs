@@ -1,4 +1,4 @@
-//! NaN and infinity propagate to the logits, where the engine refuses them.
+//! Tests that NaN and infinity propagate to the logits, which the engine rejects.
 
 use crate::machine::once;
 use ptx_gen::{CpuArg, f16};
@@ -9,7 +9,8 @@ use warpwright_kernels::pipeline::{
 use warpwright_kernels::prompt::RotateTokens;
 use warpwright_kernels::{Activation, Case, Format, Overlap, Pairing, Rope, Variant};
 
-/// The numbers that a kernel leaves in its argument `y` when element `i` of its argument `of` is `bad`.
+/// Returns the elements of the argument `y` after a kernel ran with `bad` as element `i` of the
+/// argument `of`.
 fn left(kernel: &dyn Variant, case: &Case, of: &str, bad: f32) -> Vec<f32> {
     let place = |name| {
         kernel
@@ -34,7 +35,7 @@ fn left(kernel: &dyn Variant, case: &Case, of: &str, bad: f32) -> Vec<f32> {
 
 #[test]
 fn nan_and_infinity_propagate_through_kernels() {
-    // The first case of each: one row block, one position.
+    // The first case of each kernel has one row block and one position.
     let project = |format| Project {
         format,
         output: ProjectOutput::Residual,
@@ -75,7 +76,7 @@ fn nan_and_infinity_propagate_through_kernels() {
     }
 }
 
-/// An infinite key could drop its position from attention, where the query has the other sign.
+/// An infinite key could remove its position from attention if the query has the other sign.
 #[test]
 fn a_key_beyond_f16_is_none() {
     let qkv = Qkv::with_default_plan([Format::Q8_0; 3], Pairing::HalfSplit, true);
@@ -142,12 +143,14 @@ fn a_key_beyond_f16_is_none() {
     }
 }
 
-/// Their reciprocals are subnormal numbers, which an approximation flushes to zero.
+/// The reciprocals of these activations are subnormal, and an approximation flushes them to zero.
 #[test]
 fn activations_near_the_end_of_the_range_are_not_lost() {
-    let (plan, qkv) = (Plan::DEFAULT, [Format::Q8_0; 3]);
+    let plan = Plan::DEFAULT;
+    let qkv = [Format::Q8_0; 3];
     let qkv = Qkv::with_default_plan(qkv, Pairing::HalfSplit, false);
-    // With one weight of the norm that large, the others zero. The last is large in what it stores.
+    // One weight of the norm is that large, and the others are zero. The last stored number is
+    // large.
     let kernels: [(&dyn Variant, f32, &str); 3] = [
         (
             &LmHead {
@@ -191,11 +194,13 @@ fn activations_near_the_end_of_the_range_are_not_lost() {
             [CpuArg::U16(values), CpuArg::F32(scales), ..] => block_float::decode(values, scales),
             other => panic!("{of} is {:?}", other[0]),
         };
-        let (wanted, found) = (numbers(&wanted), numbers(&found));
+        let wanted = numbers(&wanted);
+        let found = numbers(&found);
         let largest = wanted.iter().fold(0.0, |m: f32, y| m.max(y.abs()));
         assert!(largest > 1e36, "{}: {largest}", kernel.name());
         for (wanted, found) in wanted.iter().zip(&found) {
-            // The sum of a group of codes may be infinite, which the engine refuses; but nothing is lost.
+            // The sum of a group of codes may be infinite, which the engine rejects, but it is not
+            // lost.
             let kept = (found - wanted).abs() < 1e-3 * largest
                 || !found.is_finite()
                 || !wanted.is_finite();

@@ -1,4 +1,5 @@
-//! Each token of a prompt gets the same bits however the prompt is cut into chunks, and whatever the other tokens are.
+//! Test that each token of a prompt gets equal bits for all divisions into chunks and for all other
+//! tokens.
 
 use crate::machine::once;
 use ptx_gen::{CpuArg, f16};
@@ -12,11 +13,11 @@ const DIM: usize = 64;
 const HEADS: usize = 4;
 const KV_HEADS: usize = 2;
 const CTX: usize = 200;
-/// The tokens of the prompt; what comes before is in the cache.
+/// The number of tokens of the prompt. Earlier tokens are in the cache.
 const FIRST: usize = 30;
 const TOKENS: usize = 150;
 
-/// The prompt from a token on: queries of `capacity` tokens and the whole cache.
+/// The arguments of a prompt from a token on: queries of `capacity` tokens and the whole cache.
 struct Chunk {
     from: usize,
     tokens: usize,
@@ -38,12 +39,13 @@ fn halves(arg: &CpuArg) -> &[f16] {
     v
 }
 
-/// The pages of the prompt, and how many the caches have.
+/// The pages of the prompt, and the number of pages of the caches.
 const PAGES: [u32; 4] = [2, 5, 0, 3];
 const CACHE_PAGES: usize = 6;
 
-/// The results of a chunk's tokens, in items of at most so many queries. Positions after the chunk have other keys and
-/// values than those of the prompt, and queries after its tokens other numbers.
+/// Returns the results of a chunk's tokens, in items of at most a number of queries. Positions
+/// after the chunk have other keys and values than the prompt, and queries after its tokens are
+/// other numbers.
 fn attended(
     kernel: &dyn Variant,
     order: ColumnOrder,
@@ -100,9 +102,10 @@ fn attended(
         .collect()
 }
 
-/// The same, and of the other kernel.
+/// Returns the results of both kernels.
 fn both(group: u32, queries: u32, window: Option<u32>, chunk: &Chunk) -> [Vec<Vec<f16>>; 2] {
-    let (head_dim, order) = (DIM as u32, ColumnOrder { group });
+    let head_dim = DIM as u32;
+    let order = ColumnOrder { group };
     let plain = PromptAttention {
         head_dim,
         queries,
@@ -161,7 +164,8 @@ fn attention_gives_a_token_the_same_bits_in_any_chunk() {
     }
 }
 
-/// Weights are relative to other maxima meanwhile, and so differ by roundings to binary16.
+/// The kernels take other steps, so their weights are relative to other maxima and are rounded to
+/// binary16 differently.
 #[test]
 fn both_kernels_attend_alike() {
     for window in [None, Some(40)] {
@@ -176,27 +180,24 @@ fn both_kernels_attend_alike() {
             },
         );
         for (found, wanted) in wgmma.concat().iter().zip(plain.concat()) {
-            let (found, wanted) = (found.to_f32(), wanted.to_f32());
+            let found = found.to_f32();
+            let wanted = wanted.to_f32();
             assert!((found - wanted).abs() < 1e-3, "{found} {wanted}");
         }
     }
 }
 
-/// Items of one query are those of decoding.
+/// Items of one query have the results of decoding.
 #[test]
 fn attention_gives_a_token_the_same_bits_in_any_item() {
-    let (order, chunk) = (
-        ColumnOrder { group: 8 },
-        Chunk {
-            from: 60,
-            tokens: 12,
-            capacity: 16,
-        },
-    );
-    let (plain, wgmma) = (
-        PromptAttention::new(64, order),
-        PromptAttentionWgmma::new(64, order),
-    );
+    let order = ColumnOrder { group: 8 };
+    let chunk = Chunk {
+        from: 60,
+        tokens: 12,
+        capacity: 16,
+    };
+    let plain = PromptAttention::new(64, order);
+    let wgmma = PromptAttentionWgmma::new(64, order);
     for kernel in [&plain as &dyn Variant, &wgmma] {
         let whole = attended(kernel, order, 128, &chunk);
         for queries in [1, 5] {
@@ -214,10 +215,8 @@ fn attention_gives_a_token_the_same_bits_in_any_item() {
 #[test]
 fn items_and_pages_out_of_range_stay_inside_of_the_arguments() {
     let order = ColumnOrder { group: 8 };
-    let (plain, wgmma) = (
-        PromptAttention::new(64, order),
-        PromptAttentionWgmma::new(64, order),
-    );
+    let plain = PromptAttention::new(64, order);
+    let wgmma = PromptAttentionWgmma::new(64, order);
     let window = PromptAttentionWgmma::new(64, order).with_window(100);
     for kernel in [&plain as &dyn Variant, &wgmma, &window] {
         let case = &kernel.cases(1)[1];
@@ -285,7 +284,8 @@ fn rotation_gives_a_token_the_same_bits_alone() {
     }
 }
 
-/// A token that is done, and those whose page is not there, leave the caches as they were; the done one its query too.
+/// A token that is done leaves the caches and its query as they were. A token without a page leaves
+/// the caches as they were.
 #[test]
 fn rotation_drops_what_has_no_page() {
     let kernel = RotateTokens {
@@ -328,7 +328,8 @@ fn rotation_drops_what_has_no_page() {
     assert_eq!(rows, [true, false, false, false, true, false, false, false]);
 }
 
-/// The value of a key counts for the tokens that reach it; a query that is none is lost for its token alone.
+/// A NaN in the value of a key reaches the tokens that see the key. A NaN in a query reaches its
+/// token only.
 #[test]
 fn numbers_that_are_none_reach_the_results() {
     let order = ColumnOrder { group: 8 };

@@ -1,5 +1,5 @@
-//! Sequences that are stepped together do not see each other: a row gets the bits that it has alone, wherever its pages
-//! are, and what is lost in one is lost in no other.
+//! Tests that sequences in one step are independent: a row gets the bits that it gets alone, for
+//! every placement of its pages, and a NaN in one row reaches no other.
 
 use crate::machine::once;
 use ptx_gen::{CpuArg, f16};
@@ -11,13 +11,13 @@ use warpwright_kernels::state::{DONE, LEN, LIMIT, POSITION, SEQUENCE, TOKEN};
 
 const ORDER: ColumnOrder = ColumnOrder { group: 16 };
 
-/// One set of queries, two sets, and a window.
+/// The kernels: one set of queries, two sets, and a window.
 fn kernels() -> [BatchAttention; 3] {
     let of = |head_dim, queries| BatchAttention::new(head_dim, queries, ORDER);
     [of(64, 4), of(128, 16), of(64, 7).with_window(70)]
 }
 
-/// Arguments by their names.
+/// The arguments by their names.
 struct Launch<'a> {
     kernel: &'a dyn Variant,
     args: Vec<CpuArg>,
@@ -69,9 +69,10 @@ impl<'a> Launch<'a> {
         self.args = once(self.kernel, &self.args);
     }
 
-    /// The results of a row, in the order of the columns.
+    /// Returns the results of a row, in the order of the columns.
     fn row(&mut self, row: usize) -> Vec<f16> {
-        let (capacity, len) = (self.number("capacity"), self.halves("q").len());
+        let capacity = self.number("capacity");
+        let len = self.halves("q").len();
         let slots = (0..len / capacity).map(|column| ORDER.slot(column as u32) as usize);
         let places: Vec<usize> = slots
             .map(|slot| activations::index(capacity, row, slot))
@@ -124,7 +125,8 @@ fn results_do_not_depend_on_where_pages_are() {
     }
 }
 
-/// The value of a key counts for the row that reaches it; a query that is none is lost for its row alone.
+/// A NaN in the value of a key reaches the row that sees the key. A NaN in a query reaches its row
+/// only.
 #[test]
 fn numbers_that_are_none_reach_the_results_of_their_row() {
     let kernel = BatchAttention::new(64, 4, ORDER);
@@ -201,7 +203,7 @@ fn splits_of_a_row_are_no_more_than_the_grid_has() {
     }
 }
 
-/// Llama 3.1 8B on a device of 132 multiprocessors: rows, positions, splits.
+/// Llama 3.1 8B on a device with 132 multiprocessors: rows, positions, splits.
 #[test]
 fn splits_fill_the_device_and_keep_blocks_short() {
     let kernel = BatchAttention::new(128, 4, ORDER);

@@ -1,4 +1,4 @@
-//! Shapes that nobody chose: random sizes and numbers on the emulator against the reference.
+//! Tests with random shapes and numbers on the emulator against the reference.
 
 use proptest::prelude::*;
 use ptx_emu::Module;
@@ -50,8 +50,8 @@ fn state_at(position: u32) -> CpuArg {
     CpuArg::U32(state)
 }
 
-/// A matrix whose first row and activations have the same signs, so that a sum is about as large as that of the
-/// magnitudes, to which rounding errors are relative.
+/// Returns a matrix whose first row has the signs of the activations. Its sum is about as large as
+/// the sum of the magnitudes, to which rounding errors are relative.
 fn matrix(format: Format, rows: u32, n: u32, random: &mut Random) -> [CpuArg; 2] {
     let w = format.random((rows * n / format.block_len()) as usize, 1.0, random);
     let x = format.dequantize(&w)[..n as usize]
@@ -78,7 +78,8 @@ proptest! {
 
     #[test]
     fn norms(rows in 1..4u32, fours in 1..700u32, wide: bool, seed: u64) {
-        let (n, random) = (4 * fours, &mut Random(seed));
+        let n = 4 * fours;
+        let random = &mut Random(seed);
         let [x, w, y] = [rows * n, n, rows * n].map(|len| floats(random, len));
         let args = vec![x, w, y, CpuArg::scalar(n), CpuArg::scalar(1e-5f32)];
         holds(&RmsNorm { threads: if wide { 1024 } else { 256 } }, args, 2e-6)?;
@@ -86,7 +87,8 @@ proptest! {
 
     #[test]
     fn activations(fours in 1..500u32, seed: u64) {
-        let (n, random) = (4 * fours, &mut Random(seed));
+        let n = 4 * fours;
+        let random = &mut Random(seed);
         let mut args: Vec<CpuArg> = (0..3).map(|_| floats(random, n)).collect();
         args.push(CpuArg::scalar(n));
         holds(&SwiGlu { threads: 256, activation: Activation::Silu }, args, 1e-6)?;
@@ -125,9 +127,11 @@ proptest! {
         seed: u64,
     ) {
         let random = &mut Random(seed);
-        let (rope_dim, head_dim) = (2 * pairs, 2 * pairs + rest);
+        let rope_dim = 2 * pairs;
+        let head_dim = 2 * pairs + rest;
         let freq = (0..pairs).flat_map(|_| revolutions(f64::from(random.unit()).abs())).collect();
-        let (kv, cache) = (kv_heads * head_dim, kv_heads * cache::pages(ctx) * cache::PAGE * head_dim);
+        let kv = kv_heads * head_dim;
+        let cache = kv_heads * cache::pages(ctx) * cache::PAGE * head_dim;
         let mut args = vec![state_at(at.index(ctx as usize) as u32), CpuArg::F32(freq)];
         args.extend([heads * head_dim, kv, kv].map(|n| floats(random, n)));
         args.extend([halves(random, cache), halves(random, cache)]);
@@ -150,7 +154,8 @@ proptest! {
         let n = tiles * format.tile().map_or(0, |tile| tile.columns);
         let random = &mut Random(seed);
         let mut matrix = || format.random((groups * rows.stride * n / format.block_len()) as usize, 1.0, random);
-        let (lo, hi) = (matrix(), matrix());
+        let lo = matrix();
+        let hi = matrix();
         let row_blocks = groups * rows.per;
         let y = vec![0; row_blocks as usize * 16 * format.row_bytes(n as usize)];
         let mut args = vec![CpuArg::U8(lo), CpuArg::U8(hi), CpuArg::U8(y)];
@@ -158,7 +163,7 @@ proptest! {
         holds(&Pack { format }, args, 0.0)?;
     }
 
-    /// Blocks stand alone: what a format makes of several is what it makes of each.
+    /// Blocks are independent: a format decodes several blocks as it decodes each of them.
     #[test]
     fn formats(format in prop::sample::select(&Format::ALL[..]), blocks in 1..9usize, seed: u64) {
         let bytes = format.random(blocks, 1.0, &mut Random(seed));

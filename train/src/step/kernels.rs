@@ -9,7 +9,7 @@ use warpwright_kernels::train::dropout::AddMasked;
 use warpwright_kernels::train::embed::EmbedTokens;
 use warpwright_kernels::train::linear::BroadcastRow;
 use warpwright_kernels::train::nf4::Nf4Dequantize;
-use warpwright_kernels::train::products::{Form, Product};
+use warpwright_kernels::train::products::{MatmulLayout, Product};
 use warpwright_kernels::train::rms_norm::{RmsNormBackward, RmsNormForward};
 use warpwright_kernels::train::rope::{Direction, RotateHeads};
 use warpwright_kernels::train::swiglu::SwiGluBackward;
@@ -71,9 +71,9 @@ impl Kernels {
             norm_backward: load(context, RmsNormBackward { threads })?,
             dequantize: load(context, Nf4Dequantize { threads })?,
             bias: load(context, BroadcastRow)?,
-            nt: product(Form::Nt)?,
-            nn: product(Form::Nn)?,
-            tn: product(Form::Tn)?,
+            nt: product(MatmulLayout::Nt)?,
+            nn: product(MatmulLayout::Nn)?,
+            tn: product(MatmulLayout::Tn)?,
             add_masked: load(context, AddMasked { threads })?,
             rotate: rotate(Direction::Forward)?,
             rotate_back: rotate(Direction::Backward)?,

@@ -1,13 +1,14 @@
-//! The program of a block: its warps copy tiles and attend to them, then their sums become a result or a partial result.
+//! The program of a block: its warps copy tiles and attend to them, and their sums become a result
+//! or a partial result.
 
-use super::sums::{OnlineSoftmax, Partial, Running, add_values};
+use super::sums::{OnlineSoftmax, RunningSoftmax, SplitPartial, add_values};
 use super::tile::{Copier, Matrices};
 use super::*;
 use crate::pipeline::attention::divided;
 use std::array::from_fn;
 
-/// Values that the threads of a block compute at the start.
-pub(super) struct Block<'a, 'k> {
+/// The values that the threads of a block compute at the start.
+pub(super) struct BatchBlock<'a, 'k> {
     k: Builder<'k>,
     def: &'a BatchAttention,
     a: &'a BatchAttentionArgs<Dev<'k>>,
@@ -15,8 +16,9 @@ pub(super) struct Block<'a, 'k> {
     /// The KV head and the group of its query heads as one number.
     unit: U32<'k>,
     kv_head: U32<'k>,
-    /// The first query head of the block, and how many it has.
+    /// The first query head of the block.
     head: U32<'k>,
+    /// The number of query heads of the block.
     queries: U32<'k>,
     pub(super) split: U32<'k>,
     position: U32<'k>,
@@ -27,27 +29,29 @@ pub(super) struct Block<'a, 'k> {
 
 /// Tiles of a row, counted from the sequence's first.
 pub(super) struct TileRange<'k> {
-    /// The first tile of the block, and the first after its last.
+    /// The first tile of the block.
     first: U32<'k>,
+    /// The tile after the last one of the block.
     end: U32<'k>,
-    /// Splits that have tiles.
+    /// The number of splits that have tiles.
     pub(super) used: U32<'k>,
 }
 
-/// The pages of a sequence, from one on: a lane has a page.
+/// The page numbers of a sequence, starting at page `first`. Each lane holds one page number.
 struct PageLanes<'k> {
     first: Var<'k, u32>,
     page: Var<'k, u32>,
 }
 
-/// How a warp copies tiles: its lanes' parts, and the first row of the KV head in a page.
+/// The means by which a warp copies tiles: the shares of its lanes, and the page numbers.
 pub(super) struct WarpCopies<'k> {
     copier: Copier<'k>,
     pages: PageLanes<'k>,
 }
 
 impl<'k> WarpCopies<'k> {
-    pub(super) fn new(block: &Block<'_, 'k>, range: &TileRange<'k>) -> Self {
+    /// Creates them for a block.
+    pub(super) fn new(block: &BatchBlock<'_, 'k>, range: &TileRange<'k>) -> Self {
         WarpCopies {
             copier: Copier::new(block.k, block.def.tile_rows()),
             pages: PageLanes::new(block, range),
@@ -55,7 +59,8 @@ impl<'k> WarpCopies<'k> {
     }
 }
 
-impl<'a, 'k> Block<'a, 'k> {
+impl<'a, 'k> BatchBlock<'a, 'k> {
+    /// Loads the state of the row and computes the block's work.
     pub(super) fn new(
         k: Builder<'k>,
         def: &'a BatchAttention,
@@ -68,7 +73,7 @@ impl<'a, 'k> Block<'a, 'k> {
         let first = group * def.group();
         let state = a.state.row(row, 4 * LEN as u32);
         let [position, sequence, done] = [POSITION, SEQUENCE, DONE].map(|word| state.at(word).ld());
-        Block {
+        BatchBlock {
             k,
             def,
             a,
@@ -78,6 +83,7 @@ impl<'a, 'k> Block<'a, 'k> {
             head: kv_head * def.queries + first,
             queries: (k.val(def.queries) - first).min(def.group()),
             split: k.ctaid_y(),
+            // A position or sequence out of range is clamped, so that no access is out of bounds.
             position: position.min(a.max_pages * PAGE - 1),
             sequence: sequence.min(a.sequences - 1),
             done,
@@ -85,19 +91,23 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
+    /// Returns whether the row is done.
     pub(super) fn done(&self) -> Pred<'k> {
         self.done.ne(0)
     }
 
-    /// The block's tiles: see [`BatchAttention::share`].
+    /// Returns the block's tiles (see [`BatchAttention::share`]).
     pub(super) fn range(&self) -> TileRange<'k> {
-        let (def, a) = (self.def, self.a);
+        let def = self.def;
+        let a = self.a;
         let warps = def.warps();
         let base = def
             .start(self.position)
             .map_or_else(|| self.k.val(0), |start| start / TILE);
         let end = self.position / TILE + 1;
         let tiles = end - base;
+        // Many units of work fill the device without splits, so a split then has more tiles and
+        // there are fewer partial results to merge.
         let least = (a.units / UNITS).max(LEAST_TILES[0]).min(LEAST_TILES[1]) * warps;
         let share = ((tiles + (a.splits - 1)) / a.splits).max(least);
         let share = divided(share + (warps - 1), warps).0 * warps;
@@ -109,51 +119,59 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// The result of a row that is done.
+    /// Stores zeros as the result of a row that is done.
     pub(super) fn store_zeros(&self) {
         let k = self.k;
-        k.section("batch/attention/finished_row", "a row that is done: zeros");
+        k.section(
+            "batch/attention/finished_row",
+            "zeros for a row that is done",
+        );
         k.when(self.split.eq(0), || {
             self.each_four(|query, dim| self.store(query, dim, from_fn(|_| k.val(0.0))));
             self.store_scale();
         });
     }
 
-    /// Attends to the range; stores the result, if it is all of the row, or else a partial result.
+    /// Attends to the range. Stores the result if the range is the whole row, else a partial
+    /// result.
     pub(super) fn process(&self, copies: &mut WarpCopies<'k>, range: &TileRange<'k>) {
-        let (k, def) = (self.k, self.def);
+        let k = self.k;
+        let def = self.def;
         let mut sets: Vec<_> = (0..def.sets())
             .map(|_| OnlineSoftmax::new(k, def))
             .collect();
         self.attend(&mut sets, copies, range);
         k.section(
             "batch/attention/share_sums",
-            "the warp's sums into shared memory, in place of its tiles",
+            "store the warp's sums in shared memory, in place of its tiles",
         );
+        // The sums overwrite the ring, so no copy may be in flight.
         k.wait_copies(0);
         k.warp_barrier();
         for (set, sums) in (0..).zip(&sets) {
-            let (outcome, values) = (
-                self.outcome(k.warp(), set * SET),
-                self.values(k.warp(), set * SET),
-            );
+            let outcome = self.outcome(k.warp(), set * SET);
+            let values = self.values(k.warp(), set * SET);
             sums.store(outcome, values, def.head_dim + 4);
         }
         k.barrier();
         k.when(range.used.eq(1), || {
-            k.section("batch/attention/single_split", "one range: the result");
+            k.section(
+                "batch/attention/single_split",
+                "a single split: store the result",
+            );
             self.each_four(|query, dim| self.store(query, dim, self.of_warps(query, dim).result()));
         })
         .otherwise(|| self.store_partial(range));
         k.when(self.split.eq(0), || self.store_scale());
     }
 
+    /// Stores the factor of the row's values.
     fn store_scale(&self) {
         let first = self.unit.eq(0) & self.k.tid().eq(0);
         self.k.when(first, || self.a.y_scale.at(self.row).st(1.0));
     }
 
-    /// A slot of the warp's ring.
+    /// Returns a slot of the warp's ring.
     fn slot(&self, slot: impl Src<'k, u32>) -> Ptr<'k, u8, Shared> {
         let bytes = self.def.tile_bytes();
         self.memory
@@ -161,13 +179,14 @@ impl<'a, 'k> Block<'a, 'k> {
             .row(slot, bytes)
     }
 
-    /// The values of a warp's sums, from a query on.
+    /// Returns the address of the values of a warp's sums, starting at a query.
     fn values(&self, warp: impl Src<'k, u32>, query: u32) -> Ptr<'k, f32, Shared> {
         let ring = self.memory.row(warp, DEPTH * self.def.tile_bytes());
         ring.cast().at(query * (self.def.head_dim + 4))
     }
 
-    /// The maximum and sum of the weights of a warp, from a query on.
+    /// Returns the address of the maximum and the sum of the weights of a warp, starting at a
+    /// query.
     fn outcome(&self, warp: impl Src<'k, u32>, query: u32) -> Ptr<'k, f32, Shared> {
         let after = self
             .memory
@@ -182,8 +201,10 @@ impl<'a, 'k> Block<'a, 'k> {
         copies: &mut WarpCopies<'k>,
         range: &TileRange<'k>,
     ) {
-        let (k, def) = (self.k, self.def);
-        let (rows, warps) = (def.tile_rows(), def.warps());
+        let k = self.k;
+        let def = self.def;
+        let rows = def.tile_rows();
+        let warps = def.warps();
         let first = range.first + k.warp();
         k.section("batch/attention/first_copies", "copy the first tiles");
         self.first_tiles(range, |ahead, tile, counts| {
@@ -193,19 +214,23 @@ impl<'a, 'k> Block<'a, 'k> {
                 counts
             };
             k.when(counts, || self.copy(copies, self.slot(ahead), tile));
-            // With those of before the wait, which are in the first group.
+            // Copies that were issued before the wait belong to the first group.
             k.commit_copies();
         });
-        k.section("batch/attention/queries", "the queries, as left matrices");
+        k.section(
+            "batch/attention/queries",
+            "load the queries as left matrices",
+        );
         let queries = self.load_queries();
         let place = Matrices::place(k, rows);
         let mut slot = k.var(0);
         k.for_each(first, range.end, warps, |tile| {
             k.section(
                 "batch/attention/tile",
-                "a tile: wait for it, and copy another one ahead",
+                "wait for a tile and copy another one ahead",
             );
             k.wait_copies(DEPTH - 2);
+            // All lanes are done with the previous tile now, so its slot can be filled.
             k.warp_barrier();
             let next = tile + (DEPTH - 1) * warps;
             let free = slot.get().eq(0).select(DEPTH - 1, slot.get() - 1);
@@ -215,11 +240,11 @@ impl<'a, 'k> Block<'a, 'k> {
             k.commit_copies();
             let keys = self.slot(slot.get());
             let values = Matrices::new(rows, keys.at(TILE * rows.bytes), place);
-            k.section("batch/attention/scores", "scores: queries times keys");
+            k.section("batch/attention/scores", "scores: multiply queries by keys");
             let scores = self.scores(&queries, &Matrices::new(rows, keys, place), tile);
             k.section(
                 "batch/attention/weights",
-                "weights, relative to the maximum so far",
+                "weights relative to the maximum so far",
             );
             let weights: Vec<_> = sets
                 .iter_mut()
@@ -233,7 +258,8 @@ impl<'a, 'k> Block<'a, 'k> {
         });
     }
 
-    /// Asks for the first tiles of a warp, as far as other kernels wrote them long ago.
+    /// Requests the first tiles of a warp before the wait, except for the tile with the row's own
+    /// position. Earlier kernels have written the others long before.
     pub(super) fn copy_before(&self, copies: &mut WarpCopies<'k>, range: &TileRange<'k>) {
         self.first_tiles(range, |ahead, tile, counts| {
             self.k.when(counts & tile.ne(self.own_tile()), || {
@@ -242,12 +268,14 @@ impl<'a, 'k> Block<'a, 'k> {
         });
     }
 
-    /// The tile that has the row's own position, whose key and value the kernel before may write.
+    /// Returns the tile that contains the row's own position, whose key and value the previous
+    /// kernel may write.
     fn own_tile(&self) -> U32<'k> {
         self.position / TILE
     }
 
-    /// Calls `body` with the slot and the number of each of the warp's first tiles, and whether there is such a tile.
+    /// Calls `body` with the slot and the number of each of the warp's first tiles, and with a
+    /// predicate that is true if the tile exists.
     fn first_tiles(&self, range: &TileRange<'k>, mut body: impl FnMut(u32, U32<'k>, Pred<'k>)) {
         for ahead in 0..DEPTH - 1 {
             let tile = range.first + self.k.warp() + ahead * self.def.warps();
@@ -255,9 +283,12 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// Copies keys and values of a tile. Rows that do not count repeat one that does.
+    /// Copies keys and values of a tile. Masked rows repeat a row that is not masked, because their
+    /// values must be finite.
     fn copy(&self, copies: &mut WarpCopies<'k>, to: Ptr<'k, u8, Shared>, tile: U32<'k>) {
-        let (k, def, a) = (self.k, self.def, self.a);
+        let k = self.k;
+        let def = self.def;
+        let a = self.a;
         let page = copies.pages.of(self, tile / (PAGE / TILE));
         let copier = &copies.copier;
         let head = (page * a.kv_heads + self.kv_head) * PAGE;
@@ -285,10 +316,12 @@ impl<'a, 'k> Block<'a, 'k> {
         .otherwise(|| {
             k.section(
                 "batch/attention/partial_tile",
-                "not all positions of the tile",
+                "some positions of the tile are masked",
             );
             for (cache, to) in halves() {
                 copier.copy(to, |further| {
+                    // A masked position copies a visible row in its place. Unwritten rows of the
+                    // cache may be NaN, which a weight of 0 would not remove.
                     let position = (first + copier.row + further).min(self.position);
                     from(cache, start.map_or(position, |start| position.max(start)))
                 });
@@ -296,11 +329,16 @@ impl<'a, 'k> Block<'a, 'k> {
         });
     }
 
-    /// The left matrices of the queries, for each 16 dimensions. Queries past the last repeat it.
+    /// Loads the left matrices of the queries, for each 16 dimensions. Rows past the last query
+    /// repeat it.
     fn load_queries(&self) -> Vec<LeftFragment<'k>> {
-        let (k, def, a) = (self.k, self.def, self.a);
-        let (g, t) = (k.lane() >> 2, k.lane() & 3);
+        let k = self.k;
+        let def = self.def;
+        let a = self.a;
+        let g = k.lane() >> 2;
+        let t = k.lane() & 3;
         let row = |set: u32| {
+            // Rows past the last query repeat it, and their results are not stored.
             let query = self.row.mad(a.heads, self.head) + (g + set * SET).min(self.queries - 1);
             a.q.row(query, 2 * def.head_dim).cast::<u32>().at(t)
         };
@@ -315,15 +353,19 @@ impl<'a, 'k> Block<'a, 'k> {
         (0..def.head_dim / 16).map(left).collect()
     }
 
-    /// For each set, the scores of query `lane / 4` for positions `2t`, `2t + 1`, `2t + 8`, `2t + 9` of the tile, where
-    /// `t = lane % 4`. Even and odd pairs of units have separate sums, which halves the chain.
+    /// Computes, for each set, the scores of query `lane / 4` at the positions `2t`, `2t + 1`, `2t
+    /// + 8` and `2t + 9` of the tile, where `t = lane % 4`. Even and odd pairs of units have
+    /// separate sums, which halves the dependency chain.
     fn scores(
         &self,
         queries: &[LeftFragment<'k>],
         keys: &Matrices<'k>,
         tile: U32<'k>,
     ) -> Vec<[F32<'k>; 4]> {
-        let (k, def) = (self.k, self.def);
+        let k = self.k;
+        let def = self.def;
+        // Even and odd pairs have separate sums, so that a matrix instruction does not wait for the
+        // previous one.
         let mut sums: [[Sums<f32>; 2]; 2] = from_fn(|_| from_fn(|_| Sums::zero(k)));
         for (pair, &a) in queries.iter().enumerate() {
             let [b0, b1, b2, b3] = keys.at(pair as u32).ldmatrix4();
@@ -347,9 +389,10 @@ impl<'a, 'k> Block<'a, 'k> {
             .collect()
     }
 
-    /// Calls `body` for each query of the block and four of its dimensions.
+    /// Calls `body` for each query of the block and each four of its dimensions, one per thread.
     fn each_four(&self, body: impl FnOnce(U32<'k>, U32<'k>)) {
-        let (k, fours) = (self.k, self.def.head_dim / 4);
+        let k = self.k;
+        let fours = self.def.head_dim / 4;
         k.for_each(
             k.tid(),
             self.queries * fours,
@@ -361,21 +404,21 @@ impl<'a, 'k> Block<'a, 'k> {
         );
     }
 
-    /// The sums of all warps, for a query and four dimensions.
-    fn of_warps(&self, query: U32<'k>, dim: U32<'k>) -> Partial<'k> {
+    /// Returns the sums over all warps, for a query and four dimensions.
+    fn of_warps(&self, query: U32<'k>, dim: U32<'k>) -> SplitPartial<'k> {
         let of_warp = |warp: u32| {
             let [max, weights] = self.outcome(warp, 0).at(query * 2).ld2();
             let values = self
                 .values(warp, 0)
                 .at(query * (self.def.head_dim + 4) + dim)
                 .ld4();
-            Partial {
+            SplitPartial {
                 max,
                 weights,
                 values,
             }
         };
-        Partial::sum(&(0..self.def.warps()).map(of_warp).collect::<Vec<_>>())
+        SplitPartial::sum(&(0..self.def.warps()).map(of_warp).collect::<Vec<_>>())
     }
 
     /// Stores four dimensions of the result.
@@ -391,14 +434,15 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// Where a split's weighted values are, and its maximum and sum of the weights.
+    /// Returns the address of a split's weighted values, and of its maximum and sum of the weights.
     fn partial(
         &self,
         query: U32<'k>,
         dim: U32<'k>,
         split: U32<'k>,
     ) -> [Ptr<'k, f32, ReadWrite>; 2] {
-        let (def, a) = (self.def, self.a);
+        let def = self.def;
+        let a = self.a;
         let at = (self.row.mad(a.heads, self.head) + query).mad(a.splits, split);
         let outcomes = a
             .partials
@@ -411,10 +455,11 @@ impl<'a, 'k> Block<'a, 'k> {
 
     /// Stores the partial result of a split. The last block to do so adds all splits.
     fn store_partial(&self, range: &TileRange<'k>) {
-        let (k, def) = (self.k, self.def);
+        let k = self.k;
+        let def = self.def;
         k.section(
             "batch/attention/partial_sums",
-            "several ranges: the sums of this one",
+            "several splits: store the sums of this one",
         );
         self.each_four(|query, dim| {
             let total = self.of_warps(query, dim);
@@ -424,10 +469,11 @@ impl<'a, 'k> Block<'a, 'k> {
         });
         k.section(
             "batch/attention/ticket",
-            "draw a ticket: the last block adds all ranges",
+            "draw a ticket: the last block adds all splits",
         );
         let last = range.used - 1;
         let drawn = self.memory.at(def.shared() - 16).cast::<u32>();
+        // The ticket releases the stores of the whole block, so all threads must have stored.
         k.barrier();
         k.when(k.tid().eq(0), || {
             drawn.st(self.a.ticket.at(k.ctaid()).ticket(last))
@@ -436,14 +482,15 @@ impl<'a, 'k> Block<'a, 'k> {
         k.when(drawn.ld().eq(last), || self.merge(range));
     }
 
-    /// Adds all splits in their order, several loads in flight at a time.
+    /// Adds all splits in their order. Several loads are in flight at a time.
     fn merge(&self, range: &TileRange<'k>) {
         let k = self.k;
         self.each_four(|query, dim| {
-            let mut all = Running::none(k);
+            let mut all = RunningSoftmax::none(k);
+            // Several splits are loaded at once, so that their latencies overlap.
             k.for_each(0, range.used, IN_FLIGHT, |first| {
                 let of_split = |i: u32| {
-                    let mut sums = Running::none(k);
+                    let mut sums = RunningSoftmax::none(k);
                     let [values, outcome] = self.partial(query, dim, first + i);
                     sums.load((first + i).lt(range.used), outcome, values);
                     sums
@@ -451,22 +498,23 @@ impl<'a, 'k> Block<'a, 'k> {
                 let loaded: Vec<_> = (0..IN_FLIGHT).map(of_split).collect();
                 k.section(
                     "batch/attention/merge_split",
-                    "bring them to a common maximum, and add",
+                    "rescale to the common maximum and add",
                 );
                 let partials: Vec<_> = std::iter::once(&all)
                     .chain(&loaded)
-                    .map(Running::get)
+                    .map(RunningSoftmax::get)
                     .collect();
-                all.set(Partial::sum(&partials));
+                all.set(SplitPartial::sum(&partials));
             });
-            k.section("batch/attention/merged", "the result of all ranges");
+            k.section("batch/attention/merged", "store the result of all splits");
             self.store(query, dim, all.get().result());
         });
     }
 }
 
 impl<'k> PageLanes<'k> {
-    fn new(block: &Block<'_, 'k>, range: &TileRange<'k>) -> Self {
+    /// Loads the page numbers of the block's first tiles.
+    fn new(block: &BatchBlock<'_, 'k>, range: &TileRange<'k>) -> Self {
         let k = block.k;
         let mut pages = PageLanes {
             first: k.var(0),
@@ -476,8 +524,8 @@ impl<'k> PageLanes<'k> {
         pages
     }
 
-    /// Loads the pages from `first` on.
-    fn load(&mut self, block: &Block<'_, 'k>, first: U32<'k>) {
+    /// Loads page numbers, starting at page `first` of the sequence.
+    fn load(&mut self, block: &BatchBlock<'_, 'k>, first: U32<'k>) {
         let a = block.a;
         let index = (first + block.k.lane()).min(a.max_pages - 1);
         self.first.set(first);
@@ -489,8 +537,9 @@ impl<'k> PageLanes<'k> {
         );
     }
 
-    /// Page `index` of the sequence; indices rise. Whole warp.
-    fn of(&mut self, block: &Block<'_, 'k>, index: U32<'k>) -> U32<'k> {
+    /// Returns the number of page `index` of the sequence. Indices must not decrease. The whole
+    /// warp must call it.
+    fn of(&mut self, block: &BatchBlock<'_, 'k>, index: U32<'k>) -> U32<'k> {
         let k = block.k;
         let past = (index - &self.first).ge(32);
         k.when(past, || self.load(block, index));

@@ -1,17 +1,18 @@
-//! Cases of [`BatchAttention`].
+//! Test cases of [`BatchAttention`].
 
 use super::*;
 use crate::case::{Case, Random, Variant};
 
 /// Rows to run.
 struct BatchCase {
-    /// The position of each row; `None` for a row that is done.
+    /// The position of each row, or `None` for a row that is done.
     positions: Vec<Option<u32>>,
     kv_heads: u32,
     splits: u32,
-    /// The first of these pages of each sequence are those of the first one.
+    /// The number of pages that all sequences share with the first one.
     common: u32,
-    /// The factor of some numbers of the keys, and the divisor of the same numbers of the queries.
+    /// The factor of some elements of the keys. The corresponding elements of the queries are
+    /// divided by it.
     outlier: f32,
 }
 
@@ -30,7 +31,7 @@ impl Variant for BatchAttention {
                 .map(|&position| Some(position))
                 .collect::<Vec<_>>()
         };
-        // A position more than a split has.
+        // One position more than a split has.
         let split = self.share(1, 1, 1);
         let mut cases = vec![
             plain(at(&[0])),
@@ -50,7 +51,8 @@ impl Variant for BatchAttention {
         if self.has_long_cases() {
             let row = |i: u32| (i % 5 != 3).then_some(if i == 16 { 270 } else { i * 11 });
             cases.extend([
-                // More positions than lanes hold pages of; partial results in several iterations.
+                // More positions than the lanes hold page numbers for. Partial results in several
+                // iterations.
                 BatchCase {
                     splits: 12,
                     ..plain(at(&[2100, 9 * split]))
@@ -65,7 +67,8 @@ impl Variant for BatchAttention {
             ]);
         }
         if let Some(window) = self.window {
-            // A window that positions just fill, that they exceed by one, and that begins inside of a tile or a page.
+            // A window that positions just fill, that they exceed by one, and that begins inside of
+            // a tile or a page.
             let positions = at(&[window - 1, window, window + 21, 2 * window + 40]);
             cases.extend([1, 3].map(|splits| BatchCase {
                 splits,
@@ -77,7 +80,7 @@ impl Variant for BatchAttention {
 }
 
 impl BatchAttention {
-    /// Whether cases have many positions: once for each way that tiles lie.
+    /// Returns true if the cases have many positions: once for each layout of tiles.
     fn has_long_cases(&self) -> bool {
         self.queries == 1
     }
@@ -155,7 +158,7 @@ impl BatchCase {
                 .chain([kernel.units(rows, kv_heads)])
                 .map(CpuArg::scalar),
         );
-        // Weights are rounded to binary16, the largest of them exact.
+        // The bound allows for weights that are rounded to `f16`. The largest weight is exact.
         Case {
             label: self.label(),
             args,
@@ -164,7 +167,7 @@ impl BatchCase {
     }
 }
 
-/// Numbers, every 37th of a row times `outlier`.
+/// Returns random elements, with every 37th element of a row multiplied by `outlier`.
 fn numbers(random: &mut Random, n: usize, factor: f32, outlier: f32) -> Vec<f16> {
     let scaled = |i: usize, x: f32| x * factor * if i.is_multiple_of(37) { outlier } else { 1.0 };
     (0..n)
@@ -177,12 +180,13 @@ struct Table {
     pages: Vec<u32>,
     max_pages: u32,
     cache_pages: u32,
-    /// The positions of each page that some row attends to or may: up to this one, exclusive.
+    /// The number of positions of each page that some row attends to, or may attend to.
     filled: Vec<u32>,
 }
 
 impl Table {
-    /// Pages in a random order, with two that no sequence has. The sequence of row `i` is the last but `i`.
+    /// Creates a table with pages in a random order, two of which belong to no sequence. The
+    /// sequences are assigned to rows in reverse.
     fn of(case: &BatchCase, random: &mut Random) -> Table {
         let rows = case.positions.len() as u32;
         let most = case
@@ -225,7 +229,7 @@ impl Table {
         }
     }
 
-    /// Makes NaN of what no row attends to.
+    /// Fills all positions that no row attends to with NaN.
     fn spoil(&self, cache: &mut [f16], kv_heads: usize, dim: usize) {
         let page_len = PAGE as usize * dim;
         for (i, head) in cache.chunks_mut(page_len).enumerate() {
@@ -240,7 +244,7 @@ impl Table {
             state[SEQUENCE as usize] = rows - 1 - row;
             match position {
                 Some(position) => state[POSITION as usize] = *position,
-                // Whatever a row that is done says, it attends to nothing.
+                // A row that is done attends to nothing, even if its position is out of range.
                 None => (state[DONE as usize], state[POSITION as usize]) = (1, u32::MAX),
             }
             state

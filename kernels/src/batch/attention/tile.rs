@@ -1,4 +1,4 @@
-//! Tiles of keys, or values, in shared memory: 16 [rows](crate::shared_rows), which a warp copies, and of which
+//! Tiles of keys or values in shared memory: 16 [rows](crate::shared_rows) that a warp copies and
 //! `ldmatrix` reads.
 
 use super::TILE;
@@ -6,18 +6,20 @@ use crate::pipeline::attention::divided;
 use crate::shared_rows::SharedRows;
 use ptx_gen::*;
 
-/// A lane's part of copying tiles: a unit of every few rows.
+/// The share of a lane in copying tiles: one unit of every few rows.
 pub(super) struct Copier<'k> {
     k: Builder<'k>,
     rows: SharedRows,
-    /// The first row of the lane.
+    /// The lane's first row.
     pub(super) row: U32<'k>,
+    /// The unit that the lane copies.
     pub(super) unit: U32<'k>,
-    /// Where the unit is in this row, and in those after that lie otherwise.
+    /// The offsets of the unit in the lane's first rows, until the permutation of units repeats.
     places: Vec<U32<'k>>,
 }
 
 impl<'k> Copier<'k> {
+    /// Divides the units of a tile among the lanes.
     pub(super) fn new(k: Builder<'k>, rows: SharedRows) -> Self {
         let (row, unit) = divided(k.lane(), rows.units);
         let step = 32 / rows.units;
@@ -34,7 +36,8 @@ impl<'k> Copier<'k> {
         }
     }
 
-    /// Copies a tile from where `from` says the lane's unit is in the row that is so much further than the lane's first.
+    /// Copies a tile. `from` returns the address of the lane's unit in the row that is a number of
+    /// rows after the lane's first row.
     pub(super) fn copy(
         &self,
         to: Ptr<'k, u8, Shared>,
@@ -49,29 +52,31 @@ impl<'k> Copier<'k> {
                 .at(i / period * period * step * self.rows.bytes);
             let rows = step.min(TILE - further);
             let copy = || from(further).copy16(to.cast());
-            match rows * self.rows.units {
-                32 => copy(),
-                _ => _ = self.k.when(self.row.lt(rows), copy),
+            if rows * self.rows.units == 32 {
+                copy();
+            } else {
+                self.k.when(self.row.lt(rows), copy);
             }
         }
     }
 }
 
-/// What a lane tells `ldmatrix` of a tile: rows 0 to 7 of a pair of units, then rows 8 to 15.
+/// The addresses that a lane passes to `ldmatrix` for a tile: rows 0 to 7 of a pair of units, then
+/// rows 8 to 15.
 pub(super) struct Matrices<'k> {
     swizzled: bool,
-    /// Of the first pairs; with an offset, of all.
+    /// The addresses of the first pairs. Later pairs are at a constant offset from them.
     first: Vec<Ptr<'k, f16, Shared>>,
 }
 
 impl<'k> Matrices<'k> {
-    /// The lane's place in any tile.
+    /// Returns the lane's offset in any tile.
     pub(super) fn place(k: Builder<'k>, rows: SharedRows) -> U32<'k> {
         let lane = k.lane();
         rows.place((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1)
     }
 
-    /// Of the tile at `tile`.
+    /// Creates the addresses for the tile at `tile`.
     pub(super) fn new(rows: SharedRows, tile: Ptr<'k, u8, Shared>, place: U32<'k>) -> Self {
         let pairs = if rows.swizzled { 4 } else { 1 };
         let first = |pair: u32| tile.row(place ^ (32 * pair), 1).cast();
@@ -81,11 +86,12 @@ impl<'k> Matrices<'k> {
         }
     }
 
-    /// Pair of units `pair`.
+    /// Returns the address in a pair of units.
     pub(super) fn at(&self, pair: u32) -> Ptr<'k, f16, Shared> {
-        match self.swizzled {
-            true => self.first[pair as usize % 4].at(pair / 4 * 64),
-            false => self.first[0].at(pair * 16),
+        if self.swizzled {
+            self.first[pair as usize % 4].at(pair / 4 * 64)
+        } else {
+            self.first[0].at(pair * 16)
         }
     }
 }

@@ -1,50 +1,52 @@
-//! The program of a block.
+//! The program of a block of [`MatmulSync`](super::MatmulSync).
 
 use super::{MatmulSync, PAIR, WARPS, WEIGHT_STAGES};
 use crate::format::dequantize::{Codes, Dequantizer, TileScales};
 use crate::format::tile::{self, ROWS};
 use crate::matmul::activations::PANEL;
-use crate::matmul::epilogue::Sums;
+use crate::matmul::epilogue::LaneSums;
 use crate::matmul::product::MatmulArgs;
 use ptx_gen::*;
 
-/// What a thread copies at a time.
+/// The number of bytes that a thread copies at a time.
 const UNIT: u32 = 16;
 
-/// Values that the threads of a block compute at the start.
-pub(super) struct Block<'a, 'k> {
+/// The values that the threads of a block compute at the start.
+pub(super) struct SyncBlock<'a, 'k> {
     k: Builder<'k>,
     def: &'a MatmulSync,
     a: &'a MatmulArgs<Dev<'k>>,
-    /// The rings.
+    /// The ring of weights.
     weights: Ptr<'k, u8, Shared>,
+    /// The ring of panels.
     panels: Ptr<'k, u8, Shared>,
-    /// Stages of the ring of panels.
+    /// The number of stages of the ring of panels.
     stages: u32,
-    /// Tiles of a row.
+    /// The number of tiles of a row.
     row_tiles: U32<'k>,
 }
 
-/// A warp's part of a job.
+/// A warp's share of a job.
 struct Job<'k> {
-    /// The warp's first row block, perhaps past the end.
+    /// The warp's first row block, which may be past the end.
     row_block: U32<'k>,
     /// The first token.
     token: U32<'k>,
-    /// The warp's row blocks; those past the end are read as the last one, and not stored.
+    /// The warp's row blocks. Row blocks past the end are read as the last one, and not stored.
     blocks: Vec<U32<'k>>,
 }
 
 /// The sums of a row block, for each eight tokens.
 type RowBlockSums<'k> = Vec<ptx_gen::Sums<'k, f32>>;
 
-/// The stage of a panel, and the stage of the panel before it.
-struct Turn<'k> {
+/// The stage of a panel, and the stage of the previous panel.
+struct PanelStages<'k> {
     now: Var<'k, u32>,
     before: Var<'k, u32>,
 }
 
-impl<'a, 'k> Block<'a, 'k> {
+impl<'a, 'k> SyncBlock<'a, 'k> {
+    /// Divides the shared memory.
     pub(super) fn new(k: Builder<'k>, def: &'a MatmulSync, a: &'a MatmulArgs<Dev<'k>>) -> Self {
         k.section(
             "matmul/sync/shared",
@@ -52,9 +54,9 @@ impl<'a, 'k> Block<'a, 'k> {
         );
         let weights = k.tile_memory("memory");
         let panels = weights.at(WEIGHT_STAGES * def.weight_bytes());
-        // A kernel that does not fit is refused at its launch.
+        // The contract rejects a kernel that does not fit, so the fallback is never launched.
         let stages = def.stages().unwrap_or(2);
-        Block {
+        SyncBlock {
             k,
             def,
             a,
@@ -65,9 +67,12 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// All jobs of the block. All tokens of the same rows follow each other.
+    /// Emits the loop over the jobs of the block. All tokens of the same rows follow each other, so
+    /// that their weights come from the L2 cache.
     pub(super) fn run(&self) {
-        let (k, a, def) = (self.k, self.a, self.def);
+        let k = self.k;
+        let a = self.a;
+        let def = self.def;
         let row_jobs = (a.rows / ROWS + (def.job_blocks() - 1)) / def.job_blocks();
         let token_jobs = (a.tokens_given + (def.tokens - 1)) / def.tokens;
         k.for_each(k.ctaid(), row_jobs * token_jobs, k.nctaid(), |i| {
@@ -75,8 +80,10 @@ impl<'a, 'k> Block<'a, 'k> {
             let sums = self.multiply(&job);
             k.section("matmul/sync/epilogue", "epilogue");
             for (b, sums) in (0..).zip(sums) {
+                // Sums of `mma` have the layout of a warp's accumulators of `wgmma`, so the
+                // epilogues serve both.
                 let sums = Accumulators(sums.into_iter().flat_map(|sums| sums.0).collect());
-                let at = Sums {
+                let at = LaneSums {
                     k,
                     row_block: job.row_block + b,
                     token: job.token,
@@ -89,8 +96,11 @@ impl<'a, 'k> Block<'a, 'k> {
         });
     }
 
+    /// Returns the warp's share of a job.
     fn job(&self, rows: U32<'k>, tokens: U32<'k>) -> Job<'k> {
-        let (k, a, def) = (self.k, self.a, self.def);
+        let k = self.k;
+        let a = self.a;
+        let def = self.def;
         let row_block = rows * def.job_blocks() + k.warp() * def.row_blocks;
         let last = a.rows / ROWS - 1;
         let blocks = (0..def.row_blocks)
@@ -103,15 +113,17 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// With the powers of two of the lane's rows.
+    /// Creates the dequantizer with the powers of two of the lane's rows.
     fn dequantizer(&self, block: U32<'k>) -> Dequantizer<'k> {
         let row = self.a.unit.at(block * ROWS + (self.k.lane() >> 2));
         Dequantizer::new(self.k, self.def.format, [0, 8].map(|r| row.at(r).ld()))
     }
 
-    /// The sums of a job, of each row block.
+    /// Computes the sums of a job, for each row block.
     fn multiply(&self, job: &Job<'k>) -> Vec<RowBlockSums<'k>> {
-        let (k, def, row_tiles) = (self.k, self.def, self.row_tiles);
+        let k = self.k;
+        let def = self.def;
+        let row_tiles = self.row_tiles;
         let row_block = || {
             (0..def.tokens / 8)
                 .map(|_| ptx_gen::Sums::zero(k))
@@ -120,7 +132,7 @@ impl<'a, 'k> Block<'a, 'k> {
         let mut sums: Vec<RowBlockSums> = job.blocks.iter().map(|_| row_block()).collect();
         k.section(
             "matmul/sync/first_copies",
-            "the first tile and panels, when the block has done with the job before",
+            "copy the first tile and panels, after the block is done with the previous job",
         );
         k.barrier();
         self.copy_tiles(job, k.val(0));
@@ -128,19 +140,21 @@ impl<'a, 'k> Block<'a, 'k> {
             self.copy_panel(job, k.val(panel), k.val(panel));
             k.commit_copies();
         }
-        let mut turn = Turn {
+        let mut stage = PanelStages {
             now: k.var(0),
             before: k.var(self.stages - 1),
         };
         k.for_each(0, row_tiles, 1, |column| {
-            let (mut codes, mut scales) = (vec![], vec![]);
-            let (tiles, rows) = (
-                self.tiles(column),
-                job.blocks.iter().map(|&block| self.dequantizer(block)),
-            );
-            let rows: Vec<_> = rows.collect();
+            let mut codes = vec![];
+            let mut scales = vec![];
+            let tiles = self.tiles(column);
+            let rows: Vec<_> = job
+                .blocks
+                .iter()
+                .map(|&block| self.dequantizer(block))
+                .collect();
             for panel in 0..def.tile_panels() {
-                self.advance(job, column, panel, &turn);
+                self.advance(job, column, panel, &stage);
                 if panel == 0 {
                     scales = rows
                         .iter()
@@ -148,29 +162,30 @@ impl<'a, 'k> Block<'a, 'k> {
                         .map(|(row, &tile)| row.scales(tile))
                         .collect();
                 }
+                // Codes are unpacked for a set of 128 columns, which is two panels.
                 if panel % 2 == 0 {
                     let of = |(row, &tile): (&Dequantizer<'k>, _)| row.codes(tile, panel / 2);
                     codes = rows.iter().zip(&tiles).map(of).collect();
                 }
-                let x = self.panels.row(&turn.now, def.panel_bytes());
+                let x = self.panels.row(&stage.now, def.panel_bytes());
                 self.multiply_panel(&rows, &codes, &scales, panel, x, &mut sums);
-                self.step(&mut turn);
+                self.step(&mut stage);
             }
         });
         sums
     }
 
-    /// Waits for a panel of a column of tiles, and the first time for the tiles, and asks for what comes next.
-    fn advance(&self, job: &Job<'k>, column: U32<'k>, panel: u32, turn: &Turn<'k>) {
+    /// Waits for a panel, and for the tiles before their first panel. Then requests the next panel
+    /// and tiles.
+    fn advance(&self, job: &Job<'k>, column: U32<'k>, panel: u32, stage: &PanelStages<'k>) {
         let k = self.k;
-        k.section(
-            "matmul/sync/panel",
-            "a panel: wait for it, and copy a later one",
-        );
+        k.section("matmul/sync/panel", "wait for a panel and copy a later one");
         k.wait_copies(self.stages - 2);
+        // After the barrier, the copies of all threads have arrived, and all warps are done with
+        // the stage that is filled next.
         k.barrier();
         let ahead = column * self.def.tile_panels() + (panel + self.stages - 1);
-        self.copy_panel(job, ahead, turn.before.get());
+        self.copy_panel(job, ahead, stage.before.get());
         if panel == 0 {
             k.when((column + 1).lt(self.row_tiles), || {
                 self.copy_tiles(job, column + 1)
@@ -179,14 +194,15 @@ impl<'a, 'k> Block<'a, 'k> {
         k.commit_copies();
     }
 
-    fn step(&self, turn: &mut Turn<'k>) {
-        turn.before.set(turn.now.get());
-        turn.now += 1;
+    /// Advances to the next stage.
+    fn step(&self, stage: &mut PanelStages<'k>) {
+        stage.before.set(stage.now.get());
+        stage.now += 1;
         self.k
-            .when(turn.now.get().ge(self.stages), || turn.now.set(0));
+            .when(stage.now.get().ge(self.stages), || stage.now.set(0));
     }
 
-    /// The warp's tiles of a column.
+    /// Returns the warp's tiles of a column.
     fn tiles(&self, column: U32<'k>) -> Vec<Ptr<'k, u8, Shared>> {
         let bytes = tile::of(self.def.format).bytes;
         let stage = self
@@ -198,7 +214,7 @@ impl<'a, 'k> Block<'a, 'k> {
             .collect()
     }
 
-    /// Asks for the warp's tiles of a column.
+    /// Requests the warp's tiles of a column.
     fn copy_tiles(&self, job: &Job<'k>, column: U32<'k>) {
         let bytes = tile::of(self.def.format).bytes;
         for (&block, to) in job.blocks.iter().zip(self.tiles(column)) {
@@ -207,9 +223,11 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// The block asks for a panel, if there is one.
+    /// Requests a panel, if there is one. The whole block must call it.
     fn copy_panel(&self, job: &Job<'k>, panel: U32<'k>, stage: U32<'k>) {
-        let (k, a, def) = (self.k, self.a, self.def);
+        let k = self.k;
+        let a = self.a;
+        let def = self.def;
         k.when(panel.lt(a.n / PANEL), || {
             let from =
                 a.x.row(panel.mad(a.capacity, job.token), 2 * PANEL)
@@ -219,7 +237,7 @@ impl<'a, 'k> Block<'a, 'k> {
         });
     }
 
-    /// Copies `count` units: thread `first` of `threads` each `threads`th of them.
+    /// Copies `count` units. Thread `first` of `threads` copies every `threads`th unit.
     fn copy(
         &self,
         first: U32<'k>,
@@ -228,17 +246,19 @@ impl<'a, 'k> Block<'a, 'k> {
         from: Ptr<'k, u8, ReadOnly>,
         to: Ptr<'k, u8, Shared>,
     ) {
-        let (from, to) = (from.row(first, UNIT), to.row(first, UNIT));
+        let from = from.row(first, UNIT);
+        let to = to.row(first, UNIT);
         for done in (0..count).step_by(threads as usize) {
             let copy = || from.at(done * UNIT).copy16(to.at(done * UNIT));
-            match done + threads <= count {
-                true => copy(),
-                false => _ = self.k.when(first.lt(count - done), copy),
+            if done + threads <= count {
+                copy();
+            } else {
+                self.k.when(first.lt(count - done), copy);
             }
         }
     }
 
-    /// Adds the products of 64 columns.
+    /// Multiplies 64 columns and adds the results to the sums.
     fn multiply_panel(
         &self,
         rows: &[Dequantizer<'k>],
@@ -249,12 +269,17 @@ impl<'a, 'k> Block<'a, 'k> {
         sums: &mut [RowBlockSums<'k>],
     ) {
         let k = self.k;
-        // Of eight tokens both units of 16 columns, then of the next eight.
+        // The lanes of one `ldmatrix` address two units of 16 bytes of eight tokens, then of the
+        // next eight.
         let lane = k.lane();
-        let (row, unit) = ((lane & 7) + (lane >> 4) * 8, ((lane >> 3) & 1) ^ (lane & 7));
+        let row = (lane & 7) + (lane >> 4) * 8;
+        let unit = ((lane >> 3) & 1) ^ (lane & 7);
         let place = row * (2 * PANEL) + (unit << 4);
         for i in 0..PANEL / 16 {
-            k.section("matmul/sync/multiply", "unpack 16 columns, multiply them");
+            k.section(
+                "matmul/sync/multiply",
+                "unpack 16 columns and multiply them",
+            );
             let step = 4 * panel + i;
             let of = |(b, row): (usize, &Dequantizer<'k>)| {
                 row.fragment(&codes[b][(step % 8) as usize], &scales[b], step)

@@ -1,4 +1,5 @@
-//! The program of a block: it loads tiles, attends to them, and stores a result or a partial result.
+//! The program of an attention block: it loads tiles, attends to them, and stores a result or a
+//! partial result.
 
 use super::sums::{OnlineSoftmax, SoftmaxPartial, divided, halves};
 use super::*;
@@ -6,12 +7,12 @@ use crate::reduce::lanes_sum;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;
 
-/// Values that the threads of a block compute at the start.
+/// The values that the threads of a block compute at the start.
 pub(super) struct AttentionBlock<'a, 'k> {
     pub(super) k: Builder<'k>,
     def: &'a PipelinedAttention,
     a: &'a PipelinedAttentionArgs<Dev<'k>>,
-    /// The KV head and the query group as one number, and with a batch the token.
+    /// The KV head and the query group as one number, and with a batch also the token.
     unit: U32<'k>,
     /// The token of the batch.
     item: BatchItem<'k>,
@@ -19,18 +20,19 @@ pub(super) struct AttentionBlock<'a, 'k> {
     split: U32<'k>,
     /// The first query head, counted over the batch.
     head: U32<'k>,
-    /// Query heads.
+    /// The number of query heads of the block.
     queries: U32<'k>,
     /// The lane's first 16-byte chunk of each row of the KV head.
     cached: OwnRows<'k>,
-    /// The first row of a tile that the lane copies, and its 16-byte chunk.
+    /// The first row of a tile that the lane copies.
     row: U32<'k>,
+    /// The 16-byte chunk of the row that the lane copies.
     chunk: U32<'k>,
-    /// All tiles.
+    /// The slots of all tiles.
     tiles: Ptr<'k, f16, Shared>,
-    /// The queries as f16, followed by their rounding residuals.
+    /// The queries as `f16`, followed by their rounding residuals.
     staged: Ptr<'k, f16, Shared>,
-    /// Maximum and sum of each warp and query.
+    /// The maximum and the sum of each warp and query.
     outcome: Ptr<'k, f32, Shared>,
     /// The distance from a tile to the next tile in the same slot.
     kept: U32<'k>,
@@ -44,12 +46,14 @@ pub(super) struct TileRange<'k> {
 }
 
 impl<'k> TileRange<'k> {
+    /// Assigns another range.
     fn set(&mut self, to: &TileRange<'k>) {
         self.first.set(&to.first);
         self.count.set(&to.count);
         self.used.set(&to.used);
     }
 
+    /// Returns true if the block has no tiles.
     pub(super) fn is_empty(&self) -> Pred<'k> {
         self.count.get().eq(0)
     }
@@ -58,22 +62,22 @@ impl<'k> TileRange<'k> {
 /// The rows of a tile to load.
 #[derive(Clone, Copy)]
 pub(super) enum RowFilter<'k> {
-    /// Rows before this position, which were there before this token began. Rows after it are zeroed: they have no
-    /// weight, but must be finite.
+    /// The rows before this position, which were complete before this token began. Rows after it
+    /// are set to zero. They have no weight, but a NaN would still reach the sums.
     Before(U32<'k>),
-    /// Rows up to this position; later rows repeat it.
+    /// The rows up to this position. Later rows repeat it.
     UpTo(U32<'k>),
 }
 
-/// The current token's row of keys and values, for the lanes that copy it: those of the warp whose first tiles
-/// contain it.
+/// The row of keys and values of the current token, for the lanes that copy it. They belong to the
+/// warp whose first tiles contain the row.
 pub(super) struct OwnRow<'k> {
     mine: Pred<'k>,
     from: [Ptr<'k, f16, ReadOnly>; 2],
     to: [Ptr<'k, f16, Shared>; 2],
 }
 
-/// Four dimensions of a query of the block; zero past the last query.
+/// Four dimensions of a query of the block, or zeros past the last query.
 pub(super) struct QueryFloat4<'k> {
     query: U32<'k>,
     dim: U32<'k>,
@@ -81,12 +85,14 @@ pub(super) struct QueryFloat4<'k> {
 }
 
 impl<'a, 'k> AttentionBlock<'a, 'k> {
+    /// Computes the block's work and its addresses.
     pub(super) fn new(
         k: Builder<'k>,
         def: &'a PipelinedAttention,
         a: &'a PipelinedAttentionArgs<Dev<'k>>,
     ) -> Self {
-        let (groups, per_group) = (def.groups(), def.queries.div_ceil(def.groups()));
+        let groups = def.groups();
+        let per_group = def.queries.div_ceil(groups);
         let units = a.kv_heads * groups;
         let all = if def.batch == 1 {
             units
@@ -105,6 +111,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         let shared = k.dynamic_shared::<f16>("tiles");
         let staged = shared.at(def.tiles() * def.kv_tile_bytes());
         let outcome = staged.at(QUERIES * def.row_bytes()).cast::<f32>();
+        // The last warps have one slot less if the tiles do not divide evenly.
         let deep = k.warp().lt(def.tiles() - (def.depth() - 1) * def.warps());
         let kept = |depth| depth * def.warps();
 
@@ -135,7 +142,8 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         }
     }
 
-    /// If the kernel profiles, its first warp waits for its first tiles, as a separate group of copies.
+    /// Waits in the first warp for its first tiles, as a separate group of copies, if the kernel
+    /// profiles.
     pub(super) fn timestamp_landed(&self) {
         let k = self.k;
         if self.def.profile {
@@ -147,7 +155,8 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         self.timestamp(Timestamp::Landed);
     }
 
-    /// The position from memory.
+    /// Loads the position. It is clamped to the cache, so that no wrong state makes the kernel read
+    /// past it.
     pub(super) fn position(&self) -> U32<'k> {
         self.item
             .of(self.a.state, LEN as u32)
@@ -157,7 +166,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
             .min(self.a.ctx - 1)
     }
 
-    /// This block's tiles for a token at `position`: see [`PipelinedAttention::split`].
+    /// Returns this block's tiles for a token at `position` (see [`PipelinedAttention::split`]).
     pub(super) fn range(&self, position: U32<'k>) -> TileRange<'k> {
         let end = (position >> TILE.ilog2()) + 1;
         let before = self
@@ -166,6 +175,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         let tiles = before.map_or(end, |before| end - before);
         let warps = self.def.warps();
         let (most, _) = divided(tiles + (warps - 1), warps);
+        // A short context gains nothing from splits, because merging them takes longer.
         let used = tiles
             .le(MAX_UNSPLIT_TILES * warps)
             .select(1, most.min(self.a.splits));
@@ -180,13 +190,14 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         }
     }
 
-    /// The first position that counts for a token, if there is a window.
+    /// Returns the first position of a token's window, if there is a window.
     fn first_position(&self, position: U32<'k>) -> Option<U32<'k>> {
         let after = |window| position + 1 - (position + 1).min(window);
         self.def.window.map(after)
     }
 
-    /// The lane's 16 bytes of a position's row; `page` is what is before those of its page, and so of its tile.
+    /// Returns the address of the lane's 16 bytes of a position's row. `page` is the offset of the
+    /// position's page, which is equal for all positions of a tile.
     fn cached(
         &self,
         cache: Ptr<'k, f16, ReadOnly>,
@@ -196,27 +207,30 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         cache.row(position.mad(self.def.row_chunks(), page), 16)
     }
 
-    /// The slot of a tile; the first tiles have one each.
+    /// Returns the slot of a tile. The first tiles have one slot each.
     fn slot(&self, number: U32<'k>) -> Ptr<'k, f16, Shared> {
         self.tiles.row(number, 2 * self.def.kv_tile_bytes())
     }
 
     /// Loads rows of the first tiles.
     pub(super) fn copy_first(&self, range: &TileRange<'k>, which: RowFilter<'k>) {
-        let (k, def) = (self.k, self.def);
+        let k = self.k;
+        let def = self.def;
         k.section("pipeline/attention/first_copies", "copy the first tiles");
         let count = range.count.get().min(def.tiles());
         k.for_each(k.warp(), count, def.warps(), |number| {
             let tile = number + &range.first;
-            [0, 1]
-                .into_iter()
-                .for_each(|half| self.copy(half, self.slot(number), tile, which))
+            for half in [0, 1] {
+                self.copy(half, self.slot(number), tile, which);
+            }
         });
     }
 
-    /// Loads rows of the keys (`half` 0) or the values (1) of a tile, as many at a time as the lanes have chunks.
+    /// Loads rows of the keys (`half` 0) or the values (`half` 1) of a tile, as many rows at a time
+    /// as the lanes have chunks.
     fn copy(&self, half: u32, slot: Ptr<'k, f16, Shared>, tile: U32<'k>, which: RowFilter<'k>) {
-        let (k, def) = (self.k, self.def);
+        let k = self.k;
+        let def = self.def;
         let rows = 32 / def.row_chunks();
         let slot = slot.row(self.row, def.row_bytes()).at(self.chunk * 8);
         let page = self.cached.before(tile * TILE);
@@ -225,6 +239,8 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
             let to = slot.at((half * def.kv_tile_bytes() + first * def.row_bytes()) / 2);
             let from = |p| self.cached([self.a.k_cache, self.a.v_cache][half as usize], page, p);
             self.when_inside(first, || match which {
+                // A masked row repeats a visible one. Unwritten rows of the cache may be NaN, which
+                // a weight of 0 would not remove.
                 RowFilter::UpTo(position) => from(p.min(position)).copy16(to),
                 RowFilter::Before(position) => {
                     k.when(p.lt(position), || from(p).copy16(to));
@@ -234,8 +250,8 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         }
     }
 
-    /// Runs `body` where the lane's row plus `first` is a row of the tile: unconditionally, if rows fill the warp
-    /// evenly.
+    /// Runs `body` in the lanes whose row plus `first` is a row of the tile. There is no branch if
+    /// the rows fill the warp evenly.
     fn when_inside(&self, first: u32, body: impl FnOnce()) {
         let rows = 32 / self.def.row_chunks();
         let limit = rows.min(TILE - first);
@@ -245,14 +261,18 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         }
     }
 
+    /// Returns the addresses of the token's own row.
     pub(super) fn own_row(&self, range: &TileRange<'k>, position: U32<'k>) -> OwnRow<'k> {
-        let (k, def) = (self.k, self.def);
-        let (tile, row) = (position >> TILE.ilog2(), position & (TILE - 1));
+        let k = self.k;
+        let def = self.def;
+        let tile = position >> TILE.ilog2();
+        let row = position & (TILE - 1);
         let number = tile - &range.first;
         let (_, warp) = divided(number, def.warps());
         let page = self.cached.before(position);
         let to = self.slot(number).row(row, def.row_bytes()).at(k.lane() * 8);
-        // A tile before the first wraps to a number past all.
+        // The subtraction above wraps for a tile before the first, so such a tile is not resident
+        // either.
         let resident = number.lt(def.tiles()) & number.lt(&range.count);
         OwnRow {
             mine: resident & warp.eq(k.warp()) & k.lane().lt(def.row_chunks()),
@@ -261,23 +281,26 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         }
     }
 
-    /// Loads the token's own row. It commits all loads so far as the groups of the first tiles.
+    /// Loads the token's own row, and commits all loads so far as the groups of the first tiles.
     pub(super) fn copy_own(&self, own: &OwnRow<'k>) {
         self.k.when(own.mine, || {
-            own.from
-                .iter()
-                .zip(own.to)
-                .for_each(|(from, to)| from.copy16(to))
+            for (from, to) in own.from.iter().zip(own.to) {
+                from.copy16(to);
+            }
         });
         self.commit_first();
     }
 
-    /// Commits the groups of copies of the first tiles; all loads so far belong to the first group.
+    /// Commits the groups of copies of the first tiles. All loads so far belong to the first group.
     pub(super) fn commit_first(&self) {
-        (0..2 * self.def.depth()).for_each(|_| self.k.commit_copies());
+        // The remaining groups are empty, so that the loop below always waits for the same number
+        // of later groups.
+        for _ in 0..2 * self.def.depth() {
+            self.k.commit_copies();
+        }
     }
 
-    /// Reloads the first tiles if the position differs from the prefetched one.
+    /// Reloads the first tiles after the position turned out to differ from the prefetched one.
     pub(super) fn start_again(&self, range: &mut TileRange<'k>, position: U32<'k>) {
         let k = self.k;
         k.wait_copies(0);
@@ -288,10 +311,12 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         k.wait_copies(0);
     }
 
-    /// Loads the block's queries, one `float4` at a time.
+    /// Loads the block's queries, one `float4` per thread at a time.
     pub(super) fn load(&self) -> Vec<QueryFloat4<'k>> {
-        let (k, def) = (self.k, self.def);
-        let (float4s, threads) = (def.head_dim / 4, KernelDef::block(def));
+        let k = self.k;
+        let def = self.def;
+        let float4s = def.head_dim / 4;
+        let threads = KernelDef::block(def);
         let float4 = |first| {
             let i = k.tid() + first;
             let (query, float4) = divided(i, float4s);
@@ -307,12 +332,13 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
             .collect()
     }
 
-    /// Stores them in shared memory.
+    /// Stores the queries in shared memory, as rounded values and residuals.
     pub(super) fn stage(&self, float4s: Vec<QueryFloat4<'k>>) {
-        let (k, def) = (self.k, self.def);
+        let k = self.k;
+        let def = self.def;
         k.section(
             "pipeline/attention/split_queries",
-            "queries as two f16 into shared memory",
+            "store the queries in shared memory as two f16 values each",
         );
         for QueryFloat4 { query, dim, q } in float4s {
             k.when(query.lt(QUERIES), || {
@@ -336,12 +362,14 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         range: &TileRange<'k>,
         position: U32<'k>,
     ) {
-        let (k, def) = (self.k, self.def);
+        let k = self.k;
+        let def = self.def;
         let mut slot = k.var(k.warp());
         k.for_each(k.warp(), &range.count, def.warps(), |number| {
             let tile = self.slot(slot.get());
             let next = number + self.kept;
             let refill = |half| {
+                // All lanes must have read the slot before it is overwritten.
                 k.warp_barrier();
                 k.when(next.lt(&range.count), || {
                     self.copy(half, tile, next + &range.first, RowFilter::UpTo(position))
@@ -351,14 +379,14 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
             self.wait_landed();
             k.section(
                 "pipeline/attention/scores",
-                "scores: queries times keys of a tile",
+                "scores: multiply the queries by the keys of a tile",
             );
             let scores = self.scores(tile, number + &range.first, position);
             k.section("pipeline/attention/copy_keys", "copy the next keys");
             refill(0);
             k.section(
                 "pipeline/attention/weights",
-                "softmax weights, relative to the maximum so far",
+                "softmax weights relative to the maximum so far",
             );
             let weights = sum.weigh(k, scores);
             self.wait_landed();
@@ -374,10 +402,11 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         });
     }
 
-    /// Waits for the next keys or values. A slot has two groups of copies in flight, keys and values; later groups
-    /// may still be in flight.
+    /// Waits for the next keys or values. A slot has two groups of copies in flight, keys and
+    /// values. Later groups may still be in flight.
     fn wait_landed(&self) {
-        let (k, def) = (self.k, self.def);
+        let k = self.k;
+        let def = self.def;
         let later = |depth: u32| k.wait_copies(2 * depth - 1);
         if def.tiles().is_multiple_of(def.warps()) {
             later(def.depth());
@@ -390,20 +419,22 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         k.warp_barrier();
     }
 
-    /// The keys of a tile: the address that the lane passes to `ldmatrix`. Positions 0 to 7, dimensions 0 to 7, then
-    /// 8 to 15; then the same for positions 8 to 15.
+    /// Returns the address that the lane passes to `ldmatrix` for the keys of a tile. The four
+    /// matrices are positions 0 to 7 with dimensions 0 to 7 and 8 to 15, then positions 8 to 15
+    /// with the same dimensions.
     fn matrices(&self, slot: Ptr<'k, f16, Shared>) -> Ptr<'k, f16, Shared> {
         let lane = self.k.lane();
         slot.row((lane & 7) + (lane >> 4) * 8, self.def.row_bytes())
             .at((lane >> 3 & 1) * 8)
     }
 
-    /// Scores of query `lane / 4`, in log2 units: positions `2t`, `2t + 1`, `2t + 8`, `2t + 9` of the tile, where `t
-    /// = lane % 4`.
+    /// Computes the scores of query `lane / 4`, in log2 units, at the positions `2t`, `2t + 1`, `2t
+    /// + 8` and `2t + 9` of the tile, where `t = lane % 4`.
     ///
     /// Even and odd iterations have separate sums, which halves the dependency chain.
     fn scores(&self, slot: Ptr<'k, f16, Shared>, tile: U32<'k>, position: U32<'k>) -> [F32<'k>; 4] {
-        let (k, def) = (self.k, self.def);
+        let k = self.k;
+        let def = self.def;
         let lane = k.lane();
         let queries = self
             .staged
@@ -423,6 +454,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         let least = self.first_position(position);
         from_fn(|i| {
             let of = |parity: usize, row: usize| sums[parity][i / 2].0[2 * row + i % 2].get();
+            // Rows 0 and 1 of the sums are the rounded query and its residual.
             let score = ((of(0, 0) + of(1, 0)) + (of(0, 1) + of(1, 1))) * factor;
             let p = first + [0, 1, 8, 9][i];
             let counts = p.le(position);
@@ -431,13 +463,16 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         })
     }
 
-    /// Stores the warp's sums in its first slot; a warp without tiles only stores that it has none.
+    /// Stores the warp's sums in its first slot. A warp without tiles only stores that it has none.
     pub(super) fn store_sums(&self, sum: &OnlineSoftmax<'k>, range: &TileRange<'k>) {
-        let (k, def) = (self.k, self.def);
-        let (g, t) = (k.lane() >> 2, k.lane() & 3);
+        let k = self.k;
+        let def = self.def;
+        let g = k.lane() >> 2;
+        let t = k.lane() & 3;
         let weights = lanes_sum(3, sum.weights.get());
         let outcome = self.outcome.at((k.warp() * QUERIES + g) * 2);
         k.when(t.eq(0), || outcome.st2([sum.max.get(), weights]));
+        // Four more elements per row put the rows of a warp's stores into different banks.
         let row = def.head_dim + 4;
         let to = self.slot(k.warp()).cast::<f32>().row(t, 8 * row).at(g);
         k.when(k.warp().lt(&range.count), || {
@@ -449,10 +484,11 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         });
     }
 
-    /// Calls `body` for each query and `float4` of its dimensions, one per thread, in whole warps, with a predicate
-    /// `inside`; lanes outside repeat the last one.
+    /// Calls `body` for each query and each `float4` of its dimensions, one per thread, in whole
+    /// warps. `body` gets a predicate `inside`. Lanes outside repeat the last `float4`.
     fn each_float4(&self, body: impl FnOnce(U32<'k>, U32<'k>, Pred<'k>)) {
-        let (k, float4s) = (self.k, self.def.head_dim / 4);
+        let k = self.k;
+        let float4s = self.def.head_dim / 4;
         let all = self.queries * float4s;
         k.for_each(k.warp() * 32, all, KernelDef::block(self.def), |first| {
             let i = first + k.lane();
@@ -461,7 +497,8 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         });
     }
 
-    /// The total of the warps that had tiles, for a query and a `float4` of dimensions.
+    /// Returns the total over the warps that had tiles, for a query and a `float4` of its
+    /// dimensions.
     fn gather(&self, query: U32<'k>, dim: U32<'k>, range: &TileRange<'k>) -> SoftmaxPartial<'k> {
         let def = self.def;
         let outcome = self.outcome.at(query * 2);
@@ -483,17 +520,18 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         SoftmaxPartial::of(&(0..def.warps()).map(of_warp).collect::<Vec<_>>())
     }
 
-    /// Stores the result, if one block processed all positions.
+    /// Stores the result of a block that processed all positions.
     pub(super) fn store_result(&self, range: &TileRange<'k>) {
         self.k.section(
             "pipeline/attention/single_split",
-            "one range: the result as block floating point",
+            "a single split: store the result as block floating point",
         );
         self.each_float4(|query, dim, inside| {
             self.store(query, dim, inside, self.gather(query, dim, range))
         });
     }
 
+    /// Divides a total by the sum of its weights, and stores it.
     fn store(&self, query: U32<'k>, dim: U32<'k>, inside: Pred<'k>, total: SoftmaxPartial<'k>) {
         let factor = total.weights.rcp();
         let at = (self.head + query) * self.def.head_dim + dim;
@@ -505,7 +543,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         to.store4(at, inside, total.values.map(|v| v * factor));
     }
 
-    /// The address of a split's weighted values, and of its maximum and sum of the weights.
+    /// Returns the address of a split's weighted values, and of its maximum and sum of the weights.
     fn partial(
         &self,
         query: U32<'k>,
@@ -523,10 +561,11 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
 
     /// Stores the partial result of a split. The last warp to do so merges all splits.
     pub(super) fn store_partial(&self, range: &TileRange<'k>) {
-        let (k, def) = (self.k, self.def);
+        let k = self.k;
+        let def = self.def;
         k.section(
             "pipeline/attention/partial_sums",
-            "several ranges: the sums of this one",
+            "several splits: store the sums of this one",
         );
         self.each_float4(|query, dim, inside| {
             let total = self.gather(query, dim, range);
@@ -541,24 +580,27 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
             || {
                 k.section(
                     "pipeline/attention/ticket",
-                    "draw a ticket: the last warp merges",
+                    "draw a ticket: the last warp merges the splits",
                 );
+                // The ticket's release covers the stores of the whole warp only after a warp
+                // barrier.
                 k.warp_barrier();
                 let last = range.used.get() - 1;
                 let mut drawn = k.var(0);
                 let ticket = self.a.ticket.at(self.unit * MAX_WARPS + k.warp());
                 k.when(k.lane().eq(0), || drawn.set(ticket.ticket(last)));
                 let drawn = drawn.get().broadcast();
+                // The barrier extends the acquire of the lane that drew the ticket to the warp.
                 k.warp_barrier();
                 k.when(drawn.eq(last), || self.merge(range));
             },
         );
     }
 
-    /// Merges all splits, several loads in flight at a time.
+    /// Merges all splits. Several loads are in flight at a time.
     fn merge(&self, range: &TileRange<'k>) {
         let k = self.k;
-        k.section("pipeline/attention/merge", "merge all ranges");
+        k.section("pipeline/attention/merge", "merge all splits");
         self.each_float4(|query, dim, inside| {
             let [mut max, mut weights] = [f32::MIN, 0.0].map(|v| k.var(v));
             let mut values: [_; 4] = from_fn(|_| k.var(0.0));
@@ -571,9 +613,11 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
             };
             k.for_each(0, &range.used, PARTIALS_IN_FLIGHT, |first| {
                 let of_split = |i: u32| {
-                    k.section("pipeline/attention/load_split", "load a range");
+                    k.section("pipeline/attention/load_split", "load a split");
                     let there = (first + i).lt(&range.used);
                     let [from, outcome] = self.partial(query, dim, first + i);
+                    // A split that does not exist has no weight, so the loop needs no special last
+                    // round.
                     let mut sums = [f32::MIN, 0.0].map(|v| k.var(v));
                     let mut values: [_; 4] = from_fn(|_| k.var(0.0));
                     outcome.fresh().ld2_if(there, &mut sums);
@@ -584,19 +628,18 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
                 partials.extend((0..PARTIALS_IN_FLIGHT).map(of_split));
                 k.section(
                     "pipeline/attention/merge_split",
-                    "bring them to a common maximum, and add",
+                    "rescale to the common maximum and add",
                 );
                 let total = SoftmaxPartial::of(&partials);
                 max.set(total.max);
                 weights.set(total.weights);
-                values
-                    .iter_mut()
-                    .zip(total.values)
-                    .for_each(|(value, v)| value.set(v));
+                for (value, v) in values.iter_mut().zip(total.values) {
+                    value.set(v);
+                }
             });
             k.section(
                 "pipeline/attention/merged",
-                "the result as block floating point",
+                "store the result as block floating point",
             );
             self.store(query, dim, inside, so_far(&max, &weights, &values));
         });

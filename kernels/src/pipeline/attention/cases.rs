@@ -1,14 +1,12 @@
-//! Cases of attention.
+//! Test cases of attention.
 
 use super::*;
 use crate::case::{Case, Random, Variant};
 
 impl Variant for PipelinedAttention {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let (full, alone) = (
-            TILE * self.tiles(),
-            MAX_UNSPLIT_TILES * self.min_split_positions(),
-        );
+        let full = TILE * self.tiles();
+        let alone = MAX_UNSPLIT_TILES * self.min_split_positions();
         let plain = AttentionCase {
             position: 0,
             ctx: 1,
@@ -17,8 +15,9 @@ impl Variant for PipelinedAttention {
             idle: 0,
             outlier: 1.0,
         };
-        // One position; a full tile next to idle blocks, and one position more; a position past the cache, which is
-        // clamped; one position more than a block holds, and than one block processes; outliers.
+        // One position. A full tile next to idle blocks, and one position more. A position past the
+        // cache, which is clamped. One position more than a block holds, and than one block
+        // processes. Outliers.
         let short = [
             AttentionCase { ..plain },
             AttentionCase {
@@ -58,8 +57,9 @@ impl Variant for PipelinedAttention {
                 ..plain
             },
         ];
-        // As many positions as one block processes; more in one split, and in two; partial results that are merged in
-        // several iterations. The number of queries makes no difference here, nor do the dimensions in the last case.
+        // As many positions as one block processes. More in one split, and in two. Partial results
+        // that are merged in several iterations. The number of queries makes no difference here,
+        // nor do the dimensions in the last case.
         let long = [
             AttentionCase {
                 position: alone - 1,
@@ -104,8 +104,8 @@ impl Variant for PipelinedAttention {
     }
 }
 
-/// A window that the positions just fill, that they exceed by one, and that begins inside of a tile; in one split and
-/// in several.
+/// Returns cases of a window that the positions just fill, that they exceed by one, and that begins
+/// inside a tile, with one split and with several.
 fn window_cases(window: u32, plain: AttentionCase) -> [AttentionCase; 4] {
     [
         (window - 1, 1),
@@ -130,7 +130,8 @@ struct AttentionCase {
     kv_heads: u32,
     /// Blocks that are idle at any position.
     idle: u32,
-    /// The factor of every 37th number of the caches, and the divisor of the same numbers of the queries.
+    /// The factor of every 37th number of the caches, and the divisor of the same numbers of the
+    /// queries.
     outlier: f32,
 }
 
@@ -138,10 +139,8 @@ impl AttentionCase {
     fn filled(&self, kernel: &PipelinedAttention, seed: u64) -> Case {
         let mut random = Random(seed);
         let dim = kernel.head_dim as usize;
-        let (heads, units) = (
-            self.kv_heads * kernel.queries,
-            self.kv_heads * kernel.groups(),
-        );
+        let heads = self.kv_heads * kernel.queries;
+        let units = self.kv_heads * kernel.groups();
         // The last token of a batch is at the position of a batch of one.
         let batch = kernel.batch;
         let position = |item: u32| self.position.saturating_sub(batch - 1 - item);
@@ -150,8 +149,11 @@ impl AttentionCase {
             .collect();
         let mut numbers = |n: u32, factor: f32| {
             let mut v = random.units(n as usize * dim);
-            v.chunks_mut(dim)
-                .for_each(|row| row.iter_mut().step_by(37).for_each(|x| *x *= factor));
+            for row in v.chunks_mut(dim) {
+                for x in row.iter_mut().step_by(37) {
+                    *x *= factor;
+                }
+            }
             v
         };
         let q = numbers(batch * heads, 1.0 / self.outlier);
@@ -188,7 +190,8 @@ impl AttentionCase {
         args.push(CpuArg::scalar(4.0 / (dim as f32).sqrt()));
         args.extend([batch * units * self.splits + self.idle, kernel.shared()].map(CpuArg::scalar));
         args.push(CpuArg::U64(vec![0]));
-        // Two halves hold 22 bits of a query and of a weight; sums of some hundred products add their roundings.
+        // Two halves hold 22 bits of a query and of a weight; sums of some hundred products add
+        // their roundings.
         Case {
             label: format!("{self:?}"),
             args,

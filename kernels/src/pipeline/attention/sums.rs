@@ -1,12 +1,13 @@
-//! Sums over positions: the online softmax of a warp, and merging partial results.
+//! Sums over positions: the online softmax of a warp (Milakov and Gimelshein, 2018,
+//! arXiv:1805.02867), and the merging of partial results.
 
 use super::PipelinedAttention;
 use crate::reduce::lanes_max;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// A partial result over some positions, for one query: the maximum in log2, the sum of the weights, and four of the
-/// weighted values.
+/// A partial result over some positions, for one query: the maximum in log2, the sum of the
+/// weights, and four of the weighted values.
 pub(super) struct SoftmaxPartial<'k> {
     pub(super) max: F32<'k>,
     pub(super) weights: F32<'k>,
@@ -14,8 +15,8 @@ pub(super) struct SoftmaxPartial<'k> {
 }
 
 impl<'k> SoftmaxPartial<'k> {
-    /// Merges partial results at their common maximum, in their order. Those whose maximum is `f32::MIN` have no
-    /// weight.
+    /// Merges partial results at their common maximum, in their order. A partial result whose
+    /// maximum is `f32::MIN` has no weight.
     pub(super) fn of(partials: &[SoftmaxPartial<'k>]) -> SoftmaxPartial<'k> {
         let max = partials
             .iter()
@@ -41,8 +42,8 @@ impl<'k> SoftmaxPartial<'k> {
     }
 }
 
-/// Quotient and remainder by a literal, where `v * by` is below 2^32. `ptxas` does not optimize division by a
-/// literal.
+/// Returns quotient and remainder of a division by a literal, for `v * by` below 2^32. The code
+/// uses a multiplication because `ptxas` does not optimize divisions by literals.
 pub(crate) fn divided(v: U32<'_>, by: u32) -> (U32<'_>, U32<'_>) {
     if by.is_power_of_two() {
         return (v >> by.ilog2(), v & (by - 1));
@@ -51,15 +52,16 @@ pub(crate) fn divided(v: U32<'_>, by: u32) -> (U32<'_>, U32<'_>) {
     (quotient, v - quotient * by)
 }
 
-/// Four numbers as f16, and their rounding residuals as f16: two to a word.
+/// Rounds four values to `f16`. Returns the rounded values and their residuals, two to a word.
 pub(super) fn halves(v: [F32<'_>; 4]) -> [[U32<'_>; 2]; 2] {
     let high = v.map(|v| v.cvt::<f16>());
     let low: [_; 4] = from_fn(|i| (v[i] - high[i].cvt::<f32>()).cvt::<f16>());
     [high, low].map(|h| [h[0].pack(h[1]).bits(), h[2].pack(h[3]).bits()])
 }
 
-/// The running sums of a warp: for query `g = lane / 4` the maximum and this lane's share of the weights; and for
-/// each 16 dimensions the weighted values of queries `2t` and `2t + 1`, dimensions `g` and `g + 8`.
+/// The running sums of a warp. For query `g = lane / 4`, a lane has the maximum and its share of
+/// the sum of the weights. For each 16 dimensions, it has the weighted values of queries `2t` and
+/// `2t + 1` at the dimensions `g` and `g + 8`, where `t = lane % 4`.
 pub(super) struct OnlineSoftmax<'k> {
     pub(super) max: Var<'k, f32>,
     pub(super) weights: Var<'k, f32>,
@@ -67,7 +69,8 @@ pub(super) struct OnlineSoftmax<'k> {
 }
 
 impl<'k> OnlineSoftmax<'k> {
-    /// `f32::MIN` stands for "no maximum yet": infinity minus infinity would be NaN.
+    /// Creates empty sums. The maximum starts at `f32::MIN` instead of minus infinity, because
+    /// infinity minus infinity would be NaN.
     pub(super) fn new(k: Builder<'k>, def: &PipelinedAttention) -> Self {
         let values = (0..def.head_dim / 16).map(|_| Sums::zero(k)).collect();
         OnlineSoftmax {
@@ -77,7 +80,8 @@ impl<'k> OnlineSoftmax<'k> {
         }
     }
 
-    /// Converts scores to weights relative to the new maximum, and rescales the sums to it.
+    /// Converts scores to weights relative to the new maximum, and rescales the sums to it. Returns
+    /// the weights as rounded values and residuals.
     pub(super) fn weigh(&mut self, k: Builder<'k>, scores: [F32<'k>; 4]) -> [[U32<'k>; 2]; 2] {
         let most = scores
             .into_iter()
@@ -89,6 +93,8 @@ impl<'k> OnlineSoftmax<'k> {
         let weights = scores.map(|score| (score - max).ex2());
         self.weights *= shrink;
         self.weights += (weights[0] + weights[1]) + (weights[2] + weights[3]);
+        // The sums belong to other queries than the scores of a lane. Their factors come from the
+        // lanes that have those queries.
         let own = (k.lane() & 3) * 8;
         let shrink = [shrink.shfl_idx(own), shrink.shfl_idx(own + 4)];
         for values in &mut self.values {

@@ -8,8 +8,8 @@ use crate::cache::PAGE;
 use crate::shared_rows::{Copier, Matrices, SharedRows};
 use ptx_gen::*;
 
-/// Values that the threads of a block compute at the start.
-pub(super) struct Block<'a, 'k> {
+/// The values that the threads of a block compute at the start.
+pub(super) struct PromptBlock<'a, 'k> {
     pub(super) k: Builder<'k>,
     pub(super) def: &'a PromptAttention,
     pub(super) a: &'a PromptAttentionArgs<Dev<'k>>,
@@ -21,21 +21,22 @@ pub(super) struct Block<'a, 'k> {
     copier: Copier<'k>,
 }
 
-/// The positions of a warp.
+/// The positions of a warp's queries.
 struct WarpPositions<'k> {
     first: U32<'k>,
-    /// The last, past the item perhaps.
+    /// The last position, which may be past the item.
     last: U32<'k>,
 }
 
-impl<'a, 'k> Block<'a, 'k> {
+impl<'a, 'k> PromptBlock<'a, 'k> {
+    /// Computes the values of the block.
     pub(super) fn new(
         k: Builder<'k>,
         def: &'a PromptAttention,
         a: &'a PromptAttentionArgs<Dev<'k>>,
         item: ItemRows<'k>,
     ) -> Self {
-        Block {
+        PromptBlock {
             k,
             def,
             a,
@@ -48,14 +49,14 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// The first of the warp's queries in the block.
+    /// Returns the index of the warp's first query in the block.
     pub(super) fn warp_row(&self) -> U32<'k> {
         self.k.warp() * self.def.warp_queries()
     }
 
-    /// Divides and stores.
+    /// Divides the sums by their weights and stores the results.
     pub(super) fn store(&self, tiles: Vec<Tile<'k>>) {
-        let &Block {
+        let &PromptBlock {
             k,
             def,
             a,
@@ -82,9 +83,10 @@ impl<'a, 'k> Block<'a, 'k> {
         to.store(tiles.iter().map(results));
     }
 
-    /// The sums of the warp's queries.
+    /// Computes the sums of the warp's queries.
     pub(super) fn attend(&self) -> Vec<Tile<'k>> {
-        let (k, def) = (self.k, self.def);
+        let k = self.k;
+        let def = self.def;
         k.section("prompt/attention/copy_queries", "copy the queries");
         self.copy_queries();
         k.section(
@@ -106,10 +108,9 @@ impl<'a, 'k> Block<'a, 'k> {
             .collect();
         let positions = self.warp_positions();
         k.for_each(start, end, keys, |step| {
-            k.section(
-                "prompt/attention/step",
-                "a step: wait for it, and copy the next",
-            );
+            k.section("prompt/attention/step", "wait for a step and copy the next");
+            // After the barrier, the copies of all threads have arrived, and the other half of the
+            // buffer is free.
             k.wait_copies(0);
             k.barrier();
             k.when((step + keys).lt(end), || {
@@ -117,6 +118,8 @@ impl<'a, 'k> Block<'a, 'k> {
                 page.set(self.pages.of(step + 2 * keys));
             });
             k.commit_copies();
+            // The condition is uniform in the warp. A warp whose queries are all masked has no
+            // work.
             k.when(self.counts(&positions, step), || {
                 self.step(&mut tiles, &positions, step)
             });
@@ -124,6 +127,7 @@ impl<'a, 'k> Block<'a, 'k> {
         tiles
     }
 
+    /// Returns the positions of the warp's queries.
     fn warp_positions(&self) -> WarpPositions<'k> {
         let first = self.item.position + self.warp_row();
         WarpPositions {
@@ -132,7 +136,7 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// Whether some position of a step counts for some query of the warp.
+    /// Returns whether a query of the warp attends to a position of a step.
     fn counts(&self, positions: &WarpPositions<'k>, step: U32<'k>) -> Pred<'k> {
         let end = self.item.end();
         let causal = step.le(positions.last.min(end - 1)) & positions.first.lt(end);
@@ -140,9 +144,10 @@ impl<'a, 'k> Block<'a, 'k> {
         start.map_or(causal, |start| causal & (step + self.def.keys()).gt(start))
     }
 
-    /// Queries past the last repeat it.
+    /// Copies the queries. Rows past the last query repeat it.
     fn copy_queries(&self) {
-        let (a, dim) = (self.a, self.def.head_dim);
+        let a = self.a;
+        let dim = self.def.head_dim;
         self.copier
             .copy(self.def.queries, self.memory, |row, further| {
                 let token = self.item.row(row + further);
@@ -151,11 +156,16 @@ impl<'a, 'k> Block<'a, 'k> {
             });
     }
 
-    /// Keys and values of a step, which are in a page; positions past the item repeat its last one.
+    /// Copies keys and values of a step, which lie in one page. Positions past the item repeat its
+    /// last one.
     fn copy_step(&self, step: U32<'k>, page: U32<'k>) {
-        let (k, a, keys, dim) = (self.k, self.a, self.def.keys(), self.def.head_dim);
+        let k = self.k;
+        let a = self.a;
+        let keys = self.def.keys();
+        let dim = self.def.head_dim;
         let caches = [a.k_cache, a.v_cache];
-        let (to, end) = (self.stage(step), self.item.end());
+        let to = self.stage(step);
+        let end = self.item.end();
         let kv_head = self.head / (a.heads / a.kv_heads);
         let first = page.mad(a.kv_heads, kv_head) * PAGE;
         let first = if keys == PAGE {
@@ -169,7 +179,7 @@ impl<'a, 'k> Block<'a, 'k> {
         k.when((step + keys).le(end), || {
             k.section(
                 "prompt/attention/all_positions",
-                "all positions of the step",
+                "copy all positions of the step",
             );
             for (cache, to) in caches.into_iter().zip(to) {
                 self.copier
@@ -179,8 +189,10 @@ impl<'a, 'k> Block<'a, 'k> {
         .otherwise(|| {
             k.section(
                 "prompt/attention/last_positions",
-                "positions up to the item's last, which is repeated",
+                "copy positions up to the item's last, which is repeated",
             );
+            // Positions after the item may be unwritten and NaN, which a weight of 0 would not
+            // remove.
             let last = end - 1 - step;
             for (cache, to) in caches.into_iter().zip(to) {
                 self.copier.copy(keys, to, |row, further| {
@@ -190,7 +202,7 @@ impl<'a, 'k> Block<'a, 'k> {
         });
     }
 
-    /// Where keys and values of a step are.
+    /// Returns the addresses of keys and values of a step in shared memory.
     fn stage(&self, step: U32<'k>) -> [Ptr<'k, u8, Shared>; 2] {
         let keys = self.def.keys();
         let keys_bytes = keys * self.rows.bytes;
@@ -202,18 +214,24 @@ impl<'a, 'k> Block<'a, 'k> {
         [first, first.at(keys_bytes)]
     }
 
+    /// Attends to a step.
     fn step(&self, tiles: &mut [Tile<'k>], positions: &WarpPositions<'k>, step: U32<'k>) {
-        let (k, def) = (self.k, self.def);
+        let k = self.k;
+        let def = self.def;
         let lane = k.lane();
         let [keys, values] = self.stage(step);
-        // Rows 0 to 15 of the first unit, then of the second; or both units of rows 0 to 7, then of rows 8 to 15.
+        // `tall` addresses rows 0 to 15 of the first unit, then of the second. `wide` addresses
+        // both units of rows 0 to 7, then of rows 8 to 15.
         let tall = self.rows.place(lane & 15, lane >> 4);
         let wide = self
             .rows
             .place((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1);
         let queries = self.memory.row(self.warp_row(), self.rows.bytes);
         let queries = Matrices::new(self.rows, queries, tall);
-        k.section("prompt/attention/scores", "scores: queries times keys");
+        k.section(
+            "prompt/attention/scores",
+            "scores: multiply queries by keys",
+        );
         let mut weights = Weights::zero(k, tiles.len(), def.keys());
         weights.multiply(
             &queries,
@@ -223,30 +241,31 @@ impl<'a, 'k> Block<'a, 'k> {
         self.mask(&mut weights, positions, step);
         k.section(
             "prompt/attention/weights",
-            "weights, relative to the maximum so far",
+            "weights relative to the maximum so far",
         );
         let weights = weights.weigh(tiles);
         k.section("prompt/attention/values", "add the weighted values");
         let values = Matrices::new(self.rows, values, tall);
-        tiles
-            .iter_mut()
-            .zip(weights)
-            .for_each(|(tile, weights)| tile.add(&weights, &values));
+        for (tile, weights) in tiles.iter_mut().zip(weights) {
+            tile.add(&weights, &values);
+        }
     }
 
-    /// Scores of positions that do not count become minus infinity.
+    /// Sets the scores of masked positions to minus infinity.
     fn mask(&self, weights: &mut Weights<'k>, positions: &WarpPositions<'k>, step: U32<'k>) {
-        let (k, def) = (self.k, self.def);
+        let k = self.k;
+        let def = self.def;
         let late = (step + (def.keys() - 1)).gt(positions.first);
         let start = self.def.start(positions.last);
         let apart = start.map_or(late, |start| late | step.lt(start));
         k.when(apart, || {
             k.section(
                 "prompt/attention/mask",
-                "leave out what comes later, or before the window",
+                "mask positions that come later or are before the window",
             );
-            // From the lane's first key to its first query.
-            let (g, t) = (k.lane() >> 2, k.lane() & 3);
+            // The distance from the lane's first key to its first query.
+            let g = k.lane() >> 2;
+            let t = k.lane() & 3;
             let distance = (positions.first + g - step - t * 2).bits::<i32>();
             weights.mask(|further, score| {
                 def.counts(distance, further)

@@ -1,4 +1,4 @@
-//! Cases of [`PromptAttention`].
+//! Test cases of [`PromptAttention`].
 
 use super::PromptAttention;
 use crate::cache::{self, PAGE};
@@ -12,15 +12,17 @@ use ptx_gen::*;
 struct PromptCase {
     items: Vec<Item>,
     capacity: u32,
-    /// Pages of a sequence.
+    /// The number of pages of a sequence.
     max_pages: u32,
     sequences: u32,
-    /// The factor of some numbers of the keys, and the divisor of the same numbers of the queries.
+    /// The factor of some elements of the keys. The corresponding elements of the queries are
+    /// divided by it.
     outlier: f32,
 }
 
 impl PromptCase {
-    /// Tokens of a sequence from row 0 on, the first at `position`.
+    /// Returns a shape with tokens of one sequence, starting at row 0. The first token is at
+    /// `position`.
     fn chunk(kernel: &PromptAttention, position: u32, tokens: u32) -> Self {
         let chunk = Item {
             row: 0,
@@ -37,7 +39,8 @@ impl PromptCase {
         }
     }
 
-    /// Sequences that each have a token or some, at the ends of pages; an idle block between them.
+    /// Returns a shape with several sequences of one or more tokens at the ends of pages, and an
+    /// idle block between them.
     fn batch(kernel: &PromptAttention) -> Self {
         let item = |row, rows, position, sequence| Item {
             row,
@@ -72,7 +75,8 @@ impl PromptCase {
 impl Variant for PromptAttention {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let chunk = |position, tokens| PromptCase::chunk(self, position, tokens);
-        // One position; two items, the last of few tokens; few tokens after many, and after more than a ring of tiles.
+        // One position. Two items, the second with few tokens. Few tokens after many, and after
+        // more than a ring of tiles.
         let cases = [
             chunk(0, 1),
             chunk(37, self.queries + 5),
@@ -83,7 +87,7 @@ impl Variant for PromptAttention {
             chunk(950, 30),
             PromptCase::batch(self),
         ];
-        // A window that begins in the chunk and before it.
+        // A window that begins in the chunk, and one that begins before it.
         let windows = self.window.map(|window| chunk(window - window.min(20), 50));
         cases
             .into_iter()
@@ -93,8 +97,8 @@ impl Variant for PromptAttention {
     }
 }
 
-/// A page table without an order, and how many pages the cache has: two sequences share their first page, and some pages
-/// are in none.
+/// Returns a page table in no particular order, and the number of pages of the cache. Two sequences
+/// share their first page, and some pages belong to no sequence.
 fn table(sequences: u32, max_pages: u32, random: &mut Random) -> (Vec<u32>, u32) {
     let used = sequences * max_pages;
     let mut pages: Vec<u32> = (0..used + 2).collect();
@@ -109,12 +113,14 @@ fn table(sequences: u32, max_pages: u32, random: &mut Random) -> (Vec<u32>, u32)
     (pages, used + 2)
 }
 
-/// Numbers with outliers in every row.
+/// Returns rows of random elements, with outliers in every row.
 fn rows(random: &mut Random, rows: u32, dim: usize, factor: f32) -> Vec<f16> {
     let mut numbers = random.units(rows as usize * dim);
-    numbers
-        .chunks_mut(dim)
-        .for_each(|row| row.iter_mut().step_by(37).for_each(|x| *x *= factor));
+    for row in numbers.chunks_mut(dim) {
+        for x in row.iter_mut().step_by(37) {
+            *x *= factor;
+        }
+    }
     numbers.into_iter().map(f16::from_f32).collect()
 }
 
@@ -130,10 +136,11 @@ impl PromptCase {
             .expect("as many as a chunk has columns");
         let kv_heads = heads / 2;
         let (pages, cache_pages) = table(self.sequences, self.max_pages, &mut random);
-        // Weights differ by powers of ten.
+        // The weights differ by powers of ten.
         let mut q = rows(&mut random, self.capacity * heads, dim, 1.0 / self.outlier);
-        q.iter_mut()
-            .for_each(|x| *x = f16::from_f32(x.to_f32() * 16.0 / (dim as f32).sqrt()));
+        for x in &mut q {
+            *x = f16::from_f32(x.to_f32() * 16.0 / (dim as f32).sqrt());
+        }
         for (row, q) in (0..).zip(q.chunks_mut(heads as usize * dim)) {
             if !self.items.iter().any(|item| item.has(row)) {
                 q.fill(f16::from_f32(f32::NAN));
@@ -142,11 +149,11 @@ impl PromptCase {
         let cached = self.cached_rows(&pages, [kv_heads, cache_pages]);
         let mut cache = |factor: f32| {
             let mut cache = rows(&mut random, cache_pages * kv_heads * PAGE, dim, factor);
-            let other = cache
-                .chunks_mut(dim)
-                .zip(&cached)
-                .filter(|(_, cached)| !**cached);
-            other.for_each(|(row, _)| row.fill(f16::from_f32(f32::NAN)));
+            for (row, cached) in cache.chunks_mut(dim).zip(&cached) {
+                if !cached {
+                    row.fill(f16::from_f32(f32::NAN));
+                }
+            }
             CpuArg::F16(cache)
         };
         let mut args = vec![
@@ -169,7 +176,7 @@ impl PromptCase {
             self.capacity,
         ];
         args.extend(sizes.map(CpuArg::scalar));
-        // Weights are rounded to binary16, the largest of them exact.
+        // The bound allows for weights that are rounded to `f16`. The largest weight is exact.
         Case {
             label: format!("{self:?} heads={heads}"),
             args,
@@ -177,7 +184,8 @@ impl PromptCase {
         }
     }
 
-    /// Which rows of the caches have keys and values: those of all positions up to an item's last.
+    /// Returns the rows of the caches that have keys and values: all positions up to an item's
+    /// last.
     fn cached_rows(&self, pages: &[u32], [kv_heads, cache_pages]: [u32; 2]) -> Vec<bool> {
         let mut cached = vec![false; (cache_pages * kv_heads * PAGE) as usize];
         for item in self.items.iter().filter(|item| item.rows > 0) {

@@ -1,24 +1,24 @@
-//! What a block knows of its work item, and where keys and values of its sequence are.
+//! The work item of a block, and the pages of its sequence.
 
 use super::{Item, PromptAttentionArgs};
 use crate::cache::PAGE;
 use ptx_gen::*;
 
-/// The block's work item, with numbers that are in range.
+/// The block's work item, with all values clamped to their ranges.
 #[derive(Clone, Copy)]
 pub(super) struct ItemRows<'k> {
     /// The first row of queries and results.
     pub(super) first: U32<'k>,
-    /// Their number; 0 if the block is idle.
+    /// The number of rows, or 0 if the block is idle.
     pub(super) count: U32<'k>,
-    /// The position of the first.
+    /// The position of the first row.
     pub(super) position: U32<'k>,
-    /// The row of the page table.
+    /// The sequence's row in the page table.
     sequence: U32<'k>,
 }
 
 impl<'k> ItemRows<'k> {
-    /// The item of the block, of at most so many queries.
+    /// Loads the item of the block, with at most `queries` rows.
     pub(super) fn load(k: Builder<'k>, a: &PromptAttentionArgs<Dev<'k>>, queries: u32) -> Self {
         let item = a.items.row(k.ctaid_y(), 4 * Item::LEN as u32);
         let [first, count, position, sequence] = item.ld4();
@@ -31,12 +31,13 @@ impl<'k> ItemRows<'k> {
         }
     }
 
-    /// The position after the last.
+    /// Returns the position after the last one.
     pub(super) fn end(&self) -> U32<'k> {
         self.position + self.count
     }
 
-    /// The row at which a query, counted from the item's first, is. Past the last it is the last.
+    /// Returns the row of a query, counted from the item's first. Queries past the last return the
+    /// last row.
     pub(super) fn row(&self, query: U32<'k>) -> U32<'k> {
         self.first + query.min(self.count - 1)
     }
@@ -47,13 +48,14 @@ impl<'k> ItemRows<'k> {
 pub(super) struct Pages<'k> {
     /// The sequence's row of the page table.
     table: Ptr<'k, u32, ReadOnly>,
-    /// The last page that the item attends to.
+    /// The index of the last page that the item attends to.
     last: U32<'k>,
-    /// Pages of the caches.
+    /// The number of pages of the caches.
     count: U32<'k>,
 }
 
 impl<'k> Pages<'k> {
+    /// Returns the pages of an item.
     pub(super) fn new(a: &PromptAttentionArgs<Dev<'k>>, item: ItemRows<'k>) -> Self {
         let last = ((item.end() - 1) >> PAGE.ilog2()).min(a.max_pages - 1);
         Pages {
@@ -63,7 +65,8 @@ impl<'k> Pages<'k> {
         }
     }
 
-    /// The number of the page that has a position; of the item's last, for positions after it.
+    /// Returns the number of the page of a position. Positions after the item's last return its
+    /// page.
     pub(super) fn of(&self, position: U32<'k>) -> U32<'k> {
         let index = (position >> PAGE.ilog2()).min(self.last);
         self.table.at(index).ld().min(self.count - 1)

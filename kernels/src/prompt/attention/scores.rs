@@ -6,12 +6,13 @@ use crate::reduce::{lanes_max, lanes_sum};
 use crate::shared_rows::Matrices;
 use ptx_gen::*;
 
-/// Lanes that share a query.
+/// The mask of the lanes that share a query.
 const QUAD: u32 = 3;
 
-/// The running sums of 16 queries; a lane has queries `g` and `g + 8`.
+/// The running sums of 16 queries. A lane has the queries `g` and `g + 8`, where `g = lane / 4`.
 pub(super) struct Tile<'k> {
-    /// The maximum of the scores. `f32::MIN` stands for none: infinity minus infinity would be NaN.
+    /// The maximum of the scores. It starts at `f32::MIN`, because infinity minus infinity would be
+    /// NaN.
     max: [Var<'k, f32>; 2],
     /// The lane's share of the sum of the weights.
     weights: [Var<'k, f32>; 2],
@@ -19,13 +20,14 @@ pub(super) struct Tile<'k> {
     values: Vec<Sums<'k, f32>>,
 }
 
-/// The scores of a warp's queries in a step: for each 16 queries, and each eight keys.
+/// The scores of a warp's queries in a step, for each 16 queries and each eight keys.
 pub(super) struct Weights<'k> {
     k: Builder<'k>,
     scores: Vec<Vec<Sums<'k, f32>>>,
 }
 
 impl<'k> Weights<'k> {
+    /// Returns zero scores.
     pub(super) fn zero(k: Builder<'k>, tiles: usize, keys: u32) -> Self {
         let tile = |_| (0..keys / 8).map(|_| Sums::zero(k)).collect();
         Weights {
@@ -34,10 +36,11 @@ impl<'k> Weights<'k> {
         }
     }
 
-    /// Adds the products of queries and keys.
+    /// Multiplies queries by keys and adds the results to the scores.
     pub(super) fn multiply(&mut self, queries: &Matrices<'k>, keys: &Matrices<'k>, head_dim: u32) {
         for pair in 0..head_dim / 16 {
             let load = |i: usize| LeftFragment(queries.at(ROWS * i as u32, pair).ldmatrix4());
+            // Queries are loaded once per 16 dimensions and used for all keys.
             let left: Vec<LeftFragment> = (0..self.scores.len()).map(load).collect();
             for sixteen in 0..self.scores[0].len() / 2 {
                 let [b0, b1, b2, b3] = keys.at(16 * sixteen as u32, pair).ldmatrix4();
@@ -49,8 +52,9 @@ impl<'k> Weights<'k> {
         }
     }
 
-    /// Replaces each score by what `masked` makes of it and of its distance: how much further its query is, than the
-    /// lane's first query, less how much further its key is than the lane's first key.
+    /// Replaces each score by the result of `masked`, which gets a distance and the score. The
+    /// distance is the score's query relative to the lane's first query, less its key relative to
+    /// the lane's first key.
     pub(super) fn mask(&mut self, masked: impl Fn(i32, F32<'k>) -> F32<'k>) {
         for (tile, scores) in (0..).zip(&mut self.scores) {
             self.k
@@ -64,8 +68,8 @@ impl<'k> Weights<'k> {
         }
     }
 
-    /// Scores to weights relative to the new maxima, to which the sums are rescaled: for each 16 queries, and each 16
-    /// keys, a left matrix.
+    /// Converts scores to weights relative to the new maxima, and rescales the sums. Returns a left
+    /// matrix for each 16 queries and each 16 keys.
     pub(super) fn weigh(self, tiles: &mut [Tile<'k>]) -> Vec<Vec<LeftFragment<'k>>> {
         let maxima: Vec<[F32; 2]> = tiles
             .iter()
@@ -76,6 +80,7 @@ impl<'k> Weights<'k> {
             .iter()
             .zip(&maxima)
             .flat_map(|(tile, max)| [0, 1].map(|r| max[r].gt(&tile.max[r])));
+        // The vote makes the branch uniform in the warp.
         let risen = rises.reduce(|a, b| a | b).expect("there are queries").any();
         let weights = tiles.iter_mut().zip(&self.scores).zip(&maxima);
         let weigh = |((tile, scores), &max): ((&mut Tile<'k>, &Vec<_>), _)| {
@@ -89,10 +94,9 @@ impl<'k> Weights<'k> {
                 "prompt/attention/rescale",
                 "a maximum has risen: rescale the sums",
             );
-            tiles
-                .iter_mut()
-                .zip(&maxima)
-                .for_each(|(tile, &max)| tile.rescale(max));
+            for (tile, &max) in tiles.iter_mut().zip(&maxima) {
+                tile.rescale(max);
+            }
         });
         for (tile, (max, (_, sums))) in tiles.iter_mut().zip(maxima.into_iter().zip(&weights)) {
             tile.advance(max, *sums);
@@ -101,7 +105,7 @@ impl<'k> Weights<'k> {
     }
 }
 
-/// Adds neighbours, then their sums, and so on.
+/// Combines neighbors, then their results, and so on, which shortens the dependency chain.
 fn tree<'k>(mut all: Vec<F32<'k>>, combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>) -> F32<'k> {
     while all.len() > 1 {
         all = all
@@ -113,6 +117,7 @@ fn tree<'k>(mut all: Vec<F32<'k>>, combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>
 }
 
 impl<'k> Tile<'k> {
+    /// Returns empty sums.
     pub(super) fn new(k: Builder<'k>, head_dim: u32) -> Self {
         Tile {
             max: [0, 1].map(|_| k.var(f32::MIN)),
@@ -121,7 +126,7 @@ impl<'k> Tile<'k> {
         }
     }
 
-    /// The largest score of query `r` so far, with those of a step.
+    /// Returns the largest score of query `r` so far, including the scores of a step.
     fn next_max(&self, scores: &[Sums<'k, f32>], r: usize) -> F32<'k> {
         let scores = scores
             .iter()
@@ -129,7 +134,7 @@ impl<'k> Tile<'k> {
         lanes_max(QUAD, tree(scores.collect(), |a, b| a.max(b))).max(&self.max[r])
     }
 
-    /// The weights of a step as left matrices, and the sums of the lane's.
+    /// Returns the weights of a step as left matrices, and the sums of the lane's weights.
     fn weigh(
         &mut self,
         scores: &[Sums<'k, f32>],
@@ -139,6 +144,7 @@ impl<'k> Tile<'k> {
         let mut words = [vec![], vec![]];
         for sums in scores {
             for r in 0..2 {
+                // The weights are summed before they are rounded to `f16`.
                 let pair = [0, 1].map(|i| (sums.0[2 * r + i].get() - max[r]).ex2());
                 words[r].push(pair[0].pack_f16(pair[1]));
                 all[r].push(pair[0] + pair[1]);
@@ -158,11 +164,12 @@ impl<'k> Tile<'k> {
         )
     }
 
-    /// The factors of old sums.
+    /// Returns the factors that rescale the old sums.
     fn factors(&self, max: [F32<'k>; 2]) -> [F32<'k>; 2] {
         [0, 1].map(|r| (self.max[r].get() - max[r]).ex2())
     }
 
+    /// Rescales the sums to new maxima.
     fn rescale(&mut self, max: [F32<'k>; 2]) {
         let factors = self.factors(max);
         for sums in &mut self.values {
@@ -170,21 +177,19 @@ impl<'k> Tile<'k> {
                 *value *= factors[i / 2];
             }
         }
-        self.weights
-            .iter_mut()
-            .zip(factors)
-            .for_each(|(weights, factor)| *weights *= factor);
+        for (weights, factor) in self.weights.iter_mut().zip(factors) {
+            *weights *= factor;
+        }
     }
 
+    /// Sets the new maxima and adds the weights of a step.
     fn advance(&mut self, max: [F32<'k>; 2], sums: [F32<'k>; 2]) {
-        self.max
-            .iter_mut()
-            .zip(max)
-            .for_each(|(old, max)| old.set(max));
-        self.weights
-            .iter_mut()
-            .zip(sums)
-            .for_each(|(weights, sum)| *weights += sum);
+        for (old, max) in self.max.iter_mut().zip(max) {
+            old.set(max);
+        }
+        for (weights, sum) in self.weights.iter_mut().zip(sums) {
+            *weights += sum;
+        }
     }
 
     /// Adds the weighted values of a step.
@@ -198,7 +203,8 @@ impl<'k> Tile<'k> {
         }
     }
 
-    /// The results of query `g + 8 r`, two neighbouring dimensions to a word, for each eight dimensions.
+    /// Returns the results of query `g + 8 r` for each eight dimensions, two adjacent dimensions to
+    /// a word.
     pub(super) fn results(&self, r: usize) -> Vec<U32<'k>> {
         let reciprocal = lanes_sum(QUAD, self.weights[r].get()).rcp();
         let word = |sums: &Sums<'k, f32>| {

@@ -1,13 +1,16 @@
-//! The same attention on `wgmma`, of heads of 64 or 128 dimensions. sm_90a.
+//! The attention of [`PromptAttention`] with `wgmma`, for heads of 64 or 128 dimensions, on sm_90a.
 //!
-//! A block takes an item of up to 128 tokens for a query head, 64 to each of two warpgroups, and goes through keys and
-//! values in steps of 128 positions, which are two pages. The threads of a third one copy queries, keys and values, 16
-//! bytes at a time, to where the products want them: into a ring of tiles of 128 rows, keys of a step before the values of
-//! the one before it.
+//! A block processes an item of up to 128 tokens for a query head, 64 for each of two warpgroups.
+//! It goes through keys and values in steps of 128 positions, which are two pages. A third
+//! warpgroup copies queries, keys and values into a ring of tiles of 128 rows, 16 bytes per thread
+//! and copy. The keys of a step precede the values of the previous step.
 //!
-//! A warpgroup asks for the scores of a step, then for the weighted values of the step before. When the scores are there,
-//! the weights of the new step are computed beside the second product; they are its left matrix, and do not leave their
-//! registers. When it is done, the sums are rescaled if a maximum of the warp has risen.
+//! A warpgroup issues the matmul for the scores of a step, then the matmul for the weighted values
+//! of the previous step. When the scores are complete, it computes the weights of the new step
+//! while the second matmul is still running, as in FlashAttention-3 (Shah et al., 2024,
+//! arXiv:2407.08608). The weights are the left matrix of the next matmul and stay in their
+//! registers. When the second matmul is complete, the sums are rescaled if a maximum of the warp
+//! has risen.
 
 mod consumer;
 mod producer;
@@ -24,39 +27,43 @@ use producer::Producer;
 use ptx_gen::*;
 use ring::Ring;
 
-/// The kernel: [`PromptAttention`] with the same arguments and the same contract.
+/// Kernel that computes causal attention with `wgmma`. Arguments and contract are equal to
+/// [`PromptAttention`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PromptAttentionWgmma {
-    /// Dimensions of a head: 64 or 128.
+    /// The number of dimensions of a head: 64 or 128.
     pub head_dim: u32,
-    /// The latest positions that count, the token's own included; all of them without a window.
+    /// The size of the window in positions, including the token's own. `None` attends to all
+    /// positions.
     pub window: Option<u32>,
-    /// The order of the columns of the result.
+    /// The order of the result's columns.
     pub order: ColumnOrder,
 }
 
-/// Warpgroups that multiply, and the queries of each.
+/// The number of warpgroups that multiply.
 const GROUPS: u32 = 2;
+/// The number of queries of a warpgroup.
 const GROUP_QUERIES: u32 = 64;
-/// Queries of a block, at most.
+/// The maximum number of queries of a block.
 const QUERIES: u32 = GROUPS * GROUP_QUERIES;
-/// Queries of a warp.
+/// The number of queries of a warp.
 const WARP_QUERIES: u32 = GROUP_QUERIES / 4;
-/// Positions of a step.
+/// The number of positions of a step.
 const KEYS: u32 = 128;
-/// Bytes of a row of a panel of a tile.
+/// The bytes of a row of a panel of a tile.
 const PANEL_BYTES: u32 = 128;
-/// Tiles of the ring: all that fit with 128 dimensions.
+/// The number of tiles of the ring: as many as fit with 128 dimensions.
 const TILES: u32 = 6;
-/// Registers of a thread that copies, and of one that multiplies.
+/// The number of registers of a thread that copies.
 const FEW: u32 = 40;
+/// The number of registers of a thread that multiplies.
 const MANY: u32 = 232;
 
 impl PromptAttentionWgmma {
-    /// Queries of a work item, at most.
+    /// The maximum number of queries of a work item.
     pub const QUERIES: u32 = QUERIES;
 
-    /// Without a window.
+    /// Returns the kernel without a window.
     pub const fn new(head_dim: u32, order: ColumnOrder) -> Self {
         PromptAttentionWgmma {
             head_dim,
@@ -65,7 +72,7 @@ impl PromptAttentionWgmma {
         }
     }
 
-    /// The same over a window of the latest positions.
+    /// Returns this kernel for a window of the latest positions.
     pub const fn with_window(self, window: u32) -> Self {
         PromptAttentionWgmma {
             window: Some(window),
@@ -73,7 +80,7 @@ impl PromptAttentionWgmma {
         }
     }
 
-    /// The kernel that does the same on `mma.sync`.
+    /// Returns the equivalent kernel with `mma.sync`.
     pub const fn plain(self) -> PromptAttention {
         let PromptAttentionWgmma {
             head_dim,
@@ -88,12 +95,12 @@ impl PromptAttentionWgmma {
         }
     }
 
-    /// Bytes of the queries of a warpgroup.
+    /// Returns the bytes of the queries of a warpgroup.
     fn group_bytes(self) -> u32 {
         GROUP_QUERIES * 2 * self.head_dim
     }
 
-    /// Bytes of the keys, or values, of a step.
+    /// Returns the bytes of the keys, or of the values, of a step.
     fn tile_bytes(self) -> u32 {
         KEYS * 2 * self.head_dim
     }
@@ -131,7 +138,7 @@ impl KernelDef for PromptAttentionWgmma {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: PromptAttentionArgs<Dev<'k>>) {
-        k.section("prompt/wgmma/work_item", "the block's work item");
+        k.section("prompt/wgmma/work_item", "work item of the block");
         let rows = ItemRows::load(k, &a, QUERIES);
         k.when(rows.count.ne(0), || {
             k.section(
@@ -139,9 +146,10 @@ impl KernelDef for PromptAttentionWgmma {
                 "shared memory: queries, then the ring of tiles",
             );
             let plain = self.plain();
-            let block = Block::new(k, *self, &plain, &a, rows);
+            let block = WgmmaBlock::new(k, *self, &plain, &a, rows);
             k.when(k.tid().eq(0), || block.ring.init());
             k.barrier();
+            // The producer gives up registers, which the consumers need for their sums.
             k.roles(vec![
                 Role::new(1, FEW, |_| Producer::new(&block).copy()),
                 Role::new(GROUPS, MANY, |group| Consumer::new(&block, group).attend()),
@@ -160,24 +168,26 @@ impl Variant for PromptAttentionWgmma {
     }
 }
 
-/// Values that the threads of a block compute at the start.
-struct Block<'a, 'k> {
+/// The values that the threads of a block compute at the start.
+struct WgmmaBlock<'a, 'k> {
     k: Builder<'k>,
     def: PromptAttentionWgmma,
     plain: &'a PromptAttention,
     a: &'a PromptAttentionArgs<Dev<'k>>,
-    /// The queries: a tile for each warpgroup.
+    /// The queries: one tile for each warpgroup.
     queries: Ptr<'k, u8, Shared>,
     ring: Ring<'k>,
     head: U32<'k>,
     item: ItemRows<'k>,
     pages: Pages<'k>,
-    /// Where steps begin and end.
+    /// The position at which the steps begin.
     start: U32<'k>,
+    /// The position after the last one.
     end: U32<'k>,
 }
 
-impl<'a, 'k> Block<'a, 'k> {
+impl<'a, 'k> WgmmaBlock<'a, 'k> {
+    /// Computes the values of the block.
     fn new(
         k: Builder<'k>,
         def: PromptAttentionWgmma,
@@ -190,7 +200,7 @@ impl<'a, 'k> Block<'a, 'k> {
         let start = plain.start(item.position).map(|start| start & !(KEYS - 1));
         let start = start.unwrap_or_else(|| k.val(0));
         let pages = Pages::new(a, item);
-        Block {
+        WgmmaBlock {
             k,
             def,
             plain,
@@ -205,7 +215,7 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// Runs `body` with each step but the first.
+    /// Runs `body` with each step except the first.
     fn each_further(&self, body: impl FnOnce(U32<'k>)) {
         self.k.for_each(self.start + KEYS, self.end, KEYS, body);
     }

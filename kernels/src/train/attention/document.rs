@@ -1,4 +1,4 @@
-//! Attention within documents, forward.
+//! The forward pass of attention within documents, in `f32` without tensor cores.
 
 use super::lanes::{Lanes, Sample, add, check, heads};
 use super::{causal, forward};
@@ -11,29 +11,30 @@ use std::f32::consts::{LN_2, LOG2_E};
 args! {
     /// Arguments of [`DocumentAttention`].
     pub struct DocumentAttentionArgs {
-        /// `[tokens, heads, head_dim]`, rotated
+        /// `[tokens, heads, head_dim]`: the rotated queries
         q: In<f32>,
-        /// `[tokens, kv_heads, head_dim]`, rotated
+        /// `[tokens, kv_heads, head_dim]`: the rotated keys
         k: In<f32>,
-        /// `[tokens, kv_heads, head_dim]`
+        /// `[tokens, kv_heads, head_dim]`: the values
         v: In<f32>,
-        /// `[tokens]`: the first token of each token's document; at most the token's own number
+        /// `[tokens]`: the index of the first token of each token's document, at most the token's
         starts: In<u32>,
-        /// `[tokens, heads, head_dim]`
+        /// `[tokens, heads, head_dim]`: the outputs
         o: Out<f32>,
-        /// `[tokens, heads]`, natural
+        /// `[tokens, heads]`: the natural logarithm of the sum of the exponentials of the scores
         lse: Out<f32>,
-        /// Query heads.
+        /// The number of query heads.
         heads: u32,
-        /// Heads of keys and values; a divisor of `heads`.
+        /// The number of key-value heads, a divisor of `heads`.
         kv_heads: u32,
     }
 }
 
-/// The kernel: a warp for each query; the function is [`forward`]. The softmax is online: a new maximum rescales what
-/// was summed under the old one.
+/// Kernel of the forward pass, with a warp per query. Its reference is [`forward`].
+///
+/// The softmax is online (Milakov and Gimelshein 2018): a new maximum rescales the sums so far.
 pub struct DocumentAttention {
-    /// Dimensions of a head, an even number up to 256.
+    /// The number of dimensions of a head, an even number up to 256.
     pub head_dim: u32,
 }
 
@@ -80,27 +81,29 @@ impl KernelDef for DocumentAttention {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: DocumentAttentionArgs<Dev<'k>>) {
-        let (query, lanes) = (
-            k.ctaid(),
-            Lanes {
-                k,
-                head_dim: self.head_dim,
-            },
-        );
-        let (token, head) = (query / a.heads, query % a.heads);
+        let query = k.ctaid();
+        let lanes = Lanes {
+            k,
+            head_dim: self.head_dim,
+        };
+        let token = query / a.heads;
+        let head = query % a.heads;
         let kv_head = head / (a.heads / a.kv_heads);
         let q = lanes.load(a.q.at(query * self.head_dim));
-        let (mut max, mut sum, mut acc) = (k.var(f32::NEG_INFINITY), k.var(0.0), lanes.zeros());
+        let mut max = k.var(f32::NEG_INFINITY);
+        let mut sum = k.var(0.0);
+        let mut acc = lanes.zeros();
         k.for_each(a.starts.at(token).ld(), token + 1, 1, |j| {
             let at = (j * a.kv_heads + kv_head) * self.head_dim;
             let score = lanes.dot(&q, &lanes.load(a.k.at(at))) * lanes.scale();
             let new = max.get().max(score);
-            let (kept, weight) = (
-                ((max.get() - new) * LOG2_E).ex2(),
-                ((score - new) * LOG2_E).ex2(),
-            );
+            // The first score replaces negative infinity, so `kept` is 0 then.
+            let kept = ((max.get() - new) * LOG2_E).ex2();
+            let weight = ((score - new) * LOG2_E).ex2();
             sum.set(sum.get().fma(kept, weight));
-            acc.iter_mut().for_each(|acc| acc.set(acc.get() * kept));
+            for acc in &mut acc {
+                acc.set(acc.get() * kept);
+            }
             add(&mut acc, weight, &lanes.load(a.v.at(at)));
             max.set(new);
         });
@@ -135,7 +138,8 @@ impl Variant for DocumentAttention {
                 CpuArg::scalar(of.heads),
                 CpuArg::scalar(of.kv_heads),
             ];
-            // Up to 40 weights and as many rescalings, each with the errors of two powers.
+            // There are up to 40 weights and as many rescalings, each with the errors of two
+            // powers.
             Case {
                 label: of.label,
                 args,

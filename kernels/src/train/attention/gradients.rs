@@ -1,5 +1,8 @@
-//! Attention within documents, backward: `dq` by queries; `dk` and `dv` by keys, for each query head, and their sums over
-//! groups. No kernel adds to what another block adds to, so the same input gives the same bits.
+//! The backward pass of attention within documents, in `f32` without tensor cores.
+//!
+//! One kernel computes `dq` by queries. Another computes `dk` and `dv` by keys and query heads, and
+//! a third sums them over groups. No two blocks add to one element, so equal inputs give equal
+//! bits.
 
 use super::lanes::{Lanes, Sample, add, check, heads};
 use super::{Saved, backward, causal, delta, sum_groups};
@@ -12,34 +15,34 @@ use std::f32::consts::LOG2_E;
 args! {
     /// Arguments of [`QueryGradients`].
     pub struct QueryGradientsArgs {
-        /// `[tokens, heads, head_dim]`, rotated
+        /// `[tokens, heads, head_dim]`: the rotated queries
         q: In<f32>,
-        /// `[tokens, kv_heads, head_dim]`, rotated
+        /// `[tokens, kv_heads, head_dim]`: the rotated keys
         k: In<f32>,
-        /// `[tokens, kv_heads, head_dim]`
+        /// `[tokens, kv_heads, head_dim]`: the values
         v: In<f32>,
-        /// `[tokens]`: the first token of each token's document; at most the token's own number
+        /// `[tokens]`: the index of the first token of each token's document, at most the token's
         starts: In<u32>,
-        /// `[tokens, heads, head_dim]`: what the forward gave
+        /// `[tokens, heads, head_dim]`: the outputs of the forward pass
         o: In<f32>,
-        /// `[tokens, heads]`: what the forward gave
+        /// `[tokens, heads]`: the logarithms of the forward pass
         lse: In<f32>,
         /// `[tokens, heads, head_dim]`: the gradient of `o`
         grad: In<f32>,
-        /// `[tokens, heads]`: `D`, for [`KeyGradients`]
+        /// `[tokens, heads]`: `D`, which [`KeyGradients`] reads
         delta: Out<f32>,
-        /// `[tokens, heads, head_dim]`: of the rotated queries
+        /// `[tokens, heads, head_dim]`: the gradient of the rotated queries
         dq: Out<f32>,
-        /// Query heads.
+        /// The number of query heads.
         heads: u32,
-        /// Heads of keys and values; a divisor of `heads`.
+        /// The number of key-value heads, a divisor of `heads`.
         kv_heads: u32,
     }
 }
 
-/// `D` and `dq`, a warp for each query; the functions are [`delta`] and [`backward`].
+/// Kernel for `D` and `dq`, with a warp per query. Its references are [`delta`] and [`backward`].
 pub struct QueryGradients {
-    /// Dimensions of a head, an even number up to 256.
+    /// The number of dimensions of a head, an even number up to 256.
     pub head_dim: u32,
 }
 
@@ -56,7 +59,8 @@ impl KernelDef for QueryGradients {
 
     fn grid(&self, a: &QueryGradientsArgs<Shape>) -> Result<Grid, ShapeError> {
         check(self, self.head_dim, a.heads, a.kv_heads)?;
-        let (tokens, dim) = (a.starts as u32, self.head_dim);
+        let tokens = a.starts as u32;
+        let dim = self.head_dim;
         for (name, len) in [("q", a.q), ("o", a.o), ("grad", a.grad), ("dq", a.dq)] {
             self.length(
                 name,
@@ -80,23 +84,25 @@ impl KernelDef for QueryGradients {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: QueryGradientsArgs<Dev<'k>>) {
-        let (query, lanes) = (
-            k.ctaid(),
-            Lanes {
-                k,
-                head_dim: self.head_dim,
-            },
-        );
-        let (token, head) = (query / a.heads, query % a.heads);
+        let query = k.ctaid();
+        let lanes = Lanes {
+            k,
+            head_dim: self.head_dim,
+        };
+        let token = query / a.heads;
+        let head = query % a.heads;
         let kv_head = head / (a.heads / a.kv_heads);
         let at = query * self.head_dim;
         let [q, o, grad] = [a.q, a.o, a.grad].map(|x| lanes.load(x.at(at)));
-        let (lse, delta) = (a.lse.at(query).ld(), lanes.dot(&grad, &o));
+        let lse = a.lse.at(query).ld();
+        let delta = lanes.dot(&grad, &o);
         k.when(k.lane().eq(0), || a.delta.at(query).st(delta));
         let mut dq = lanes.zeros();
         k.for_each(a.starts.at(token).ld(), token + 1, 1, |j| {
             let at = (j * a.kv_heads + kv_head) * self.head_dim;
-            let (key, value) = (lanes.load(a.k.at(at)), lanes.load(a.v.at(at)));
+            let key = lanes.load(a.k.at(at));
+            let value = lanes.load(a.v.at(at));
+            // The saved logarithm replaces a second pass for the maximum and the sum.
             let p = ((lanes.dot(&q, &key) * lanes.scale() - lse) * LOG2_E).ex2();
             let ds = p * (lanes.dot(&grad, &value) - delta) * lanes.scale();
             add(&mut dq, ds, &key);
@@ -128,34 +134,35 @@ impl KernelDef for QueryGradients {
 args! {
     /// Arguments of [`KeyGradients`].
     pub struct KeyGradientsArgs {
-        /// `[tokens, heads, head_dim]`, rotated
+        /// `[tokens, heads, head_dim]`: the rotated queries
         q: In<f32>,
-        /// `[tokens, kv_heads, head_dim]`, rotated
+        /// `[tokens, kv_heads, head_dim]`: the rotated keys
         k: In<f32>,
-        /// `[tokens, kv_heads, head_dim]`
+        /// `[tokens, kv_heads, head_dim]`: the values
         v: In<f32>,
-        /// `[tokens]`: the first token of each token's document; at most the token's own number
+        /// `[tokens]`: the index of the first token of each token's document, at most the token's
         starts: In<u32>,
-        /// `[tokens, heads]`: what the forward gave
+        /// `[tokens, heads]`: the logarithms of the forward pass
         lse: In<f32>,
         /// `[tokens, heads, head_dim]`: the gradient of `o`
         grad: In<f32>,
-        /// `[tokens, heads]`: `D`, what [`QueryGradients`] gave
+        /// `[tokens, heads]`: `D`, the result of [`QueryGradients`]
         delta: In<f32>,
-        /// `[tokens, heads, head_dim]`: of the rotated keys, for each query head
+        /// `[tokens, heads, head_dim]`: the gradient of the rotated keys from each query head
         dk: Out<f32>,
-        /// `[tokens, heads, head_dim]`: of the values, for each query head
+        /// `[tokens, heads, head_dim]`: the gradient of the values from each query head
         dv: Out<f32>,
-        /// Query heads.
+        /// The number of query heads.
         heads: u32,
-        /// Heads of keys and values; a divisor of `heads`.
+        /// The number of key-value heads, a divisor of `heads`.
         kv_heads: u32,
     }
 }
 
-/// `dk` and `dv` of each query head, a warp for each key and query head; the function is [`backward`].
+/// Kernel for the `dk` and `dv` of each query head, with a warp per key and query head. Its
+/// reference is [`backward`].
 pub struct KeyGradients {
-    /// Dimensions of a head, an even number up to 256.
+    /// The number of dimensions of a head, an even number up to 256.
     pub head_dim: u32,
 }
 
@@ -172,7 +179,8 @@ impl KernelDef for KeyGradients {
 
     fn grid(&self, a: &KeyGradientsArgs<Shape>) -> Result<Grid, ShapeError> {
         check(self, self.head_dim, a.heads, a.kv_heads)?;
-        let (tokens, dim) = (a.starts as u32, self.head_dim);
+        let tokens = a.starts as u32;
+        let dim = self.head_dim;
         for (name, len) in [("q", a.q), ("grad", a.grad), ("dk", a.dk), ("dv", a.dv)] {
             self.length(
                 name,
@@ -198,25 +206,29 @@ impl KernelDef for KeyGradients {
         })
     }
 
-    /// All later tokens are asked whether they see the key: their documents begin at it or before it.
+    /// Generates the kernel.
+    ///
+    /// It goes through all later tokens, because it does not know where the document ends. A token
+    /// sees the key if the token's document begins at the key or before it.
     fn program<'k>(&self, k: Builder<'k>, a: KeyGradientsArgs<Dev<'k>>) {
-        let (token, head, lanes) = (
-            k.ctaid(),
-            k.ctaid_y(),
-            Lanes {
-                k,
-                head_dim: self.head_dim,
-            },
-        );
+        let token = k.ctaid();
+        let head = k.ctaid_y();
+        let lanes = Lanes {
+            k,
+            head_dim: self.head_dim,
+        };
         let kv_head = head / (a.heads / a.kv_heads);
         let at = (token * a.kv_heads + kv_head) * self.head_dim;
-        let (key, value) = (lanes.load(a.k.at(at)), lanes.load(a.v.at(at)));
-        let (mut dk, mut dv) = (lanes.zeros(), lanes.zeros());
+        let key = lanes.load(a.k.at(at));
+        let value = lanes.load(a.v.at(at));
+        let mut dk = lanes.zeros();
+        let mut dv = lanes.zeros();
         k.for_each(token, k.nctaid(), 1, |i| {
             let query = i * a.heads + head;
             let [q, grad] = [a.q, a.grad].map(|x| lanes.load(x.at(query * self.head_dim)));
             let score = lanes.dot(&q, &key) * lanes.scale();
             let p = ((score - a.lse.at(query).ld()) * LOG2_E).ex2();
+            // A token of a later document gets the weight 0 and adds nothing.
             let p = a.starts.at(i).ld().le(token).select(p, 0.0);
             let ds = p * (lanes.dot(&grad, &value) - a.delta.at(query).ld()) * lanes.scale();
             add(&mut dk, ds, &q);
@@ -250,20 +262,21 @@ impl KernelDef for KeyGradients {
 args! {
     /// Arguments of [`SumGroups`].
     pub struct SumGroupsArgs {
-        /// `[tokens, heads, head_dim]`
+        /// `[tokens, heads, head_dim]`: a gradient of keys or values from each query head
         parts: In<f32>,
-        /// `[tokens, kv_heads, head_dim]`
+        /// `[tokens, kv_heads, head_dim]`: the sums over groups
         sum: Out<f32>,
-        /// Query heads of a group.
+        /// The number of query heads of a group.
         group: u32,
-        /// Dimensions of a head.
+        /// The number of dimensions of a head.
         head_dim: u32,
-        /// Elements of `sum`.
+        /// The number of elements of `sum`.
         n: u32,
     }
 }
 
-/// Sums over the query heads of each group, in their order, an element a thread; the function is [`sum_groups`].
+/// Kernel that sums over the query heads of each group, with an element per thread. Its reference
+/// is [`sum_groups`]. The order of the heads is the order of the additions.
 pub struct SumGroups;
 
 const THREADS: u32 = 256;
@@ -291,7 +304,8 @@ impl KernelDef for SumGroups {
     fn program<'k>(&self, k: Builder<'k>, a: SumGroupsArgs<Dev<'k>>) {
         let i = k.ctaid() * THREADS + k.tid();
         k.when(i.lt(a.n), || {
-            let (head, dim) = (i / a.head_dim, i % a.head_dim);
+            let head = i / a.head_dim;
+            let dim = i % a.head_dim;
             let first = a.parts.at(head * a.group * a.head_dim + dim);
             let mut sum = k.var(0.0);
             k.for_each(0, a.group, 1, |j| {
@@ -307,7 +321,7 @@ impl KernelDef for SumGroups {
     }
 }
 
-/// Two sums of head_dim products, a power, and up to 40 terms.
+/// The bound of two dot products of `head_dim` terms, a power, and a sum of up to 40 terms.
 const BOUND: f64 = 3e-6;
 
 impl Variant for QueryGradients {
@@ -342,10 +356,12 @@ impl Variant for QueryGradients {
 impl Variant for KeyGradients {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |of: Sample| {
-            // Any `D` will do; with its own, a document of one token has gradients of nothing but roundings.
+            // Any `D` tests the kernel. With the true one, the gradients of a document with one
+            // token are nothing but rounding errors.
             let delta = Random(!seed).units(of.lse.len());
             let empty = || CpuArg::F32(vec![0.0; of.grad.len()]);
-            let (dk, dv) = (empty(), empty());
+            let dk = empty();
+            let dv = empty();
             let args = vec![
                 CpuArg::F32(of.q),
                 CpuArg::F32(of.k),
@@ -383,7 +399,7 @@ impl Variant for SumGroups {
                 CpuArg::scalar(head_dim),
                 CpuArg::scalar(n),
             ];
-            // As many roundings as a group has heads.
+            // There are as many roundings as heads in a group.
             Case {
                 label: format!("heads={heads} group={group} head_dim={head_dim}"),
                 args,

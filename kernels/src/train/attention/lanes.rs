@@ -1,4 +1,4 @@
-//! What the kernels of attention share: a head in the lanes of a warp, and the shapes of their cases.
+//! A head distributed over the lanes of a warp, and the test cases of the kernels of attention.
 
 use super::{Heads, causal, forward};
 use crate::case::Random;
@@ -8,7 +8,7 @@ use crate::train::{Storage, wide};
 use ptx_gen::*;
 use std::ops::Range;
 
-/// A head in the lanes of a warp: lane `l` has dimensions `l`, `l + 32` and so on.
+/// A head in the lanes of a warp: lane `l` has the dimensions `l`, `l + 32` and so on.
 #[derive(Clone, Copy)]
 pub(super) struct Lanes<'k> {
     pub(super) k: Builder<'k>,
@@ -16,13 +16,13 @@ pub(super) struct Lanes<'k> {
 }
 
 impl<'k> Lanes<'k> {
-    /// The dimensions of this lane that a head has, and whether it has them.
+    /// Returns the dimensions of this lane, each with a predicate that is true inside the head.
     fn dims(self) -> impl Iterator<Item = (U32<'k>, Pred<'k>)> {
         let dims = (0..self.head_dim.div_ceil(32)).map(move |i| self.k.lane() + 32 * i);
         dims.map(move |dim| (dim, dim.lt(self.head_dim)))
     }
 
-    /// The numbers of this lane, zeros past the end of the head.
+    /// Loads the elements of this lane, with zeros past the end of the head.
     pub(super) fn load<A: Loads>(self, head: Ptr<'k, f32, A>) -> Vec<F32<'k>> {
         let load = |(dim, inside): (U32<'k>, Pred<'k>)| {
             let mut x = self.k.var(0.0);
@@ -32,6 +32,7 @@ impl<'k> Lanes<'k> {
         self.dims().map(load).collect()
     }
 
+    /// Stores the elements of this lane.
     pub(super) fn store(
         self,
         head: Ptr<'k, f32, WriteOnly>,
@@ -42,36 +43,38 @@ impl<'k> Lanes<'k> {
         }
     }
 
-    /// Sums of zero.
+    /// Returns sums of zero for the elements of this lane.
     pub(super) fn zeros(self) -> Vec<Var<'k, f32>> {
         self.dims().map(|_| self.k.var(0.0)).collect()
     }
 
-    /// The product of two heads, in every lane.
+    /// Returns the dot product of two heads, in every lane.
     pub(super) fn dot(self, x: &[F32<'k>], y: &[F32<'k>]) -> F32<'k> {
         let mut sum = self.k.var(0.0);
-        x.iter().zip(y).for_each(|(&x, &y)| sum.fma(x, y));
+        for (&x, &y) in x.iter().zip(y) {
+            sum.fma(x, y);
+        }
         warp_sum(sum.get())
     }
 
-    /// `1 / sqrt(head_dim)`
+    /// Returns `1 / sqrt(head_dim)`.
     pub(super) fn scale(self) -> f32 {
         scale(self.head_dim)
     }
 }
 
-/// `sum[i] += factor x[i]`
+/// Adds `factor x[i]` to each `sum[i]`.
 pub(super) fn add<'k>(sum: &mut [Var<'k, f32>], factor: F32<'k>, x: &[F32<'k>]) {
-    sum.iter_mut()
-        .zip(x)
-        .for_each(|(sum, &x)| sum.fma(factor, x));
+    for (sum, &x) in sum.iter_mut().zip(x) {
+        sum.fma(factor, x);
+    }
 }
 
 fn scale(head_dim: u32) -> f32 {
     f64::from(head_dim).sqrt().recip() as f32
 }
 
-/// Checks what the launch contracts of all share.
+/// Checks the parts of the launch contract that all kernels of attention share.
 pub(super) fn check<K: Contract>(
     kernel: &K,
     head_dim: u32,
@@ -87,7 +90,7 @@ pub(super) fn check<K: Contract>(
     kernel.multiple("heads", heads, kv_heads)
 }
 
-/// The heads of a reference.
+/// Returns the heads for the reference.
 pub(super) fn heads(
     head_dim: u32,
     heads: u32,
@@ -104,7 +107,7 @@ pub(super) fn heads(
     }
 }
 
-/// Shapes and numbers of a case.
+/// The inputs of a case, and the results of the reference.
 pub(super) struct Sample {
     pub(super) label: String,
     pub(super) starts: Vec<u32>,
@@ -119,7 +122,8 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// One token; documents of several lengths with groups of heads; one of them longer than a warp.
+    /// Returns all samples: one token, documents of several lengths with groups of heads, and a
+    /// document that is longer than a warp.
     pub(super) fn all(seed: u64, head_dim: u32) -> Vec<Sample> {
         let documents: [(&[usize], u32, u32); 3] =
             [(&[1], 1, 1), (&[3, 1, 6], 6, 2), (&[5, 40], 2, 2)];
@@ -136,7 +140,9 @@ impl Sample {
             .flat_map(|i| vec![first(i); lengths[i]])
             .collect();
         let mut numbers = |heads: u32| random.units(starts.len() * (heads * head_dim) as usize);
-        let (q, k, v) = (numbers(query_heads), numbers(kv_heads), numbers(kv_heads));
+        let q = numbers(query_heads);
+        let k = numbers(kv_heads);
+        let v = numbers(kv_heads);
         let grad = numbers(query_heads);
         let visible = causal(&starts);
         let at = heads(head_dim, query_heads, kv_heads, &visible);

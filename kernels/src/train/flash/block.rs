@@ -1,28 +1,29 @@
-//! What blocks of all kernels share: the rows that they own, and steps of others, in shared memory.
+//! The shared memory of a block of a flash kernel: the rows that it owns, and the rows of two
+//! steps.
 
 use crate::pipeline::attention::divided;
 use crate::shared_rows::{Copier, Matrices, SharedRows};
 use ptx_gen::*;
 
-/// Warps of a block.
+/// The number of warps of a block.
 pub(super) const WARPS: u32 = 4;
-/// Rows of a left matrix.
+/// The number of rows of a left operand.
 pub(super) const ROWS: u32 = 16;
-/// Bytes of a row of a panel.
+/// The number of bytes of a row of a panel.
 const PANEL_ROW: u32 = 128;
 
-/// By which instruction the tensor cores multiply.
+/// The instruction with which the tensor cores multiply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TensorOp {
-    /// `mma`: each warp for its own rows.
+    /// `mma`: each warp multiplies its own rows.
     Mma,
-    /// `wgmma`: the four warps together, which read a step from shared memory once for all. Heads of 64 or 128 dimensions;
-    /// sm_90a.
+    /// `wgmma`: the four warps multiply together and read a step from shared memory once. It needs
+    /// heads of 64 or 128 dimensions, and sm_90a.
     Wgmma,
 }
 
 impl TensorOp {
-    /// What it adds to a kernel's name.
+    /// Returns the suffix of a kernel's name.
     pub(super) const fn suffix(self) -> &'static str {
         match self {
             TensorOp::Mma => "",
@@ -30,7 +31,7 @@ impl TensorOp {
         }
     }
 
-    /// How rows lie: see [`Sizes`].
+    /// Returns true if rows are in panels, as [`Sizes::panels`] says.
     pub(super) const fn panels(self) -> bool {
         matches!(self, TensorOp::Wgmma)
     }
@@ -39,25 +40,25 @@ impl TensorOp {
 /// The sizes of a block.
 #[derive(Clone, Copy)]
 pub(super) struct Sizes {
-    /// Dimensions of a head.
+    /// The number of dimensions of a head.
     pub(super) head_dim: u32,
-    /// Tensors of which the block owns rows.
+    /// The number of tensors of which the block owns rows.
     pub(super) tensors: u32,
-    /// Rows that it owns of each.
+    /// The number of rows that the block owns of each tensor.
     pub(super) owned: u32,
-    /// Rows of a step.
+    /// The number of rows of a step.
     pub(super) step: u32,
-    /// Whether they lie in panels of 64 dimensions, as products of a warpgroup read them.
+    /// True if rows are in panels of 64 dimensions, which `wgmma` reads.
     pub(super) panels: bool,
 }
 
 impl Sizes {
-    /// Rows that a warp owns.
+    /// Returns the number of rows that a warp owns.
     pub(super) const fn warp_rows(self) -> u32 {
         self.owned / WARPS
     }
 
-    /// Left matrices of a warp, one above the other.
+    /// Returns the number of a warp's left operands of 16 rows.
     pub(super) const fn tiles(self) -> usize {
         (self.warp_rows() / ROWS) as usize
     }
@@ -66,7 +67,8 @@ impl Sizes {
         SharedRows::of(self.head_dim)
     }
 
-    /// Bytes of shared memory: the owned rows, then those of two steps, each of two tensors.
+    /// Returns the bytes of shared memory: the owned rows, then the rows of two steps, each of two
+    /// tensors.
     pub(super) const fn shared(self) -> u32 {
         (self.tensors * self.owned + 4 * self.step) * self.rows().bytes
     }
@@ -74,14 +76,14 @@ impl Sizes {
 
 /// A head of `[tokens, heads, head_dim]`.
 #[derive(Clone, Copy)]
-pub(super) struct Head<'k> {
+pub(super) struct TensorHead<'k> {
     pub(super) tensor: Ptr<'k, bf16, ReadOnly>,
     pub(super) heads: U32<'k>,
     pub(super) head: U32<'k>,
 }
 
-/// Values that the threads of a block compute at the start.
-pub(super) struct Block<'k> {
+/// The addresses and bounds that the threads of a block compute at the start.
+pub(super) struct FlashBlock<'k> {
     pub(super) k: Builder<'k>,
     pub(super) sizes: Sizes,
     rows: SharedRows,
@@ -89,19 +91,20 @@ pub(super) struct Block<'k> {
     memory: Ptr<'k, u8, Shared>,
     /// The first token that the block owns.
     pub(super) first: U32<'k>,
-    /// The last token that there is.
+    /// The last token of the batch.
     pub(super) last: U32<'k>,
-    /// Where a lane finds rows 0 to 15 of the first unit, then of the second.
+    /// The lane's address of rows 0 to 15, in the first unit of 16 bytes and then the second.
     tall: U32<'k>,
-    /// Where it finds both units of rows 0 to 7, then of rows 8 to 15.
+    /// The lane's address of both units of rows 0 to 7, and then of rows 8 to 15.
     wide: U32<'k>,
 }
 
-impl<'k> Block<'k> {
-    /// The block that owns rows from token `first` on.
+impl<'k> FlashBlock<'k> {
+    /// Returns the block that owns the rows from token `first` on.
     pub(super) fn new(k: Builder<'k>, sizes: Sizes, first: U32<'k>, tokens: U32<'k>) -> Self {
-        let (rows, lane) = (sizes.rows(), k.lane());
-        Block {
+        let rows = sizes.rows();
+        let lane = k.lane();
+        FlashBlock {
             k,
             sizes,
             rows,
@@ -114,25 +117,27 @@ impl<'k> Block<'k> {
         }
     }
 
-    /// The first token that the warp owns, past the last token perhaps.
+    /// Returns the first token that the warp owns. It may be past the last token.
     pub(super) fn warp_first(&self) -> U32<'k> {
         self.first + self.k.warp() * self.sizes.warp_rows()
     }
 
-    /// Copies the block's rows of tensor number `tensor`.
-    pub(super) fn copy_owned(&self, tensor: u32, from: Head<'k>) {
+    /// Copies the block's rows of a tensor.
+    pub(super) fn copy_owned(&self, tensor: u32, from: TensorHead<'k>) {
         self.copy(from, self.first, self.sizes.owned, self.owned(tensor));
     }
 
-    /// Copies the rows of a step from token `first` on into the odd or the even half of the double buffer.
-    pub(super) fn copy_step(&self, from: [Head<'k>; 2], first: U32<'k>, odd: U32<'k>) {
+    /// Copies the rows of a step from token `first` on into the half `odd` of the double buffer.
+    pub(super) fn copy_step(&self, from: [TensorHead<'k>; 2], first: U32<'k>, odd: U32<'k>) {
         for (from, to) in from.into_iter().zip(self.step(odd)) {
             self.copy(from, first, self.sizes.step, to);
         }
     }
 
-    /// Rows past the last token repeat it.
-    fn copy(&self, from: Head<'k>, first: U32<'k>, count: u32, to: Ptr<'k, u8, Shared>) {
+    /// Copies `count` rows from token `first` on.
+    ///
+    /// Rows past the last token repeat it, so that a product with a weight of 0 is 0 and not NaN.
+    fn copy(&self, from: TensorHead<'k>, first: U32<'k>, count: u32, to: Ptr<'k, u8, Shared>) {
         if self.sizes.panels {
             return self.copy_panels(from, first, count, to);
         }
@@ -143,11 +148,20 @@ impl<'k> Block<'k> {
         });
     }
 
-    /// The same into a tile of so many rows, swizzled by 128 bytes: each thread copies 16 bytes of each `step`th row.
-    fn copy_panels(&self, from: Head<'k>, first: U32<'k>, count: u32, to: Ptr<'k, u8, Shared>) {
+    /// Copies rows like `copy` into panels of `count` rows, swizzled by 128 bytes.
+    ///
+    /// A thread copies one unit of 16 bytes from every row that is a multiple of its stride away.
+    fn copy_panels(
+        &self,
+        from: TensorHead<'k>,
+        first: U32<'k>,
+        count: u32,
+        to: Ptr<'k, u8, Shared>,
+    ) {
         let units = self.sizes.head_dim / 8;
         let (row, unit) = divided(self.k.tid(), units);
         let panel = (unit >> 3) * (count * PANEL_ROW);
+        // The 128-byte swizzle combines the unit with the row modulo eight, as `wgmma` expects.
         let to = to.row(panel + row * PANEL_ROW + (((unit & 7) ^ (row & 7)) << 4), 1);
         for further in (0..count).step_by((32 * WARPS / units) as usize) {
             let token = (first + row + further).min(self.last);
@@ -159,7 +173,7 @@ impl<'k> Block<'k> {
         }
     }
 
-    /// The block's rows of a tensor, in panels.
+    /// Returns the block's rows of a tensor in panels, as an operand of `wgmma`.
     pub(super) fn owned_tile(&self, tensor: u32) -> Descriptor<'k, bf16> {
         let Sizes {
             owned, head_dim, ..
@@ -167,7 +181,8 @@ impl<'k> Block<'k> {
         Descriptor::by_columns(self.owned(tensor), owned, head_dim, Swizzle::B128)
     }
 
-    /// The rows of both tensors of a step, in panels: for products over their dimensions, and over themselves.
+    /// Returns the rows of both tensors of a step as operands of `wgmma`: for sums over the
+    /// dimensions, and for sums over the rows.
     pub(super) fn step_tiles(&self, odd: U32<'k>) -> [[Descriptor<'k, bf16>; 2]; 2] {
         let Sizes { step, head_dim, .. } = self.sizes;
         let tile = [Descriptor::by_columns, Descriptor::by_rows];
@@ -179,19 +194,19 @@ impl<'k> Block<'k> {
         self.memory.at(tensor * self.sizes.owned * self.rows.bytes)
     }
 
-    /// Both tensors of a step.
+    /// Returns the rows of both tensors of a step.
     fn step(&self, odd: U32<'k>) -> [Ptr<'k, u8, Shared>; 2] {
         let bytes = self.sizes.step * self.rows.bytes;
         let first = self.owned(self.sizes.tensors).row(odd, 2 * bytes);
         [first, first.at(bytes)]
     }
 
-    /// What follows the rows in shared memory.
+    /// Returns the shared memory after the rows.
     pub(super) fn after_rows(&self) -> Ptr<'k, u8, Shared> {
         self.memory.at(self.sizes.shared())
     }
 
-    /// The warp's rows of a tensor as left matrices.
+    /// Returns the warp's rows of a tensor as left operands.
     pub(super) fn left(&self, tensor: u32) -> Matrices<'k> {
         let rows = self
             .owned(tensor)
@@ -199,18 +214,20 @@ impl<'k> Block<'k> {
         Matrices::new(self.rows, rows, self.tall)
     }
 
-    /// The rows of a step as right matrices whose columns are rows: for `left right^T`.
+    /// Returns the rows of a step as right operands for `left right^T`, whose columns are rows.
     pub(super) fn columns(&self, odd: U32<'k>) -> [Matrices<'k>; 2] {
         self.step(odd)
             .map(|rows| Matrices::new(self.rows, rows, self.wide))
     }
 
-    /// The rows of tensor `tensor` of a step as right matrices, which are to be transposed: for `left right`.
+    /// Returns the rows of a tensor of a step as right operands for `left right`, which are loaded
+    /// transposed.
     pub(super) fn right(&self, odd: U32<'k>, tensor: usize) -> Matrices<'k> {
         Matrices::new(self.rows, self.step(odd)[tensor], self.tall)
     }
 
-    /// The tokens of the lane's own rows: for each 16 of the warp, row `g`, then row `g + 8`. They may be past the last.
+    /// Returns the tokens of the lane's rows: rows `g` and `g + 8` of each 16 rows of the warp.
+    /// They may be past the last token.
     pub(super) fn lane_tokens(&self) -> Vec<[U32<'k>; 2]> {
         let first = self.warp_first() + (self.k.lane() >> 2);
         (0..self.sizes.tiles() as u32)

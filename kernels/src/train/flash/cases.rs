@@ -1,15 +1,15 @@
-//! Cases of the kernels: documents of several lengths, and heads in groups.
+//! Test cases of the flash kernels: documents of several lengths, and heads in groups.
 
-use super::{FlashForward, FlashKeys, FlashQueries, Parts, heads, wide};
+use super::{FlashForward, FlashKeys, FlashQueries, SummedHeads, heads, wide};
 use crate::case::{Case, Random, Variant};
 use crate::train::attention::{causal, forward};
 use ptx_gen::{CpuArg, bf16};
 
-/// Documents, query heads, and heads of keys and values.
+/// The lengths of the documents, the number of query heads, and the number of key-value heads.
 struct FlashCase(&'static [usize], u32, u32);
 
-/// One token; documents of which some begin and end within a step, and one is longer than two tiles; groups of seven and of
-/// six.
+/// The cases have one token, documents that begin and end inside a step, a document that is longer
+/// than two tiles, and groups of seven and of six heads.
 const CASES: [FlashCase; 4] = [
     FlashCase(&[1], 1, 1),
     FlashCase(&[3, 1, 150, 2, 40], 1, 1),
@@ -17,11 +17,11 @@ const CASES: [FlashCase; 4] = [
     FlashCase(&[5, 2], 12, 2),
 ];
 
-/// The numbers of a case.
+/// The inputs of a case, and the results of the forward pass.
 struct Sample {
     label: String,
     starts: Vec<u32>,
-    /// Tokens, query heads, and heads of keys and values.
+    /// The numbers of tokens, query heads and key-value heads.
     sizes: [u32; 3],
     q: Vec<bf16>,
     k: Vec<bf16>,
@@ -47,12 +47,10 @@ impl FlashCase {
                 .map(|x| bf16::from_f32(x * factor))
                 .collect()
         };
-        // Weights of a query differ by powers of ten.
-        let (q, k, v) = (
-            numbers(query_heads, 4.0),
-            numbers(kv_heads, 1.0),
-            numbers(kv_heads, 1.0),
-        );
+        // Queries are large, so that the weights of a query differ by powers of ten.
+        let q = numbers(query_heads, 4.0);
+        let k = numbers(kv_heads, 1.0);
+        let v = numbers(kv_heads, 1.0);
         let grad = numbers(query_heads, 1.0);
         let visible = causal(&starts);
         let at = heads(head_dim, query_heads, kv_heads, &visible);
@@ -75,7 +73,7 @@ impl FlashCase {
     }
 }
 
-/// A case with arguments that its sample gives.
+/// Returns the cases of a kernel. `args` returns the arguments for a sample, up to the sizes.
 fn cases(seed: u64, head_dim: u32, bound: f64, args: impl Fn(&Sample) -> Vec<CpuArg>) -> Vec<Case> {
     let case = |case: &FlashCase| {
         let of = case.filled(seed, head_dim);
@@ -92,7 +90,7 @@ fn cases(seed: u64, head_dim: u32, bound: f64, args: impl Fn(&Sample) -> Vec<Cpu
     CASES.iter().map(case).collect()
 }
 
-/// Queries, keys, values and the first tokens of documents.
+/// Returns the arguments for queries, keys, values and the first tokens of documents.
 fn inputs(of: &Sample) -> Vec<CpuArg> {
     let [q, k, v] = [&of.q, &of.k, &of.v].map(|numbers| CpuArg::Bf16(numbers.clone()));
     vec![q, k, v, CpuArg::U32(of.starts.clone())]
@@ -102,12 +100,17 @@ fn singles(n: usize) -> CpuArg {
     CpuArg::F32(vec![0.0; n])
 }
 
-/// A weight is rounded relative to the maximum so far, the reference's to the last: each is up to 2^-8 of itself away from
-/// it, some up and some down. `lse` is as near as sums in `f32` are; `kernels/tests/flash.rs` holds it to that.
+/// The bound of the forward pass.
+///
+/// A weight is rounded relative to the maximum so far, but in the reference relative to the final
+/// one. The two differ by up to 2^-8 of the weight, in both directions. The `lse` is as exact as
+/// sums in `f32`, which `kernels/tests/flash.rs` tests.
 const FORWARD: f64 = 4e-3;
 
-/// Weights and `ds` are rounded as the reference does, but a few, next to a tie, become the other neighbour, up to 2^-7 of
-/// them away. A result is a sum of many products, of which hardly two are such.
+/// The bound of the backward pass.
+///
+/// Weights and `ds` are rounded like the reference. A few of them are next to a tie and become the
+/// other neighbor, up to 2^-7 away. A result is a sum of many terms, of which rarely two are such.
 const BACKWARD: f64 = 2e-3;
 
 impl Variant for FlashForward {
@@ -125,7 +128,8 @@ impl Variant for FlashForward {
 impl Variant for FlashQueries {
     fn cases(&self, seed: u64) -> Vec<Case> {
         cases(seed, self.head_dim, BACKWARD, |of| {
-            // Any `o` will do; with its own, a document of one token has gradients of nothing but roundings.
+            // Any `o` tests the kernel. With the true one, the gradients of a document with one
+            // token are nothing but rounding errors.
             let o = Random(!seed)
                 .units(of.o.len())
                 .into_iter()
@@ -145,7 +149,7 @@ impl Variant for FlashQueries {
 impl Variant for FlashKeys {
     fn cases(&self, seed: u64) -> Vec<Case> {
         cases(seed, self.head_dim, BACKWARD, |of| {
-            // Any `D` will do; with its own, a document of one token has gradients of nothing but roundings.
+            // Any `D` tests the kernel, as in the cases of the queries.
             let delta = CpuArg::F32(Random(!seed).units(of.lse.len()));
             let given = [
                 CpuArg::F32(of.lse.clone()),
@@ -153,8 +157,8 @@ impl Variant for FlashKeys {
                 delta,
             ];
             let len = match self.parts {
-                Parts::Heads => of.q.len(),
-                Parts::Groups => of.k.len(),
+                SummedHeads::Heads => of.q.len(),
+                SummedHeads::Groups => of.k.len(),
             };
             let outputs = [singles(len), singles(len)];
             inputs(of).into_iter().chain(given).chain(outputs).collect()

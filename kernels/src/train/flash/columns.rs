@@ -1,62 +1,76 @@
-//! How a block of keys goes through the queries that see them: columns of its products, each with its own numbers.
+//! The steps of a block of keys through the queries that see them. The queries are the columns of
+//! the block's matmuls.
 
-use super::block::{Block, Head, Sizes};
+use super::block::{FlashBlock, Sizes, TensorHead};
 use super::fragments::Tile;
 use super::{FlashKeysArgs, scale};
 use ptx_gen::*;
 use std::f32::consts::LOG2_E;
 
-/// Queries of a step: a lane of the first warp for each.
+/// The number of queries of a step: one for each lane of the first warp.
 pub(super) const QUERIES: u32 = 32;
 
-/// What follows the rows of a step in shared memory: a word for each query and [field](Field).
+/// The bytes after the rows of a step in shared memory: a word for each query and
+/// [field](QueryField).
 pub(super) const STEP_BYTES: u32 = 3 * FIELD_BYTES;
 
+/// The bytes of a field.
 const FIELD_BYTES: u32 = 4 * QUERIES;
 
-/// The numbers of a query.
+/// A number of a query.
 #[derive(Clone, Copy)]
-pub(super) enum Field {
-    /// `-lse` in log2 units; minus infinity past the last token, so that its weights are 0.
+pub(super) enum QueryField {
+    /// `-lse` in log2 units. Past the last token it is negative infinity, so that weights are 0.
     Lse,
-    /// `-D / sqrt(d)`
+    /// `-D / sqrt(d)`.
     Delta,
-    /// The first key that it sees.
+    /// The first key that the query sees.
     Start,
 }
 
-/// The queries that see a block's keys: from its first token on, while their documents begin at its last or before.
+/// The queries that see a block's keys. They begin at the block's first token and end where a
+/// document begins after the block's last key.
 pub(super) struct Queries<'a, 'k> {
-    pub(super) block: &'a Block<'k>,
+    pub(super) block: &'a FlashBlock<'k>,
     a: &'a FlashKeysArgs<Dev<'k>>,
     head: U32<'k>,
-    /// The first and the last key of the warp, or of the warpgroup where it multiplies; past the last token perhaps.
+    /// The first and the last key of the warp, or of the warpgroup with `wgmma`. They may be past
+    /// the last token.
     own: [U32<'k>; 2],
 }
 
 /// A step of queries.
 #[derive(Clone, Copy)]
 pub(super) struct QueryStep<'k> {
+    /// The first query of the step.
     first: U32<'k>,
-    /// Which half of the double buffer has it.
+    /// The half of the double buffer that has the step.
     pub(super) odd: U32<'k>,
 }
 
-/// What changes from step to step.
-struct State<'k> {
-    /// The first query of the step, and the one after the last step that is known to be.
+/// The variables that change from step to step.
+struct QueryWalk<'k> {
+    /// The first query of the step.
     first: Var<'k, u32>,
+    /// The end of the last step that has been copied.
     end: Var<'k, u32>,
-    /// Of the step after the next: the lane's query, and where the first one's document begins.
+    /// `lse` of the lane's query in the step after the next.
     lse: Var<'k, f32>,
+    /// `D` of that query.
     delta: Var<'k, f32>,
+    /// The first key that that query sees.
     start: Var<'k, u32>,
+    /// The first key that the first query of that step sees.
     begin: Var<'k, u32>,
 }
 
 impl<'a, 'k> Queries<'a, 'k> {
-    /// The queries of a head.
-    pub(super) fn new(block: &'a Block<'k>, a: &'a FlashKeysArgs<Dev<'k>>, head: U32<'k>) -> Self {
+    /// Returns the queries of a head.
+    pub(super) fn new(
+        block: &'a FlashBlock<'k>,
+        a: &'a FlashKeysArgs<Dev<'k>>,
+        head: U32<'k>,
+    ) -> Self {
         let Sizes { panels, owned, .. } = block.sizes;
         let (first, rows) = if panels {
             (block.first, owned)
@@ -71,10 +85,13 @@ impl<'a, 'k> Queries<'a, 'k> {
         }
     }
 
-    /// Runs `body` with each step of which some pair may count for the warp, when it has been copied; a warpgroup that
-    /// multiplies, with all of them.
+    /// Runs `body` for each step, after it has been copied.
+    ///
+    /// A warp skips steps in which it has no visible pair. A warpgroup takes all steps, because
+    /// `wgmma` needs all of its warps.
     pub(super) fn each_step(&self, body: impl FnOnce(QueryStep<'k>)) {
-        let (k, block) = (self.block.k, self.block);
+        let k = self.block.k;
+        let block = self.block;
         let last_key = (block.first + (block.sizes.owned - 1)).min(block.last);
         k.section(
             "train/flash/columns_first_copies",
@@ -83,18 +100,23 @@ impl<'a, 'k> Queries<'a, 'k> {
         let mut state = self.state();
         self.copy(&mut state, block.first, k.val(0));
         k.commit_copies();
-        let until = |state: &State<'k>| state.first.get().ge(&state.end);
+        let until = |state: &QueryWalk<'k>| state.first.get().ge(&state.end);
         k.repeat_with(&mut state, until, |state| {
             k.section(
                 "train/flash/columns_step",
                 "flash: wait for queries, and copy the next",
             );
             let first = state.first.get();
-            let (next, odd) = (first + QUERIES, ((first - block.first) / QUERIES) & 1);
+            let next = first + QUERIES;
+            let odd = ((first - block.first) / QUERIES) & 1;
             k.wait_copies(0);
+            // `wgmma` reads shared memory through the async proxy, which needs a fence after the
+            // copies.
             if block.sizes.panels {
                 k.fence_async();
             }
+            // The barrier has two purposes: the copies of all threads are visible, and no warp
+            // reads the other half any more, so it may be overwritten.
             k.barrier();
             let more = next.le(block.last) & state.begin.get().le(last_key);
             k.when(more, || self.copy(state, next, odd ^ 1));
@@ -103,7 +125,7 @@ impl<'a, 'k> Queries<'a, 'k> {
             if block.sizes.panels {
                 body(step);
             } else {
-                let starts = self.field(odd, Field::Start).cast::<u32>();
+                let starts = self.field(odd, QueryField::Start).cast::<u32>();
                 let seen = (first + (QUERIES - 1)).ge(self.own[0]) & starts.ld().le(self.own[1]);
                 k.when(seen, || body(step));
             }
@@ -111,10 +133,11 @@ impl<'a, 'k> Queries<'a, 'k> {
         });
     }
 
-    /// Nothing is copied yet, and the first step's numbers are loaded.
-    fn state(&self) -> State<'k> {
-        let (k, first) = (self.block.k, self.block.first);
-        let mut state = State {
+    /// Returns the variables before the first step, with the numbers of the first step loaded.
+    fn state(&self) -> QueryWalk<'k> {
+        let k = self.block.k;
+        let first = self.block.first;
+        let mut state = QueryWalk {
             first: k.var(first),
             end: k.var(first),
             lse: k.var(0.0),
@@ -126,30 +149,38 @@ impl<'a, 'k> Queries<'a, 'k> {
         state
     }
 
-    /// Copies the step from query `first` on, stores its numbers, and loads those of the next.
-    fn copy(&self, state: &mut State<'k>, first: U32<'k>, odd: U32<'k>) {
+    /// Copies the step from query `first` on, stores its numbers, and loads the numbers of the next
+    /// step.
+    ///
+    /// The numbers are loaded a step ahead, so that their latency is hidden by a step's matmuls.
+    fn copy(&self, state: &mut QueryWalk<'k>, first: U32<'k>, odd: U32<'k>) {
         let k = self.block.k;
         let tensors = [self.a.q, self.a.grad];
-        let from = tensors.map(|tensor| Head {
+        let from = tensors.map(|tensor| TensorHead {
             tensor,
             heads: self.a.heads,
             head: self.head,
         });
         self.block.copy_step(from, first, odd);
         k.when(k.warp().eq(0), || {
+            // A lane of the first warp has a query. The barrier of the next step publishes the
+            // numbers.
             let of = |field| self.field(odd, field).at(k.lane());
-            let lse = (first + k.lane()).le(self.block.last);
-            of(Field::Lse).st(lse.select(state.lse.get() * -LOG2_E, f32::NEG_INFINITY));
-            of(Field::Delta).st(state.delta.get() * -(scale(self.block.sizes.head_dim) as f32));
-            of(Field::Start).cast::<u32>().st(&state.start);
+            let exists = (first + k.lane()).le(self.block.last);
+            of(QueryField::Lse).st(exists.select(state.lse.get() * -LOG2_E, f32::NEG_INFINITY));
+            of(QueryField::Delta)
+                .st(state.delta.get() * -(scale(self.block.sizes.head_dim) as f32));
+            of(QueryField::Start).cast::<u32>().st(&state.start);
         });
         state.end.set(first + QUERIES);
         self.load(state, first + QUERIES);
     }
 
-    /// Loads the numbers of the step from query `first` on; past the last token, its.
-    fn load(&self, state: &mut State<'k>, first: U32<'k>) {
-        let (k, a, last) = (self.block.k, self.a, self.block.last);
+    /// Loads the numbers of the step from query `first` on. Queries past the last token repeat it.
+    fn load(&self, state: &mut QueryWalk<'k>, first: U32<'k>) {
+        let k = self.block.k;
+        let a = self.a;
+        let last = self.block.last;
         state.begin.set(a.starts.at(first.min(last)).ld());
         k.when(k.warp().eq(0), || {
             let token = (first + k.lane()).min(last);
@@ -160,8 +191,8 @@ impl<'a, 'k> Queries<'a, 'k> {
         });
     }
 
-    /// Where the numbers of a step's first query are.
-    fn field(&self, odd: U32<'k>, field: Field) -> Ptr<'k, f32, Shared> {
+    /// Returns the address of a field of a step's first query.
+    fn field(&self, odd: U32<'k>, field: QueryField) -> Ptr<'k, f32, Shared> {
         self.block
             .after_rows()
             .row(odd, STEP_BYTES)
@@ -169,11 +200,11 @@ impl<'a, 'k> Queries<'a, 'k> {
             .cast()
     }
 
-    /// The numbers of the lane's queries, by how much further they are than its first.
+    /// Returns a field of the lane's queries, as a function of the distance from its first query.
     pub(super) fn columns(
         &self,
         step: QueryStep<'k>,
-        field: Field,
+        field: QueryField,
     ) -> impl Fn(u32) -> F32<'k> + use<'k> {
         let first = self
             .field(step.odd, field)
@@ -184,14 +215,17 @@ impl<'a, 'k> Queries<'a, 'k> {
         move |column| eights[(column / 8) as usize][(column % 8) as usize]
     }
 
-    /// Scores of pairs that do not count become minus infinity.
+    /// Sets the scores of masked pairs to negative infinity.
     pub(super) fn mask(&self, scores: &mut [Tile<'k>], step: QueryStep<'k>) {
-        let (k, block) = (self.block.k, self.block);
+        let k = self.block.k;
+        let block = self.block;
         let last_start = self
-            .field(step.odd, Field::Start)
+            .field(step.odd, QueryField::Start)
             .at(QUERIES - 1)
             .cast::<u32>()
             .ld();
+        // Most steps have no masked pair: all queries follow the warp's last key, and the last
+        // query's document begins before its first key.
         k.when(
             step.first.lt(self.own[1]) | last_start.gt(self.own[0]),
             || {
@@ -199,7 +233,7 @@ impl<'a, 'k> Queries<'a, 'k> {
                     "train/flash/columns_mask",
                     "flash: leave out queries that do not see a key",
                 );
-                let starts = self.columns(step, Field::Start);
+                let starts = self.columns(step, QueryField::Start);
                 let query = step.first + (k.lane() & 3) * 2;
                 for (tile, keys) in scores.iter_mut().zip(block.lane_tokens()) {
                     for (sums, eight) in tile.iter_mut().zip(0..) {

@@ -1,9 +1,9 @@
-//! The forward: `o` and `lse`.
+//! The forward pass: `o` and `lse`.
 
-use super::block::{Block, Head, Sizes, TensorOp, WARPS};
+use super::block::{FlashBlock, Sizes, TensorHead, TensorOp, WARPS};
 use super::fragments::{self, Tile};
 use super::softmax::{self, Softmax};
-use super::steps::{self, Keys, Step};
+use super::steps::{self, KeyStep, Keys};
 use super::{check, check_lengths, check_op, heads, log2_scale, wide};
 use crate::contract::Contract;
 use crate::train::attention::{causal, forward};
@@ -13,42 +13,47 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`FlashForward`].
     pub struct FlashForwardArgs {
-        /// `[tokens, heads, head_dim]`, rotated
+        /// `[tokens, heads, head_dim]`: the rotated queries
         q: In<bf16>,
-        /// `[tokens, kv_heads, head_dim]`, rotated
+        /// `[tokens, kv_heads, head_dim]`: the rotated keys
         k: In<bf16>,
-        /// `[tokens, kv_heads, head_dim]`
+        /// `[tokens, kv_heads, head_dim]`: the values
         v: In<bf16>,
-        /// `[tokens]`: the first token of each token's document; it never decreases, and is at most the token's own number
+        /// `[tokens]`: the index of the first token of each token's document, at most the token's.
+        /// It must not decrease.
         starts: In<u32>,
-        /// `[tokens, heads, head_dim]`
+        /// `[tokens, heads, head_dim]`: the outputs
         o: Out<bf16>,
-        /// `[tokens, heads]`, natural
+        /// `[tokens, heads]`: the natural logarithm of the sum of the exponentials of the scores
         lse: Out<f32>,
-        /// Tokens of all documents.
+        /// The number of tokens of all documents.
         tokens: u32,
-        /// Query heads.
+        /// The number of query heads.
         heads: u32,
-        /// Heads of keys and values; a divisor of `heads`.
+        /// The number of key-value heads, a divisor of `heads`.
         kv_heads: u32,
     }
 }
 
-/// The kernel; the function is [`forward`]. A block takes 64 or 128 queries of a head, and 64 keys a step. Blocks come in
-/// the order of their tokens from the last on, because the later ones of a document see more.
+/// Kernel of the forward pass. Its reference is [`forward`].
+///
+/// A block has 64 or 128 queries of a head and takes 64 keys per step. The blocks with the last
+/// tokens start first: they see the most keys, and the short ones fill the end of the launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashForward {
-    /// Dimensions of a head: a multiple of 16, at most 128.
+    /// The number of dimensions of a head: a multiple of 16, at most 128.
     pub head_dim: u32,
-    /// Queries of a block: 64; or 128, which share what is read and make fewer blocks, if heads have at most 64 dimensions.
-    /// Of longer heads, registers do not hold the sums of 128.
+    /// The number of queries of a block: 64 or 128.
+    ///
+    /// 128 queries share the keys that are read, but make fewer blocks. They need heads of at most
+    /// 64 dimensions, because the registers do not hold 128 longer sums.
     pub queries: u32,
-    /// How tensor cores multiply; `wgmma` with 64 queries a block.
+    /// The instruction of the matmuls. `wgmma` needs 64 queries per block.
     pub op: TensorOp,
 }
 
 impl FlashForward {
-    /// With 64 queries a block.
+    /// Returns the kernel with 64 queries per block.
     pub const fn new(head_dim: u32) -> FlashForward {
         FlashForward {
             head_dim,
@@ -57,12 +62,12 @@ impl FlashForward {
         }
     }
 
-    /// The same by this instruction.
+    /// Returns the kernel with this instruction.
     pub const fn with_op(self, op: TensorOp) -> FlashForward {
         FlashForward { op, ..self }
     }
 
-    /// The same with other queries a block.
+    /// Returns the kernel with this number of queries per block.
     pub const fn with_queries(self, queries: u32) -> FlashForward {
         FlashForward { queries, ..self }
     }
@@ -109,7 +114,7 @@ impl KernelDef for FlashForward {
         check_op(self, self.op, self.head_dim)?;
         self.require(self.op == TensorOp::Mma || self.queries == 64, || {
             format!(
-                "the kernel's queries is {}, must be 64 for products of a warpgroup",
+                "the kernel's queries is {}, must be 64 for `wgmma`",
                 self.queries
             )
         })?;
@@ -140,7 +145,7 @@ impl KernelDef for FlashForward {
             "train/flash/queries",
             "flash: the queries of the block, the last tokens first",
         );
-        let block = Block::new(
+        let block = FlashBlock::new(
             k,
             self.sizes(),
             first_query(k, a.tokens, self.queries),
@@ -150,13 +155,13 @@ impl KernelDef for FlashForward {
         let kv_head = head / (a.heads / a.kv_heads);
         block.copy_owned(
             0,
-            Head {
+            TensorHead {
                 tensor: a.q,
                 heads: a.heads,
                 head,
             },
         );
-        let kv = [a.k, a.v].map(|tensor| Head {
+        let kv = [a.k, a.v].map(|tensor| TensorHead {
             tensor,
             heads: a.kv_heads,
             head: kv_head,
@@ -172,6 +177,7 @@ impl KernelDef for FlashForward {
         for ((sums, softmax), tokens) in sums.iter().zip(&softmax).zip(block.lane_tokens()) {
             for (r, token) in tokens.into_iter().enumerate() {
                 let (factor, lse) = softmax.end(r);
+                // Rows past the last token repeat it and must not be stored.
                 k.when(token.le(block.last), || {
                     let o = a.o.row(token * a.heads + head, 2 * self.head_dim);
                     store(sums, r, factor, o.cast().at(k.lane() & 3));
@@ -187,19 +193,20 @@ impl KernelDef for FlashForward {
         let visible = causal(a.starts);
         let at = heads(self.head_dim, a.heads, a.kv_heads, &visible);
         let (o, lse) = forward(&at, &wide(a.q), &wide(a.k), &wide(a.v));
-        a.o.iter_mut()
-            .zip(&o)
-            .for_each(|(to, &x)| *to = bf16::from_f32(x as f32));
+        for (to, &x) in a.o.iter_mut().zip(&o) {
+            *to = bf16::from_f32(x as f32);
+        }
         narrow(&lse, a.lse);
     }
 }
 
 impl FlashForward {
+    /// Adds the weighted values of a step of keys, with `mma`.
     fn step<'k>(
         &self,
-        block: &Block<'k>,
+        block: &FlashBlock<'k>,
         keys: &Keys<'_, 'k>,
-        step: Step<'k>,
+        step: KeyStep<'k>,
         softmax: &mut [Softmax<'k>],
         sums: &mut [Tile<'k>],
     ) {
@@ -213,17 +220,18 @@ impl FlashForward {
             self.head_dim,
         );
         keys.mask(&mut scores, step);
+        // The weights become left operands in registers, without a trip through shared memory.
         let weights = softmax::weigh(k, softmax, &scores, log2_scale(self.head_dim), sums);
         k.section("train/flash/values", "flash: add the weighted values");
         fragments::add(sums, &weights, &block.right(step.odd, 1));
     }
 
-    /// The same by the warpgroup.
+    /// Adds the weighted values of a step of keys, with `wgmma`.
     fn step_together<'k>(
         &self,
-        block: &Block<'k>,
+        block: &FlashBlock<'k>,
         keys: &Keys<'_, 'k>,
-        step: Step<'k>,
+        step: KeyStep<'k>,
         softmax: &mut [Softmax<'k>],
         sums: &mut Vec<Tile<'k>>,
     ) {
@@ -239,19 +247,21 @@ impl FlashForward {
         k.wgmma_commit();
         k.wgmma_wait(0);
         let mut scores = vec![fragments::of_warpgroup(scores)];
+        // A warpgroup has one tile of 16 rows per warp, so `sums` and `softmax` have one element.
         keys.mask(&mut scores, step);
         let weights = softmax::weigh(k, softmax, &scores, log2_scale(self.head_dim), sums);
         k.section("train/flash/values_wgmma", "flash: add the weighted values");
         let mut values = fragments::to_warpgroup(sums.remove(0));
-        weights
-            .into_iter()
-            .for_each(|weights| fragments::add_together(k, &mut values, weights, value_rows));
+        for weights in weights {
+            fragments::add_together(k, &mut values, weights, value_rows);
+        }
         k.wgmma_wait(0);
         sums.push(fragments::of_warpgroup(values));
     }
 }
 
-/// Stores two neighbouring columns of each eight of row `g + 8 r`, times `factor`, the first two at `to`.
+/// Stores the sums of row `g + 8 r` times `factor`: two neighboring columns of each eight, the
+/// first two at `to`.
 fn store<'k>(sums: &Tile<'k>, r: usize, factor: F32<'k>, to: Ptr<'k, u32, WriteOnly>) {
     for (sums, eight) in sums.iter().zip(0..) {
         let [low, high] = [0, 1].map(|i| sums.0[2 * r + i].get() * factor);
@@ -266,7 +276,7 @@ pub(super) fn check_queries<K: Contract>(kernel: &K, queries: u32) -> Result<(),
     })
 }
 
-/// The first query of the block, the last tokens first.
+/// Returns the first query of the block, with the last tokens in the first blocks.
 pub(super) fn first_query<'k>(k: Builder<'k>, tokens: U32<'k>, queries: u32) -> U32<'k> {
     ((tokens + (queries - 1)) / queries - 1 - k.ctaid_y()) * queries
 }

@@ -1,7 +1,7 @@
-//! The backward of keys and values: `dk` and `dv` of each query head.
+//! The backward pass of keys and values: `dk` and `dv`.
 
-use super::block::{Block, Head, Sizes, TensorOp, WARPS};
-use super::columns::{Field, QUERIES, Queries, QueryStep, STEP_BYTES};
+use super::block::{FlashBlock, Sizes, TensorHead, TensorOp, WARPS};
+use super::columns::{QUERIES, Queries, QueryField, QueryStep, STEP_BYTES};
 use super::fragments::{self, Tile};
 use super::{check, check_lengths, check_op, log2_scale, scale, wide};
 use crate::contract::Contract;
@@ -12,59 +12,63 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`FlashKeys`].
     pub struct FlashKeysArgs {
-        /// `[tokens, heads, head_dim]`, rotated
+        /// `[tokens, heads, head_dim]`: the rotated queries
         q: In<bf16>,
-        /// `[tokens, kv_heads, head_dim]`, rotated
+        /// `[tokens, kv_heads, head_dim]`: the rotated keys
         k: In<bf16>,
-        /// `[tokens, kv_heads, head_dim]`
+        /// `[tokens, kv_heads, head_dim]`: the values
         v: In<bf16>,
-        /// `[tokens]`: the first token of each token's document; it never decreases, and is at most the token's own number
+        /// `[tokens]`: the index of the first token of each token's document, at most the token's.
+        /// It must not decrease.
         starts: In<u32>,
-        /// `[tokens, heads]`: what the forward gave
+        /// `[tokens, heads]`: the logarithms of the forward pass
         lse: In<f32>,
         /// `[tokens, heads, head_dim]`: the gradient of `o`
         grad: In<bf16>,
-        /// `[tokens, heads]`: `D`, what [`FlashQueries`](super::FlashQueries) gave
+        /// `[tokens, heads]`: `D`, the result of [`FlashQueries`](super::FlashQueries)
         delta: In<f32>,
-        /// `[tokens, heads, head_dim]`: of the rotated keys, for each query head; or `[tokens, kv_heads, head_dim]`: see
-        /// [`Parts`]
+        /// `[tokens, heads, head_dim]` or `[tokens, kv_heads, head_dim]`, as [`SummedHeads`] says:
+        /// the gradient of the rotated keys
         dk: Out<f32>,
-        /// As `dk`: of the values
+        /// The gradient of the values, with the shape of `dk`.
         dv: Out<f32>,
-        /// Tokens of all documents.
+        /// The number of tokens of all documents.
         tokens: u32,
-        /// Query heads.
+        /// The number of query heads.
         heads: u32,
-        /// Heads of keys and values; a divisor of `heads`.
+        /// The number of key-value heads, a divisor of `heads`.
         kv_heads: u32,
     }
 }
 
-/// The kernel; the function is [`backward`]. A block takes 64 keys of a head, and 32 queries a step. Scores are transposed:
-/// a warp's rows are keys. The warps multiply each for itself, or together by `wgmma`, which reads queries from shared memory
-/// once for all four. Blocks come in the order of their tokens, because more queries see the first keys of a document.
+/// Kernel for `dk` and `dv`. Its reference is [`backward`].
+///
+/// A block has 64 keys of a head and takes 32 queries per step. Scores are transposed: the rows of
+/// a warp are keys. The warps multiply separately, or together with `wgmma`, which reads the
+/// queries from shared memory once for all four. The blocks with the first tokens start first,
+/// because the most queries see the first keys of a document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashKeys {
-    /// Dimensions of a head: a multiple of 16, at most 128.
+    /// The number of dimensions of a head: a multiple of 16, at most 128.
     pub head_dim: u32,
-    /// What a block sums.
-    pub parts: Parts,
-    /// How tensor cores multiply.
+    /// The query heads over which a block sums.
+    pub parts: SummedHeads,
+    /// The instruction of the matmuls.
     pub op: TensorOp,
 }
 
-/// What a block of [`FlashKeys`] sums.
+/// The query heads over which a block of [`FlashKeys`] sums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Parts {
-    /// The gradients of one query head: [`SumGroups`](crate::train::attention::SumGroups) sums those of a group. For few
-    /// heads of keys: it makes more blocks.
+pub enum SummedHeads {
+    /// One query head. [`SumGroups`](crate::train::attention::SumGroups) then sums over the heads
+    /// of a group. It makes more blocks, which models with few key-value heads need.
     Heads,
-    /// Those of all query heads of a group, in the order of the heads. Nothing is left to sum.
+    /// All query heads of a group, in the order of the heads. No sum is left.
     Groups,
 }
 
 impl FlashKeys {
-    /// Keys of a block.
+    /// The number of keys of a block.
     pub const KEYS: u32 = 64;
 
     const fn sizes(&self) -> Sizes {
@@ -84,8 +88,8 @@ impl KernelDef for FlashKeys {
 
     fn name(&self) -> String {
         let parts = match self.parts {
-            Parts::Heads => "",
-            Parts::Groups => "_groups",
+            SummedHeads::Heads => "",
+            SummedHeads::Groups => "_groups",
         };
         format!(
             "train_flash_dkv{parts}_{}{}",
@@ -105,11 +109,12 @@ impl KernelDef for FlashKeys {
     fn grid(&self, a: &FlashKeysArgs<Shape>) -> Result<Grid, ShapeError> {
         check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
         check_op(self, self.op, self.head_dim)?;
-        let (inputs, keys) = ([("q", a.q), ("grad", a.grad)], [("k", a.k), ("v", a.v)]);
+        let inputs = [("q", a.q), ("grad", a.grad)];
+        let keys = [("k", a.k), ("v", a.v)];
         let outputs = [("dk", a.dk), ("dv", a.dv)];
         let (of_heads, of_kv_heads) = match self.parts {
-            Parts::Heads => ([&inputs[..], &outputs].concat(), keys.to_vec()),
-            Parts::Groups => (inputs.to_vec(), [&keys[..], &outputs].concat()),
+            SummedHeads::Heads => ([&inputs[..], &outputs].concat(), keys.to_vec()),
+            SummedHeads::Groups => (inputs.to_vec(), [&keys[..], &outputs].concat()),
         };
         let sizes = [a.tokens, a.heads, a.kv_heads, self.head_dim];
         let of_queries = [("lse", a.lse), ("delta", a.delta)];
@@ -117,8 +122,8 @@ impl KernelDef for FlashKeys {
         self.length("starts", a.starts, "tokens", &[a.tokens])?;
         let shared = self.sizes().shared() + 2 * STEP_BYTES;
         let heads = match self.parts {
-            Parts::Heads => a.heads,
-            Parts::Groups => a.kv_heads,
+            SummedHeads::Heads => a.heads,
+            SummedHeads::Groups => a.kv_heads,
         };
         Ok(Grid {
             shared,
@@ -129,16 +134,18 @@ impl KernelDef for FlashKeys {
     fn program<'k>(&self, k: Builder<'k>, a: FlashKeysArgs<Dev<'k>>) {
         k.section("train/flash/dkv_keys", "flash: keys and values");
         let sizes = self.sizes();
-        let block = Block::new(k, sizes, k.ctaid_y() * FlashKeys::KEYS, a.tokens);
-        let (head, group) = (k.ctaid(), a.heads / a.kv_heads);
+        let block = FlashBlock::new(k, sizes, k.ctaid_y() * FlashKeys::KEYS, a.tokens);
+        let head = k.ctaid();
+        let group = a.heads / a.kv_heads;
+        // With `Heads`, a block takes one query head and reads the keys of its group.
         let kv_head = match self.parts {
-            Parts::Heads => head / group,
-            Parts::Groups => head,
+            SummedHeads::Heads => head / group,
+            SummedHeads::Groups => head,
         };
         for (i, tensor) in (0..).zip([a.k, a.v]) {
             block.copy_owned(
                 i,
-                Head {
+                TensorHead {
                     tensor,
                     heads: a.kv_heads,
                     head: kv_head,
@@ -162,8 +169,8 @@ impl KernelDef for FlashKeys {
             }
         };
         let heads = match self.parts {
-            Parts::Heads => a.heads,
-            Parts::Groups => a.kv_heads,
+            SummedHeads::Heads => a.heads,
+            SummedHeads::Groups => a.kv_heads,
         };
         k.section("train/flash/dkv_store", "flash: store dk and dv");
         for (sums, to) in sums.iter().zip([a.dk, a.dv]) {
@@ -195,8 +202,8 @@ impl KernelDef for FlashKeys {
             &delta,
         );
         let sum = |parts: Vec<f64>| match self.parts {
-            Parts::Heads => parts,
-            Parts::Groups => sum_groups(&at, &parts),
+            SummedHeads::Heads => parts,
+            SummedHeads::Groups => sum_groups(&at, &parts),
         };
         narrow(&sum(dk), a.dk);
         narrow(&sum(dv), a.dv);
@@ -204,23 +211,26 @@ impl KernelDef for FlashKeys {
 }
 
 impl FlashKeys {
-    /// Runs `body` with each step of queries of each head.
+    /// Runs `body` for each step of queries of each query head of the block.
     fn walk<'k>(
         &self,
-        block: &Block<'k>,
+        block: &FlashBlock<'k>,
         a: &FlashKeysArgs<Dev<'k>>,
         body: impl FnOnce(&Queries<'_, 'k>, QueryStep<'k>),
     ) {
-        let (k, head, group) = (block.k, block.k.ctaid(), a.heads / a.kv_heads);
+        let k = block.k;
+        let head = k.ctaid();
+        let group = a.heads / a.kv_heads;
         let walk = |head| {
             let queries = Queries::new(block, a, head);
             queries.each_step(|step| body(&queries, step));
         };
         match self.parts {
-            Parts::Heads => walk(head),
-            Parts::Groups => {
+            SummedHeads::Heads => walk(head),
+            SummedHeads::Groups => {
                 k.for_each(head * group, head * group + group, 1, |head| {
-                    // No warp reads the steps of the head before any more.
+                    // The steps of the next head overwrite the buffers, so all warps must have read
+                    // the last step of the head before.
                     k.barrier();
                     walk(head);
                 })
@@ -228,14 +238,15 @@ impl FlashKeys {
         }
     }
 
-    /// Adds to `dk` and `dv` what the queries of a step give.
+    /// Adds the `dk` and `dv` of a step of queries, with `mma`.
     fn step<'k>(
         &self,
         queries: &Queries<'_, 'k>,
         step: QueryStep<'k>,
         [dk, dv]: &mut [Vec<Tile<'k>>; 2],
     ) {
-        let (block, head_dim) = (queries.block, self.head_dim);
+        let block = queries.block;
+        let head_dim = self.head_dim;
         let k = block.k;
         let [query_columns, grad_columns] = block.columns(step.odd);
         let mut scores = fragments::zeros(k, dk.len(), QUERIES);
@@ -246,7 +257,7 @@ impl FlashKeys {
         fragments::add_transposed(&mut scores, &block.left(0), &query_columns, head_dim);
         queries.mask(&mut scores, step);
         k.section("train/flash/dkv_weights", "flash: weights of 16 keys");
-        let lse = queries.columns(step, Field::Lse);
+        let lse = queries.columns(step, QueryField::Lse);
         let weigh = |tile: &Tile<'k>| {
             fragments::map(tile, |s, _, column| {
                 s.fma(log2_scale(head_dim), lse(column)).ex2()
@@ -254,6 +265,7 @@ impl FlashKeys {
         };
         let p: Vec<_> = scores.iter().map(weigh).collect();
         k.section("train/flash/dkv_dv", "flash: add the weighted gradients");
+        // `dv` uses the rounded weights of the forward pass. `ds` below uses them unrounded.
         let left: Vec<_> = p.iter().map(|p| fragments::rounded(p)).collect();
         fragments::add(dv, &left, &block.right(step.odd, 1));
         k.section(
@@ -266,7 +278,7 @@ impl FlashKeys {
             "train/flash/dkv_dscores",
             "flash: gradients of the scores of 16 keys",
         );
-        let delta = queries.columns(step, Field::Delta);
+        let delta = queries.columns(step, QueryField::Delta);
         let left = grads.iter().zip(&p).map(|(grads, p)| {
             let of = |dp: F32<'k>, _, column| dp.fma(scale(head_dim) as f32, delta(column));
             fragments::rounded(&fragments::times(p, &fragments::map(grads, of)))
@@ -276,16 +288,20 @@ impl FlashKeys {
         fragments::add(dk, &left, &block.right(step.odd, 0));
     }
 
-    /// The same by the warpgroup. Products run beside what does not need them: gradients of weights beside the weights, and
-    /// the weighted gradients beside those of scores.
+    /// Adds the `dk` and `dv` of a step of queries, with `wgmma`.
+    ///
+    /// Matmuls overlap with computations that do not need their results: the gradients of the
+    /// weights with the weights, and the weighted gradients with the gradients of the scores.
     fn step_together<'k>(
         &self,
         queries: &Queries<'_, 'k>,
         step: QueryStep<'k>,
         [dk, dv]: &mut [Accumulators<'k, f32>; 2],
     ) {
-        let (block, head_dim) = (queries.block, self.head_dim);
-        let (k, always) = (block.k, block.k.always());
+        let block = queries.block;
+        let head_dim = self.head_dim;
+        let k = block.k;
+        let always = k.always();
         let [[query_columns, query_rows], [grad_columns, grad_rows]] = block.step_tiles(step.odd);
         let [mut scores, mut grads] = [(); 2].map(|()| Accumulators::zero(k, QUERIES));
         k.section("train/flash/dkv_scores_wgmma", "flash: scores, keys times queries; gradients of the weights, values times those of queries");
@@ -294,6 +310,7 @@ impl FlashKeys {
         k.wgmma_commit();
         grads.multiply_tiles(block.owned_tile(1), grad_columns, always);
         k.wgmma_commit();
+        // One of the two groups may still be running: the scores are ready.
         k.wgmma_wait(1);
         let mut scores = vec![fragments::of_warpgroup(scores)];
         queries.mask(&mut scores, step);
@@ -301,18 +318,19 @@ impl FlashKeys {
             "train/flash/dkv_dv_wgmma",
             "flash: weights of 64 keys; add the weighted gradients",
         );
-        let lse = queries.columns(step, Field::Lse);
+        let lse = queries.columns(step, QueryField::Lse);
         let p = fragments::map(&scores[0], |s, _, column| {
             s.fma(log2_scale(head_dim), lse(column)).ex2()
         });
         fragments::add_together(k, dv, fragments::rounded(&p), grad_rows);
+        // Groups end in order, so the gradients of the weights are ready.
         k.wgmma_wait(1);
         k.section(
             "train/flash/dkv_dk_wgmma",
             "flash: gradients of the scores of 64 keys; add the weighted queries",
         );
         let grads = fragments::of_warpgroup(grads);
-        let delta = queries.columns(step, Field::Delta);
+        let delta = queries.columns(step, QueryField::Delta);
         let of = |dp: F32<'k>, _, column| dp.fma(scale(head_dim) as f32, delta(column));
         let left = fragments::rounded(&fragments::times(&p, &fragments::map(&grads, of)));
         fragments::add_together(k, dk, left, query_rows);

@@ -1,10 +1,10 @@
-//! The backward of queries: `D` and `dq`.
+//! The backward pass of queries: `D` and `dq`.
 
-use super::block::{Block, Head, Sizes, TensorOp, WARPS};
+use super::block::{FlashBlock, Sizes, TensorHead, TensorOp, WARPS};
 use super::forward::{check_queries, first_query};
 use super::fragments::{self, Tile};
 use super::softmax::QUAD;
-use super::steps::{self, Keys, Step};
+use super::steps::{self, KeyStep, Keys};
 use super::{check, check_lengths, check_op, heads, log2_scale, scale, wide};
 use crate::contract::Contract;
 use crate::reduce::lanes_sum;
@@ -16,47 +16,50 @@ use std::f32::consts::LOG2_E;
 args! {
     /// Arguments of [`FlashQueries`].
     pub struct FlashQueriesArgs {
-        /// `[tokens, heads, head_dim]`, rotated
+        /// `[tokens, heads, head_dim]`: the rotated queries
         q: In<bf16>,
-        /// `[tokens, kv_heads, head_dim]`, rotated
+        /// `[tokens, kv_heads, head_dim]`: the rotated keys
         k: In<bf16>,
-        /// `[tokens, kv_heads, head_dim]`
+        /// `[tokens, kv_heads, head_dim]`: the values
         v: In<bf16>,
-        /// `[tokens]`: the first token of each token's document; it never decreases, and is at most the token's own number
+        /// `[tokens]`: the index of the first token of each token's document, at most the token's.
+        /// It must not decrease.
         starts: In<u32>,
-        /// `[tokens, heads, head_dim]`: what the forward gave
+        /// `[tokens, heads, head_dim]`: the outputs of the forward pass
         o: In<bf16>,
-        /// `[tokens, heads]`: what the forward gave
+        /// `[tokens, heads]`: the logarithms of the forward pass
         lse: In<f32>,
         /// `[tokens, heads, head_dim]`: the gradient of `o`
         grad: In<bf16>,
-        /// `[tokens, heads]`: `D`, for [`FlashKeys`](super::FlashKeys)
+        /// `[tokens, heads]`: `D`, which [`FlashKeys`](super::FlashKeys) reads
         delta: Out<f32>,
-        /// `[tokens, heads, head_dim]`: of the rotated queries
+        /// `[tokens, heads, head_dim]`: the gradient of the rotated queries
         dq: Out<f32>,
-        /// Tokens of all documents.
+        /// The number of tokens of all documents.
         tokens: u32,
-        /// Query heads.
+        /// The number of query heads.
         heads: u32,
-        /// Heads of keys and values; a divisor of `heads`.
+        /// The number of key-value heads, a divisor of `heads`.
         kv_heads: u32,
     }
 }
 
-/// The kernel; the functions are [`delta`] and [`backward`]. A block takes 64 queries of a head and 64 keys a step, or 128
-/// and 32, in the forward's order.
+/// Kernel for `D` and `dq`. Its references are [`delta`] and [`backward`].
+///
+/// A block has 64 queries of a head with steps of 64 keys, or 128 queries with steps of 32 keys.
+/// The order of the blocks is that of [`FlashForward`](super::FlashForward).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashQueries {
-    /// Dimensions of a head: a multiple of 16, at most 128.
+    /// The number of dimensions of a head: a multiple of 16, at most 128.
     pub head_dim: u32,
-    /// Queries of a block: 64 or 128.
+    /// The number of queries of a block: 64 or 128.
     pub queries: u32,
-    /// How tensor cores multiply; `wgmma` with 64 queries a block.
+    /// The instruction of the matmuls. `wgmma` needs 64 queries per block.
     pub op: TensorOp,
 }
 
 impl FlashQueries {
-    /// With 64 queries a block.
+    /// Returns the kernel with 64 queries per block.
     pub const fn new(head_dim: u32) -> FlashQueries {
         FlashQueries {
             head_dim,
@@ -65,25 +68,25 @@ impl FlashQueries {
         }
     }
 
-    /// The same by this instruction.
+    /// Returns the kernel with this instruction.
     pub const fn with_op(self, op: TensorOp) -> FlashQueries {
         FlashQueries { op, ..self }
     }
 
-    /// The same with other queries a block.
+    /// Returns the kernel with this number of queries per block.
     pub const fn with_queries(self, queries: u32) -> FlashQueries {
         FlashQueries { queries, ..self }
     }
 
     const fn sizes(&self) -> Sizes {
-        let (
-            FlashQueries {
-                head_dim,
-                queries,
-                op,
-            },
-            step,
-        ) = (*self, if self.queries == 64 { 64 } else { 32 });
+        let FlashQueries {
+            head_dim,
+            queries,
+            op,
+        } = *self;
+        // Both choices keep the same number of rows in shared memory, so that two blocks fit a
+        // multiprocessor.
+        let step = if queries == 64 { 64 } else { 32 };
         Sizes {
             head_dim,
             tensors: 2,
@@ -120,7 +123,7 @@ impl KernelDef for FlashQueries {
         check_op(self, self.op, self.head_dim)?;
         self.require(self.op == TensorOp::Mma || self.queries == 64, || {
             format!(
-                "the kernel's queries is {}, must be 64 for products of a warpgroup",
+                "the kernel's queries is {}, must be 64 for `wgmma`",
                 self.queries
             )
         })?;
@@ -147,7 +150,7 @@ impl KernelDef for FlashQueries {
             "train/flash/dq_queries",
             "flash: queries and their gradients, the last tokens first",
         );
-        let block = Block::new(
+        let block = FlashBlock::new(
             k,
             self.sizes(),
             first_query(k, a.tokens, self.queries),
@@ -158,19 +161,20 @@ impl KernelDef for FlashQueries {
         for (i, tensor) in (0..).zip([a.q, a.grad]) {
             block.copy_owned(
                 i,
-                Head {
+                TensorHead {
                     tensor,
                     heads: a.heads,
                     head,
                 },
             );
         }
-        let kv = [a.k, a.v].map(|tensor| Head {
+        let kv = [a.k, a.v].map(|tensor| TensorHead {
             tensor,
             heads: a.kv_heads,
             head: kv_head,
         });
         let keys = Keys::new(&block, kv, a.starts);
+        // `D` is computed from global memory, while the copies of the queries are in flight.
         for token in block.lane_tokens().into_iter().flatten() {
             self.row(&block, &a, token);
         }
@@ -201,7 +205,8 @@ impl KernelDef for FlashQueries {
         let visible = causal(a.starts);
         let at = heads(self.head_dim, a.heads, a.kv_heads, &visible);
         let [q, k, v, grad, o] = [a.q, a.k, a.v, a.grad, a.o].map(wide);
-        let (lse, d) = (wide_f32(a.lse), delta(&at, &grad, &o));
+        let lse = wide_f32(a.lse);
+        let d = delta(&at, &grad, &o);
         let [dq, ..] = backward(
             &at,
             &Saved {
@@ -219,14 +224,14 @@ impl KernelDef for FlashQueries {
 }
 
 impl FlashQueries {
-    /// Bytes of shared memory. After rows and [first keys](steps::bytes), it has `-lse` in log2 units and `-D / sqrt(d)` of
-    /// each query.
+    /// Returns the bytes of shared memory. After the rows and the [first keys](steps::bytes), it
+    /// has `-lse` in log2 units and `-D / sqrt(d)` of each query.
     const fn shared(&self) -> u32 {
         self.sizes().shared() + steps::bytes(self.sizes()) + 8 * self.queries
     }
 
-    /// Where they are for a query.
-    fn numbers<'k>(&self, block: &Block<'k>, token: U32<'k>) -> [Ptr<'k, f32, Shared>; 2] {
+    /// Returns the addresses of these two numbers of a query.
+    fn numbers<'k>(&self, block: &FlashBlock<'k>, token: U32<'k>) -> [Ptr<'k, f32, Shared>; 2] {
         let lse = block
             .after_rows()
             .at(steps::bytes(self.sizes()))
@@ -235,17 +240,20 @@ impl FlashQueries {
         [lse, lse.at(self.queries)]
     }
 
-    /// Computes and stores `D` of a lane's query; four lanes share it, and each takes four of 16 dimensions.
-    fn row<'k>(&self, block: &Block<'k>, a: &FlashQueriesArgs<Dev<'k>>, token: U32<'k>) {
+    /// Computes and stores `D` of a lane's query. Four lanes share the query, and each of them
+    /// takes four of every 16 dimensions.
+    fn row<'k>(&self, block: &FlashBlock<'k>, a: &FlashQueriesArgs<Dev<'k>>, token: U32<'k>) {
         let k = block.k;
         k.section("train/flash/dq_delta", "flash: D of a query");
-        let (row, quarter) = (token.min(block.last) * a.heads + k.ctaid(), k.lane() & 3);
+        let row = token.min(block.last) * a.heads + k.ctaid();
+        let quarter = k.lane() & 3;
         let [o, grad] =
             [a.o, a.grad].map(|x| x.row(row, 2 * self.head_dim).cast::<u32>().at(quarter * 2));
         let mut sum = k.var(0.0);
         for sixteen in 0..self.head_dim / 16 {
             let [o, grad] = [o, grad].map(|x| x.at(8 * sixteen).ld2());
             for (o, grad) in o.into_iter().zip(grad) {
+                // A bf16 is the upper half of an `f32`, so a shift or a mask converts it exactly.
                 sum.fma((o << 16).bits::<f32>(), (grad << 16).bits::<f32>());
                 sum.fma((o & HIGH).bits::<f32>(), (grad & HIGH).bits::<f32>());
             }
@@ -257,28 +265,26 @@ impl FlashQueries {
                 a.lse.at(row).ld() * -LOG2_E,
                 delta * -(scale(self.head_dim) as f32),
             ];
-            self.numbers(block, token)
-                .into_iter()
-                .zip(numbers)
-                .for_each(|(to, x)| to.st(x));
+            for (to, x) in self.numbers(block, token).into_iter().zip(numbers) {
+                to.st(x);
+            }
         });
     }
 
+    /// Adds the `dq` of a step of keys, with `mma`.
     fn step<'k>(
         &self,
-        block: &Block<'k>,
+        block: &FlashBlock<'k>,
         keys: &Keys<'_, 'k>,
-        step: Step<'k>,
+        step: KeyStep<'k>,
         dq: &mut [Tile<'k>],
     ) {
-        let (
-            k,
-            Sizes {
-                head_dim,
-                step: columns,
-                ..
-            },
-        ) = (block.k, self.sizes());
+        let k = block.k;
+        let Sizes {
+            head_dim,
+            step: columns,
+            ..
+        } = self.sizes();
         let [key_columns, value_columns] = block.columns(step.odd);
         k.section("train/flash/dq_scores", "flash: scores, queries times keys");
         let mut scores = fragments::zeros(k, dq.len(), columns);
@@ -291,6 +297,7 @@ impl FlashQueries {
         let mut grads = fragments::zeros(k, dq.len(), columns);
         fragments::add_transposed(&mut grads, &block.left(1), &value_columns, head_dim);
         let tiles = scores.iter().zip(&grads).zip(block.lane_tokens());
+        // The gradients of the scores become left operands in registers.
         let ds: Vec<_> = tiles
             .map(|((scores, grads), tokens)| {
                 k.section(
@@ -305,10 +312,10 @@ impl FlashQueries {
         fragments::add(dq, &ds, &block.right(step.odd, 0));
     }
 
-    /// The weights of 16 queries, and `-D / sqrt(d)` of the lane's two.
+    /// Returns the weights of 16 queries, and `-D / sqrt(d)` of the lane's two.
     fn weights<'k>(
         &self,
-        block: &Block<'k>,
+        block: &FlashBlock<'k>,
         scores: &Tile<'k>,
         tokens: [U32<'k>; 2],
     ) -> (Vec<[F32<'k>; 4]>, [F32<'k>; 2]) {
@@ -319,7 +326,8 @@ impl FlashQueries {
         (fragments::map(scores, weigh), [delta0, delta1])
     }
 
-    /// Gradients of the scores of 16 queries, of weights and of their gradients.
+    /// Returns the gradients of the scores of 16 queries, from their weights and the gradients of
+    /// the weights.
     fn of_scores<'k>(
         &self,
         p: &[[F32<'k>; 4]],
@@ -330,15 +338,17 @@ impl FlashQueries {
         fragments::rounded(&fragments::times(p, &fragments::map(grads, of)))
     }
 
-    /// The same by the warpgroup. Gradients of weights are multiplied beside the weights.
+    /// Adds the `dq` of a step of keys, with `wgmma`. The matmul of the gradients of the weights
+    /// overlaps with the computation of the weights.
     fn step_together<'k>(
         &self,
-        block: &Block<'k>,
+        block: &FlashBlock<'k>,
         keys: &Keys<'_, 'k>,
-        step: Step<'k>,
+        step: KeyStep<'k>,
         dq: &mut Accumulators<'k, f32>,
     ) {
-        let (k, always) = (block.k, block.k.always());
+        let k = block.k;
+        let always = k.always();
         let [[key_columns, key_rows], [value_columns, _]] = block.step_tiles(step.odd);
         let [mut scores, mut grads] = [(); 2].map(|()| Accumulators::zero(k, self.sizes().step));
         k.section("train/flash/dq_scores_wgmma", "flash: scores, queries times keys; gradients of the weights, those of queries times values");
@@ -347,6 +357,7 @@ impl FlashQueries {
         k.wgmma_commit();
         grads.multiply_tiles(block.owned_tile(1), value_columns, always);
         k.wgmma_commit();
+        // One of the two groups may still be running: the scores are ready.
         k.wgmma_wait(1);
         let mut scores = vec![fragments::of_warpgroup(scores)];
         keys.mask(&mut scores, step);
@@ -355,6 +366,7 @@ impl FlashQueries {
             "flash: gradients of the scores of 64 queries",
         );
         let (p, delta) = self.weights(block, &scores[0], block.lane_tokens()[0]);
+        // Now the gradients of the weights are ready too.
         k.wgmma_wait(0);
         let ds = self.of_scores(&p, &fragments::of_warpgroup(grads), delta);
         k.section("train/flash/dq_keys_wgmma", "flash: add the weighted keys");

@@ -1,18 +1,19 @@
-//! Online softmax of 16 queries; a lane has queries `g` and `g + 8`.
-
+//! The online softmax (Milakov and Gimelshein 2018) of 16 queries. A lane has the queries `g` and
+//! `g + 8`.
 use super::fragments::{self, Tile};
 use crate::reduce::{lanes_max, lanes_sum};
 use ptx_gen::*;
 use std::f32::consts::LN_2;
 
-/// Lanes that share a query.
+/// The bits in which the numbers of the four lanes that share a query differ.
 pub(super) const QUAD: u32 = 3;
 
-/// The running maximum and sum.
+/// The running maximum and sum of a lane's two queries.
 pub(super) struct Softmax<'k> {
-    /// The maximum of the scores, in log2 units. `f32::MIN` stands for none: infinity minus infinity would be NaN.
+    /// The maximum of the scores in log2 units. It starts at `f32::MIN`, because infinity minus
+    /// infinity would be NaN.
     max: [Var<'k, f32>; 2],
-    /// The lane's share of the sum of the weights.
+    /// The sum of the lane's weights.
     sum: [Var<'k, f32>; 2],
 }
 
@@ -24,7 +25,8 @@ impl<'k> Softmax<'k> {
         }
     }
 
-    /// The weights of a step as left matrices, and the lane's sums of them before they are rounded.
+    /// Returns the weights of a step as left operands, and the lane's sums of them before the
+    /// rounding.
     fn weigh(
         scores: &Tile<'k>,
         max: [F32<'k>; 2],
@@ -43,6 +45,7 @@ impl<'k> Softmax<'k> {
         )
     }
 
+    /// Returns the new maximum of query `g + 8 r`.
     fn next_max(&self, scores: &Tile<'k>, r: usize, factor: f32) -> F32<'k> {
         let scores = scores
             .iter()
@@ -50,41 +53,41 @@ impl<'k> Softmax<'k> {
         (lanes_max(QUAD, tree(scores.collect(), |a, b| a.max(b))) * factor).max(&self.max[r])
     }
 
+    /// Rescales the sums to the new maxima.
     fn rescale(&mut self, max: [F32<'k>; 2], values: &mut Tile<'k>) {
         let factors = [0, 1].map(|r| (self.max[r].get() - max[r]).ex2());
         for sums in values {
-            sums.0
-                .iter_mut()
-                .enumerate()
-                .for_each(|(i, value)| *value *= factors[i / 2]);
+            for (i, value) in sums.0.iter_mut().enumerate() {
+                *value *= factors[i / 2];
+            }
         }
-        self.sum
-            .iter_mut()
-            .zip(factors)
-            .for_each(|(sum, factor)| *sum *= factor);
+        for (sum, factor) in self.sum.iter_mut().zip(factors) {
+            *sum *= factor;
+        }
     }
 
+    /// Stores the new maxima and adds the sums of a step.
     fn advance(&mut self, max: [F32<'k>; 2], sums: [F32<'k>; 2]) {
-        self.max
-            .iter_mut()
-            .zip(max)
-            .for_each(|(old, max)| old.set(max));
-        self.sum
-            .iter_mut()
-            .zip(sums)
-            .for_each(|(sum, more)| *sum += more);
+        for (old, max) in self.max.iter_mut().zip(max) {
+            old.set(max);
+        }
+        for (sum, more) in self.sum.iter_mut().zip(sums) {
+            *sum += more;
+        }
     }
 
-    /// What the weighted values of query `g + 8 r` are to be multiplied by, and the natural logarithm of the sum of the
-    /// exponentials of its scores.
+    /// Returns the factor of the weighted values of query `g + 8 r`, and the natural logarithm of
+    /// the sum of the exponentials of its scores.
     pub(super) fn end(&self, r: usize) -> (F32<'k>, F32<'k>) {
         let sum = lanes_sum(QUAD, self.sum[r].get());
         (sum.rcp(), (self.max[r].get() + sum.lg2()) * LN_2)
     }
 }
 
-/// The weights of a step of each 16 queries, relative to the maxima so far, as left matrices. Where one has risen, the sums
-/// so far are rescaled. Scores times `factor` are in log2 units.
+/// Returns the weights of a step for each 16 queries, relative to the maxima so far, as left
+/// operands.
+///
+/// If a maximum has risen, the sums so far are rescaled. Scores times `factor` are in log2 units.
 pub(super) fn weigh<'k>(
     k: Builder<'k>,
     softmax: &mut [Softmax<'k>],
@@ -101,6 +104,8 @@ pub(super) fn weigh<'k>(
         .iter()
         .zip(&maxima)
         .flat_map(|(old, max)| [0, 1].map(|r| max[r].gt(&old.max[r])));
+    // Maxima rarely rise after the first steps. A branch of the whole warp then skips the
+    // rescaling.
     let risen = rises.reduce(|a, b| a | b).expect("there are queries").any();
     let weigh = |(scores, &max): (&Tile<'k>, &[F32<'k>; 2])| {
         k.section("train/flash/weights", "flash: weights of 16 queries");
@@ -112,17 +117,17 @@ pub(super) fn weigh<'k>(
             "train/flash/rescale",
             "flash: a maximum has risen, rescale the sums",
         );
-        let tiles = softmax.iter_mut().zip(&maxima).zip(values);
-        tiles.for_each(|((softmax, &max), values)| softmax.rescale(max, values));
+        for ((softmax, &max), values) in softmax.iter_mut().zip(&maxima).zip(values) {
+            softmax.rescale(max, values);
+        }
     });
-    softmax
-        .iter_mut()
-        .zip(maxima.into_iter().zip(sums))
-        .for_each(|(softmax, (max, sums))| softmax.advance(max, sums));
+    for (softmax, (max, sums)) in softmax.iter_mut().zip(maxima.into_iter().zip(sums)) {
+        softmax.advance(max, sums);
+    }
     weights
 }
 
-/// Adds neighbours, then their sums, and so on.
+/// Combines neighbors, then the results, and so on. A tree has shorter dependencies than a chain.
 fn tree<'k>(mut all: Vec<F32<'k>>, combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>) -> F32<'k> {
     while all.len() > 1 {
         all = all

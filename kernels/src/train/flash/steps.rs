@@ -1,53 +1,55 @@
-//! How a block of queries goes through the keys that they see.
+//! The steps of a block of queries through the keys that its queries see.
 
-use super::block::{Block, Head, Sizes};
+use super::block::{FlashBlock, Sizes, TensorHead};
 use super::fragments::Tile;
 use ptx_gen::*;
 
-/// What follows the rows in shared memory: a word for each of the block's queries.
+/// Returns the bytes after the rows in shared memory: a word for each of the block's queries.
 pub(super) const fn bytes(sizes: Sizes) -> u32 {
     4 * sizes.owned
 }
 
-/// The keys that a block of queries sees, and those of its warps and lanes.
+/// The keys that a block of queries sees, and those that its warps and lanes see.
 pub(super) struct Keys<'a, 'k> {
-    block: &'a Block<'k>,
-    kv: [Head<'k>; 2],
-    /// The block's first key, and the token after its last.
+    block: &'a FlashBlock<'k>,
+    kv: [TensorHead<'k>; 2],
+    /// The first key that the block sees.
     first: U32<'k>,
+    /// The token after the last key that it sees.
     end: U32<'k>,
     own: OwnQueries<'k>,
     /// The first key that each of the block's queries sees.
     starts: Ptr<'k, u32, Shared>,
 }
 
-/// The queries of a warp, or of the warpgroup where it multiplies.
+/// The queries of a warp, or of the warpgroup with `wgmma`.
 struct OwnQueries<'k> {
-    /// The first, past the last token perhaps.
+    /// The first query. It may be past the last token.
     first: U32<'k>,
-    /// The last that there is.
+    /// The last query that exists.
     last: U32<'k>,
-    /// The first keys that the first and the last see.
+    /// The first keys that the first and the last query see.
     starts: [U32<'k>; 2],
 }
 
 /// A step of keys.
 #[derive(Clone, Copy)]
-pub(super) struct Step<'k> {
-    /// The first key.
+pub(super) struct KeyStep<'k> {
+    /// The first key of the step.
     first: U32<'k>,
-    /// Which half of the double buffer has it.
+    /// The half of the double buffer that has the step.
     pub(super) odd: U32<'k>,
 }
 
 impl<'a, 'k> Keys<'a, 'k> {
-    /// Keys and values `kv` of the block's queries; `starts` as the kernels have it.
+    /// Returns the keys and values `kv` that the block's queries see. `starts` has the first token
+    /// of each token's document.
     pub(super) fn new(
-        block: &'a Block<'k>,
-        kv: [Head<'k>; 2],
+        block: &'a FlashBlock<'k>,
+        kv: [TensorHead<'k>; 2],
         starts: Ptr<'k, u32, ReadOnly>,
     ) -> Self {
-        let Block {
+        let FlashBlock {
             sizes, last, first, ..
         } = *block;
         let (own_first, rows) = if sizes.panels {
@@ -57,14 +59,15 @@ impl<'a, 'k> Keys<'a, 'k> {
         };
         let start = |token: U32<'k>| starts.at(token.min(last)).ld();
         let own_last = (own_first + (rows - 1)).min(last);
-        let (k, shared) = (block.k, block.after_rows().cast::<u32>());
+        let k = block.k;
+        let shared = block.after_rows().cast::<u32>();
         k.when(k.tid().lt(sizes.owned), || {
             shared.at(k.tid()).st(start(first + k.tid()))
         });
         Keys {
             block,
             kv,
-            // So that there is a step, whatever memory has.
+            // The minimum ensures that there is a step if `starts` is wrong.
             first: start(first).min(first),
             end: (first + sizes.owned).min(last + 1),
             own: OwnQueries {
@@ -76,10 +79,14 @@ impl<'a, 'k> Keys<'a, 'k> {
         }
     }
 
-    /// Runs `body` with each step of which some pair may count for the warp, when it has been copied; a warpgroup that
-    /// multiplies, with all of them.
-    pub(super) fn each_step(&self, body: impl FnOnce(Step<'k>)) {
-        let (k, block, step) = (self.block.k, self.block, self.block.sizes.step);
+    /// Runs `body` for each step, after it has been copied.
+    ///
+    /// A warp skips steps in which it has no visible pair. A warpgroup takes all steps, because
+    /// `wgmma` needs all of its warps.
+    pub(super) fn each_step(&self, body: impl FnOnce(KeyStep<'k>)) {
+        let k = self.block.k;
+        let block = self.block;
+        let step = block.sizes.step;
         block.copy_step(self.kv, self.first, k.val(0));
         k.commit_copies();
         k.for_each(self.first, self.end, step, |first| {
@@ -89,16 +96,20 @@ impl<'a, 'k> Keys<'a, 'k> {
             );
             let odd = ((first - self.first) / step) & 1;
             k.wait_copies(0);
+            // `wgmma` reads shared memory through the async proxy, which needs a fence after the
+            // copies.
             if block.sizes.panels {
                 k.fence_async();
             }
+            // The barrier has two purposes: the copies of all threads are visible, and no warp
+            // reads the other half any more, so it may be overwritten.
             k.barrier();
             k.when((first + step).lt(self.end), || {
                 block.copy_step(self.kv, first + step, odd ^ 1)
             });
             k.commit_copies();
             if block.sizes.panels {
-                return body(Step { first, odd });
+                return body(KeyStep { first, odd });
             }
             let OwnQueries {
                 first: own_first,
@@ -106,13 +117,16 @@ impl<'a, 'k> Keys<'a, 'k> {
                 starts,
             } = self.own;
             let counts = first.le(last) & (first + step).gt(starts[0]) & own_first.le(block.last);
-            k.when(counts, || body(Step { first, odd }));
+            k.when(counts, || body(KeyStep { first, odd }));
         });
     }
 
-    /// Scores of pairs that do not count become minus infinity.
-    pub(super) fn mask(&self, scores: &mut [Tile<'k>], step: Step<'k>) {
-        let (k, keys) = (self.block.k, self.block.sizes.step);
+    /// Sets the scores of masked pairs to negative infinity.
+    pub(super) fn mask(&self, scores: &mut [Tile<'k>], step: KeyStep<'k>) {
+        let k = self.block.k;
+        let keys = self.block.sizes.step;
+        // Most steps have no masked pair: all keys precede the warp's first query, and none
+        // precedes the last query's document.
         let late = (step.first + (keys - 1)).gt(self.own.first);
         k.when(late | step.first.lt(self.own.starts[1]), || {
             k.section(
@@ -126,6 +140,7 @@ impl<'a, 'k> Keys<'a, 'k> {
                 let spans = [0, 1].map(|r| tokens[r] - starts[r]);
                 for (sums, eight) in tile.iter_mut().zip(0..) {
                     for (i, score) in sums.0.iter_mut().enumerate() {
+                        // One unsigned comparison covers both ends of the document.
                         let seen = (distances[i / 2] + (8 * eight + i as u32 % 2)).le(spans[i / 2]);
                         score.set(seen.select(score.get(), f32::NEG_INFINITY));
                     }

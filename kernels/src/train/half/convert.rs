@@ -1,4 +1,4 @@
-//! Tensors that become `bf16`: rounded `f32`, unpacked NF4, inputs and gradients with a mask of dropout.
+//! Conversions to `bf16`: of `f32`, of NF4, and of inputs and gradients with a dropout mask.
 
 use super::rows::{load, load_f32, store};
 use super::{narrow, wide};
@@ -15,33 +15,34 @@ use std::array::from_fn;
 args! {
     /// Arguments of [`Round`].
     pub struct RoundArgs {
-        /// `[n]`
+        /// `[n]`: the input
         x: In<f32>,
-        /// `[n]`
+        /// `[n]`: the rounded elements
         y: Out<bf16>,
-        /// Length, a multiple of 8.
+        /// The number of elements, a multiple of 8.
         n: u32,
     }
 }
 
-/// `y = x`, rounded to the nearest; eight elements a thread.
+/// Kernel that rounds to nearest, with eight elements per thread.
 pub struct Round;
 
 args! {
     /// Arguments of [`Nf4Dequantize`].
     pub struct Nf4DequantizeArgs {
-        /// `[n / 2]`: two codes a byte, from an address that is a multiple of 4.
+        /// `[n / 2]`: two codes per byte, at an address that is a multiple of 4
         packed: In<u8>,
-        /// `[ceil(n / 64)]`
+        /// `[ceil(n / 64)]`: the largest magnitude of each block
         absmax: In<f32>,
-        /// `[n]`
+        /// `[n]`: the elements
         w: Out<bf16>,
-        /// Weights, a multiple of 8.
+        /// The number of elements, a multiple of 8.
         n: u32,
     }
 }
 
-/// Unpacks weights: see [`nf4`](crate::train::nf4); four times eight a thread, of which it loads all before it stores any.
+/// Kernel that unpacks [NF4](crate::train::nf4). A thread loads four words of eight codes before it
+/// stores any element.
 pub struct Nf4Dequantize;
 
 args! {
@@ -49,32 +50,34 @@ args! {
     pub struct ApplyMaskArgs {
         /// `[n]`: an input `[tokens, k]`, or a gradient of its shape
         x: In<bf16>,
-        /// `[n]` if the kernel adds it, else empty
+        /// `[n]` if the kernel adds a residual, and empty otherwise
         residual: In<bf16>,
-        /// `[n]`: the elements of `x` that are kept, and zeros; and the residual
+        /// `[n]`: the kept elements of `x` or zeros, plus the residual
         y: Out<bf16>,
-        /// `[4]`: see [`state`](crate::train::state)
+        /// `[4]`: the counters of [`state`](crate::train::state)
         counters: In<u32>,
         /// `[2]`: the words of the key
         seed: In<u32>,
-        /// Elements, a multiple of 8.
+        /// The number of elements, a multiple of 8.
         n: u32,
-        /// Which input: see [`Mask::stream`].
+        /// The number of the input, as in [`Mask::stream`].
         stream: u32,
-        /// See [`threshold`].
+        /// The threshold from [`threshold`].
         threshold: u32,
     }
 }
 
-/// `y = x * m` with the mask of the current micro-batch, eight elements a thread; the function is [`Mask::apply`].
+/// Kernel for `y = x * m` with the mask of the current micro-batch, with eight elements per thread.
+/// Its reference is [`Mask::apply`].
 pub struct ApplyMask {
-    /// Whether a residual is added.
+    /// True if a residual is added.
     pub add: bool,
 }
 
 pub(super) const THREADS: u32 = 256;
 pub(super) const EIGHT: u32 = 8;
-/// Eights of a thread that unpacks. One of them is four bytes: too few to be under way for memory's latency.
+/// The number of words of eight codes per thread. One word is four bytes, which are too few in
+/// flight to hide the latency of memory.
 pub(super) const AT_ONCE: u32 = 4;
 
 impl KernelDef for Round {
@@ -101,9 +104,9 @@ impl KernelDef for Round {
     }
 
     fn reference(&self, a: RoundArgs<Cpu<'_>>) {
-        a.y.iter_mut()
-            .zip(a.x)
-            .for_each(|(y, &x)| *y = bf16::from_f32(x));
+        for (y, &x) in a.y.iter_mut().zip(a.x) {
+            *y = bf16::from_f32(x);
+        }
     }
 }
 
@@ -134,12 +137,13 @@ impl KernelDef for Nf4Dequantize {
     fn program<'k>(&self, k: Builder<'k>, a: Nf4DequantizeArgs<Dev<'k>>) {
         k.section(
             "train/nf4/half_codes",
-            "load codes; relaxed, so that ptxas leaves them ahead of the barrier",
+            "load codes with relaxed loads, which ptxas leaves ahead of the barrier",
         );
         let first = (k.ctaid() * (AT_ONCE * THREADS) + k.tid()) * EIGHT;
         let eights: [_; AT_ONCE as usize] = from_fn(|eight| {
             let i = first + eight as u32 * (EIGHT * THREADS);
-            let (mut word, mut absmax) = (k.var(0u32), k.var(0.0));
+            let mut word = k.var(0u32);
+            let mut absmax = k.var(0.0);
             a.packed
                 .cast::<u32>()
                 .at(i / EIGHT)
@@ -151,6 +155,7 @@ impl KernelDef for Nf4Dequantize {
                 .ld_if(i.lt(a.n), &mut absmax);
             (i, word.get(), absmax.get())
         });
+        // The barrier inside is reached with all loads in flight.
         let values = values(k);
         k.section(
             "train/nf4/half_weights",
@@ -168,9 +173,9 @@ impl KernelDef for Nf4Dequantize {
 
     fn reference(&self, a: Nf4DequantizeArgs<Cpu<'_>>) {
         let w = dequantize(a.packed, a.absmax);
-        a.w.iter_mut()
-            .zip(w)
-            .for_each(|(to, w)| *to = bf16::from_f32(w));
+        for (to, w) in a.w.iter_mut().zip(w) {
+            *to = bf16::from_f32(w);
+        }
     }
 }
 
@@ -207,10 +212,8 @@ impl KernelDef for ApplyMask {
     fn program<'k>(&self, k: Builder<'k>, a: ApplyMaskArgs<Dev<'k>>) {
         let i = (k.ctaid() * THREADS + k.tid()) * EIGHT;
         k.when(i.lt(a.n), || {
-            let (micro, key) = (
-                a.counters.at(MICRO).ld(),
-                [0, 1].map(|word| a.seed.at(word).ld()),
-            );
+            let micro = a.counters.at(MICRO).ld();
+            let key = [0, 1].map(|word| a.seed.at(word).ld());
             let x = load(a.x.at(i));
             let words = [0u32, 1].map(|half| {
                 k.section(
@@ -219,14 +222,14 @@ impl KernelDef for ApplyMask {
                 );
                 on_device([i / 4 + half, k.val(0u32), a.stream, micro], key)
             });
+            // The threshold has 24 bits, so the upper 24 bits of a word are compared with it.
             let kept: [F32; 8] =
                 from_fn(|j| (words[j / 4][j % 4] >> 8).ge(a.threshold).select(x[j], 0.0));
-            match self.add {
-                true => {
-                    let residual = load(a.residual.at(i));
-                    store(a.y.at(i), from_fn(|j| kept[j] + residual[j]));
-                }
-                false => store(a.y.at(i), kept),
+            if self.add {
+                let residual = load(a.residual.at(i));
+                store(a.y.at(i), from_fn(|j| kept[j] + residual[j]));
+            } else {
+                store(a.y.at(i), kept);
             }
         });
     }

@@ -1,4 +1,5 @@
-//! Gradients of logits: see [`cross_entropy`](crate::train::cross_entropy). Logits are `f32`.
+//! The gradients of logits in bf16, with the formula of
+//! [`cross_entropy`](crate::train::cross_entropy). The logits are `f32`.
 
 use super::narrow;
 use super::rows::{load_f32, store};
@@ -13,22 +14,22 @@ use std::f32::consts::LOG2_E;
 args! {
     /// Arguments of [`LogitGradients`].
     pub struct LogitGradientsArgs {
-        /// `[tokens, vocab]`
+        /// `[tokens, vocab]`: the logits
         logits: In<f32>,
-        /// `[tokens]`; negative without a label
+        /// `[tokens]`: the labels, negative for a token without one
         labels: In<i32>,
-        /// `[tokens]`
+        /// `[tokens]`: the logarithms of the sums of exponentials
         lse: In<f32>,
-        /// `[tokens, vocab]`: `n dl`
+        /// `[tokens, vocab]`: the gradients `n dl`
         dl: Out<bf16>,
-        /// Length of a row, a multiple of 8.
+        /// The length of a row, a multiple of 8.
         vocab: u32,
     }
 }
 
-/// `n dl`. A block for each token.
+/// Kernel for `n dl`, with a block per token.
 pub struct LogitGradients {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
@@ -54,14 +55,18 @@ impl KernelDef for LogitGradients {
 
     fn program<'k>(&self, k: Builder<'k>, a: LogitGradientsArgs<Dev<'k>>) {
         let token = k.ctaid();
-        let (logits, dl) = (a.logits.at(token * a.vocab), a.dl.at(token * a.vocab));
-        let (lse, label) = (a.lse.at(token).ld(), a.labels.at(token).ld());
-        let (labelled, label) = (label.ge(0), label.bits::<u32>());
+        let logits = a.logits.at(token * a.vocab);
+        let dl = a.dl.at(token * a.vocab);
+        let lse = a.lse.at(token).ld();
+        let label = a.labels.at(token).ld();
+        let labeled = label.ge(0);
+        let label = label.bits::<u32>();
         k.for_each(k.tid() * 8, a.vocab, self.threads * 8, |i| {
             let l = load_f32(logits.at(i));
             let gradients = from_fn(|j| {
+                // A row without a label becomes zeros, so that it adds nothing to any gradient.
                 let onehot = (i + j as u32).eq(label).select(1.0, 0.0);
-                labelled.select(((l[j] - lse) * LOG2_E).ex2() - onehot, 0.0)
+                labeled.select(((l[j] - lse) * LOG2_E).ex2() - onehot, 0.0)
             });
             store(dl.at(i), gradients);
         });

@@ -1,4 +1,4 @@
-//! The embedding: see [`embed`](crate::train::embed).
+//! The embedding in bf16, with the formula of [`embed`](crate::train::embed).
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -7,26 +7,27 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`EmbedTokens`].
     pub struct EmbedTokensArgs {
-        /// `[tokens]`
+        /// `[tokens]`: the tokens
         ids: In<u32>,
-        /// `[vocab, hidden]`
+        /// `[vocab, hidden]`: the table
         table: In<bf16>,
-        /// `[tokens, hidden]`
+        /// `[tokens, hidden]`: the rows of the tokens
         h: Out<bf16>,
-        /// Rows of the table.
+        /// The number of rows of the table.
         vocab: u32,
-        /// Length of a row, a multiple of 8.
+        /// The length of a row, a multiple of 8.
         hidden: u32,
     }
 }
 
-/// The rows of tokens. The row of a token that is not in the vocabulary is not a number. A block for each token.
+/// Kernel that copies the rows of tokens, with a block per token. The row of a token outside the
+/// vocabulary is NaN.
 pub struct EmbedTokens {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
-/// Two numbers that are none.
+/// Two NaNs in bf16.
 const NAN: u32 = 0x7fff_7fff;
 
 impl KernelDef for EmbedTokens {
@@ -50,7 +51,8 @@ impl KernelDef for EmbedTokens {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: EmbedTokensArgs<Dev<'k>>) {
-        let (token, id) = (k.ctaid(), a.ids.at(k.ctaid()).ld());
+        let token = k.ctaid();
+        let id = a.ids.at(k.ctaid()).ld();
         let known = id.lt(a.vocab);
         let row = a.table.at(known.select(id, 0u32) * a.hidden);
         k.for_each(k.tid() * 8, a.hidden, self.threads * 8, |i| {

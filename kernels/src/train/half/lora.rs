@@ -1,12 +1,14 @@
-//! The narrow products of adapters: what an input gives in the space of the rank, and gradients of `A` and `B`.
+//! The matmuls of adapters whose result has the rank as one dimension: `u`, `du`, and the gradients
+//! of `A` and `B`.
 //!
 //! ```text
-//! u  = s x A^T        du = s dy B          (LoraDown: B is given as B^T)
+//! u  = s x A^T        du = s dy B          (LoraDown, which takes B as B^T)
 //! dA += du^T x        dB^T += u^T dy       (LoraGradients)
 //! ```
 //!
-//! Both read a long matrix once, and are bound by that: they multiply with `mma.sync`, straight from registers. What is
-//! summed is cut among the warps of a block, whose sums are then added in the order of the warps.
+//! Both read a long matrix once, and memory bounds their time. They therefore multiply with
+//! `mma.sync` directly from registers. The sum is split among the warps of a block, and the sums of
+//! the warps are then added in the order of the warps.
 
 use super::{narrow, wide};
 use crate::case::{Case, Random, Variant};
@@ -18,25 +20,25 @@ use std::array::from_fn;
 args! {
     /// Arguments of [`LoraDown`].
     pub struct LoraDownArgs {
-        /// `[rows, depth]`
+        /// `[rows, depth]`: the input
         x: In<bf16>,
-        /// `[rank, depth]`
+        /// `[rank, depth]`: the matrix of the adapter
         a: In<bf16>,
         /// `[1]`: the scale `s`
         factor: In<f32>,
-        /// `[rows, rank]`
+        /// `[rows, rank]`: the result
         u: Out<bf16>,
-        /// Tokens.
+        /// The number of tokens.
         rows: u32,
-        /// Length of a row of `x`, a multiple of 8.
+        /// The length of a row of `x`, a multiple of 8.
         depth: u32,
     }
 }
 
-/// `u = s x A^T`, 16 tokens a block.
+/// Kernel for `u = s x A^T`, with 16 tokens per block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoraDown {
-    /// Rank of the adapter: a multiple of 16 up to 256.
+    /// The rank of the adapter: a multiple of 16, at most 256.
     pub rank: u32,
 }
 
@@ -47,32 +49,37 @@ args! {
         u: In<bf16>,
         /// `[rows, columns]`: `x`, or `dy`
         x: In<bf16>,
-        /// `[rank, columns]`: the product is added to it.
+        /// `[rank, columns]`: the result is added to it.
         sum: InOut<f32>,
-        /// Tokens.
+        /// The number of tokens.
         rows: u32,
-        /// Length of a row of `x`, a multiple of 8.
+        /// The length of a row of `x`, a multiple of 8.
         columns: u32,
     }
 }
 
-/// `sum += u^T x`, 32 columns a block.
+/// Kernel for `sum += u^T x`, with 32 columns per block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoraGradients {
-    /// Rank of the adapter: a multiple of 16 up to 128.
+    /// The rank of the adapter: a multiple of 16, at most 128.
     pub rank: u32,
 }
 
-/// Rows and columns of the sums of a matrix instruction, and what it sums.
+/// The number of rows of the sums of a matrix instruction.
 const TOKENS: u32 = 16;
+/// The number of columns of these sums.
 const EIGHT: u32 = 8;
-/// Loads of a lane at a time, and elements of `depth` that the lanes of a row have of one.
+/// The number of loads that a lane starts together.
 const AT_ONCE: u32 = 4;
+/// The number of elements of `depth` that the four lanes of a row load together.
 const CHUNK: u32 = 32;
-/// The largest rank of which a lane has registers for several loads ahead, so that none waits for another.
+/// The largest rank for which a lane has registers to load both operands of several steps ahead, so
+/// that no load waits for another.
 const SMALL: u32 = 32;
-/// Columns of a block that makes gradients, and its warps: with more, fewer blocks are on a multiprocessor at a time.
+/// The number of columns of a block that computes gradients. With more columns, fewer blocks would
+/// fit a multiprocessor at a time.
 const COLUMNS: u32 = 32;
+/// The number of warps of such a block.
 const GRADIENT_WARPS: u32 = 8;
 
 impl KernelDef for LoraDown {
@@ -102,10 +109,15 @@ impl KernelDef for LoraDown {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraDownArgs<Dev<'k>>) {
-        let (lane, warp, row) = (k.lane(), k.warp(), k.ctaid() * TOKENS);
+        let lane = k.lane();
+        let warp = k.warp();
+        let row = k.ctaid() * TOKENS;
         let mut sums: Vec<Sums<f32>> = (0..self.rank / EIGHT).map(|_| Sums::zero(k)).collect();
         let span = AT_ONCE * CHUNK;
-        k.section("train/lora/down_layout", "a lane has the same 8 elements of its row of both matrices: two products, in which they are out of order");
+        k.section(
+                    "train/lora/down_layout",
+                    "a lane loads 8 contiguous elements of its row of both matrices, and multiplies them in a permuted order",
+                );
         k.for_each(warp * span, a.depth, self.warps() * span, |first| {
             let chunks: Vec<U32> = (0..AT_ONCE)
                 .map(|i| first + (i * CHUNK) + (lane & 3) * EIGHT)
@@ -120,6 +132,7 @@ impl KernelDef for LoraDown {
                     .collect()
             };
             k.section("train/lora/down_rows", "rows of A");
+            // A larger rank would need too many registers, so its rows are loaded when used.
             let ahead: Vec<Vec<_>> = if self.rank <= SMALL {
                 chunks.iter().map(|&at| all(at)).collect()
             } else {
@@ -127,7 +140,7 @@ impl KernelDef for LoraDown {
             };
             k.section(
                 "train/lora/down_order",
-                "from the last load on: what loads its inputs later keeps the others ahead of it",
+                                "from the last load on, because a step that loads its inputs late keeps the loads before it ahead",
             );
             for (i, [low, high]) in x.into_iter().enumerate().rev() {
                 for (n, sums) in (0u32..).zip(&mut sums) {
@@ -147,19 +160,23 @@ impl KernelDef for LoraDown {
     fn reference(&self, a: LoraDownArgs<Cpu<'_>>) {
         let mut u = vec![0.0; a.u.len()];
         nt(&wide(a.x), &wide(a.a), a.depth as usize, &mut u);
-        u.iter_mut().for_each(|u| *u *= f64::from(a.factor[0]));
+        for u in &mut u {
+            *u *= f64::from(a.factor[0]);
+        }
         narrow(&u, a.u);
     }
 }
 
 impl LoraDown {
-    /// Warps of a block: the more, the more loads are under way.
+    /// Returns the number of warps of a block. More warps have more loads in flight.
     fn warps(&self) -> u32 {
         if self.rank <= SMALL { 16 } else { 8 }
     }
 
-    /// 8 elements, from `at` on, of two of 16 tokens. These loads and those of [`load_a`](Self::load_a) are relaxed, of
-    /// which ptxas keeps the order: else it moves each to where its result is used, and few are under way at a time.
+    /// Loads 8 elements, from `at` on, of the lane's two of 16 tokens.
+    ///
+    /// These loads and the loads of [`load_a`](Self::load_a) are relaxed, and ptxas keeps the order
+    /// of relaxed loads. It would move other loads to their uses, and few would be in flight.
     fn load_x<'k>(
         &self,
         k: Builder<'k>,
@@ -177,7 +194,7 @@ impl LoraDown {
         })
     }
 
-    /// The same of a row of the `n`-th 8 of `a`.
+    /// Loads 8 elements, from `at` on, of the lane's row in the `n`-th eight rows of `a`.
     fn load_a<'k>(
         &self,
         k: Builder<'k>,
@@ -192,10 +209,13 @@ impl LoraDown {
         )
     }
 
-    /// Adds the sums of all warps, in their order, and stores them.
+    /// Adds the sums of all warps in their order, and stores the result.
     fn store<'k>(&self, k: Builder<'k>, a: &LoraDownArgs<Dev<'k>>, sums: &[Sums<'k, f32>]) {
-        let (lane, warp, row) = (k.lane(), k.warp(), k.ctaid() * TOKENS);
-        let (g, t) = (lane >> 2, lane & 3);
+        let lane = k.lane();
+        let warp = k.warp();
+        let row = k.ctaid() * TOKENS;
+        let g = lane >> 2;
+        let t = lane & 3;
         k.section(
             "train/lora/down_sums",
             "the sums of all warps, in their order",
@@ -211,6 +231,7 @@ impl LoraDown {
         k.barrier();
         let factor = a.factor.ld();
         k.for_each(k.tid() * 2, TOKENS * self.rank, 64 * self.warps(), |i| {
+            // The warps are added in a fixed order, so that equal inputs give equal bits.
             let of_warp = |warp: u32| parts.at(i + warp * (TOKENS * self.rank)).ld2();
             let sums = (1..self.warps())
                 .map(of_warp)
@@ -247,7 +268,9 @@ impl KernelDef for LoraGradients {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraGradientsArgs<Dev<'k>>) {
-        let (lane, warp, column) = (k.lane(), k.warp(), k.ctaid() * COLUMNS);
+        let lane = k.lane();
+        let warp = k.warp();
+        let column = k.ctaid() * COLUMNS;
         let tiles = self.rank / TOKENS;
         let mut sums: Vec<Vec<Sums<f32>>> = (0..tiles)
             .map(|_| (0..COLUMNS / EIGHT).map(|_| Sums::zero(k)).collect())
@@ -255,7 +278,7 @@ impl KernelDef for LoraGradients {
         let own = column + (lane & 3) * EIGHT;
         k.section(
             "train/lora/gradients_layout",
-            "16 tokens at a time: 8 by 8 matrices whose rows are tokens, transposed",
+            "16 tokens at a time, as 8 by 8 matrices whose rows are tokens, transposed",
         );
         let span = self.at_once() * TOKENS;
         k.for_each(warp * span, a.rows, GRADIENT_WARPS * span, |first| {
@@ -279,6 +302,8 @@ impl KernelDef for LoraGradients {
                 "train/lora/gradients_multiply",
                 "multiply, from the last load on",
             );
+            // The sum is over tokens, which are rows in memory. `movmatrix` transposes them in
+            // registers.
             for (i, (&row, x)) in rows.iter().zip(x).enumerate().rev() {
                 let x = x.map(|half| half.map(|word| word.movmatrix()));
                 for (tile, sums) in (0u32..).zip(&mut sums) {
@@ -311,6 +336,7 @@ impl KernelDef for LoraGradients {
                     to.st(to.ld() + sum);
                 });
             });
+            // The next tile reuses the shared memory.
             k.barrier();
         }
     }
@@ -320,20 +346,19 @@ impl KernelDef for LoraGradients {
         tn(&wide(a.u), &wide(a.x), a.columns as usize, &mut product);
         let mut sum: Vec<f64> = a.sum.iter().copied().map(f64::from).collect();
         add_scaled(1.0, &product, &mut sum);
-        a.sum
-            .iter_mut()
-            .zip(sum)
-            .for_each(|(to, sum)| *to = sum as f32);
+        for (to, sum) in a.sum.iter_mut().zip(sum) {
+            *to = sum as f32;
+        }
     }
 }
 
 impl LoraGradients {
-    /// Times 16 tokens that a warp takes at a time.
+    /// Returns the number of groups of 16 tokens that a warp loads together.
     fn at_once(&self) -> u32 {
         if self.rank <= SMALL { 4 } else { 1 }
     }
 
-    /// 8 columns, from `own` on, of two of 16 tokens.
+    /// Loads 8 columns, from `own` on, of the lane's two of 16 tokens.
     fn load_x<'k>(
         &self,
         k: Builder<'k>,
@@ -351,7 +376,7 @@ impl LoraGradients {
         })
     }
 
-    /// A lane's part of 16 tokens and 16 of the rank: 8 by 8 matrices.
+    /// Loads the lane's elements of 16 tokens and 16 of the rank, as four 8 by 8 matrices.
     fn load_u<'k>(
         &self,
         k: Builder<'k>,
@@ -371,11 +396,15 @@ impl LoraGradients {
         })
     }
 
-    /// Puts a warp's sums at the places of their columns. Column `c` of matrix `i` of 8 columns is two of the four that
-    /// lane `c / 2` of a row has loaded at once: `8 (c / 2) + 2 i + c mod 2`.
+    /// Stores a warp's sums at the places of their columns.
+    ///
+    /// A lane has loaded eight contiguous columns, two for each of the four matrices. Column `c` of
+    /// matrix `i` is therefore column `8 (c / 2) + 2 i + c mod 2` of the result.
     fn put<'k>(&self, k: Builder<'k>, parts: Ptr<'k, f32, Shared>, sums: &[Sums<'k, f32>]) {
-        let (lane, warp) = (k.lane(), k.warp());
-        let (g, t) = (lane >> 2, lane & 3);
+        let lane = k.lane();
+        let warp = k.warp();
+        let g = lane >> 2;
+        let t = lane & 3;
         let own = parts.at((warp * TOKENS + g) * COLUMNS + t * EIGHT);
         for (i, sums) in (0u32..).zip(sums) {
             for half in 0..2u32 {
@@ -386,7 +415,7 @@ impl LoraGradients {
     }
 }
 
-/// 8 elements, or zeros; a load of which ptxas keeps the order among others.
+/// Loads 8 elements, or zeros if `cond` is false. ptxas keeps the order of these loads.
 fn load<'k>(k: Builder<'k>, from: Ptr<'k, bf16, ReadOnly>, cond: Pred<'k>) -> [U32<'k>; 4] {
     let mut words = [0; 4].map(|_| k.var(0u32));
     from.fresh().cast::<u32>().ld4_if(cond, &mut words);
@@ -402,7 +431,8 @@ fn matrix(random: &mut Random, rows: u32, columns: u32) -> CpuArg {
 }
 
 impl Variant for LoraDown {
-    /// One token; more than a block of them; lengths that leave lanes, warps and loads without elements.
+    /// Returns cases with one token, with more tokens than a block has, and with lengths that leave
+    /// lanes, warps and loads without elements.
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |[rows, depth]: [u32; 2]| {
             let mut random = Random(seed);

@@ -1,7 +1,10 @@
-//! Kernels of a training step in `bf16`: tensors in memory are `bf16`, sums `f32`, and each tensor is rounded once, when it
-//! is stored. References are the functions of the parent modules.
+//! Kernels of a training step in `bf16`.
 //!
-//! Matrices are row-major, and reach the tensor cores of sm_90a through tensor maps; rows are multiples of 16 bytes.
+//! Tensors in memory are `bf16`, and sums are `f32`. A tensor is rounded once, when it is stored.
+//! The references are the functions of the parent module's files.
+//!
+//! Matrices are row-major and reach the tensor cores of sm_90a through tensor maps, which need rows
+//! of a multiple of 16 bytes.
 
 pub mod convert;
 pub mod cross_entropy;
@@ -17,20 +20,19 @@ pub mod swiglu;
 use crate::case::Random;
 use ptx_gen::bf16;
 
-/// The numbers of a buffer.
+/// Returns the elements of a buffer as `f64`.
 fn wide(buffer: &[bf16]) -> Vec<f64> {
     buffer.iter().map(|x| x.to_f32().into()).collect()
 }
 
 /// Stores numbers in a buffer.
 fn narrow(numbers: &[f64], buffer: &mut [bf16]) {
-    buffer
-        .iter_mut()
-        .zip(numbers)
-        .for_each(|(to, &x)| *to = bf16::from_f32(x as f32));
+    for (to, &x) in buffer.iter_mut().zip(numbers) {
+        *to = bf16::from_f32(x as f32);
+    }
 }
 
-/// Numbers from -1 to 1.
+/// Returns random numbers from -1 to 1.
 fn units(random: &mut Random, n: usize) -> Vec<bf16> {
     (0..n).map(|_| bf16::from_f32(random.unit())).collect()
 }

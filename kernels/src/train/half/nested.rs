@@ -1,4 +1,4 @@
-//! Unpacks NF4 whose `absmax` is nested: see [`nested`](crate::train::nested).
+//! Unpacking of NF4 with [nested](crate::train::nested) `absmax` to bf16.
 
 use super::convert::{AT_ONCE, EIGHT, THREADS};
 use super::rows::store;
@@ -12,18 +12,19 @@ use std::array::from_fn;
 args! {
     /// Arguments of [`NestedDequantize`].
     pub struct NestedDequantizeArgs {
-        /// What is unpacked.
+        /// The weight.
         from: NestedArgs,
-        /// `[n]`
+        /// `[n]`: the elements
         w: Out<bf16>,
-        /// Weights, a multiple of 8.
+        /// The number of elements, a multiple of 8.
         n: u32,
-        /// What is added to each `absmax`.
+        /// The offset, which is added to each `absmax`.
         offset: f32,
     }
 }
 
-/// As [`Nf4Dequantize`](super::convert::Nf4Dequantize), and to the same bits.
+/// Kernel that unpacks a weight with nested `absmax`, like
+/// [`Nf4Dequantize`](super::convert::Nf4Dequantize).
 pub struct NestedDequantize;
 
 impl KernelDef for NestedDequantize {
@@ -53,12 +54,14 @@ impl KernelDef for NestedDequantize {
         } = a.from;
         k.section(
             "train/nested/half_codes",
-            "load codes; relaxed, so that ptxas leaves them ahead of the barrier",
+            "load codes with relaxed loads, which ptxas leaves ahead of the barrier",
         );
         let first = (k.ctaid() * (AT_ONCE * THREADS) + k.tid()) * EIGHT;
         let eights: [_; AT_ONCE as usize] = from_fn(|eight| {
             let i = first + eight as u32 * (EIGHT * THREADS);
-            let (mut word, mut nested, mut scale) = (k.var(0u32), k.var(0u32), k.var(0.0));
+            let mut word = k.var(0u32);
+            let mut nested = k.var(0u32);
+            let mut scale = k.var(0.0);
             packed
                 .cast::<u32>()
                 .at(i / EIGHT)
@@ -72,10 +75,11 @@ impl KernelDef for NestedDequantize {
                 .ld_if(i.lt(a.n), &mut scale);
             (i, word.get(), nested.get(), scale.get())
         });
+        // The barrier inside is reached with all loads in flight.
         let values = values(k);
         k.section(
             "train/nested/half_absmax",
-            "absmax = value * scale + offset, rounded twice; beyond the end of code 0",
+            "absmax = value * scale + offset, rounded twice; past the end, of code 0",
         );
         let of = eights.map(|(i, word, nested, scale)| (i, word, map.at(nested).ld(), scale));
         let of = of.map(|(i, word, value, scale)| (i, word, value * scale + a.offset));
@@ -94,9 +98,9 @@ impl KernelDef for NestedDequantize {
     }
 
     fn reference(&self, a: NestedDequantizeArgs<Cpu<'_>>) {
-        a.w.iter_mut()
-            .zip(numbers(&a.from, a.offset))
-            .for_each(|(to, w)| *to = bf16::from_f32(w));
+        for (to, w) in a.w.iter_mut().zip(numbers(&a.from, a.offset)) {
+            *to = bf16::from_f32(w);
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! RMSNorm and its backward: see [`rms_norm`](crate::train::rms_norm). A block for each row; sums in a fixed order.
+//! RMSNorm and its gradient in bf16, with the formulas of [`rms_norm`](crate::train::rms_norm). A
+//! block processes a row, and sums have a fixed order.
 
 use super::rows::{load, load_f32, store};
 use super::{narrow, wide};
@@ -12,48 +13,48 @@ use std::array::from_fn;
 args! {
     /// Arguments of [`RmsNormForward`].
     pub struct RmsNormForwardArgs {
-        /// `[rows, n]`
+        /// `[rows, n]`: the inputs
         x: In<bf16>,
-        /// `[n]`
+        /// `[n]`: the gains
         g: In<f32>,
-        /// `[rows, n]`
+        /// `[rows, n]`: the results
         y: Out<bf16>,
-        /// `[rows]`: kept for the backward.
+        /// `[rows]`: the scale of each row, for the backward pass
         inv: Out<f32>,
-        /// Row length, a multiple of 8.
+        /// The row length, a multiple of 8.
         n: u32,
-        /// Added to the mean of the squares.
+        /// The constant that is added to the mean of the squares.
         eps: f32,
     }
 }
 
-/// `y` and `inv`.
+/// Kernel for `y` and `inv`.
 pub struct RmsNormForward {
-    /// Threads of a row's block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
 args! {
     /// Arguments of [`RmsNormBackward`].
     pub struct RmsNormBackwardArgs {
-        /// `[rows, n]`
+        /// `[rows, n]`: the gradient of the results
         dy: In<bf16>,
-        /// `[rows, n]`
+        /// `[rows, n]`: the inputs
         x: In<bf16>,
-        /// `[n]`
+        /// `[n]`: the gains
         g: In<f32>,
-        /// `[rows]`: what the forward kept.
+        /// `[rows]`: the scales of the forward pass
         inv: In<f32>,
         /// `[rows, n]`: `dx` is added to it.
         sum: InOut<bf16>,
-        /// Row length, a multiple of 8.
+        /// The row length, a multiple of 8.
         n: u32,
     }
 }
 
-/// Adds `dx` to the gradient that passes the norm by; the sum is rounded once.
+/// Kernel that adds `dx` to the gradient of the residual path. The sum is rounded once.
 pub struct RmsNormBackward {
-    /// Threads of a row's block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
@@ -79,23 +80,29 @@ impl KernelDef for RmsNormForward {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: RmsNormForwardArgs<Dev<'k>>) {
-        let (first, step) = (k.tid() * 8, self.threads * 8);
+        let first = k.tid() * 8;
+        let step = self.threads * 8;
         let row = k.ctaid() * a.n;
-        let (x, y) = (a.x.at(row), a.y.at(row));
+        let x = a.x.at(row);
+        let y = a.y.at(row);
         k.section("train/norm/half_sum_of_squares", "ss = sum of x^2");
         let mut ss = k.var(0.0);
         k.for_each(first, a.n, step, |i| {
-            load(x.at(i)).into_iter().for_each(|x| ss.fma(x, x))
+            for x in load(x.at(i)) {
+                ss.fma(x, x);
+            }
         });
         let mean = block_sum(k, self.threads / 32, ss.get()) / a.n.cvt::<f32>();
         k.section(
             "train/norm/half_scale",
             "inv = 1 / sqrt(mean + eps), y = x * inv * g",
         );
+        // Both operations round to nearest, so that the emulator and the device agree.
         let inv = (mean + a.eps).sqrt_rn().rcp_rn();
         k.when(k.tid().eq(0), || a.inv.at(k.ctaid()).st(inv));
         k.for_each(first, a.n, step, |i| {
-            let (x, g) = (load(x.at(i)), load_f32(a.g.at(i)));
+            let x = load(x.at(i));
+            let g = load_f32(a.g.at(i));
             store(y.at(i), from_fn(|j| x[j] * inv * g[j]));
         });
     }
@@ -104,10 +111,9 @@ impl KernelDef for RmsNormForward {
         let g: Vec<f64> = a.g.iter().copied().map(f64::from).collect();
         let (y, inv) = forward(&wide(a.x), &g, f64::from(a.eps));
         narrow(&y, a.y);
-        a.inv
-            .iter_mut()
-            .zip(inv)
-            .for_each(|(to, inv)| *to = inv as f32);
+        for (to, inv) in a.inv.iter_mut().zip(inv) {
+            *to = inv as f32;
+        }
     }
 }
 
@@ -134,9 +140,12 @@ impl KernelDef for RmsNormBackward {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: RmsNormBackwardArgs<Dev<'k>>) {
-        let (first, step) = (k.tid() * 8, self.threads * 8);
+        let first = k.tid() * 8;
+        let step = self.threads * 8;
         let row = k.ctaid() * a.n;
-        let (dy, x, sum) = (a.dy.at(row), a.x.at(row), a.sum.at(row));
+        let dy = a.dy.at(row);
+        let x = a.x.at(row);
+        let sum = a.sum.at(row);
         let inv = a.inv.at(k.ctaid()).ld();
         k.section(
             "train/norm/half_backward_mean",
@@ -144,8 +153,12 @@ impl KernelDef for RmsNormBackward {
         );
         let mut product = k.var(0.0);
         k.for_each(first, a.n, step, |i| {
-            let (dy, x, g) = (load(dy.at(i)), load(x.at(i)), load_f32(a.g.at(i)));
-            (0..8).for_each(|j| product.fma(g[j] * dy[j], x[j] * inv));
+            let dy = load(dy.at(i));
+            let x = load(x.at(i));
+            let g = load_f32(a.g.at(i));
+            for j in 0..8 {
+                product.fma(g[j] * dy[j], x[j] * inv);
+            }
         });
         let mean = block_sum(k, self.threads / 32, product.get()) / a.n.cvt::<f32>();
         k.section(
@@ -153,7 +166,10 @@ impl KernelDef for RmsNormBackward {
             "sum += inv * (g * dy - xh * mean)",
         );
         k.for_each(first, a.n, step, |i| {
-            let (dy, x, g) = (load(dy.at(i)), load(x.at(i)), load_f32(a.g.at(i)));
+            let dy = load(dy.at(i));
+            let x = load(x.at(i));
+            let g = load_f32(a.g.at(i));
+            // The row is read again, because the mean of all of it comes first.
             let old = load(sum.at(i));
             store(
                 sum.at(i),
@@ -172,7 +188,7 @@ impl KernelDef for RmsNormBackward {
 
 const EPS: f32 = 1e-5;
 
-/// Rows, their length, and the magnitude of the numbers.
+/// The number of rows, their length, and the magnitude of their elements.
 const CASES: [(usize, usize, f32); 4] = [
     (1, 8, 1.0),
     (3, 200, 100.0),
@@ -203,7 +219,8 @@ impl Variant for RmsNormForward {
                 CpuArg::scalar(n as u32),
                 CpuArg::scalar(EPS),
             ];
-            // Of `inv` as in `f32`; `y` is rounded to the same number, or to its neighbour.
+            // `inv` has the error of the `f32` kernel. `y` rounds to the same number or its
+            // neighbor.
             Case {
                 label: label(of),
                 args,
@@ -219,7 +236,8 @@ impl Variant for RmsNormBackward {
         let case = |of: (usize, usize, f32)| {
             let (rows, n, magnitude) = of;
             let mut random = Random(seed);
-            let (x, g) = (scaled(&mut random, rows * n, magnitude), random.units(n));
+            let x = scaled(&mut random, rows * n, magnitude);
+            let g = random.units(n);
             let gains: Vec<f64> = g.iter().copied().map(f64::from).collect();
             let inv = forward(&wide(&x), &gains, f64::from(EPS))
                 .1

@@ -1,12 +1,14 @@
-//! What stands between the product of queries or keys and attention: head norm and rotation, and both back.
+//! The operations between the projections of queries or keys and attention, in bf16: head norm and
+//! rotation, forward and backward.
 //!
 //! ```text
-//! forward:   y  = rotate(norm(x))                  kept: x, inv
-//! backward:  dx = norm'(rotate^-1(sum of parts))   parts: of each query head of a group, in the order of the heads
+//! forward:   y  = rotate(norm(x))                  x and inv are kept
+//! backward:  dx = norm'(rotate^-1(sum of parts))   a part per query head of a group, in the order
+//!                                                  of the heads
 //! ```
 //!
-//! The formulas are those of [`rms_norm`] and [`rope`]. Nothing is rounded in
-//! between. A warp takes a head of a token: a lane has two pairs of it, or more.
+//! The formulas are those of [`rms_norm`] and [`rope`], without a rounding between them. A warp
+//! takes a head of a token, and a lane has two pairs of the head, or more.
 
 use super::rows::unpack;
 use super::{narrow, wide};
@@ -22,91 +24,92 @@ use std::f64::consts::TAU;
 args! {
     /// Arguments of [`RotateForward`].
     pub struct RotateForwardArgs {
-        /// `[tokens]`
+        /// `[tokens]`: the position of each token
         positions: In<u32>,
-        /// `[head_dim / 2, 2]`: revolutions a position, as [`revolutions`] splits them
+        /// `[head_dim / 2, 2]`: revolutions per position, split by [`revolutions`]
         freq: In<f32>,
-        /// `[tokens, heads, head_dim]`
+        /// `[tokens, heads, head_dim]`: the heads
         x: In<bf16>,
-        /// `[head_dim]`: gains of the head norm; empty without one
+        /// `[head_dim]`: the gains of the head norm, or empty without one
         g: In<f32>,
-        /// `[tokens, heads, head_dim]`
+        /// `[tokens, heads, head_dim]`: the results
         y: Out<bf16>,
-        /// `[tokens, heads]`: kept for the backward; empty without a head norm
+        /// `[tokens, heads]`: the scales for the backward pass, or empty without a head norm
         inv: Out<f32>,
-        /// Tokens.
+        /// The number of tokens.
         tokens: u32,
-        /// Heads of a token.
+        /// The number of heads of a token.
         heads: u32,
-        /// Added to the mean of the squares of a head.
+        /// The constant that is added to the mean of the squares of a head.
         eps: f32,
     }
 }
 
-/// Norms heads, if they are normed, and rotates them.
+/// Kernel of the optional head norm and the rotation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RotateForward {
-    /// Dimensions of a head: a multiple of 4 up to 256.
+    /// The number of dimensions of a head: a multiple of 4, at most 256.
     pub head_dim: u32,
-    /// Which dimensions make a pair.
+    /// The dimensions that form a pair.
     pub pairing: Pairing,
-    /// Whether there is a head norm.
+    /// True if there is a head norm.
     pub norm: bool,
 }
 
 args! {
     /// Arguments of [`HeadsBackward`].
     pub struct HeadsBackwardArgs {
-        /// `[tokens]`
+        /// `[tokens]`: the position of each token
         positions: In<u32>,
-        /// `[head_dim / 2, 2]`: revolutions a position, as [`revolutions`] splits them
+        /// `[head_dim / 2, 2]`: revolutions per position, split by [`revolutions`]
         freq: In<f32>,
-        /// `[tokens, heads, group, head_dim]`: gradients, which are summed over the group
+        /// `[tokens, heads, group, head_dim]`: the gradients, which are summed over the group
         parts: In<f32>,
-        /// `[tokens, heads, head_dim]`: before the head norm; empty without one
+        /// `[tokens, heads, head_dim]`: the inputs of the head norm, or empty without one
         x: In<bf16>,
-        /// `[head_dim]`: gains of the head norm; empty without one
+        /// `[head_dim]`: the gains of the head norm, or empty without one
         g: In<f32>,
-        /// `[tokens, heads]`: what the forward kept; empty without a head norm
+        /// `[tokens, heads]`: the scales of the forward pass, or empty without a head norm
         inv: In<f32>,
         /// `[tokens, heads, head_dim]`: the gradient of `x`
         dx: Out<bf16>,
-        /// Tokens.
+        /// The number of tokens.
         tokens: u32,
-        /// Heads of a token.
+        /// The number of heads of a token.
         heads: u32,
-        /// Query heads of a group.
+        /// The number of query heads of a group.
         group: u32,
     }
 }
 
-/// Sums over groups, rotates back and through the head norm.
+/// Kernel that sums gradients over groups, rotates them back, and takes them through the head norm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeadsBackward {
-    /// Dimensions of a head: a multiple of 4 up to 256.
+    /// The number of dimensions of a head: a multiple of 4, at most 256.
     pub head_dim: u32,
-    /// Which dimensions make a pair; none are rotated without.
+    /// The dimensions that form a pair, or `None` if heads are not rotated.
     pub pairing: Option<Pairing>,
-    /// Whether there is a head norm.
+    /// True if there is a head norm.
     pub norm: bool,
 }
 
 const WARPS: u32 = 8;
 
-/// Pairs `j` and `j + 1` of a head, `j` even: two neighbours, and two others.
+/// The pairs `j` and `j + 1` of a head, with an even `j`: two runs of two neighboring elements.
 struct Quad<'k> {
-    /// Whether the head has these pairs.
+    /// True if the head has these pairs.
     exists: Pred<'k>,
+    /// The first pair.
     j: U32<'k>,
-    /// Where the neighbours begin in the head.
+    /// The indices at which the two runs begin in the head.
     at: [U32<'k>; 2],
     pairing: Pairing,
 }
 
-/// The numbers of a quad, in the order of the head.
+/// The elements of a quad, in the order of the head.
 type Four<'k> = [[F32<'k>; 2]; 2];
 
-/// The quads of this lane.
+/// Returns the quads of this lane.
 fn quads<'k>(k: Builder<'k>, head_dim: u32, pairing: Pairing) -> Vec<Quad<'k>> {
     let pairs = head_dim / 2;
     let of = |i: u32| {
@@ -126,7 +129,7 @@ fn quads<'k>(k: Builder<'k>, head_dim: u32, pairing: Pairing) -> Vec<Quad<'k>> {
 }
 
 impl<'k> Quad<'k> {
-    /// Two words of a head in `bf16`; zeros where the head has no such pairs.
+    /// Loads the elements from a head in `bf16`. They are zeros if the quad does not exist.
     fn load(&self, k: Builder<'k>, head: Ptr<'k, bf16, ReadOnly>) -> Four<'k> {
         self.at.map(|at| {
             let mut word = k.var(0u32);
@@ -135,7 +138,7 @@ impl<'k> Quad<'k> {
         })
     }
 
-    /// The same of `f32`.
+    /// Loads the elements from a head in `f32`. They are zeros if the quad does not exist.
     fn load_f32(&self, k: Builder<'k>, head: Ptr<'k, f32, ReadOnly>) -> Four<'k> {
         self.at.map(|at| {
             let mut two = [k.var(0.0), k.var(0.0)];
@@ -144,6 +147,7 @@ impl<'k> Quad<'k> {
         })
     }
 
+    /// Stores the elements, if the quad exists.
     fn store(&self, k: Builder<'k>, head: Ptr<'k, bf16, WriteOnly>, v: Four<'k>) {
         k.when(self.exists, || {
             for (at, [low, high]) in self.at.into_iter().zip(v) {
@@ -152,7 +156,8 @@ impl<'k> Quad<'k> {
         });
     }
 
-    /// Rotated by the angles of this position, or by the negative ones.
+    /// Returns the elements rotated by the angles of a position, or by the negative angles if
+    /// `back`.
     fn rotate(
         &self,
         freq: Ptr<'k, f32, ReadOnly>,
@@ -160,18 +165,20 @@ impl<'k> Quad<'k> {
         back: bool,
         v: Four<'k>,
     ) -> Four<'k> {
-        // A lane without pairs takes the first's angle.
+        // A lane without pairs takes the angle of the first pair, whose frequency is in bounds.
         let j = self.exists.select(self.j, 0u32);
         let turned = |further: u32, [p, q]: [F32<'k>; 2]| {
             let t = angle(freq, j + further, position);
-            let (sin, cos) = (t.sin(), t.cos());
+            let sin = t.sin();
+            let cos = t.cos();
             let sin = if back { -sin } else { sin };
             [p.fma(cos, -(q * sin)), q.fma(cos, p * sin)]
         };
         let [a, b] = v;
         match self.pairing {
             Pairing::HalfSplit => {
-                let (first, second) = (turned(0, [a[0], b[0]]), turned(1, [a[1], b[1]]));
+                let first = turned(0, [a[0], b[0]]);
+                let second = turned(1, [a[1], b[1]]);
                 [[first[0], second[0]], [first[1], second[1]]]
             }
             Pairing::Interleaved => [turned(0, a), turned(1, b)],
@@ -179,15 +186,14 @@ impl<'k> Quad<'k> {
     }
 }
 
-/// The sum of the products over a head. Whole warp.
+/// Returns the dot product of two heads. All lanes of the warp must call it.
 fn dot<'k>(k: Builder<'k>, a: &[Four<'k>], b: &[Four<'k>]) -> F32<'k> {
     let mut sum = k.var(0.0);
-    let products = a
-        .iter()
-        .flatten()
-        .flatten()
-        .zip(b.iter().flatten().flatten());
-    products.for_each(|(&a, &b)| sum.fma(a, b));
+    let a = a.iter().flatten().flatten();
+    let b = b.iter().flatten().flatten();
+    for (&a, &b) in a.zip(b) {
+        sum.fma(a, b);
+    }
     warp_sum(sum.get())
 }
 
@@ -219,7 +225,8 @@ impl KernelDef for RotateForward {
     }
 
     fn grid(&self, a: &RotateForwardArgs<Shape>) -> Result<Grid, ShapeError> {
-        let (dim, rows) = (self.head_dim, a.tokens.saturating_mul(a.heads));
+        let dim = self.head_dim;
+        let rows = a.tokens.saturating_mul(a.heads);
         self.multiple("the kernel's head_dim", dim, 4)?;
         self.range("the kernel's head_dim", dim, 4, 256)?;
         self.range("tokens * heads", rows, 1, 1 << 28)?;
@@ -240,7 +247,8 @@ impl KernelDef for RotateForward {
     fn program<'k>(&self, k: Builder<'k>, a: RotateForwardArgs<Dev<'k>>) {
         let row = k.ctaid() * WARPS + k.warp();
         k.when(row.lt(a.tokens * a.heads), || {
-            let (dim, quads) = (self.head_dim, quads(k, self.head_dim, self.pairing));
+            let dim = self.head_dim;
+            let quads = quads(k, self.head_dim, self.pairing);
             let mut x: Vec<Four> = quads
                 .iter()
                 .map(|quad| quad.load(k, a.x.at(row * dim)))
@@ -250,6 +258,7 @@ impl KernelDef for RotateForward {
                     "train/rotate/half_norm",
                     "inv = 1 / sqrt(mean(x^2) + eps), x * inv * g",
                 );
+                // Lanes without pairs have zeros, which add nothing to the sum.
                 let inv = (dot(k, &x, &x) / dim as f32 + a.eps).sqrt_rn().rcp_rn();
                 k.when(k.lane().eq(0), || a.inv.at(row).st(inv));
                 for (x, quad) in x.iter_mut().zip(&quads) {
@@ -299,7 +308,8 @@ impl KernelDef for HeadsBackward {
     }
 
     fn grid(&self, a: &HeadsBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
-        let (dim, rows) = (self.head_dim, a.tokens.saturating_mul(a.heads));
+        let dim = self.head_dim;
+        let rows = a.tokens.saturating_mul(a.heads);
         self.multiple("the kernel's head_dim", dim, 4)?;
         self.range("the kernel's head_dim", dim, 4, 256)?;
         self.range("tokens * heads", rows, 1, 1 << 28)?;
@@ -350,6 +360,7 @@ impl KernelDef for HeadsBackward {
                 for (dy, quad) in dy.iter_mut().zip(&quads) {
                     *dy = map(dy, &quad.load_f32(k, a.g), |dy, g| dy * g);
                 }
+                // `dy` is now `g dy`, which the formula uses twice.
                 let mean = dot(k, &dy, &xh) / dim as f32;
                 for (dy, xh) in dy.iter_mut().zip(&xh) {
                     *dy = map(dy, xh, |dy, xh| inv * (dy - xh * mean));
@@ -362,7 +373,8 @@ impl KernelDef for HeadsBackward {
     }
 
     fn reference(&self, a: HeadsBackwardArgs<Cpu<'_>>) {
-        let (group, dim) = (a.group as usize, self.head_dim as usize);
+        let group = a.group as usize;
+        let dim = self.head_dim as usize;
         let parts = crate::train::wide(a.parts);
         let sum = |parts: &[f64]| {
             (0..dim)
@@ -384,6 +396,7 @@ impl KernelDef for HeadsBackward {
 }
 
 impl HeadsBackward {
+    /// Returns the sum of a quad over the query heads of a group.
     fn sum<'k>(
         &self,
         k: Builder<'k>,
@@ -392,6 +405,7 @@ impl HeadsBackward {
         row: U32<'k>,
     ) -> Four<'k> {
         let mut sum = [0; 4].map(|_| k.var(0.0));
+        // The order of the heads is fixed, so that equal inputs give equal bits.
         k.for_each(0, a.group, 1, |head| {
             let part = quad.load_f32(k, a.parts.at((row * a.group + head) * self.head_dim));
             for (sum, part) in sum.iter_mut().zip(part.into_iter().flatten()) {
@@ -414,7 +428,7 @@ fn angles(positions: &[u32], freq: &[f32], pairing: Pairing) -> Angles {
     Angles::new(positions, &frequencies, pairing)
 }
 
-/// Positions and frequencies of so many tokens.
+/// Returns positions of `tokens` tokens, and frequencies.
 fn places(random: &mut Random, tokens: usize, head_dim: u32) -> [CpuArg; 2] {
     let freq = frequencies(1e6, head_dim as usize)
         .into_iter()
@@ -426,7 +440,8 @@ fn places(random: &mut Random, tokens: usize, head_dim: u32) -> [CpuArg; 2] {
     ]
 }
 
-/// sin and cos are within 2^-20.9; a norm adds the errors of a sum and a root.
+/// The bound: the sine and the cosine are within 2^-20.9, and a norm adds the errors of a sum and a
+/// root.
 const BOUND: f64 = 3e-6;
 
 impl Variant for RotateForward {
@@ -434,7 +449,8 @@ impl Variant for RotateForward {
         let case = |(tokens, heads): (usize, usize)| {
             let mut random = Random(seed);
             let mut args = Vec::from(places(&mut random, tokens, self.head_dim));
-            let (dim, rows) = (self.head_dim as usize, tokens * heads);
+            let dim = self.head_dim as usize;
+            let rows = tokens * heads;
             let [dims, normed] = if self.norm { [dim, rows] } else { [0; 2] };
             args.extend([
                 CpuArg::Bf16(super::units(&mut random, rows * dim)),
@@ -460,7 +476,8 @@ impl Variant for HeadsBackward {
         let case = |(tokens, heads, group): (usize, usize, usize)| {
             let mut random = Random(seed);
             let [positions, freq] = places(&mut random, tokens, self.head_dim);
-            let (dim, rows) = (self.head_dim as usize, tokens * heads);
+            let dim = self.head_dim as usize;
+            let rows = tokens * heads;
             let [dims, normed] = if self.norm { [dim, rows] } else { [0; 2] };
             let args = vec![
                 positions,

@@ -1,4 +1,5 @@
-//! SwiGLU and its backward: see [`swiglu`](crate::train::swiglu). Eight elements a thread.
+//! SwiGLU and its gradient in bf16, with eight elements per thread. The formulas are those of
+//! [`swiglu`](crate::train::swiglu).
 
 use super::rows::{load, store};
 use super::{narrow, wide};
@@ -12,44 +13,44 @@ use std::array::from_fn;
 args! {
     /// Arguments of [`SwiGluForward`].
     pub struct SwiGluForwardArgs {
-        /// `[n]`
+        /// `[n]`: the gate
         g: In<bf16>,
-        /// `[n]`
+        /// `[n]`: the other factor
         up: In<bf16>,
-        /// `[n]`
+        /// `[n]`: the result
         a: Out<bf16>,
-        /// Length, a multiple of 8.
+        /// The number of elements, a multiple of 8.
         n: u32,
     }
 }
 
-/// `a`, to the bits that [`LoraSwiGlu`](super::linear::LoraSwiGlu) gives.
+/// Kernel for `a`. It gives the bits that [`LoraSwiGlu`](super::linear::LoraSwiGlu) gives.
 pub struct SwiGluForward {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
 args! {
     /// Arguments of [`SwiGluBackward`].
     pub struct SwiGluBackwardArgs {
-        /// `[n]`
+        /// `[n]`: the gradient of `a`
         da: In<bf16>,
-        /// `[n]`
+        /// `[n]`: the gate
         g: In<bf16>,
-        /// `[n]`
+        /// `[n]`: the other factor
         up: In<bf16>,
-        /// `[n]`
+        /// `[n]`: the gradient of `g`
         dg: Out<bf16>,
-        /// `[n]`
+        /// `[n]`: the gradient of `up`
         dup: Out<bf16>,
-        /// Length, a multiple of 8.
+        /// The number of elements, a multiple of 8.
         n: u32,
     }
 }
 
-/// `dg` and `dup`
+/// Kernel for `dg` and `dup`.
 pub struct SwiGluBackward {
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
 }
 
@@ -75,7 +76,8 @@ impl KernelDef for SwiGluForward {
     fn program<'k>(&self, k: Builder<'k>, a: SwiGluForwardArgs<Dev<'k>>) {
         let i = (k.ctaid() * self.threads + k.tid()) * 8;
         k.when(i.lt(a.n), || {
-            let (g, up) = (load(a.g.at(i)), load(a.up.at(i)));
+            let g = load(a.g.at(i));
+            let up = load(a.up.at(i));
             store(
                 a.a.at(i),
                 from_fn(|j| g[j] * Activation::Silu.sigmoid(g[j]) * up[j]),
@@ -116,7 +118,9 @@ impl KernelDef for SwiGluBackward {
     fn program<'k>(&self, k: Builder<'k>, a: SwiGluBackwardArgs<Dev<'k>>) {
         let i = (k.ctaid() * self.threads + k.tid()) * 8;
         k.when(i.lt(a.n), || {
-            let (da, g, up) = (load(a.da.at(i)), load(a.g.at(i)), load(a.up.at(i)));
+            let da = load(a.da.at(i));
+            let g = load(a.g.at(i));
+            let up = load(a.up.at(i));
             let sg = g.map(|g| Activation::Silu.sigmoid(g));
             let slope = |j: usize| sg[j] * g[j].fma(-sg[j] + 1.0, 1.0);
             store(a.dg.at(i), from_fn(|j| da[j] * up[j] * slope(j)));
@@ -131,15 +135,17 @@ impl KernelDef for SwiGluBackward {
     }
 }
 
-/// `results` of as many numbers as there are of each operand; those of `g` have this magnitude.
+/// Returns a case with `operands` inputs and `results` outputs of `n` elements. `g` has the
+/// magnitude `size`.
 fn case(seed: u64, n: usize, size: f32, operands: usize, results: usize) -> Case {
     let mut random = Random(seed);
     let mut all: Vec<Vec<bf16>> = (0..operands)
         .map(|_| super::units(&mut random, n))
         .collect();
     let g = &mut all[operands - 2];
-    g.iter_mut()
-        .for_each(|g| *g = bf16::from_f32(g.to_f32() * size));
+    for g in g.iter_mut() {
+        *g = bf16::from_f32(g.to_f32() * size);
+    }
     g[..2].copy_from_slice(&[-size, size].map(bf16::from_f32));
     let results = (0..results).map(|_| vec![bf16(0); n]);
     let mut args: Vec<CpuArg> = all.into_iter().chain(results).map(CpuArg::Bf16).collect();

@@ -1,4 +1,4 @@
-//! Runs a case of a kernel on the emulator.
+//! The emulator for the cases of kernels.
 
 use ptx_emu::{
     ElementKind, Kernel, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run,
@@ -6,13 +6,15 @@ use ptx_emu::{
 use ptx_gen::{CpuArg, Param, ParamKind, Target, bf16, f16, print};
 use warpwright_kernels::{Case, Variant, compare};
 
-/// Schedules of most kernels.
+/// The number of schedules of most kernels.
 pub(crate) const FEW: u64 = 4;
-/// Of kernels whose warps have different work and wait for each other at mbarriers.
+/// The number of schedules of kernels whose warps have different work and wait for each other at
+/// mbarriers.
 #[allow(dead_code, reason = "not every test runs such kernels")]
 pub(crate) const MANY: u64 = 8;
 
-/// Blocks and warps forwards, backwards, and shuffled; the first also looks for races between blocks.
+/// Returns a schedule: blocks and warps forwards, backwards and shuffled. The first one also
+/// detects races between blocks.
 fn numbered(number: u64) -> (Schedule, Trace) {
     let (order, trace) = match number {
         0 => (Order::InOrder, Trace::On),
@@ -29,7 +31,8 @@ fn numbered(number: u64) -> (Schedule, Trace) {
     )
 }
 
-/// Runs a case under this many schedules and compares it with the reference, and the schedules with each other.
+/// Runs a case under this number of schedules. Compares it with the reference, and the schedules
+/// with each other.
 pub(crate) fn check(
     kernel: &dyn Variant,
     code: &Kernel,
@@ -121,7 +124,8 @@ fn launch(
         .collect())
 }
 
-/// The tensor map of a matrix of 16-bit numbers at this address, for the tile that the kernel copies.
+/// Returns the tensor map of a matrix of 16-bit numbers at this address, for the tile that the
+/// kernel copies.
 fn tensor_map(kernel: &dyn Variant, param: &str, args: &[CpuArg], address: u64) -> Vec<u8> {
     let program = kernel
         .build()
@@ -146,7 +150,7 @@ fn tensor_map(kernel: &dyn Variant, param: &str, args: &[CpuArg], address: u64) 
         .to_vec()
 }
 
-/// What the kernel is given for an argument: the value, or the address of a copy.
+/// Returns a kernel's value for an argument: a scalar, or the address of a copy.
 fn upload(memory: &Memory, param: &Param, arg: &CpuArg) -> u64 {
     if let CpuArg::Scalar(bits) = arg {
         return *bits;
@@ -169,7 +173,7 @@ fn download(memory: &Memory, arg: &CpuArg, value: u64) -> CpuArg {
     from_bytes(arg, &bytes)
 }
 
-/// The arguments with what a kernel has to write made unlikely: NaN, or bits that alternate.
+/// Returns the arguments with unlikely values in the outputs: NaN, or bits that alternate.
 fn poisoned(params: &[Param], args: &[CpuArg]) -> Vec<CpuArg> {
     let poison = |(param, arg): (&Param, &CpuArg)| match param.kind {
         ParamKind::Buffer(_, access) | ParamKind::TensorMap(_, access) if !access.reads() => {
@@ -204,7 +208,7 @@ fn to_bytes(arg: &CpuArg) -> Vec<u8> {
     }
 }
 
-/// The bytes as elements of the type of `like`.
+/// Returns the bytes as elements with the type of `like`.
 fn from_bytes(like: &CpuArg, bytes: &[u8]) -> CpuArg {
     fn of<const N: usize, T>(bytes: &[u8], f: impl Fn([u8; N]) -> T) -> Vec<T> {
         bytes

@@ -1,4 +1,5 @@
-//! Sampling: the reference, which the kernels equal bit for bit, against float64, and its draws against chance.
+//! Tests of sampling: the reference, which is equal to the kernels bit for bit, against float64,
+//! and its draws against chance.
 
 use ptx_gen::{AnyKernel, CpuArg};
 use warpwright_kernels::Random;
@@ -7,7 +8,7 @@ use warpwright_kernels::sample::weight::scale;
 use warpwright_kernels::sample::{AllowTokens, SampleParams};
 use warpwright_kernels::train::philox::philox4x32;
 
-/// Parameters as a user gives them.
+/// The parameters as a user gives them.
 #[derive(Clone, Copy, Debug)]
 struct Given {
     top_k: u32,
@@ -26,7 +27,8 @@ impl Given {
                 0.02 + 0.97 * f64::from(random.unit().abs())
             }
         };
-        let (top_p, typical_p) = (share(), share());
+        let top_p = share();
+        let typical_p = share();
         Given {
             top_k: [0, 1, 1 + random.below(vocab), 40][random.below(4) as usize],
             top_p,
@@ -49,7 +51,8 @@ impl Given {
     }
 }
 
-/// A support in float64: tokens with their probabilities, and how near the nearest border was to another choice.
+/// The result of the filters in float64: tokens with their probabilities, and the distance of the
+/// nearest border from another choice.
 struct Exact {
     tokens: Vec<(u32, f64)>,
     margin: f64,
@@ -74,7 +77,7 @@ fn exact(z: &[f32], given: &Given) -> Exact {
         far.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.0.cmp(&b.1.0)));
         let count = first_share(far.iter().map(|far| far.2), given.typical_p, &mut margin);
         if let Some(next) = far.get(count) {
-            // The same logits are equally far, whatever the arithmetic.
+            // Equal logits are equally far in every arithmetic.
             let apart = next.0 - far[count - 1].0;
             margin = margin.min(if next.1.1 == far[count - 1].1.1 {
                 1.0
@@ -120,9 +123,11 @@ fn softmax(tokens: &[(u32, f64)], temperature: f64) -> Vec<f64> {
     p.into_iter().map(|p| p / sum).collect()
 }
 
-/// How many of the first have this share; `margin` hears how near the sum came to another count.
+/// Returns how many of the first tokens have this share. `margin` gets the distance of the sum from
+/// another count.
 fn first_share(p: impl Iterator<Item = f64>, share: f64, margin: &mut f64) -> usize {
-    let (mut sum, mut count) = (0.0, 0);
+    let mut sum = 0.0;
+    let mut count = 0;
     for p in p {
         *margin = margin.min((share - sum).abs());
         sum += p;
@@ -135,12 +140,13 @@ fn first_share(p: impl Iterator<Item = f64>, share: f64, margin: &mut f64) -> us
     count
 }
 
-/// A border nearer than this may fall either way in `f32`.
+/// The distance of a border within which `f32` may decide either way.
 const NEAR: f64 = 1e-6;
 
 #[test]
 fn supports_and_draws_are_those_of_float64() {
-    let (mut random, mut near) = (Random(11), 0);
+    let mut random = Random(11);
+    let mut near = 0;
     const CASES: u32 = 4000;
     for case in 0..CASES {
         let vocab = 2 + random.below(600);
@@ -152,7 +158,8 @@ fn supports_and_draws_are_those_of_float64() {
             .collect();
         let given = Given::random(&mut random, vocab);
         let params = given.params(random.bits());
-        let (found, exact) = (support(&z, &params).unwrap(), exact(&z, &given));
+        let found = support(&z, &params).unwrap();
+        let exact = exact(&z, &given);
         if !exact
             .tokens
             .iter()
@@ -181,9 +188,11 @@ fn supports_and_draws_are_those_of_float64() {
     );
 }
 
-/// Whether float64 draws this token, too. If not, the share is near a border.
+/// Returns true if float64 draws this token too. If not, the share is near a border.
 fn is_drawn(exact: &Exact, token: u32, share: f64) -> bool {
-    let (mut sum, mut nearest, mut wanted) = (0.0, f64::INFINITY, None);
+    let mut sum = 0.0;
+    let mut nearest = f64::INFINITY;
+    let mut wanted = None;
     for (id, p) in &exact.tokens {
         sum += p;
         nearest = nearest.min((sum - share).abs());
@@ -201,7 +210,7 @@ fn is_drawn(exact: &Exact, token: u32, share: f64) -> bool {
 
 const DRAWS: u32 = 100_000;
 
-/// Draws at consecutive positions: places in the support.
+/// Returns the draws at consecutive positions, as indices of the kept tokens.
 fn draws(support: &Support, seed: u64) -> Vec<usize> {
     let key = [seed as u32, (seed >> 32) as u32];
     let token = |position| draw(support, philox4x32([position, 0, 0, 0], key)[0]);
@@ -228,13 +237,14 @@ fn peaked() -> Support {
     .unwrap()
 }
 
-/// How many standard deviations a chi-squared statistic is above its mean (Wilson and Hilferty, 1931).
+/// Returns by how many standard deviations a chi-squared statistic is above its mean (Wilson and
+/// Hilferty 1931).
 fn deviations(statistic: f64, freedom: f64) -> f64 {
     let variance = 2.0 / (9.0 * freedom);
     ((statistic / freedom).cbrt() - (1.0 - variance)) / variance.sqrt()
 }
 
-/// Above it is one normal number in a million.
+/// One normal number in a million is above it.
 const ONE_IN_A_MILLION: f64 = 4.753;
 
 #[test]
@@ -246,7 +256,9 @@ fn draws_have_their_probabilities() {
         draws(&support, seed)
             .into_iter()
             .for_each(|place| counts[place] += 1);
-        let (mut statistic, mut bins, mut pool) = (0.0, 0, [0.0; 2]);
+        let mut statistic = 0.0;
+        let mut bins = 0;
+        let mut pool = [0.0; 2];
         for (mass, count) in support.masses.iter().zip(counts) {
             pool[0] += *mass as f64 / total as f64 * f64::from(DRAWS);
             pool[1] += f64::from(count);
@@ -268,7 +280,8 @@ fn draws_have_their_probabilities() {
 fn correlation(a: &[usize], b: &[usize]) -> f64 {
     let n = a.len() as f64;
     let mean = |x: &[usize]| x.iter().sum::<usize>() as f64 / n;
-    let (ma, mb) = (mean(a), mean(b));
+    let ma = mean(a);
+    let mb = mean(b);
     let product = |x: &[usize], mx: f64, y: &[usize], my: f64| -> f64 {
         x.iter()
             .zip(y)
@@ -300,7 +313,7 @@ fn penalties_are_in_llama_cpps_order() {
     };
     let biases = [[1, (-4f32).to_bits()], [4, 1f32.to_bits()]];
     let found = adjusted(&[3.0, 3.0, -3.0, 0.0, 5.0], &params, &[0, 1, 0, 2], &biases);
-    // 3 / 2 - 1.25; (3 - 4) * 2 - 0.75; -3 * 2 - 0.75; untouched; biased.
+    // 3 / 2 - 1.25, (3 - 4) * 2 - 0.75, -3 * 2 - 0.75, untouched, biased.
     assert_eq!(found, [0.25, -2.75, -6.75, 0.0, 6.0]);
 }
 
@@ -315,7 +328,7 @@ fn logits_that_are_not_finite_give_no_token() {
     );
 }
 
-/// These logits when only some tokens are allowed: a bit for each.
+/// Returns these logits if only some tokens are allowed, with a bit for each token.
 fn allowed(logits: &[f32], bits: Vec<u32>) -> Vec<f32> {
     let vocab = logits.len() as u32;
     let mut args = vec![

@@ -2,7 +2,7 @@
 
 use ptx_gen::bf16;
 use warpwright_driver::{Buffer, Error, Host, Queue, View};
-use warpwright_kernels::train::flash::{FlashKeysArgs, FlashQueriesArgs, Parts};
+use warpwright_kernels::train::flash::{FlashKeysArgs, FlashQueriesArgs, SummedHeads};
 use warpwright_kernels::train::half::norm::RmsNormBackwardArgs;
 use warpwright_kernels::train::half::rotate::HeadsBackwardArgs;
 use warpwright_kernels::train::half::swiglu::SwiGluBackwardArgs;
@@ -127,8 +127,8 @@ impl Step {
         let (q, k, v, lse) = (&layer.q.rotated, &layer.k.rotated, &layer.v, &layer.lse);
         // The query heads of a group that are still to be summed.
         let group = match self.kernels.key_gradients.def().parts {
-            Parts::Heads => heads / kv_heads,
-            Parts::Groups => 1,
+            SummedHeads::Heads => heads / kv_heads,
+            SummedHeads::Groups => 1,
         };
         let parts = self.sizes.rows(kv_heads * group * self.sizes.head_dim);
         let (grad, delta, [dk, dv]) = (

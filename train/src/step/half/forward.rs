@@ -11,7 +11,7 @@ use warpwright_kernels::train::half::linear::{Logits, LogitsArgs};
 use warpwright_kernels::train::half::norm::RmsNormForwardArgs;
 use warpwright_kernels::train::half::rotate::RotateForwardArgs;
 use warpwright_kernels::train::half::swiglu::SwiGluForwardArgs;
-use warpwright_kernels::train::products::Form;
+use warpwright_kernels::train::products::MatmulLayout;
 
 use super::buffers::{Layer, Rotated};
 use super::linear::Linear;
@@ -336,7 +336,7 @@ impl Step {
         };
         queue.launch(&self.kernels.logit_gradients, args)?;
         let linear = Linear {
-            form: Form::Nn,
+            form: MatmulLayout::Nn,
             x: dl,
             w: self.weights.head(),
             adapter: None,

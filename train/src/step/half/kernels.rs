@@ -3,7 +3,9 @@
 use warpwright_driver::{Context, Kernel};
 use warpwright_kernels::ProductTile;
 use warpwright_kernels::train::cross_entropy::TokenLosses;
-use warpwright_kernels::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts, TensorOp};
+use warpwright_kernels::train::flash::{
+    FlashForward, FlashKeys, FlashQueries, SummedHeads, TensorOp,
+};
 use warpwright_kernels::train::half::convert::{ApplyMask, Nf4Dequantize, Round};
 use warpwright_kernels::train::half::cross_entropy::LogitGradients;
 use warpwright_kernels::train::half::embed::EmbedTokens;
@@ -14,7 +16,7 @@ use warpwright_kernels::train::half::lora::{LoraDown, LoraGradients};
 use warpwright_kernels::train::half::norm::{RmsNormBackward, RmsNormForward};
 use warpwright_kernels::train::half::rotate::{HeadsBackward, RotateForward};
 use warpwright_kernels::train::half::swiglu::{SwiGluBackward, SwiGluForward};
-use warpwright_kernels::train::products::Form;
+use warpwright_kernels::train::products::MatmulLayout;
 
 use super::limits::padded;
 use crate::Error;
@@ -138,7 +140,7 @@ impl Kernels {
     /// The kernel of a product of this shape with the tile that wastes least.
     pub(super) fn linear(
         &self,
-        form: Form,
+        form: MatmulLayout,
         [bias, residual]: [bool; 2],
         [rows, columns]: [u32; 2],
     ) -> &Kernel<LoraLinear> {
@@ -186,18 +188,18 @@ impl Kernels {
 }
 
 /// What a block of gradients of keys sums: whole groups, if that makes a block for each multiprocessor.
-fn parts(sizes: &Sizes, multiprocessors: u32) -> Parts {
+fn parts(sizes: &Sizes, multiprocessors: u32) -> SummedHeads {
     let blocks = sizes.tokens.div_ceil(FlashKeys::KEYS) * sizes.kv_heads;
     if blocks >= multiprocessors {
-        Parts::Groups
+        SummedHeads::Groups
     } else {
-        Parts::Heads
+        SummedHeads::Heads
     }
 }
 
 /// All products of one projection that a step takes, with every tile.
 fn linear(context: &Context, tiles: &[ProductTile]) -> Result<Vec<Kernel<LoraLinear>>, Error> {
-    use Form::*;
+    use MatmulLayout::*;
     let forms = [
         (Nt, false, false),
         (Nt, true, false),

@@ -9,7 +9,7 @@ use warpwright_kernels::train::half::linear::{
     AheadArgs, LoraLinearArgs, LoraSumArgs, LoraSwiGluArgs, LoraSwiGluBackwardArgs, MapTiles,
 };
 use warpwright_kernels::train::half::lora::{LoraDownArgs, LoraGradientsArgs};
-use warpwright_kernels::train::products::Form;
+use warpwright_kernels::train::products::MatmulLayout;
 
 use super::buffers::Layer;
 use super::limits::padded;
@@ -21,7 +21,7 @@ use crate::step::common::{Place, Purpose};
 
 /// A product: see [`LoraLinear`](warpwright_kernels::train::half::linear::LoraLinear).
 pub(super) struct Linear<'a> {
-    pub(super) form: Form,
+    pub(super) form: MatmulLayout,
     pub(super) x: &'a View<bf16>,
     pub(super) w: &'a View<bf16>,
     /// The second pair of operands.
@@ -56,7 +56,7 @@ impl Step {
         let added = [of.bias.is_some(), of.residual.is_some()];
         let kernel = self.kernels.linear(of.form, added, [rows, columns]);
         let tiles = kernel.def().map_tiles();
-        let w = if of.form == Form::Nt {
+        let w = if of.form == MatmulLayout::Nt {
             [columns, depth]
         } else {
             [depth, columns]
@@ -114,7 +114,7 @@ impl Step {
         let w = self.matrix(queue, Way::Forward, (l, p))?;
         let bias = self.weights.layers[l].biases[p as usize].as_ref();
         let linear = Linear {
-            form: Form::Nt,
+            form: MatmulLayout::Nt,
             x,
             w: &w,
             adapter: pair.as_ref().map(|[u, b]| [u, b]),
@@ -151,7 +151,13 @@ impl Step {
             a: b,
             depth,
             rank,
-        } = self.term(Form::Nt, [x, &w], [rows, columns, depth], pair, tiles)?;
+        } = self.term(
+            MatmulLayout::Nt,
+            [x, &w],
+            [rows, columns, depth],
+            pair,
+            tiles,
+        )?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
         let (g, up, a) = (map(g)?, map(up)?, map(a)?);
         let args = LoraSwiGluArgs::<Host> {
@@ -224,7 +230,7 @@ impl Step {
         };
         let w = self.matrix(queue, Way::Backward, (l, p))?;
         let linear = Linear {
-            form: Form::Nn,
+            form: MatmulLayout::Nn,
             x: dy,
             w: &w,
             adapter: if masked.is_some() { None } else { pair },
@@ -258,7 +264,7 @@ impl Step {
             let du = self.adapter_du(queue, (l, p), [dy, x])?;
             let w = self.matrix_of(queue, Way::Backward, (l, p), unpacked)?;
             let n = self.sizes.of(p)[0];
-            terms.push(self.term(Form::Nn, [dy, &w], [rows, columns, n], du, tiles)?);
+            terms.push(self.term(MatmulLayout::Nn, [dy, &w], [rows, columns, n], du, tiles)?);
         }
         let ahead = self.unpack_ahead(self.after_backward((l, projections[of.len() - 1])));
         let (y, ahead) = (self.maps.of(dx, [rows, columns], tiles.y)?, ahead.args());
@@ -292,7 +298,13 @@ impl Step {
             a,
             depth,
             rank,
-        } = self.term(Form::Nn, [dy, &w], [rows, columns, depth], du, tiles)?;
+        } = self.term(
+            MatmulLayout::Nn,
+            [dy, &w],
+            [rows, columns, depth],
+            du,
+            tiles,
+        )?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
         let (g, up, dg, dup) = (map(&layer.g)?, map(&layer.up)?, map(dg)?, map(dup)?);
         let args = LoraSwiGluBackwardArgs::<Host> {
@@ -317,7 +329,7 @@ impl Step {
     /// The maps of `dy`, `W`, `du` and A, or of `x`, `W`, `u` and B where `W` has rows of `depth`.
     fn term(
         &self,
-        form: Form,
+        form: MatmulLayout,
         [dy, w]: [&View<bf16>; 2],
         [rows, columns, depth]: [u32; 3],
         adapter: Option<[View<bf16>; 2]>,
@@ -339,7 +351,7 @@ impl Step {
                 self.maps.of(w, [1, 8], tiles.b)?,
             ],
         };
-        let shape = if form == Form::Nt {
+        let shape = if form == MatmulLayout::Nt {
             [columns, depth]
         } else {
             [depth, columns]
@@ -435,7 +447,7 @@ impl Step {
             .each_ref()
             .map(|all| all.view_range(0..self.sizes.rows(k)));
         let linear = Linear {
-            form: Form::Nn,
+            form: MatmulLayout::Nn,
             x: &work.du[p as usize],
             w: a,
             adapter: None,

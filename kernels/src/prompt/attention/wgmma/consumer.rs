@@ -2,15 +2,16 @@
 
 use super::ring::Cursor;
 use super::softmax::{Softmax, rescale};
-use super::{Block, GROUP_QUERIES, KEYS, WARP_QUERIES};
+use super::{GROUP_QUERIES, KEYS, WARP_QUERIES, WgmmaBlock};
 use crate::prompt::attention::store::Results;
 use ptx_gen::*;
 
+/// The state of a warpgroup that multiplies.
 pub(super) struct Consumer<'b, 'a, 'k> {
-    block: &'b Block<'a, 'k>,
+    block: &'b WgmmaBlock<'a, 'k>,
     k: Builder<'k>,
     group: U32<'k>,
-    /// The first of the warp's queries in the block.
+    /// The index in the block of the warp's first query.
     row: U32<'k>,
     at: Cursor<'k>,
     scores: Accumulators<'k, f32>,
@@ -23,7 +24,8 @@ pub(super) struct Consumer<'b, 'a, 'k> {
 }
 
 impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
-    pub(super) fn new(block: &'b Block<'a, 'k>, group: U32<'k>) -> Self {
+    /// Creates the state of a warpgroup.
+    pub(super) fn new(block: &'b WgmmaBlock<'a, 'k>, group: U32<'k>) -> Self {
         let k = block.k;
         Consumer {
             block,
@@ -42,6 +44,7 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
         }
     }
 
+    /// Attends to all steps and stores the results.
     pub(super) fn attend(mut self) {
         let k = self.k;
         k.section("prompt/wgmma/first_scores", "scores of the first step");
@@ -51,6 +54,7 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
         k.wgmma_wait(0);
         self.release(keys);
         self.mask(self.block.start);
+        // There are no earlier sums to rescale, so the factors are not needed.
         let _ = self.softmax.weigh(&mut self.scores);
         self.pack();
         self.block.each_further(|step| self.step(step));
@@ -65,29 +69,32 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
         self.store();
     }
 
-    /// Scores and weights of a step, and beside them the weighted values of the step before.
+    /// Computes scores and weights of a step, and concurrently the weighted values of the previous
+    /// step.
     fn step(&mut self, step: U32<'k>) {
         let k = self.k;
         k.section(
             "prompt/wgmma/step",
-            "scores of a step, weighted values of the step before",
+            "scores of a step, weighted values of the previous step",
         );
         let keys = self.next();
         k.wgmma_fence();
         self.multiply_queries(keys);
         let values = self.next();
         self.multiply_values(values);
+        // The scores are complete. The second matmul keeps running during the softmax.
         k.wgmma_wait(1);
         self.release(keys);
         self.mask(step);
         let factors = self.softmax.weigh(&mut self.scores);
         k.wgmma_wait(0);
         self.release(values);
+        // The accumulators may be changed only after the second matmul is complete.
         rescale(k, &mut self.values, factors);
         self.pack();
     }
 
-    /// Waits for the next tile.
+    /// Waits for the next tile and returns its index.
     fn next(&mut self) -> U32<'k> {
         let tile = self.at.tile.get();
         self.block.ring.full(tile).wait(&self.at.parity);
@@ -95,18 +102,20 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
         tile
     }
 
-    /// Says that the warp has done with a tile.
+    /// Releases a tile that the warp has read.
     fn release(&self, tile: U32<'k>) {
         self.k
             .when(self.k.lane().eq(0), || self.block.ring.empty(tile).arrive());
     }
 
+    /// Returns the address of the warpgroup's queries.
     fn queries(&self) -> Ptr<'k, u8, Shared> {
         self.block
             .queries
             .row(self.group, self.block.def.group_bytes())
     }
 
+    /// Issues the matmul of the queries by the keys of a tile.
     fn multiply_queries(&mut self, tile: U32<'k>) {
         let dim = self.block.def.head_dim;
         let queries =
@@ -121,6 +130,7 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
         self.k.wgmma_commit();
     }
 
+    /// Issues the matmul of the weights by the values of a tile, and adds it to the sums.
     fn multiply_values(&mut self, tile: U32<'k>) {
         let dim = self.block.def.head_dim;
         let values =
@@ -133,9 +143,10 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
         self.k.wgmma_commit();
     }
 
-    /// Scores of positions that do not count become minus infinity.
+    /// Sets the scores of masked positions to minus infinity.
     fn mask(&mut self, step: U32<'k>) {
-        let (k, plain) = (self.k, self.block.plain);
+        let k = self.k;
+        let plain = self.block.plain;
         let first = self.block.item.position + self.row;
         let late = (step + (KEYS - 1)).gt(first);
         let start = plain.start(first + (WARP_QUERIES - 1));
@@ -143,20 +154,23 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
         k.when(apart, || {
             k.section(
                 "prompt/wgmma/mask",
-                "leave out what comes later, or before the window",
+                "mask positions that come later or are before the window",
             );
-            // From the lane's first key to its first query.
-            let (g, t) = (k.lane() >> 2, k.lane() & 3);
+            // The distance from the lane's first key to its first query.
+            let g = k.lane() >> 2;
+            let t = k.lane() & 3;
             let distance = (first + g - step - t * 2).bits::<i32>();
             for (i, score) in (0..).zip(&mut self.scores.0) {
-                let (eight, r, second) = (i / 4, i / 2 % 2, i % 2);
+                let eight = i / 4;
+                let r = i / 2 % 2;
+                let second = i % 2;
                 let counts = plain.counts(distance, 8 * r - (8 * eight + second));
                 score.set(counts.select(score.get(), f32::NEG_INFINITY));
             }
         });
     }
 
-    /// The weights as binary16.
+    /// Rounds the weights to `f16`.
     fn pack(&mut self) {
         let words = self.weights.iter_mut().flatten();
         for (word, pair) in words.zip(self.scores.0.chunks(2)) {
@@ -164,9 +178,9 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
         }
     }
 
-    /// Results take the place of the warpgroup's queries.
+    /// Stores the results through the shared memory of the warpgroup's queries.
     fn store(&self) {
-        let &Block {
+        let &WgmmaBlock {
             plain: def,
             a,
             queries: memory,
@@ -174,10 +188,11 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
             item,
             ..
         } = self.block;
-        let (k, row) = (self.k, self.row);
+        let k = self.k;
+        let row = self.row;
         k.section(
             "prompt/wgmma/release_queries",
-            "all warps have done with the queries",
+            "wait until all warps are done with the queries",
         );
         k.when(self.group.eq(0), || k.barrier_part(1, 128))
             .otherwise(|| k.barrier_part(2, 128));

@@ -1,57 +1,68 @@
 //! The warpgroup that copies.
 //!
-//! A tile has rows of 128 bytes, swizzled by 128; 128 dimensions are two panels. Each thread has a unit of 16 bytes of
-//! every so many rows, always at the same place of the swizzle's pattern.
+//! A tile has rows of 128 bytes with the 128-byte swizzle. Heads of 128 dimensions are two panels.
+//! Each thread copies one unit of 16 bytes of every n-th row, always at the same place of the
+//! swizzle pattern.
 //!
-//! A step is two pages, whose numbers each thread reads a step ahead. The values of a step are copied after the keys of
-//! the next, so it keeps the numbers of the step before too.
+//! A step is two pages, whose numbers each thread reads one step ahead. The values of a step are
+//! copied after the keys of the next step, so a thread also keeps the page numbers of the previous
+//! step.
 
 use super::ring::Cursor;
-use super::{Block, GROUP_QUERIES, KEYS, PANEL_BYTES, QUERIES};
+use super::{GROUP_QUERIES, KEYS, PANEL_BYTES, QUERIES, WgmmaBlock};
 use crate::cache::PAGE;
 use ptx_gen::*;
 
-/// Tiles under way, before the first of them is waited for.
+/// The number of tiles in flight before the first of them is waited for.
 ///
-/// A tile of keys is released after the values that follow it have come: tiles of the ring less 2 at most.
+/// It is at most the number of tiles of the ring less 2, because a tile of keys is released only
+/// after the values that follow it have arrived.
 const BEHIND: u32 = 3;
 
+/// The state of a thread that copies.
 pub(super) struct Producer<'b, 'a, 'k> {
-    block: &'b Block<'a, 'k>,
-    /// The thread's first row, and its unit of it.
+    block: &'b WgmmaBlock<'a, 'k>,
+    /// The thread's first row.
     row: U32<'k>,
+    /// The thread's unit of each row.
     unit: U32<'k>,
     /// The head of keys and values.
     kv_head: U32<'k>,
-    /// The next tile to ask for, and the next to hand on.
+    /// The next tile to request.
     at: Cursor<'k>,
+    /// The next tile to publish.
     landed: Cursor<'k>,
+    /// The number of tiles requested so far.
     asked: Var<'k, u32>,
 }
 
-/// The numbers of a step's pages.
-struct Step<'k>([Var<'k, u32>; 2]);
+/// The page numbers of a step.
+struct StepPages<'k>([Var<'k, u32>; 2]);
 
-impl<'k> Step<'k> {
+impl<'k> StepPages<'k> {
+    /// Creates variables with these page numbers.
     fn new(k: Builder<'k>, pages: [U32<'k>; 2]) -> Self {
-        Step(pages.map(|page| k.var(page)))
+        StepPages(pages.map(|page| k.var(page)))
     }
 
+    /// Returns the page numbers.
     fn get(&self) -> [U32<'k>; 2] {
         self.0.each_ref().map(Var::get)
     }
 
+    /// Replaces the page numbers.
     fn set(&mut self, pages: [U32<'k>; 2]) {
-        self.0
-            .iter_mut()
-            .zip(pages)
-            .for_each(|(page, number)| page.set(number));
+        for (page, number) in self.0.iter_mut().zip(pages) {
+            page.set(number);
+        }
     }
 }
 
 impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
-    pub(super) fn new(block: &'b Block<'a, 'k>) -> Self {
-        let (k, a) = (block.k, block.a);
+    /// Creates the state of a thread.
+    pub(super) fn new(block: &'b WgmmaBlock<'a, 'k>) -> Self {
+        let k = block.k;
+        let a = block.a;
         let units = block.def.head_dim / 8;
         let thread = k.tid() & 127;
         Producer {
@@ -65,17 +76,17 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
         }
     }
 
-    /// Queries come with the first keys.
+    /// Copies queries, keys and values. The queries are committed together with the first keys.
     pub(super) fn copy(mut self) {
-        let &Block {
+        let &WgmmaBlock {
             k, a, start, end, ..
         } = self.block;
         k.section(
             "prompt/wgmma/first_pages",
-            "the pages of the first two steps",
+            "page numbers of the first two steps",
         );
-        let mut before = Step::new(k, self.pages(start));
-        let mut ahead = Step::new(k, self.pages(start + KEYS));
+        let mut before = StepPages::new(k, self.pages(start));
+        let mut ahead = StepPages::new(k, self.pages(start + KEYS));
         k.section("prompt/wgmma/copy_queries", "copy the queries");
         self.copy_queries();
         k.section("prompt/wgmma/copy_first_keys", "copy the first keys");
@@ -83,9 +94,13 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
         self.block.each_further(|step| {
             k.section("prompt/wgmma/copy_keys", "copy keys");
             let pages = ahead.get();
+            // Page numbers are loaded a step ahead, so that their latency is hidden.
             ahead.set(self.pages(step + KEYS));
             self.copy_tile(a.k_cache, step, pages);
-            k.section("prompt/wgmma/copy_values", "copy values of the step before");
+            k.section(
+                "prompt/wgmma/copy_values",
+                "copy values of the previous step",
+            );
             self.copy_tile(a.v_cache, step - KEYS, before.get());
             before.set(pages);
         });
@@ -95,30 +110,34 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
             start + ((end - 1 - start) & !(KEYS - 1)),
             before.get(),
         );
-        k.section("prompt/wgmma/drain", "wait for what is under way");
+        k.section(
+            "prompt/wgmma/drain",
+            "publish the tiles that are still in flight",
+        );
         for left in (0..BEHIND).rev() {
             k.wait_copies(left);
             k.when(self.asked.get().gt(left), || self.hand_on());
         }
     }
 
-    /// The pages of a step.
+    /// Returns the page numbers of a step.
     fn pages(&self, step: U32<'k>) -> [U32<'k>; 2] {
         [0, PAGE].map(|further| self.block.pages.of(step + further))
     }
 
-    /// Rows between a thread's.
+    /// Returns the distance between two rows of a thread.
     fn stride(&self) -> u32 {
         128 / (self.block.def.head_dim / 8)
     }
 
-    /// Where the thread's first unit is in a tile of so many rows.
+    /// Returns the offset of the thread's first unit in a tile of `rows` rows.
     fn place(&self, rows: u32) -> U32<'k> {
         let swizzled = (self.unit ^ self.row) & 7;
         self.row * PANEL_BYTES + swizzled * 16 + (self.unit >> 3) * (rows * PANEL_BYTES)
     }
 
-    /// Copies the thread's units of a tile from where `from` says that a row, so much further than its first, is.
+    /// Copies the thread's units of a tile. `from` returns the address of the unit in the row that
+    /// is a number of rows after the thread's first row.
     fn units(
         &self,
         rows: u32,
@@ -131,9 +150,9 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
         }
     }
 
-    /// Queries past the last repeat it.
+    /// Copies the queries. Rows past the last query repeat it.
     fn copy_queries(&self) {
-        let &Block {
+        let &WgmmaBlock {
             def,
             a,
             queries,
@@ -151,9 +170,10 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
         }
     }
 
-    /// Copies keys, or values, of a step from its pages; positions past the item repeat its last one, which is finite.
+    /// Copies keys or values of a step from its pages. Positions past the item repeat its last one,
+    /// which is finite.
     fn copy_tile(&mut self, cache: Ptr<'k, f16, ReadOnly>, step: U32<'k>, pages: [U32<'k>; 2]) {
-        let &Block {
+        let &WgmmaBlock {
             k,
             def,
             a,
@@ -163,7 +183,8 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
         } = self.block;
         let tile = self.at.tile.get();
         ring.empty(tile).wait(self.at.parity.get() ^ 1);
-        let (to, row_bytes) = (ring.tile(tile), 2 * def.head_dim);
+        let to = ring.tile(tile);
+        let row_bytes = 2 * def.head_dim;
         let pages = pages.map(|page| {
             let page = cache.row(page.mad(a.kv_heads, self.kv_head), PAGE * row_bytes);
             page.row(self.unit, 16)
@@ -177,10 +198,10 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
         })
         .otherwise(|| {
             k.section(
-                "prompt/wgmma/last_positions",
+                "copy positions up to the item's last, which is repeated",
                 "positions up to the item's last, which is repeated",
             );
-            // Both pages are the same if the first has the last position.
+            // If the first page contains the last position, both page numbers are equal.
             let last = end - 1;
             let most = [(last - step).min(PAGE - 1), last & (PAGE - 1)];
             self.units(KEYS, to, |further| {
@@ -195,9 +216,10 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
         self.asked += 1;
     }
 
-    /// Hands a tile that has come to those who multiply.
+    /// Publishes a tile that has arrived to the warpgroups that multiply.
     fn hand_on(&mut self) {
         let k = self.block.k;
+        // The copies wrote through the generic proxy, and `wgmma` reads through the async proxy.
         k.fence_async();
         k.warp_barrier();
         k.when(k.lane().eq(0), || {

@@ -1,8 +1,9 @@
-//! A ring of tiles in shared memory, each with an mbarrier that says that it is full, and one that it is empty.
+//! A ring of tiles in shared memory. Each tile has a full and an empty mbarrier.
 
 use super::{GROUPS, TILES};
 use ptx_gen::*;
 
+/// The ring of tiles.
 pub(super) struct Ring<'k> {
     full: Ptr<'k, u64, Shared>,
     empty: Ptr<'k, u64, Shared>,
@@ -11,7 +12,7 @@ pub(super) struct Ring<'k> {
 }
 
 impl<'k> Ring<'k> {
-    /// From `first` on, tiles of so many bytes.
+    /// Creates a ring of tiles of `bytes` bytes at `first`.
     pub(super) fn new(k: Builder<'k>, first: Ptr<'k, u8, Shared>, bytes: u32) -> Self {
         Ring {
             full: k.shared("full", TILES),
@@ -21,7 +22,8 @@ impl<'k> Ring<'k> {
         }
     }
 
-    /// By one thread. Each warp that copies, or multiplies, arrives.
+    /// Initializes the barriers, in one thread. Each warp that copies or multiplies arrives once
+    /// per phase.
     pub(super) fn init(&self) {
         for tile in 0..TILES {
             self.full.at(tile).mbarrier().init(4);
@@ -29,14 +31,17 @@ impl<'k> Ring<'k> {
         }
     }
 
+    /// Returns the full barrier of a tile.
     pub(super) fn full(&self, tile: U32<'k>) -> Mbarrier<'k> {
         self.full.at(tile).mbarrier()
     }
 
+    /// Returns the empty barrier of a tile.
     pub(super) fn empty(&self, tile: U32<'k>) -> Mbarrier<'k> {
         self.empty.at(tile).mbarrier()
     }
 
+    /// Returns the address of a tile.
     pub(super) fn tile(&self, tile: U32<'k>) -> Ptr<'k, u8, Shared> {
         self.first.row(tile, self.bytes)
     }
@@ -49,6 +54,7 @@ pub(super) struct Cursor<'k> {
 }
 
 impl<'k> Cursor<'k> {
+    /// Returns the position of the first tile.
     pub(super) fn start(k: Builder<'k>) -> Self {
         Cursor {
             tile: k.var(0),
@@ -56,7 +62,7 @@ impl<'k> Cursor<'k> {
         }
     }
 
-    /// Goes on to the next tile, which after the last is the first in the next phase.
+    /// Advances to the next tile. After the last tile comes the first one in the next phase.
     pub(super) fn advance(&mut self) {
         let next = self.tile.get() + 1;
         let wraps = next.eq(TILES);

@@ -1,28 +1,31 @@
-//! Online softmax over the sums of a warpgroup's products: of two queries for each lane, `g` and `g + 8` of its warp.
+//! Online softmax (Milakov and Gimelshein, 2018, arXiv:1805.02867) over the sums of a warpgroup. A
+//! lane has the two queries `g` and `g + 8` of its warp, where `g = lane / 4`.
 
 use crate::reduce::{lanes_max, lanes_sum};
 use ptx_gen::*;
 
-/// Lanes that share a query.
+/// The mask of the lanes that share a query.
 const QUAD: u32 = 3;
-/// Chains of dependent operations that run beside each other.
+/// The number of chains of dependent operations that run in parallel.
 const CHAINS: usize = 4;
 
 /// The running maximum and sum of a lane's queries.
 pub(super) struct Softmax<'k> {
     k: Builder<'k>,
-    /// The maximum of the scores. `f32::MIN` stands for none: infinity minus infinity would be NaN.
+    /// The maximum of the scores. It starts at `f32::MIN`, because infinity minus infinity would be
+    /// NaN.
     max: [Var<'k, f32>; 2],
     /// The lane's share of the sum of the weights.
     weights: [Var<'k, f32>; 2],
 }
 
-/// Which query sum `i` is of.
+/// Returns which of the lane's queries sum `i` belongs to.
 fn query(i: usize) -> usize {
     i / 2 % 2
 }
 
 impl<'k> Softmax<'k> {
+    /// Returns the state before the first step.
     pub(super) fn new(k: Builder<'k>) -> Self {
         Softmax {
             k,
@@ -31,7 +34,8 @@ impl<'k> Softmax<'k> {
         }
     }
 
-    /// Turns scores into weights relative to the new maxima. Gives the factors of what was summed before.
+    /// Replaces scores by weights relative to the new maxima. Returns the factors of the earlier
+    /// sums.
     pub(super) fn weigh(&mut self, scores: &mut Accumulators<'k, f32>) -> [F32<'k>; 2] {
         let maxima = [0, 1].map(|r| {
             let own = chains(of_query(&scores.0, r).map(Var::get), |a, b| a.max(b));
@@ -39,7 +43,7 @@ impl<'k> Softmax<'k> {
         });
         self.k.section(
             "prompt/wgmma/weights",
-            "weights, relative to the maximum so far",
+            "weights relative to the maximum so far",
         );
         for (i, score) in scores.0.iter_mut().enumerate() {
             score.set((score.get() - maxima[query(i)]).ex2());
@@ -53,7 +57,8 @@ impl<'k> Softmax<'k> {
         })
     }
 
-    /// The results of the lane's queries, two neighbouring dimensions to a word, for each eight dimensions.
+    /// Returns the results of the lane's queries for each eight dimensions, two adjacent dimensions
+    /// to a word.
     pub(super) fn results(&self, values: &Accumulators<'k, f32>) -> [Vec<U32<'k>>; 2] {
         [0, 1].map(|r| {
             let reciprocal = lanes_sum(QUAD, self.weights[r].get()).rcp();
@@ -67,7 +72,7 @@ impl<'k> Softmax<'k> {
     }
 }
 
-/// Multiplies sums by the factors of their queries, unless all of the warp's are 1.
+/// Multiplies sums by the factors of their queries, unless all factors of the warp are 1.
 pub(super) fn rescale<'k>(
     k: Builder<'k>,
     values: &mut Accumulators<'k, f32>,
@@ -85,6 +90,7 @@ pub(super) fn rescale<'k>(
     });
 }
 
+/// Returns the elements that belong to query `r`.
 fn of_query<T>(all: &[T], r: usize) -> impl Iterator<Item = &T> {
     all.iter()
         .enumerate()
@@ -92,16 +98,17 @@ fn of_query<T>(all: &[T], r: usize) -> impl Iterator<Item = &T> {
         .map(|(_, v)| v)
 }
 
-/// Combines every fourth, then those of each.
+/// Combines every fourth element, then the four results, which shortens the dependency chain.
 fn chains<'k>(
     all: impl Iterator<Item = F32<'k>>,
     combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>,
 ) -> F32<'k> {
     let mut chains: Vec<F32> = vec![];
     for (i, v) in all.enumerate() {
-        match i < CHAINS {
-            true => chains.push(v),
-            false => chains[i % CHAINS] = combine(chains[i % CHAINS], v),
+        if i < CHAINS {
+            chains.push(v);
+        } else {
+            chains[i % CHAINS] = combine(chains[i % CHAINS], v);
         }
     }
     chains

@@ -1,7 +1,8 @@
-//! What the idle warps of a product do: they unpack the matrix in NF4 that the next product takes.
+//! The work of the idle warps of a matmul: they unpack the NF4 matrix of the next matmul.
 //!
-//! A product of tensor cores leaves most of the device's issue slots and of its memory's rate to others, and three warps of
-//! each block have nothing else to do. So a matrix is in `bf16` when the next product begins, and no kernel is between them.
+//! A matmul on tensor cores leaves most of the device's issue slots and memory bandwidth unused,
+//! and three warps of each block have no other work. The matrix is then in `bf16` when the next
+//! matmul begins, without a kernel between the two.
 
 use std::array::from_fn;
 
@@ -12,28 +13,29 @@ use crate::train::nf4::{BLOCK, VALUES, dequantize};
 use ptx_gen::*;
 
 args! {
-    /// The matrix; without one, all is empty.
+    /// The matrix that idle warps unpack. Without a matrix, all buffers are empty.
     pub struct AheadArgs {
-        /// `[n / 2]`: two codes a byte, from an address that is a multiple of 4
+        /// `[n / 2]`: two codes per byte, at an address that is a multiple of 4
         packed: In<u8>,
-        /// `[n / 64]`
+        /// `[n / 64]`: the largest magnitude of each block
         absmax: In<f32>,
-        /// `[n]`: the same bits that [`Nf4Dequantize`](crate::train::half::convert::Nf4Dequantize) gives, from an address
-        /// that is a multiple of 16
+        /// `[n]`: the bits that [`Nf4Dequantize`](crate::train::half::convert::Nf4Dequantize)
+        /// gives, at an address that is a multiple of 16
         unpacked: Out<bf16>,
-        /// Weights, a multiple of 64.
+        /// The number of elements, a multiple of 64.
         n: u32,
     }
 }
 
-/// Weights of a word of codes.
+/// The number of elements of a word of codes.
 const EIGHT: u32 = 8;
-/// The barrier of the idle threads: see `Leaving::store` for the others.
+/// The barrier of the idle threads. `Leaving::store` uses the others.
 const BARRIER: u32 = 3;
-/// Words that a thread has under way while it unpacks as many.
+/// The number of words that a thread loads while it unpacks as many others.
 const AT_ONCE: usize = 8;
 
-/// The contract of a product's second task, and its grid: with one, all blocks have work, also without a tile.
+/// Checks the arguments of the idle warps and returns the grid of the matmul. If there is a matrix,
+/// the grid has all blocks, even blocks without a tile.
 pub(super) fn grid(
     kernel: &impl Contract,
     ahead: &AheadArgs<Shape>,
@@ -41,15 +43,13 @@ pub(super) fn grid(
     ([rows, columns], blocks): ([u32; 2], u32),
     beside: u32,
 ) -> Result<Grid, ShapeError> {
-    let (
-        AheadArgs {
-            packed,
-            absmax,
-            unpacked,
-            n,
-        },
-        block,
-    ) = (*ahead, BLOCK as u32);
+    let AheadArgs {
+        packed,
+        absmax,
+        unpacked,
+        n,
+    } = *ahead;
+    let block = BLOCK as u32;
     kernel.require(n.is_multiple_of(block), || {
         format!("n is {n}, must be a multiple of {block}")
     })?;
@@ -63,14 +63,14 @@ pub(super) fn grid(
     })
 }
 
-/// Words of codes, and the `absmax` of each.
+/// Words of codes with the `absmax` of each.
 struct Fetched<'k>([(Var<'k, u32>, Var<'k, f32>); AT_ONCE]);
 
-/// The idle threads of a grid, and their task.
+/// The idle threads of a grid and their matrix.
 pub(super) struct Ahead<'k> {
     k: Builder<'k>,
     of: AheadArgs<Dev<'k>>,
-    /// The values of codes, in shared memory.
+    /// The values of NF4 in shared memory.
     values: Ptr<'k, f32, Shared>,
 }
 
@@ -83,34 +83,39 @@ impl<'k> Ahead<'k> {
         }
     }
 
-    /// The task of a thread, of [`IDLE`] in a block.
+    /// Generates the work of a thread, which is one of the [`IDLE`] threads of a block.
     pub(super) fn run(&self, thread: U32<'k>) {
-        let (k, values) = (self.k, self.values);
+        let k = self.k;
+        let values = self.values;
         k.when(self.of.n.ne(0), || {
             k.section("train/nf4/tile_values", "the values of codes");
             k.when(thread.eq(0), || {
-                (0..4).for_each(|i| {
-                    values
-                        .at(4 * i)
-                        .st4(from_fn(|j| k.val(VALUES[4 * i as usize + j])))
-                });
+                for i in 0..4 {
+                    let four = from_fn(|j| k.val(VALUES[4 * i as usize + j]));
+                    values.at(4 * i).st4(four);
+                }
             });
             k.barrier_part(BARRIER, IDLE);
-            self.unpack_part(thread);
+            self.unpack_words(thread);
         });
     }
 
-    /// Unpacks the part of a thread: words that are a grid's threads apart, so that neighbours load and store neighbours.
-    /// Two sets of words in turn: one is under way while the other is unpacked.
-    fn unpack_part(&self, thread: U32<'k>) {
+    /// Unpacks the words of a thread.
+    ///
+    /// They are a grid's threads apart, so that neighboring threads load and store neighboring
+    /// words. Two sets of words alternate: one is loaded while the other is unpacked.
+    fn unpack_words(&self, thread: U32<'k>) {
         let k = self.k;
-        let (words, threads) = (self.of.n / EIGHT, k.nctaid() * IDLE);
+        let words = self.of.n / EIGHT;
+        let threads = k.nctaid() * IDLE;
         let set = || Fetched(from_fn(|_| (k.var(0u32), k.var(0.0))));
-        let (mut now, mut then) = (set(), set());
+        let mut now = set();
+        let mut then = set();
         let first = k.ctaid() * IDLE + thread;
         let after = |word: U32<'k>| word + threads * AT_ONCE as u32;
         self.fetch(&mut now, first, words);
         k.for_each(first, words, threads * (2 * AT_ONCE as u32), |word| {
+            // The loads of one set overlap with the unpacking of the other.
             let next = after(word);
             self.fetch(&mut then, next, words);
             self.unpack(&now, word, words);
@@ -119,16 +124,17 @@ impl<'k> Ahead<'k> {
         });
     }
 
-    /// Runs `body` with each word of a set, whether it is there, and where in the set it is.
+    /// Runs `body` for each word of a set, with a predicate that is true if the word exists, and
+    /// the word's index in the set.
     fn each(&self, first: U32<'k>, words: U32<'k>, mut body: impl FnMut(U32<'k>, Pred<'k>, usize)) {
         let threads = self.k.nctaid() * IDLE;
-        (0..AT_ONCE).for_each(|i| {
+        for i in 0..AT_ONCE {
             let word = first + threads * i as u32;
             body(word, word.lt(words), i);
-        });
+        }
     }
 
-    /// Loads a set, and brings a later one from memory to the L2 cache.
+    /// Loads a set, and prefetches a later one from memory into the L2 cache.
     fn fetch(&self, to: &mut Fetched<'k>, first: U32<'k>, words: U32<'k>) {
         let k = self.k;
         k.section(
@@ -142,6 +148,7 @@ impl<'k> Ahead<'k> {
             codes(word).fresh().ld_if(there, of_word);
             absmax(word).fresh().ld_if(there, of_block);
         });
+        // Two sets ahead, because the next set is being loaded already.
         let later = first + k.nctaid() * (IDLE * 2 * AT_ONCE as u32);
         self.each(later, words, |word, there, _| {
             k.when(there, || codes(word).prefetch_l2());
@@ -149,6 +156,7 @@ impl<'k> Ahead<'k> {
         });
     }
 
+    /// Unpacks and stores a set.
     fn unpack(&self, from: &Fetched<'k>, first: U32<'k>, words: U32<'k>) {
         self.k.section(
             "train/nf4/tile_weights",
@@ -161,9 +169,10 @@ impl<'k> Ahead<'k> {
         });
     }
 
-    /// The weights of a word, in pairs. No branch is around it, so that loads of several words are under way at a time.
+    /// Returns the elements of a word in pairs. There is no branch around it, so that the loads of
+    /// several words are in flight.
     fn four(&self, word: U32<'k>, absmax: F32<'k>) -> [U32<'k>; 4] {
-        // How many bytes from the first value on, of four codes each.
+        // The byte offsets of four values from the first value, for the high and the low nibbles.
         let [high, low] = [(word >> 2) & 0x3c3c_3c3c, (word << 2) & 0x3c3c_3c3c];
         let value = |offsets: U32<'k>, byte: u32| {
             self.values
@@ -175,16 +184,15 @@ impl<'k> Ahead<'k> {
     }
 }
 
-/// What it gives.
+/// Unpacks the matrix on the CPU.
 pub(super) fn reference(a: AheadArgs<Cpu<'_>>) {
     let w = dequantize(a.packed, a.absmax);
-    a.unpacked
-        .iter_mut()
-        .zip(w)
-        .for_each(|(to, w)| *to = bf16::from_f32(w));
+    for (to, w) in a.unpacked.iter_mut().zip(w) {
+        *to = bf16::from_f32(w);
+    }
 }
 
-/// Arguments of a case of so many weights.
+/// Returns the arguments of a matrix with `n` elements.
 pub(super) fn case(random: &mut Random, n: u32) -> [CpuArg; 4] {
     let packed = (0..n / 2).map(|_| random.bits() as u8).collect();
     let absmax = random.units((n / BLOCK as u32) as usize);

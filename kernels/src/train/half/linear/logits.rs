@@ -1,4 +1,4 @@
-//! Logits: `y = x W^T` in `f32`.
+//! The logits `y = x W^T` in `f32`.
 
 use super::{BOUND, X, matrix, scalar};
 use crate::case::{Case, Random, Variant};
@@ -11,33 +11,33 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`Logits`].
     pub struct LogitsArgs {
-        /// `[rows, depth]`
+        /// `[rows, depth]`: the input
         x: InMap<bf16>,
-        /// `[columns, depth]`
+        /// `[columns, depth]`: the weight of the LM head
         w: InMap<bf16>,
-        /// `[rows, columns]`
+        /// `[rows, columns]`: the logits
         y: Out<f32>,
-        /// Tokens.
+        /// The number of tokens.
         rows: u32,
-        /// Rows of the vocabulary, a multiple of 2.
+        /// The size of the vocabulary, a multiple of 2.
         columns: u32,
-        /// Length of a row of `x`, a multiple of 8.
+        /// The length of a row of `x`, a multiple of 8.
         depth: u32,
-        /// Blocks, as many as the device has multiprocessors.
+        /// The number of blocks: the number of the device's multiprocessors.
         blocks: u32,
     }
 }
 
-/// `y = x W^T` in `f32`, in the same way.
+/// Kernel of the logits. They stay `f32`, because the loss subtracts large logits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Logits;
 
 const TILE: ProductTile = ProductTile::ALL[0];
 
 impl Logits {
-    /// What the tensor map of `x` copies.
+    /// The tile that the tensor map of `x` copies.
     pub const X: TileOf<bf16> = X;
-    /// What the tensor map of `w` copies.
+    /// The tile that the tensor map of `w` copies.
     pub const W: TileOf<bf16> = TILE.right(false);
 }
 
@@ -73,7 +73,8 @@ impl KernelDef for Logits {
             rows: a.rows,
             columns: a.columns,
         };
-        let (left, right) = (a.x.of(X), a.w.of(TILE.right(false)));
+        let left = a.x.of(X);
+        let right = a.w.of(TILE.right(false));
         let pairs = vec![Pair {
             left,
             right,
@@ -82,6 +83,8 @@ impl KernelDef for Logits {
         }];
         let tiled = Tiled::new((memory, k), (TILE, 0), shape, pairs, vec![]);
         tiled.run(|_, summed| {
+            // Results are `f32` and twice as wide as the tiles for results, so they are stored from
+            // registers.
             let lane = k.lane();
             let row = summed.row + ((k.tid() & 127) / 32 * 16 + (lane >> 2));
             let column = summed.column + (lane & 3) * 2;
@@ -90,7 +93,8 @@ impl KernelDef for Logits {
                     k.section("train/linear/store_logits", "store 64 columns");
                 }
                 for half in 0..2 {
-                    let (row, column) = (row + 8 * half, column + 8 * eight);
+                    let row = row + 8 * half;
+                    let column = column + 8 * eight;
                     let at = (4 * eight + 2 * half) as usize;
                     k.when(row.lt(a.rows) & column.lt(a.columns), || {
                         a.y.at(row * a.columns + column)
@@ -104,7 +108,9 @@ impl KernelDef for Logits {
     fn reference(&self, a: LogitsArgs<Cpu<'_>>) {
         let mut y = vec![0.0; a.y.len()];
         nt(&wide(a.x), &wide(a.w), a.depth as usize, &mut y);
-        a.y.iter_mut().zip(&y).for_each(|(to, &y)| *to = y as f32);
+        for (to, &y) in a.y.iter_mut().zip(&y) {
+            *to = y as f32;
+        }
     }
 }
 

@@ -1,25 +1,27 @@
-//! Products of a projection with its adapter on the tensor cores of sm_90a, forward and backward:
+//! Matmuls of a projection with its adapter on the tensor cores of sm_90a, forward and backward:
 //!
 //! ```text
 //! NT: y  = factor (x W^T + u B^T) + bias + residual      W [columns, depth]
 //! NN: dx = factor (dy W + du A) + residual               W [depth, columns]
 //! ```
 //!
-//! `B` is given as `B^T` `[rank, columns]`, so that in both forms the second pair of operands is `[rows, rank]` and
-//! `[rank, columns]`. It is what `rank` more elements of `depth` would be: one sum, rounded once.
+//! `B` is given as `B^T` `[rank, columns]`, so the second pair of operands is `[rows, rank]` and
+//! `[rank, columns]` in both layouts. It acts like `rank` more elements of `depth`: there is one
+//! sum, rounded once.
 //!
-//! Beside, the idle warps of a product unpack the matrix in NF4 that the next one takes: see [`AheadArgs`].
+//! At the same time, the idle warps of a matmul unpack the NF4 matrix of the next matmul, as
+//! [`AheadArgs`] describes.
 //!
-//! A rank below 64 takes a stage of the ring, most of it zeros. How the tiles of a product are computed is in
-//! `kernels/src/tiled.rs`.
+//! A rank below 64 takes a whole stage of the ring, most of it zeros. The module `tiled` describes
+//! the tiles of these matmuls. computed is in `kernels/src/tiled.rs`.
 //!
-//! | kernel | does |
+//! | kernel | result |
 //! |---|---|
 //! | [`LoraLinear`] | a projection, or the gradient of its input |
-//! | [`LoraSwiGlu`] | the feed-forward block's second projection, with SwiGLU behind it |
-//! | [`LoraSum`] | the gradient of an input of several projections |
+//! | [`LoraSwiGlu`] | the feed-forward block's second projection, followed by SwiGLU |
+//! | [`LoraSum`] | the gradient of the common input of several projections |
 //! | [`LoraSwiGluBackward`] | the gradient of the feed-forward block's last input, through SwiGLU |
-//! | [`Logits`] | logits |
+//! | [`Logits`] | the logits |
 
 mod ahead;
 mod logits;
@@ -40,13 +42,14 @@ use crate::contract::Contract;
 use crate::tiled::ProductTile;
 use ptx_gen::*;
 
-/// What the tensor maps of left operands and of what an epilogue reads copy.
+/// The tile of left operands, and of tensors that an epilogue reads.
 const X: TileOf<bf16> = ProductTile::left();
-/// What those of results copy.
+/// The tile of results.
 const Y: TileOf<bf16> = ProductTile::out();
 
-/// The sum of a product's magnitudes is at most this many times its largest, and tensor cores cut off: a bound on what
-/// sums of numbers from -1 to 1 lose, beside the rounding of `y`.
+/// The bound on the error of sums of numbers from -1 to 1, apart from the rounding of `y`.
+///
+/// It allows for tensor cores, which truncate the terms that they add.
 const BOUND: f64 = 2e-6;
 
 fn matrix(random: &mut Random, rows: u32, columns: u32) -> CpuArg {
@@ -61,20 +64,21 @@ fn scalar(arg: &CpuArg) -> u32 {
     }
 }
 
-/// What a product of one projection with its adapter multiplies, as its contract sees it.
+/// The sizes of a projection with its adapter, for the launch contract.
 struct Operands {
     rows: u32,
     columns: u32,
     depth: u32,
     rank: u32,
     blocks: u32,
-    /// Elements of the left and of the right operands: `x` and the weights, `u` and the adapter's matrix.
+    /// The lengths of `x` and the weight.
     frozen: [usize; 2],
+    /// The lengths of `u` and the adapter's matrix.
     adapter: [usize; 2],
 }
 
 impl Operands {
-    /// The contract of the operands; `b` is the name of the adapter's matrix.
+    /// Checks the operands. `b` is the name of the adapter's matrix.
     fn check(&self, kernel: &impl Contract, b: &str) -> Result<(), ShapeError> {
         let Operands {
             rows,

@@ -1,4 +1,4 @@
-//! A projection with its adapter, and gradients of its input.
+//! A projection with its adapter, or the gradient of its input.
 
 use super::ahead::{self, Ahead, AheadArgs};
 use super::{BOUND, Operands, X, Y, matrix, scalar};
@@ -7,85 +7,87 @@ use crate::contract::Contract;
 use crate::tiled::{GROUPS, Leaving, Pair, Product, ProductTile, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
-use crate::train::products::{Form, add_scaled, nn, nt};
+use crate::train::products::{MatmulLayout, add_scaled, nn, nt};
 use ptx_gen::*;
 
 args! {
     /// Arguments of [`LoraLinear`].
     pub struct LoraLinearArgs {
-        /// `[rows, depth]`
+        /// `[rows, depth]`: the input
         x: InMap<bf16>,
-        /// NT: `[columns, depth]`; NN: `[depth, columns]`
+        /// `[columns, depth]` for NT, or `[depth, columns]` for NN: the weight
         w: InMap<bf16>,
-        /// `[rows, rank]`; anything if `rank` is 0
+        /// `[rows, rank]`: `u`. Ignored if `rank` is 0.
         u: InMap<bf16>,
-        /// `[rank, columns]`; anything if `rank` is 0
+        /// `[rank, columns]`: the adapter's matrix. Ignored if `rank` is 0.
         b: InMap<bf16>,
-        /// `[columns]` if the kernel adds a bias, else empty
+        /// `[columns]` if the kernel adds a bias, and empty otherwise
         bias: In<f32>,
-        /// `[rows, columns]` if the kernel adds one, else anything
+        /// `[rows, columns]` if the kernel adds a residual, and ignored otherwise
         residual: InMap<bf16>,
-        /// `[1]`: what the products are multiplied by. It is in memory, so that a graph freezes no factor of a batch.
+        /// `[1]`: the factor of the matmuls. It is in memory, so that a captured graph stays valid
+        /// when the factor of a batch changes.
         factor: In<f32>,
-        /// `[rows, columns]`
+        /// `[rows, columns]`: the result
         y: OutMap<bf16>,
-        /// Tokens.
+        /// The number of tokens.
         rows: u32,
-        /// Length of a row of `y`, a multiple of 8.
+        /// The length of a row of `y`, a multiple of 8.
         columns: u32,
-        /// Length of a row of `x`, a multiple of 8.
+        /// The length of a row of `x`, a multiple of 8.
         depth: u32,
-        /// Rank of the adapter, a multiple of 8; 0 without one.
+        /// The rank of the adapter, a multiple of 8, or 0 without one.
         rank: u32,
-        /// Blocks, as many as the device has multiprocessors.
+        /// The number of blocks: the number of the device's multiprocessors.
         blocks: u32,
-        /// What is unpacked beside.
+        /// The matrix that the idle warps unpack.
         ahead: AheadArgs,
     }
 }
 
-/// The kernel.
+/// Kernel of a projection with its adapter, or of the gradient of its input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoraLinear {
-    /// NT or NN.
-    pub form: Form,
-    /// The tile of a block. Which is best depends on the shape of `y` and on the device's multiprocessors.
+    /// The layout of the weight: NT or NN.
+    pub form: MatmulLayout,
+    /// The tile of a block. The best one depends on the shape of `y` and on the number of the
+    /// device's multiprocessors.
     pub tile: ProductTile,
-    /// Whether a bias is added.
+    /// True if a bias is added.
     pub bias: bool,
-    /// Whether a residual is added.
+    /// True if a residual is added.
     pub residual: bool,
 }
 
-/// What leaves is in two tiles of shared memory.
+/// The bytes of shared memory beside the ring: results leave through two tiles.
 const BESIDE: u32 = GROUPS * Y.bytes();
 
-/// What the tensor maps of a [`LoraLinear`] copy.
+/// The tiles that the tensor maps of a [`LoraLinear`] copy.
 #[derive(Clone, Copy)]
 pub struct MapTiles {
-    /// Of `x` and `u`.
+    /// The tile of `x` and `u`.
     pub x: TileOf<bf16>,
-    /// Of `w`.
+    /// The tile of `w`.
     pub w: TileOf<bf16>,
-    /// Of `b`.
+    /// The tile of `b`.
     pub b: TileOf<bf16>,
-    /// Of `y` and the residual.
+    /// The tile of `y` and the residual.
     pub y: TileOf<bf16>,
 }
 
 impl LoraLinear {
-    /// What the tensor maps copy.
+    /// Returns the tiles that the tensor maps copy.
     pub fn map_tiles(&self) -> MapTiles {
         MapTiles {
             x: X,
-            w: self.tile.right(self.form == Form::Nn),
+            w: self.tile.right(self.form == MatmulLayout::Nn),
             b: self.tile.right(true),
             y: Y,
         }
     }
 
     fn pairs<'k>(&self, a: &LoraLinearArgs<Dev<'k>>) -> Vec<Pair<'k, bf16>> {
-        let by_rows = self.form == Form::Nn;
+        let by_rows = self.form == MatmulLayout::Nn;
         let of = |left: TensorArg<'k, bf16, ReadOnly>,
                   right: Tiles<'k, bf16, ReadOnly>,
                   by_rows,
@@ -103,7 +105,8 @@ impl LoraLinear {
         ]
     }
 
-    /// What is done with 64 columns of sums, from `from` on, before they are rounded. A lane has pairs of columns of two rows.
+    /// Applies factor, bias and residual to 64 columns of sums, from `from` on, before they are
+    /// rounded. A lane has pairs of columns of two rows.
     fn finish<'k>(
         &self,
         k: Builder<'k>,
@@ -112,10 +115,12 @@ impl LoraLinear {
         from: u32,
     ) {
         let residual = self.residual.then(|| summed.extra());
-        let (factor, column) = (a.factor.ld(), summed.column + (k.lane() & 3) * 2);
+        let factor = a.factor.ld();
+        let column = summed.column + (k.lane() & 3) * 2;
         for eight in 0..8 {
             let column = column + (from + 8 * eight);
             let mut bias = [k.var(0.0), k.var(0.0)];
+            // One pass adds everything, so that the result is rounded once.
             if self.bias {
                 a.bias.at(column).ld2_if(column.lt(a.columns), &mut bias);
             }
@@ -138,7 +143,11 @@ impl KernelDef for LoraLinear {
     type Args<S: Side> = LoraLinearArgs<S>;
 
     fn name(&self) -> String {
-        let form = if self.form == Form::Nn { "nn" } else { "nt" };
+        let form = if self.form == MatmulLayout::Nn {
+            "nn"
+        } else {
+            "nt"
+        };
         let bias = if self.bias { "_bias" } else { "" };
         let residual = if self.residual { "_residual" } else { "" };
         format!("train_linear_{form}_{}{bias}{residual}", self.tile.suffix())
@@ -157,7 +166,9 @@ impl KernelDef for LoraLinear {
     }
 
     fn grid(&self, a: &LoraLinearArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.require(self.form != Form::Tn, || "there is no form TN of it".into())?;
+        self.require(self.form != MatmulLayout::Tn, || {
+            "there is no form TN of it".into()
+        })?;
         let LoraLinearArgs {
             rows,
             columns,
@@ -166,7 +177,8 @@ impl KernelDef for LoraLinear {
             blocks,
             ..
         } = *a;
-        let (frozen, adapter) = ([a.x, a.w], [a.u, a.b]);
+        let frozen = [a.x, a.w];
+        let adapter = [a.u, a.b];
         Operands {
             rows,
             columns,
@@ -203,7 +215,8 @@ impl KernelDef for LoraLinear {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraLinearArgs<Dev<'k>>) {
-        let (memory, ahead) = (k.tile_memory("tiles"), Ahead::new(k, a.ahead));
+        let memory = k.tile_memory("tiles");
+        let ahead = Ahead::new(k, a.ahead);
         let shape = Product {
             rows: a.rows,
             columns: a.columns,
@@ -220,6 +233,7 @@ impl KernelDef for LoraLinear {
         let out = memory.at(self.tile.ring(BESIDE).memory());
         let finish = |leaving: &Leaving<'k>, mut summed: Summed<'_, 'k, bf16>| {
             let y = a.y.of(Y).at(out.row(leaving.group, Y.bytes()));
+            // A tile of results has 64 columns, which are the 128 bytes of the swizzle.
             for from in (0..self.tile.columns()).step_by(64) {
                 k.section(
                     "train/linear/store",
@@ -236,21 +250,27 @@ impl KernelDef for LoraLinear {
     }
 
     fn reference(&self, a: LoraLinearArgs<Cpu<'_>>) {
-        let (columns, depth, rank) = (a.columns as usize, a.depth as usize, a.rank as usize);
+        let columns = a.columns as usize;
+        let depth = a.depth as usize;
+        let rank = a.rank as usize;
         let mut y = vec![0.0; a.rows as usize * columns];
-        let (x, w) = (wide(a.x), wide(a.w));
+        let x = wide(a.x);
+        let w = wide(a.w);
         match self.form {
-            Form::Nt => nt(&x, &w, depth, &mut y),
+            MatmulLayout::Nt => nt(&x, &w, depth, &mut y),
             _ => nn(&x, &w, columns, &mut y),
         }
         if rank > 0 {
             nn(&wide(a.u), &wide(a.b), columns, &mut y);
         }
-        y.iter_mut().for_each(|y| *y *= f64::from(a.factor[0]));
-        // Empty, if the kernel adds none.
+        for y in &mut y {
+            *y *= f64::from(a.factor[0]);
+        }
+        // The bias is empty if the kernel adds none.
         let bias: Vec<f64> = a.bias.iter().copied().map(f64::from).collect();
-        y.chunks_exact_mut(columns)
-            .for_each(|y| add_scaled(1.0, &bias, y));
+        for y in y.chunks_exact_mut(columns) {
+            add_scaled(1.0, &bias, y);
+        }
         if self.residual {
             add_scaled(1.0, &wide(a.residual), &mut y);
         }
@@ -290,18 +310,18 @@ impl Variant for LoraLinear {
         };
         let mut cases = vec![([1, 8, 8, 0, 1], 0), ([64, 72, 200, 72, 1], 192)];
         if self.tile.columns() == 64 {
-            // One tile for two blocks, whose idle threads go round several times.
+            // One tile for two blocks, whose idle threads make several rounds.
             cases.push(([1, 8, 8, 0, 2], 64_000));
         }
         if self.tile.cluster() == 2 {
-            // Two pairs of blocks, of which one has no tile.
+            // Two pairs of blocks, of which one pair has no tile.
             cases.push(([1, 8, 8, 0, 4], 6_400));
         }
         if self.tile.columns() == 128 {
             cases.push(([130, 136, 136, 8, 2], 0));
         }
         if self.tile.columns() == 256 && !self.bias && !self.residual {
-            // Two bands of rows, of which the last is short; a block has several tiles.
+            // Two bands of rows, of which the last is short, and a block with several tiles.
             cases.push(([1100, self.tile.columns() + 8, 8, 0, 3], 0));
         }
         cases.into_iter().map(case).collect()
@@ -311,7 +331,7 @@ impl Variant for LoraLinear {
         let [rows, columns, depth, rank] = [8, 9, 10, 11].map(|i| scalar(&args[i]));
         Some(match param {
             "x" => [rows, depth],
-            "w" if self.form == Form::Nt => [columns, depth],
+            "w" if self.form == MatmulLayout::Nt => [columns, depth],
             "w" => [depth, columns],
             "u" => [rows, rank.max(8)],
             "b" => [rank.max(8), columns],

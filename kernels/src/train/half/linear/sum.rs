@@ -1,10 +1,11 @@
-//! The gradient of an input of two or three projections, as one product:
+//! The gradient of the common input of two or three projections, as one matmul:
 //!
 //! ```text
 //! dx = sum over the projections of dy W + du A
 //! ```
 //!
-//! It is what one projection whose `depth` is that of all would give: one sum, rounded once.
+//! The result is the sum of one matmul whose `depth` is that of all projections together, and it is
+//! rounded once.
 
 use super::ahead::{self, Ahead, AheadArgs};
 use super::{BOUND, LoraLinear, MapTiles, X, Y, matrix, scalar};
@@ -12,75 +13,78 @@ use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::tiled::{GROUPS, Leaving, Pair, Product, ProductTile, Summed, Tiled};
 use crate::train::half::{narrow, wide};
-use crate::train::products::{Form, nn};
+use crate::train::products::{MatmulLayout, nn};
 use ptx_gen::*;
 
 args! {
-    /// Arguments of [`LoraSum`], of three projections; without a third, its matrices are anything and its lengths 0.
+    /// Arguments of [`LoraSum`] for three projections. With two, the matrices of the third are
+    /// ignored and its lengths are 0.
     pub struct LoraSumArgs {
-        /// `[rows, depth0]`: `dy`
+        /// `[rows, depth0]`: `dy` of the first projection
         x0: InMap<bf16>,
-        /// `[rows, depth1]`
+        /// `[rows, depth1]`: `dy` of the second projection
         x1: InMap<bf16>,
-        /// `[rows, depth2]`
+        /// `[rows, depth2]`: `dy` of the third projection
         x2: InMap<bf16>,
-        /// `[depth0, columns]`
+        /// `[depth0, columns]`: the weight of the first projection
         w0: InMap<bf16>,
-        /// `[depth1, columns]`
+        /// `[depth1, columns]`: the weight of the second projection
         w1: InMap<bf16>,
-        /// `[depth2, columns]`
+        /// `[depth2, columns]`: the weight of the third projection
         w2: InMap<bf16>,
-        /// `[rows, rank0]`: `du`; anything if `rank0` is 0, here and below
+        /// `[rows, rank0]`: `du` of the first projection. Ignored if `rank0` is 0.
         u0: InMap<bf16>,
-        /// `[rows, rank1]`
+        /// `[rows, rank1]`: `du` of the second projection. Ignored if `rank1` is 0.
         u1: InMap<bf16>,
-        /// `[rows, rank2]`
+        /// `[rows, rank2]`: `du` of the third projection. Ignored if `rank2` is 0.
         u2: InMap<bf16>,
-        /// `[rank0, columns]`
+        /// `[rank0, columns]`: `A` of the first projection. Ignored if `rank0` is 0.
         a0: InMap<bf16>,
-        /// `[rank1, columns]`
+        /// `[rank1, columns]`: `A` of the second projection. Ignored if `rank1` is 0.
         a1: InMap<bf16>,
-        /// `[rank2, columns]`
+        /// `[rank2, columns]`: `A` of the third projection. Ignored if `rank2` is 0.
         a2: InMap<bf16>,
-        /// `[rows, columns]`
+        /// `[rows, columns]`: the gradient
         y: OutMap<bf16>,
-        /// Tokens.
+        /// The number of tokens.
         rows: u32,
-        /// Length of a row of `y`, a multiple of 8.
+        /// The length of a row of `y`, a multiple of 8.
         columns: u32,
-        /// Outputs of the first projection, a multiple of 8 above 0.
+        /// The number of outputs of the first projection, a multiple of 8 and at least 8.
         depth0: u32,
-        /// Outputs of the second, a multiple of 8.
+        /// The number of outputs of the second projection, a multiple of 8.
         depth1: u32,
-        /// Outputs of the third, a multiple of 8.
+        /// The number of outputs of the third projection, a multiple of 8.
         depth2: u32,
-        /// Rank of the adapter, a multiple of 8; 0 without one.
+        /// The rank of the first adapter, a multiple of 8, or 0 without one.
         rank0: u32,
-        /// Of the second.
+        /// The rank of the second adapter, a multiple of 8, or 0 without one.
         rank1: u32,
-        /// Of the third.
+        /// The rank of the third adapter, a multiple of 8, or 0 without one.
         rank2: u32,
-        /// Blocks, as many as the device has multiprocessors.
+        /// The number of blocks: the number of the device's multiprocessors.
         blocks: u32,
-        /// What is unpacked beside.
+        /// The matrix that the idle warps unpack.
         ahead: AheadArgs,
     }
 }
 
-/// The kernel.
+/// Kernel of the gradient of the input of several projections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoraSum {
     /// The tile of a block.
     pub tile: ProductTile,
 }
 
+/// The bytes of shared memory beside the ring: results leave through two tiles.
 const BESIDE: u32 = GROUPS * Y.bytes();
 
 impl LoraSum {
-    /// What the tensor maps copy: `x` of every left operand, `w` of weights, `b` of A.
+    /// Returns the tiles that the tensor maps copy: `x` for every left operand, `w` for weights,
+    /// and `b` for `A`.
     pub fn map_tiles(&self) -> MapTiles {
         LoraLinear {
-            form: Form::Nn,
+            form: MatmulLayout::Nn,
             tile: self.tile,
             bias: false,
             residual: false,
@@ -88,7 +92,7 @@ impl LoraSum {
         .map_tiles()
     }
 
-    /// The contract of a pair of operands, whose inner dimension may be 0.
+    /// Checks a pair of operands, whose inner dimension may be 0.
     fn operands(
         &self,
         names: &str,
@@ -163,7 +167,8 @@ impl KernelDef for LoraSum {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraSumArgs<Dev<'k>>) {
-        let (memory, ahead) = (k.tile_memory("tiles"), Ahead::new(k, a.ahead));
+        let memory = k.tile_memory("tiles");
+        let ahead = Ahead::new(k, a.ahead);
         let shape = Product {
             rows: a.rows,
             columns: a.columns,
@@ -180,6 +185,7 @@ impl KernelDef for LoraSum {
                 depth,
             }
         };
+        // Pairs with a depth of 0 have no steps, so one kernel serves two and three projections.
         let frozen = [
             (a.x0, a.w0, a.depth0),
             (a.x1, a.w1, a.depth1),
@@ -275,7 +281,7 @@ impl Variant for LoraSum {
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
         let [rows, columns] = [13, 14].map(|i| scalar(&args[i]));
-        // The lengths of a matrix, by the last letter of its name.
+        // The index in the last letter of a matrix's name gives the argument of its length.
         let length = |first: usize| {
             let index = param[1..]
                 .parse::<usize>()

@@ -1,11 +1,12 @@
-//! The feed-forward block's second projection with SwiGLU behind it, as one product:
+//! The second projection of the feed-forward block followed by SwiGLU, as one matmul:
 //!
 //! ```text
 //! up = x W^T + u B^T
 //! a  = silu(g) up
 //! ```
 //!
-//! `a` is made of the rounded `up`, as the backward reads it: to the same bits as by a kernel of its own.
+//! `a` is computed from the rounded `up`, which the backward pass reads. A separate kernel would
+//! give the same bits.
 
 use super::ahead::{self, Ahead, AheadArgs};
 use super::{BOUND, LoraLinear, MapTiles, Operands, X, Y, scalar};
@@ -15,57 +16,58 @@ use crate::simple::swiglu::Activation;
 use crate::tiled::{GROUPS, Leaving, Pair, Product, ProductTile, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
-use crate::train::products::{Form, nn, nt};
+use crate::train::products::{MatmulLayout, nn, nt};
 use crate::train::swiglu::forward;
 use ptx_gen::*;
 
 args! {
     /// Arguments of [`LoraSwiGlu`].
     pub struct LoraSwiGluArgs {
-        /// `[rows, depth]`
+        /// `[rows, depth]`: the input
         x: InMap<bf16>,
-        /// `[columns, depth]`
+        /// `[columns, depth]`: the weight
         w: InMap<bf16>,
-        /// `[rows, rank]`; anything if `rank` is 0
+        /// `[rows, rank]`: `u`. Ignored if `rank` is 0.
         u: InMap<bf16>,
-        /// `[rank, columns]`; anything if `rank` is 0
+        /// `[rank, columns]`: `B^T`. Ignored if `rank` is 0.
         b: InMap<bf16>,
-        /// `[rows, columns]`
+        /// `[rows, columns]`: the gate
         g: InMap<bf16>,
-        /// `[rows, columns]`
+        /// `[rows, columns]`: the result of the projection
         up: OutMap<bf16>,
-        /// `[rows, columns]`
+        /// `[rows, columns]`: the result of SwiGLU
         a: OutMap<bf16>,
-        /// Tokens.
+        /// The number of tokens.
         rows: u32,
-        /// Length of a row of `g`, a multiple of 8.
+        /// The length of a row of `g`, a multiple of 8.
         columns: u32,
-        /// Length of a row of `x`, a multiple of 8.
+        /// The length of a row of `x`, a multiple of 8.
         depth: u32,
-        /// Rank of the adapter, a multiple of 8; 0 without one.
+        /// The rank of the adapter, a multiple of 8, or 0 without one.
         rank: u32,
-        /// Blocks, as many as the device has multiprocessors.
+        /// The number of blocks: the number of the device's multiprocessors.
         blocks: u32,
-        /// What is unpacked beside.
+        /// The matrix that the idle warps unpack.
         ahead: AheadArgs,
     }
 }
 
-/// The kernel.
+/// Kernel of the projection and SwiGLU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoraSwiGlu {
     /// The tile of a block.
     pub tile: ProductTile,
 }
 
-/// What leaves is in four tiles of shared memory.
+/// The bytes of shared memory beside the ring: results leave through four tiles.
 const BESIDE: u32 = 2 * GROUPS * Y.bytes();
 
 impl LoraSwiGlu {
-    /// What the tensor maps copy: `x` of every left operand, `w` of weights, `b` of B, `y` of all that has rows and columns.
+    /// Returns the tiles that the tensor maps copy: `x` for every left operand, `w` for the weight,
+    /// `b` for `B`, and `y` for all tensors `[rows, columns]`.
     pub fn map_tiles(&self) -> MapTiles {
         LoraLinear {
-            form: Form::Nt,
+            form: MatmulLayout::Nt,
             tile: self.tile,
             bias: false,
             residual: false,
@@ -73,7 +75,8 @@ impl LoraSwiGlu {
         .map_tiles()
     }
 
-    /// `up`, rounded, and `a` of 64 columns, from `from` on: `up` in place of the sums, `a` in sums of its own.
+    /// Computes the rounded `up` and `a` of 64 columns, from `from` on. `up` replaces the sums, and
+    /// `a` gets separate accumulators.
     fn finish<'k>(
         k: Builder<'k>,
         summed: &mut Summed<'_, 'k, bf16>,
@@ -87,6 +90,7 @@ impl LoraSwiGlu {
             }
             let at = 2 * i;
             let sums = &mut summed.sums.0[from as usize / 2 + at..][..2];
+            // `a` is computed from the rounded `up`, which the backward pass reads.
             let up = unpack(sums[0].get().pack_bf16(sums[1].get()));
             for (j, (g, up)) in unpack(g).into_iter().zip(up).enumerate() {
                 sums[j].set(up);
@@ -124,7 +128,8 @@ impl KernelDef for LoraSwiGlu {
             blocks,
             ..
         } = *a;
-        let (frozen, adapter) = ([a.x, a.w], [a.u, a.b]);
+        let frozen = [a.x, a.w];
+        let adapter = [a.u, a.b];
         Operands {
             rows,
             columns,
@@ -148,7 +153,8 @@ impl KernelDef for LoraSwiGlu {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraSwiGluArgs<Dev<'k>>) {
-        let (memory, ahead) = (k.tile_memory("tiles"), Ahead::new(k, a.ahead));
+        let memory = k.tile_memory("tiles");
+        let ahead = Ahead::new(k, a.ahead);
         let shape = Product {
             rows: a.rows,
             columns: a.columns,
@@ -175,7 +181,10 @@ impl KernelDef for LoraSwiGlu {
         let out = memory.at(self.tile.ring(BESIDE).memory());
         let finish = |leaving: &Leaving<'k>, mut summed: Summed<'_, 'k, bf16>| {
             let out = out.row(leaving.group, 2 * Y.bytes());
-            let (up, to) = (a.up.of(Y).at(out), a.a.of(Y).at(out.at(Y.bytes())));
+            let up = a.up.of(Y).at(out);
+            let to = a.a.of(Y).at(out.at(Y.bytes()));
+            // Both results leave 64 columns at a time, so `a` needs accumulators for 64 columns
+            // only.
             let mut gated = Accumulators::zero(k, 64);
             for from in (0..self.tile.columns()).step_by(64) {
                 k.section("train/linear/swiglu_gate", "g of 64 columns");
@@ -203,7 +212,8 @@ impl KernelDef for LoraSwiGlu {
     }
 }
 
-/// Numbers whose sums of products are exact in any order: one next to a tie would round either way, and `a` with it.
+/// Returns numbers whose sums of products are exact in any order. A sum next to a tie could
+/// otherwise round either way, and `a` with it.
 fn eighths(random: &mut Random, rows: u32, columns: u32) -> CpuArg {
     let number = |_| bf16::from_f32((8.0 * random.unit()).round() / 8.0);
     CpuArg::Bf16((0..rows * columns).map(number).collect())

@@ -1,4 +1,4 @@
-//! The gradient of the feed-forward block's last projection through SwiGLU, as one product:
+//! The gradient of the last input of the feed-forward block, through SwiGLU, as one matmul:
 //!
 //! ```text
 //! da  = dy W + du A        a = silu(g) up
@@ -6,7 +6,7 @@
 //! dup = da silu(g)
 //! ```
 //!
-//! `da` is never in memory, and not rounded.
+//! `da` is never in memory and not rounded.
 
 use super::ahead::{self, Ahead, AheadArgs};
 use super::{BOUND, LoraLinear, MapTiles, Operands, X, Y, matrix, scalar};
@@ -16,7 +16,7 @@ use crate::simple::swiglu::Activation;
 use crate::tiled::{GROUPS, Leaving, Pair, Product, ProductTile, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
-use crate::train::products::{Form, nn};
+use crate::train::products::{MatmulLayout, nn};
 use crate::train::swiglu::backward;
 use ptx_gen::*;
 
@@ -25,50 +25,51 @@ args! {
     pub struct LoraSwiGluBackwardArgs {
         /// `[rows, depth]`: `dy`
         x: InMap<bf16>,
-        /// `[depth, columns]`
+        /// `[depth, columns]`: the weight
         w: InMap<bf16>,
-        /// `[rows, rank]`: `du`; anything if `rank` is 0
+        /// `[rows, rank]`: `du`. Ignored if `rank` is 0.
         u: InMap<bf16>,
-        /// `[rank, columns]`; anything if `rank` is 0
+        /// `[rank, columns]`: `A`. Ignored if `rank` is 0.
         a: InMap<bf16>,
-        /// `[rows, columns]`
+        /// `[rows, columns]`: the gate
         g: InMap<bf16>,
-        /// `[rows, columns]`
+        /// `[rows, columns]`: the other factor
         up: InMap<bf16>,
-        /// `[rows, columns]`
+        /// `[rows, columns]`: the gradient of `g`
         dg: OutMap<bf16>,
-        /// `[rows, columns]`
+        /// `[rows, columns]`: the gradient of `up`
         dup: OutMap<bf16>,
-        /// Tokens.
+        /// The number of tokens.
         rows: u32,
-        /// Length of a row of `g`, a multiple of 8.
+        /// The length of a row of `g`, a multiple of 8.
         columns: u32,
-        /// Length of a row of `dy`, a multiple of 8.
+        /// The length of a row of `dy`, a multiple of 8.
         depth: u32,
-        /// Rank of the adapter, a multiple of 8; 0 without one.
+        /// The rank of the adapter, a multiple of 8, or 0 without one.
         rank: u32,
-        /// Blocks, as many as the device has multiprocessors.
+        /// The number of blocks: the number of the device's multiprocessors.
         blocks: u32,
-        /// What is unpacked beside.
+        /// The matrix that the idle warps unpack.
         ahead: AheadArgs,
     }
 }
 
-/// The kernel.
+/// Kernel of the gradient through the projection and SwiGLU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoraSwiGluBackward {
     /// The tile of a block.
     pub tile: ProductTile,
 }
 
-/// What leaves is in four tiles of shared memory.
+/// The bytes of shared memory beside the ring: results leave through four tiles.
 const BESIDE: u32 = 2 * GROUPS * Y.bytes();
 
 impl LoraSwiGluBackward {
-    /// What the tensor maps copy: `x` of every left operand, `w` of weights, `b` of A, `y` of all that has rows and columns.
+    /// Returns the tiles that the tensor maps copy: `x` for every left operand, `w` for the weight,
+    /// `b` for `A`, and `y` for all tensors `[rows, columns]`.
     pub fn map_tiles(&self) -> MapTiles {
         LoraLinear {
-            form: Form::Nn,
+            form: MatmulLayout::Nn,
             tile: self.tile,
             bias: false,
             residual: false,
@@ -76,14 +77,16 @@ impl LoraSwiGluBackward {
         .map_tiles()
     }
 
-    /// `dg` and `dup` of 64 columns, from `from` on: `dg` in place of the sums, `dup` in sums of its own.
+    /// Computes `dg` and `dup` of 64 columns, from `from` on. `dg` replaces the sums, and `dup`
+    /// gets separate accumulators.
     fn finish<'k>(
         k: Builder<'k>,
         summed: &mut Summed<'_, 'k, bf16>,
         dup: &mut Accumulators<'k, f32>,
         from: u32,
     ) {
-        let (g, up) = (summed.extra(), summed.extra());
+        let g = summed.extra();
+        let up = summed.extra();
         for (i, (g, up)) in (0..).zip(g.into_iter().flatten().zip(up.into_iter().flatten())) {
             if i % 4 == 0 {
                 k.section("train/linear/swiglu_backward", "dg and dup of 16 columns");
@@ -91,7 +94,10 @@ impl LoraSwiGluBackward {
             for (j, (g, up)) in (0..).zip(unpack(g).into_iter().zip(unpack(up))) {
                 let at = 2 * i + j;
                 let sum = &mut summed.sums.0[from as usize / 2 + at];
-                let (da, sigmoid) = (sum.get(), Activation::Silu.sigmoid(g));
+                // `da` is not rounded, unlike `up` in the forward pass, because nothing else reads
+                // it.
+                let da = sum.get();
+                let sigmoid = Activation::Silu.sigmoid(g);
                 sum.set(da * up * (sigmoid * g.fma(-sigmoid + 1.0, 1.0)));
                 dup.0[at].set(da * (g * sigmoid));
             }
@@ -127,7 +133,8 @@ impl KernelDef for LoraSwiGluBackward {
             blocks,
             ..
         } = *a;
-        let (frozen, adapter) = ([a.x, a.w], [a.u, a.a]);
+        let frozen = [a.x, a.w];
+        let adapter = [a.u, a.a];
         Operands {
             rows,
             columns,
@@ -151,7 +158,8 @@ impl KernelDef for LoraSwiGluBackward {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraSwiGluBackwardArgs<Dev<'k>>) {
-        let (memory, ahead) = (k.tile_memory("tiles"), Ahead::new(k, a.ahead));
+        let memory = k.tile_memory("tiles");
+        let ahead = Ahead::new(k, a.ahead);
         let shape = Product {
             rows: a.rows,
             columns: a.columns,
@@ -175,7 +183,10 @@ impl KernelDef for LoraSwiGluBackward {
         let out = memory.at(self.tile.ring(BESIDE).memory());
         let finish = |leaving: &Leaving<'k>, mut summed: Summed<'_, 'k, bf16>| {
             let out = out.row(leaving.group, 2 * Y.bytes());
-            let (dg, dup) = (a.dg.of(Y).at(out), a.dup.of(Y).at(out.at(Y.bytes())));
+            let dg = a.dg.of(Y).at(out);
+            let dup = a.dup.of(Y).at(out.at(Y.bytes()));
+            // Both results leave 64 columns at a time, so `dup` needs accumulators for 64 columns
+            // only.
             let mut of_up = Accumulators::zero(k, 64);
             for from in (0..self.tile.columns()).step_by(64) {
                 k.section(
