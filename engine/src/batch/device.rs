@@ -8,7 +8,7 @@ use warpwright_kernels::cache::{self, PAGE};
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::prompt::Item;
 use warpwright_kernels::simple::rope::revolutions;
-use warpwright_kernels::state;
+use warpwright_kernels::state::{self, StepState};
 
 use super::head::{Head, Selected};
 use super::options::{BatchOptions, MAX_SEQUENCES, bucket};
@@ -60,7 +60,7 @@ enum Recorded {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Input {
     /// Of each row: see `warpwright_kernels::state`.
-    pub(super) states: Vec<[u32; state::LEN]>,
+    pub(super) states: Vec<StepState>,
     /// The first so many rows are the only ones of their sequences.
     pub(super) singles: u32,
     /// Of the other rows.
@@ -161,9 +161,9 @@ impl Device {
 
     fn write(&self, input: &Input) -> Result<(), Error> {
         let w = &self.chunked.workspace;
-        let states = input.states.as_flattened();
+        let states: Vec<u32> = input.states.iter().flat_map(|row| row.words()).collect();
         self.stream
-            .write(&w.state.view_range(0..states.len()), states)?;
+            .write(&w.state.view_range(0..states.len()), &states)?;
         if !input.items.is_empty() {
             let items: Vec<u32> = input.items.iter().flat_map(|item| item.words()).collect();
             self.stream
@@ -227,11 +227,9 @@ impl Device {
 
     /// Writes what the rows of decode steps begin with, and leaves the other rows of their bucket without work. Gives the
     /// bucket.
-    pub(super) fn write_rows(&self, mut states: Vec<[u32; state::LEN]>) -> Result<u32, Error> {
+    pub(super) fn write_rows(&self, mut states: Vec<StepState>) -> Result<u32, Error> {
         let bucket = self.bucket(states.len() as u32);
-        let mut idle = [0; state::LEN];
-        idle[state::DONE as usize] = 1;
-        states.resize(bucket as usize, idle);
+        states.resize(bucket as usize, StepState::IDLE);
         let selected = (0..bucket).collect();
         self.write(&Input {
             states,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use warpwright_driver::{Context, View};
 use warpwright_kernels::prompt::Item;
-use warpwright_kernels::state;
+use warpwright_kernels::state::StepState;
 
 use super::device::{Device, Input};
 use super::memory;
@@ -532,22 +532,13 @@ impl Batch {
     }
 }
 
-/// The state of a row: see `warpwright_kernels::state`.
-pub(super) fn row_state(
-    id: SequenceId,
-    token: u32,
-    position: u32,
-    limit: u32,
-) -> [u32; state::LEN] {
-    let mut words = [0; state::LEN];
-    let known = [
-        (state::TOKEN, token),
-        (state::POSITION, position),
-        (state::SEQUENCE, id.row),
-        (state::LIMIT, limit),
-    ];
-    known
-        .into_iter()
-        .for_each(|(word, value)| words[word as usize] = value);
-    words
+/// Returns the state of a row whose sequence can hold `limit` positions.
+pub(super) fn row_state(id: SequenceId, token: u32, position: u32, limit: u32) -> StepState {
+    StepState {
+        token,
+        position,
+        sequence: id.row,
+        limit,
+        ..StepState::default()
+    }
 }

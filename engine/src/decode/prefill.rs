@@ -7,6 +7,8 @@
 
 use std::ops::ControlFlow;
 
+use warpwright_kernels::state::StepState;
+
 use crate::Error;
 use crate::chunked::step::Wanted;
 use crate::decode::decoder::Decoder;
@@ -134,8 +136,13 @@ impl Decoder {
             .collect();
         let first = sequence.position();
         let end = first + tokens.len() as u32;
-        let state = [tokens[0], first, 0, end, 0, 0, 0, 0];
-        self.stream.write(&b.state, &state)?;
+        let state = StepState {
+            token: tokens[0],
+            position: first,
+            prompt_len: end,
+            ..StepState::default()
+        };
+        self.stream.write(&b.state, &state.words())?;
         self.stream
             .write(&b.prompt.view_range(first as usize..end as usize), &tokens)?;
         Ok(())
@@ -255,8 +262,13 @@ impl Decoder {
                 Last::Waiting(token) | Last::Taken(token) => token,
                 Last::None | Last::Chunk(_) => 0,
             };
-            let state = [token, position, 0, 0, 0, 0, 0, 0];
-            self.stream.write(&self.machine.buffers.state, &state)?;
+            let state = StepState {
+                token,
+                position,
+                ..StepState::default()
+            };
+            self.stream
+                .write(&self.machine.buffers.state, &state.words())?;
         }
         self.sequence.placed = false;
         Ok(())

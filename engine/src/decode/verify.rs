@@ -6,6 +6,8 @@
 //! first guess is that token, so is the next choice, and so on. What the cache has of other guesses is overwritten by the
 //! tokens that belong there before anything reads it.
 
+use warpwright_kernels::state::StepState;
+
 use crate::Error;
 use crate::decode::decoder::Decoder;
 use crate::decode::finite::check_logits;
@@ -89,7 +91,12 @@ impl Decoder {
     pub(super) fn set_state(&self, token: u32, position: u32) -> Result<(), Error> {
         Ok(self.stream.write(
             &self.machine.buffers.state,
-            &[token, position, 0, 0, 0, 0, 0, 0],
+            &StepState {
+                token,
+                position,
+                ..StepState::default()
+            }
+            .words(),
         )?)
     }
 

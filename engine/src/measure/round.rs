@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use warpwright_driver::{Event, View};
 use warpwright_kernels::Format;
+use warpwright_kernels::state::StepState;
 
 use crate::Decoder;
 use crate::Error;
@@ -118,7 +119,11 @@ impl Decoder {
     fn place(&self, attended: u32) -> Result<(), Error> {
         Ok(self.stream.write(
             &self.machine.buffers.state,
-            &[0, attended - 1, 0, 0, 0, 0, 0, 0],
+            &StepState {
+                position: attended - 1,
+                ..StepState::default()
+            }
+            .words(),
         )?)
     }
 

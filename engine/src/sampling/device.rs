@@ -5,7 +5,7 @@ use warpwright_kernels::sample::{
     BINS, MAX_BIASES, RECORD_HEAD, RowsArgs, SampleAdjust, SampleAdjustArgs, SampleGather,
     SampleGatherArgs, SampleParams, SampleToken, SampleTokenArgs, blocks, mask_words,
 };
-use warpwright_kernels::state;
+use warpwright_kernels::state::{self, StepState};
 
 use super::options::Sampling;
 use super::probabilities::LogProbabilities;
@@ -128,8 +128,6 @@ impl Sampler {
         let words =
             |name: &str, len: usize| Ok::<_, Error>(Buffer::zeroed(context, len)?.labelled(name));
         let greedy = Sampling::greedy().params().words();
-        let mut idle = [0; state::LEN];
-        idle[state::DONE as usize] = 1;
         Ok(Sampler {
             room,
             adjust: signed::load(context, SampleAdjust { overlap })?,
@@ -144,7 +142,7 @@ impl Sampler {
                 (sequences as usize * ctx as usize * room.record() as usize).max(1),
             )?
             .labelled("sample.records"),
-            idle: Buffer::from_slice(context, &idle)?.labelled("sample.idle"),
+            idle: Buffer::from_slice(context, &StepState::IDLE.words())?.labelled("sample.idle"),
         })
     }
 
