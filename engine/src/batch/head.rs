@@ -193,7 +193,8 @@ impl BatchHead {
         &self,
         stream: &Stream,
         options: &BatchOptions,
-        (row, end): (u32, u32),
+        row: u32,
+        end: u32,
         latest: &[u32],
     ) -> Result<(), Error> {
         let end = row as usize * options.ctx as usize + end as usize;

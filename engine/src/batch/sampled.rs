@@ -86,10 +86,14 @@ impl Batch {
             let tokens = [&self.sequences.get(id)?.tokens, given].concat();
             let window = sampling.penalty_window as usize;
             let latest = &tokens[tokens.len().saturating_sub(window)..];
-            let place = (id.row, tokens.len() as u32);
-            self.device
-                .head
-                .write_latest(&self.device.stream, &self.options, place, latest)?;
+            let device = &self.device;
+            device.head.write_latest(
+                &device.stream,
+                &self.options,
+                id.row,
+                tokens.len() as u32,
+                latest,
+            )?;
         }
         Ok(())
     }

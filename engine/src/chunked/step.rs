@@ -353,7 +353,7 @@ impl<'a> Pass<'a> {
             }
             Qkv::Pair(pair) => {
                 let operands = [&rows.qkv[0], &rows.qkv[1]].map(|rows| (rows, operand(rows)));
-                self.pair(queue, &pair, operands, (index, &bias))?;
+                self.pair(queue, &pair, operands, index, &bias)?;
             }
         }
         match &w.raw {
@@ -368,7 +368,8 @@ impl<'a> Pass<'a> {
         queue: &mut impl Queue,
         pair: &MatmulPair,
         [(first, operand), (second, operand2)]: [(&MatrixRows, Operand); 2],
-        (index, bias): (usize, &View<f32>),
+        index: usize,
+        bias: &View<f32>,
     ) -> Result<(), Error> {
         let w = &self.chunked.workspace;
         let c = &self.chunked.config;

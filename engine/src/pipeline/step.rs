@@ -359,14 +359,14 @@ impl<'a> PipelineStep<'a> {
         let lora = self.lora(queue, GemvKind::O, index, &self.workspace.heads)?;
         let product = &self.pipeline.layers[index].o;
         let x = &self.workspace.heads;
-        self.project(queue, NODES * index + 2, product, (tiles, x), lora)
+        self.project(queue, NODES * index + 2, product, tiles, x, lora)
     }
 
     fn down(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
         let lora = self.lora(queue, GemvKind::Down, index, &self.workspace.inner)?;
         let product = &self.pipeline.layers[index].down;
         let x = &self.workspace.inner;
-        self.project(queue, NODES * index + 4, product, (tiles, x), lora)
+        self.project(queue, NODES * index + 4, product, tiles, x, lora)
     }
 
     /// Queues the norm of the previous projection and its addition to the residual stream, in
@@ -398,7 +398,8 @@ impl<'a> PipelineStep<'a> {
         queue: &mut impl Queue,
         node: usize,
         GemvWithLora { kernel, layout }: &GemvWithLora<LoadedGemv<Project>>,
-        (tiles, x): (&View<u8>, &BlockFloatBuffer),
+        tiles: &View<u8>,
+        x: &BlockFloatBuffer,
         lora: Option<LoraTokens>,
     ) -> Result<(), Error> {
         let v = self.vectors();

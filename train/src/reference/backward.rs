@@ -53,15 +53,15 @@ impl Run<'_> {
         dh: &[f64],
         grads: &mut Grads,
     ) -> Vec<f64> {
-        let da = self.projected(l, Projection::Down, dh, (layer, &layer.a), grads);
+        let da = self.projected(l, Projection::Down, dh, layer, &layer.a, grads);
         let (dg, dup) = self.model.ops.swiglu_backward(&da, &layer.g, &layer.up);
         let dg = self.store(dg);
         let dup = self.store(dup);
         // Both projections read `x2`. Their gradients are added before the sum is rounded.
-        let mut dx = self.projected(l, Projection::Gate, &dg, (layer, &layer.x2), grads);
+        let mut dx = self.projected(l, Projection::Gate, &dg, layer, &layer.x2, grads);
         add_scaled(
             1.0,
-            &self.projected(l, Projection::Up, &dup, (layer, &layer.x2), grads),
+            &self.projected(l, Projection::Up, &dup, layer, &layer.x2, grads),
             &mut dx,
         );
         let gains = &self.model.weights.layers[l].feed_forward_norm;
@@ -85,7 +85,7 @@ impl Run<'_> {
         grads: &mut Grads,
     ) -> LayerGradients {
         let weights = &self.model.weights.layers[l];
-        let grad = self.store(self.projected(l, Projection::O, &dh1, (layer, &layer.o), grads));
+        let grad = self.store(self.projected(l, Projection::O, &dh1, layer, &layer.o, grads));
         let [dq, dk, dv] = self.heads_backward(layer, &grad);
         let dq = self.rotated_back(Norm::Q, &dq, &layer.q, weights.q_norm.as_deref());
         let dk = self.rotated_back(Norm::K, &dk, &layer.k, weights.k_norm.as_deref());
@@ -99,7 +99,7 @@ impl Run<'_> {
         ] {
             add_scaled(
                 1.0,
-                &self.projected(l, p, dy, (layer, &layer.x1), grads),
+                &self.projected(l, p, dy, layer, &layer.x1, grads),
                 &mut dx,
             );
         }
@@ -176,7 +176,8 @@ impl Run<'_> {
         l: usize,
         p: Projection,
         dy: &[f64],
-        (layer, x): (&LayerActivations, &[f64]),
+        layer: &LayerActivations,
+        x: &[f64],
         grads: &mut Grads,
     ) -> Vec<f64> {
         let dx;
