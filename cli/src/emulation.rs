@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use warpwright_driver::Context;
 use warpwright_engine::info::token_bytes;
-use warpwright_engine::{Needs, Outline};
+use warpwright_engine::{MemoryNeeds, Outline};
 
 use crate::device;
 use crate::failure::Failure;
@@ -32,7 +32,7 @@ pub(crate) fn check(context: &Context, outline: &Outline, work: Work) -> Result<
         return Ok(());
     }
     // Of the cache, no more than is used takes memory.
-    let needs = Needs::of(outline, work.ctx, true);
+    let needs = MemoryNeeds::for_model(outline, work.ctx, true);
     let needed = needs.weights + needs.work;
     let cores = available_parallelism().map_or(1, usize::from);
     match memory(needed, available()).or_else(|| time(token_bytes(outline), work.tokens, cores)) {

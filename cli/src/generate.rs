@@ -165,7 +165,7 @@ impl GenerateArgs {
         let short = room.prompt < LONG_PROMPT;
         let chunk = if short { 0 } else { options.chunk };
         if self.grammar.given().is_some() {
-            let choice = TokenChoice::Within {
+            let choice = TokenChoice::Constrained {
                 logprobs: sampling.logprobs,
             };
             return Options {

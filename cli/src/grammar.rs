@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use warpwright_engine::grammar::{Costs, percentile};
-use warpwright_engine::{Ending, Grammar, GrammarCompiler, GrammarText, Matcher, Model, Tokenizer};
+use warpwright_engine::{
+    Grammar, GrammarCompiler, GrammarText, Matcher, Model, TextEnding, Tokenizer,
+};
 
 use crate::failure::Failure;
 use crate::limited;
@@ -99,8 +101,8 @@ impl GrammarArgs {
 }
 
 /// Whether a text that ended so is a whole one. A stop string cuts it anywhere.
-pub(crate) fn is_complete(matcher: &mut Matcher, ending: &Ending) -> bool {
-    !matches!(ending, Ending::StopString(_)) && matcher.is_complete()
+pub(crate) fn is_complete(matcher: &mut Matcher, ending: &TextEnding) -> bool {
+    !matches!(ending, TextEnding::StopString(_)) && matcher.is_complete()
 }
 
 /// What to say of a text that is not whole.

@@ -5,7 +5,9 @@ use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
 use warpwright_engine::chat::{CallStream, Part, ReplyEnd, ToolCall};
-use warpwright_engine::{Ending, Generation, LogProbabilities, Piece, TextStream, Tokenizer};
+use warpwright_engine::{
+    Generation, LogProbabilities, TextEnding, TextFragment, TextStream, Tokenizer,
+};
 
 use crate::failure::Failure;
 use crate::terminal::{printable, say};
@@ -74,8 +76,8 @@ impl<'a> Printer<'a> {
         Printer { calls, ..self }
     }
 
-    fn piece(&mut self, piece: &Piece<'_>) -> Result<(), Failure> {
-        let Piece {
+    fn piece(&mut self, piece: &TextFragment<'_>) -> Result<(), Failure> {
+        let TextFragment {
             token,
             text,
             probabilities,
@@ -138,16 +140,17 @@ impl<'a> Printer<'a> {
     }
 
     /// Prints the remaining text and ends the line. Returns the parts of the reply if there are tools.
-    fn end_parts(&mut self, rest: &str, ending: &Ending) -> Result<Option<Called>, Failure> {
+    fn end_parts(&mut self, rest: &str, ending: &TextEnding) -> Result<Option<Called>, Failure> {
         let Some(mut calls) = self.calls.take() else {
             return Ok(None);
         };
         let end = match ending {
-            Ending::EndToken(_) | Ending::Grammar => ReplyEnd::Complete,
+            TextEnding::EndToken(_) | TextEnding::Grammar => ReplyEnd::Complete,
             // The model did not end the reply, so the last value of a call may be incomplete.
-            Ending::StopString(_) | Ending::Limit | Ending::ContextFull | Ending::Interrupted => {
-                ReplyEnd::Cut
-            }
+            TextEnding::StopString(_)
+            | TextEnding::Limit
+            | TextEnding::ContextFull
+            | TextEnding::Interrupted => ReplyEnd::Cut,
         };
         let mut parts = calls.push(rest);
         parts.extend(calls.finish(end));
@@ -196,8 +199,8 @@ impl Reply {
         tokens: Generation<'_>,
         stream: &mut TextStream<'_>,
         printer: &mut Printer<'_>,
-        mut each: impl FnMut(&Piece<'_>),
-    ) -> Result<Ending, Failure> {
+        mut each: impl FnMut(&TextFragment<'_>),
+    ) -> Result<TextEnding, Failure> {
         stream.read(tokens, |piece| {
             each(&piece);
             self.tokens.push(piece.token);
@@ -219,8 +222,8 @@ impl Reply {
         &mut self,
         stream: TextStream<'_>,
         printer: &mut Printer<'_>,
-        why: Ending,
-    ) -> Result<Ending, Failure> {
+        why: TextEnding,
+    ) -> Result<TextEnding, Failure> {
         let (rest, ending) = stream.finish(why);
         self.text.push_str(&rest);
         self.called = printer.end_parts(&rest, &ending)?;
@@ -241,31 +244,31 @@ fn in_words(call: &ToolCall) -> String {
 }
 
 /// Why a text ended, in a few words.
-pub(crate) fn why(ending: &Ending, words: Option<&Tokenizer>) -> String {
+pub(crate) fn why(ending: &TextEnding, words: Option<&Tokenizer>) -> String {
     match ending {
-        Ending::EndToken(id) => match words.and_then(|words| words.control(*id)) {
+        TextEnding::EndToken(id) => match words.and_then(|words| words.control(*id)) {
             Some(spelling) => format!("end of text ({spelling})"),
             None => format!("end of text (token {id})"),
         },
-        Ending::StopString(stop) => format!("stop string {stop:?}"),
-        Ending::Limit => "limit of -n".to_owned(),
-        Ending::ContextFull => "context full".to_owned(),
-        Ending::Grammar => "end of the grammar".to_owned(),
-        Ending::Interrupted => "interrupted".to_owned(),
+        TextEnding::StopString(stop) => format!("stop string {stop:?}"),
+        TextEnding::Limit => "limit of -n".to_owned(),
+        TextEnding::ContextFull => "context full".to_owned(),
+        TextEnding::Grammar => "end of the grammar".to_owned(),
+        TextEnding::Interrupted => "interrupted".to_owned(),
     }
 }
 
 /// The same for programs.
-pub(crate) fn end(ending: &Ending, words: Option<&Tokenizer>) -> Value {
+pub(crate) fn end(ending: &TextEnding, words: Option<&Tokenizer>) -> Value {
     match ending {
-        Ending::EndToken(id) => {
+        TextEnding::EndToken(id) => {
             let spelling = words.and_then(|words| words.control(*id));
             json!({ "reason": "end_token", "token": id, "spelling": spelling })
         }
-        Ending::StopString(stop) => json!({ "reason": "stop_string", "string": stop }),
-        Ending::Limit => json!({ "reason": "limit" }),
-        Ending::ContextFull => json!({ "reason": "context_full" }),
-        Ending::Grammar => json!({ "reason": "grammar" }),
-        Ending::Interrupted => json!({ "reason": "interrupted" }),
+        TextEnding::StopString(stop) => json!({ "reason": "stop_string", "string": stop }),
+        TextEnding::Limit => json!({ "reason": "limit" }),
+        TextEnding::ContextFull => json!({ "reason": "context_full" }),
+        TextEnding::Grammar => json!({ "reason": "grammar" }),
+        TextEnding::Interrupted => json!({ "reason": "interrupted" }),
     }
 }

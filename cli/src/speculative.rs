@@ -157,7 +157,7 @@ impl Writer {
         matcher: Option<&'a mut Matcher>,
     ) -> Result<Generation<'a>, Failure> {
         if let Some(matcher) = matcher {
-            return Ok(self.decoder.decode_within(limit, matcher)?);
+            return Ok(self.decoder.decode_constrained(limit, matcher)?);
         }
         Ok(match &mut self.speculation {
             None => self.decoder.decode(limit)?,

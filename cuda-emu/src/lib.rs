@@ -178,7 +178,7 @@ pub fn api() -> Api {
 ///
 /// # Example
 /// ```
-/// // The crate `warpwright-driver` accepts the library: `Driver::of(library())`.
+/// // The crate `warpwright-driver` accepts the library: `Driver::from_library(library())`.
 /// let library = warpwright_cuda_emu::library();
 /// assert!(std::ptr::eq(library, warpwright_cuda_emu::library()));
 /// ```

@@ -8,6 +8,7 @@ use warpwright_driver::{Buffer, Context, Driver, Elem, Element, HostArg, Queue, 
 use warpwright_engine::load_listed;
 use warpwright_kernels::sample::weight::scale;
 use warpwright_kernels::sample::{BINS, MAX_BIASES, SampleParams, blocks, reference};
+use warpwright_kernels::state::StepState;
 use warpwright_kernels::{ALL, Random};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -158,7 +159,14 @@ fn sample(
     let ints = |len: u32| CpuArg::U32(vec![0; len as usize]);
     let floats = |len: u32| CpuArg::F32(vec![0.0; len as usize]);
     let states = (0..count)
-        .flat_map(|row| [0, position, 0, 0, row, 0, 0, 0])
+        .flat_map(|row| {
+            StepState {
+                position,
+                sequence: row,
+                ..StepState::default()
+            }
+            .words()
+        })
         .collect();
     let state = CpuArg::U32(states);
     let mut of = vec![CpuArg::U32((0..count).collect())];

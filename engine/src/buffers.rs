@@ -1,4 +1,4 @@
-//! A decoder's memory on the device besides the weights.
+//! The device memory of a decoder except its weights.
 
 use warpwright_driver::{Buffer, Context, Kernel, Pinned, Queue, View, f16};
 use warpwright_kernels::pipeline::DRAFTS_HEAD;
@@ -10,92 +10,100 @@ use crate::Error;
 use crate::decode::options::{Options, verified_at_once};
 use crate::model::config::Config;
 use crate::model::outline::Outline;
-use crate::sampling::allowed::Allowed;
-use crate::sampling::device::{Room, Rows, Sampler, Scratch};
+use crate::sampling::allowed::AllowedTokens;
+use crate::sampling::device::{SampledRows, Sampler, SamplerScratch, SamplerSize};
 use crate::sampling::options::TokenChoice;
 use crate::signed;
 
-/// State and activations that both paths use.
+/// The state, the caches and the activations of a decoder. Both the simple kernels and the pipeline
+/// use them.
 pub(crate) struct Buffers {
-    /// Positions.
+    /// The number of positions.
     pub(crate) ctx: u32,
-    /// Splits of attention.
+    /// The number of splits of attention.
     pub(crate) splits: u32,
-    /// Tokens that end a text.
+    /// The tokens that end a text.
     pub(crate) stop_tokens: Vec<u32>,
-    /// `[8]`: see `warpwright_kernels::state`
+    /// The state of the next step, `[8]`: see `warpwright_kernels::state`.
     pub(crate) state: Buffer<u32>,
-    /// `[ctx]`
+    /// The prompt, `[ctx]`. If tokens are sampled, it also has the chosen tokens at their
+    /// positions.
     pub(crate) prompt: Buffer<u32>,
-    /// `[stops]`
+    /// The tokens that end a text, `[stops]`.
     pub(crate) stop: Buffer<u32>,
-    /// `[ctx]`: the token after each position, for the host to read
+    /// The token after each position, `[ctx]`, in memory that the host reads.
     pub(crate) out: Pinned<u32>,
-    /// `[ropes, rope_dim / 2, 2]`: revolutions a position, each the sum of two
+    /// The revolutions per position of each rotated pair, `[ropes, rope_dim / 2, 2]`. Each is the
+    /// sum of two values.
     pub(crate) freq: Buffer<f32>,
-    /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`, one a layer: see `warpwright_kernels::cache`
+    /// The keys, one buffer per layer, `[ceil(ctx / 64), kv_heads, 64, head_dim]`: see
+    /// `warpwright_kernels::cache`.
     pub(crate) k_cache: Vec<Buffer<f16>>,
-    /// As `k_cache`
+    /// The values, with the shape of `k_cache`.
     pub(crate) v_cache: Vec<Buffer<f16>>,
-    /// `[hidden]`, the residual stream
+    /// The residual stream, `[hidden]`.
     pub(crate) x: Buffer<f32>,
-    /// `[hidden]`
+    /// The normed residual stream, `[hidden]`.
     pub(crate) normed: Buffer<f32>,
-    /// `[heads, head_dim]`
+    /// The queries, `[heads, head_dim]`.
     pub(crate) q: Buffer<f32>,
-    /// `[kv_heads, head_dim]`
+    /// The new keys, `[kv_heads, head_dim]`.
     pub(crate) k: Buffer<f32>,
-    /// `[kv_heads, head_dim]`
+    /// The new values, `[kv_heads, head_dim]`.
     pub(crate) v: Buffer<f32>,
-    /// `[heads, splits, head_dim + 2]`
+    /// The partial results of attention, `[heads, splits, head_dim + 2]`.
     pub(crate) partials: Buffer<f32>,
-    /// `[heads, head_dim]`
+    /// The output of attention, `[heads, head_dim]`.
     pub(crate) heads: Buffer<f32>,
-    /// `[feed_forward]`
+    /// The output of the gate projection, `[feed_forward]`.
     pub(crate) gate: Buffer<f32>,
-    /// `[feed_forward]`
+    /// The output of the up projection, `[feed_forward]`.
     pub(crate) up: Buffer<f32>,
-    /// `[feed_forward]`
+    /// The input of the down projection, `[feed_forward]`.
     pub(crate) inner: Buffer<f32>,
-    /// `[vocab]`
+    /// The logits, `[vocab]`.
     pub(crate) logits: Buffer<f32>,
-    /// `[blocks]`
+    /// The largest logit of each block of the argmax, `[blocks]`.
     pub(crate) value: Buffer<f32>,
-    /// `[blocks]`
+    /// The token of the largest logit of each block, `[blocks]`.
     pub(crate) index: Buffer<u32>,
-    /// `[1]`
+    /// The chosen token, `[1]`.
     pub(crate) token: Buffer<u32>,
-    /// Where tokens are sampled. Then the prompt has the chosen tokens, too, each at its position.
+    /// The sampler, if tokens are sampled.
     pub(crate) sampler: Option<Sampler>,
-    /// Where they are sampled within a grammar.
-    pub(crate) allowed: Option<Allowed>,
-    /// `[1]`: the row of the state
+    /// The allowed tokens, for constrained decoding.
+    pub(crate) allowed: Option<AllowedTokens>,
+    /// The row of the state, `[1]`, which is 0.
     rows: Buffer<u32>,
-    /// Where drafts are verified.
+    /// The buffers that verify drafts.
     pub(crate) drafts: Option<DraftBuffers>,
 }
 
-/// What verifying drafts needs.
+/// The buffers that verify drafts.
 pub(crate) struct DraftBuffers {
-    /// `[2 + 8]`: see `warpwright_kernels::pipeline::PlaceDraftsArgs`
+    /// The position and the tokens to verify, `[2 + 8]`: see
+    /// `warpwright_kernels::pipeline::PlaceDraftsArgs`.
     pub(crate) given: Buffer<u32>,
-    /// Drafts of a step, at most.
+    /// The maximum number of drafts per step.
     pub(crate) most: u32,
-    /// `[8]`: the rows of the states, each its own
+    /// The rows of the states, `[8]`, which are 0 to 7.
     rows: Buffer<u32>,
-    /// Where tokens are sampled. The first kernel does not overlap with those before it, one of which writes the states that
-    /// it reads.
-    sampling: Option<(Kernel<SampleAdjust>, Scratch)>,
+    /// The first sampling kernel and the sampler's scratch memory, if tokens are sampled. The
+    /// kernel does not overlap with its predecessors, because one of them writes the states that it
+    /// reads.
+    sampling: Option<(Kernel<SampleAdjust>, SamplerScratch)>,
 }
 
-/// Positions per split of attention.
+/// The number of positions per split of attention.
 const SPLIT: u32 = 32;
+/// The maximum number of splits, for long contexts.
 const MAX_SPLITS: u32 = 64;
 
-/// Logits of one block of the first half of argmax.
+/// The number of logits per block of the first argmax kernel.
 const ARGMAX_SHARE: u32 = 2048;
 
-/// Revolutions a position of each pair of a head, for each kind of rotation that the layers have.
+/// Returns the revolutions per position of each rotated pair of a head, for each kind of rotation
+/// in the model.
 fn frequencies(outline: &Outline, ctx: u32) -> Vec<f32> {
     let factors = outline.rope_factors.as_ref().map(|factors| factors.of(ctx));
     let ropes = outline.config.ropes().into_iter();
@@ -106,14 +114,17 @@ fn frequencies(outline: &Outline, ctx: u32) -> Vec<f32> {
 }
 
 impl Buffers {
-    /// `overlap`: whether the kernels of sampling may start before those before them have ended.
+    /// Allocates the buffers. If `overlap` is true, the sampling kernels may start before their
+    /// predecessors end.
     pub(crate) fn new(
         context: &Context,
         outline: &Outline,
         options: Options,
         overlap: bool,
     ) -> Result<Buffers, Error> {
-        let (c, ctx, choice) = (&outline.config, options.ctx, options.choice);
+        let c = &outline.config;
+        let ctx = options.ctx;
+        let choice = options.choice;
         let splits = splits(ctx);
         let floats =
             |name: &str, len: u32| Buffer::uninit(context, len as usize).map(|b| b.labelled(name));
@@ -128,7 +139,8 @@ impl Buffers {
             };
         let freq = frequencies(outline, ctx);
         let argmax_blocks = c.vocab.div_ceil(ARGMAX_SHARE) as usize;
-        // An empty buffer has no address; a token that is in no vocabulary never stops anything.
+        // An empty buffer has no address. The id `u32::MAX` is in no vocabulary, so it never ends a
+        // text.
         let stop = if outline.stop.is_empty() {
             &[u32::MAX][..]
         } else {
@@ -166,7 +178,8 @@ impl Buffers {
         })
     }
 
-    /// Samples a token by its logits, where tokens are sampled, and steps the state. Gives whether it did.
+    /// Queues the sampling of a token and the update of the state, if tokens are sampled. Returns
+    /// false if they are not.
     pub(crate) fn sample(&self, queue: &mut impl Queue) -> Result<bool, warpwright_driver::Error> {
         let Some(sampler) = &self.sampler else {
             return Ok(false);
@@ -175,7 +188,7 @@ impl Buffers {
         Ok(true)
     }
 
-    /// Samples a token by its logits, of those that are allowed, and steps the state.
+    /// Queues the sampling of a token among the allowed ones, and the update of the state.
     pub(crate) fn choose(&self, queue: &mut impl Queue) -> Result<(), warpwright_driver::Error> {
         if let (Some(allowed), Some(sampler)) = (&self.allowed, &self.sampler) {
             allowed.copy(queue, 0)?;
@@ -184,7 +197,8 @@ impl Buffers {
         self.sample(queue).map(drop)
     }
 
-    fn row(&self) -> Rows<'_> {
+    /// Returns the single row of logits, with its state.
+    fn row(&self) -> SampledRows<'_> {
         let Buffers {
             logits,
             rows,
@@ -194,7 +208,7 @@ impl Buffers {
             out,
             ..
         } = self;
-        Rows {
+        SampledRows {
             logits,
             rows,
             count: 1,
@@ -205,7 +219,7 @@ impl Buffers {
         }
     }
 
-    /// Samples the token after each draft by its logits, where tokens are sampled.
+    /// Queues the sampling of the token after each draft, if tokens are sampled.
     pub(crate) fn sample_drafts(
         &self,
         queue: &mut impl Queue,
@@ -223,13 +237,13 @@ impl Buffers {
         else {
             return Ok(());
         };
-        let (Some((adjust, scratch)), rows) = (&drafts.sampling, &drafts.rows) else {
+        let Some((adjust, scratch)) = &drafts.sampling else {
             return Ok(());
         };
         let count = (state.len() / state::LEN) as u32;
-        let rows = Rows {
+        let rows = SampledRows {
             logits,
-            rows,
+            rows: &drafts.rows,
             count,
             state,
             tokens: prompt,
@@ -241,17 +255,17 @@ impl Buffers {
 }
 
 impl DraftBuffers {
-    /// `None` if the options ask for no drafts.
+    /// Allocates the buffers, or returns `None` if the options request no drafts.
     fn new(context: &Context, vocab: u32, options: Options) -> Result<Option<DraftBuffers>, Error> {
         if options.drafts() == 0 {
             return Ok(None);
         }
         let sampling = match options.choice {
-            // What is within a grammar verifies none.
-            TokenChoice::Greedy | TokenChoice::Within { .. } => None,
+            // Constrained decoding verifies no drafts.
+            TokenChoice::Greedy | TokenChoice::Constrained { .. } => None,
             TokenChoice::Sampled { .. } => Some((
                 signed::load(context, SampleAdjust { overlap: false })?,
-                Scratch::new(context, vocab, MAX_BATCH)?,
+                SamplerScratch::new(context, vocab, MAX_BATCH)?,
             )),
         };
         let rows: Vec<u32> = (0..MAX_BATCH).collect();
@@ -276,7 +290,7 @@ fn sampler(
     };
     Ok(Some(Sampler::new(
         context,
-        Room {
+        SamplerSize {
             vocab,
             capacity: 1,
             sequences: 1,
@@ -292,31 +306,31 @@ fn allowed(
     vocab: u32,
     choice: TokenChoice,
     overlap: bool,
-) -> Result<Option<Allowed>, Error> {
-    let TokenChoice::Within { .. } = choice else {
+) -> Result<Option<AllowedTokens>, Error> {
+    let TokenChoice::Constrained { .. } = choice else {
         return Ok(None);
     };
-    Ok(Some(Allowed::new(context, vocab, 1, overlap)?))
+    Ok(Some(AllowedTokens::new(context, vocab, 1, overlap)?))
 }
 
 fn splits(ctx: u32) -> u32 {
     ctx.div_ceil(SPLIT).min(MAX_SPLITS)
 }
 
-/// Numbers of the keys of a layer: those of whole pages.
+/// Returns the number of key elements of a layer, rounded up to whole pages.
 fn cache_len(c: &Config, ctx: u32) -> usize {
     c.kv_len() as usize * cache::pages(ctx) as usize * cache::PAGE as usize
 }
 
-/// Bytes of the key and value caches.
+/// Returns the bytes of the key and value caches.
 pub(crate) fn cache_bytes(c: &Config, ctx: u32) -> u64 {
     u64::from(c.layers) * cache_len(c, ctx) as u64 * 2 * 2
 }
 
-/// Bytes of everything else, but for a few kilobytes.
+/// Returns the bytes of everything else, except a few kilobytes.
 pub(crate) fn work_bytes(c: &Config, ctx: u32) -> u64 {
-    // Partial results of attention; a pipeline with batch 1 and one with a larger batch together use up to three
-    // times as much.
+    // Partial results of attention. A pipeline with batch 1 and one with a larger batch together
+    // use up to three times as much.
     let part = 4 * u64::from(c.heads) * u64::from(splits(ctx)) * u64::from(c.head_dim + 2);
     let rest = [2 * c.hidden, 2 * c.q_len(), 2 * c.kv_len(), c.vocab, ctx];
     let ffn = 3 * u64::from(c.feed_forward);
@@ -326,9 +340,9 @@ pub(crate) fn work_bytes(c: &Config, ctx: u32) -> u64 {
 /// The largest batch of a pipeline.
 const MAX_BATCH: u32 = 8;
 
-/// Bytes of a batched pipeline's own buffers.
+/// Returns the bytes of the additional buffers of a batched pipeline.
 fn batch_bytes(c: &Config) -> u64 {
-    // What the projections give before it is normed.
+    // The output of a projection before it is normed, in models that norm it.
     let raw = if c.architecture.norms_after {
         c.hidden
     } else {
@@ -344,25 +358,22 @@ fn batch_bytes(c: &Config) -> u64 {
     4 * u64::from(MAX_BATCH) * floats.into_iter().map(u64::from).sum::<u64>()
 }
 
-/// Bytes of what verifies up to so many drafts.
+/// Returns the bytes that verifying the requested number of drafts needs.
 pub(crate) fn draft_bytes(c: &Config, options: Options) -> u64 {
     let tokens: u32 = verified_at_once(options.drafts()).sum();
-    // Attention of each token has splits of its own.
+    // Each token has its own splits of attention.
     let partials = 6 * u64::from(c.heads * MAX_SPLITS) * u64::from(c.head_dim);
     let steps = u64::from(tokens) * (batch_bytes(c) / u64::from(MAX_BATCH) + partials);
-    let room = |logprobs| {
-        let Options { ctx, .. } = options;
-        Room {
-            vocab: c.vocab,
-            capacity: MAX_BATCH,
-            sequences: 1,
-            ctx,
-            logprobs,
-            overlap: false,
-        }
+    let size = |logprobs| SamplerSize {
+        vocab: c.vocab,
+        capacity: MAX_BATCH,
+        sequences: 1,
+        ctx: options.ctx,
+        logprobs,
+        overlap: false,
     };
     match options.choice {
-        TokenChoice::Sampled { logprobs } if tokens > 0 => steps + room(logprobs).bytes(),
+        TokenChoice::Sampled { logprobs } if tokens > 0 => steps + size(logprobs).bytes(),
         _ => steps,
     }
 }

@@ -1,4 +1,4 @@
-//! Kernels that several launches share.
+//! Loaded kernels that several launches share.
 
 use std::sync::Arc;
 
@@ -6,26 +6,27 @@ use crate::signed;
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Error, Kernel};
 
-/// Loads each distinct kernel once, one after the other, because drivers serialize compilation.
-pub(crate) struct Distinct<'c, K> {
+/// A cache of loaded kernels, which loads each distinct kernel once. It loads them sequentially,
+/// because drivers serialize compilation anyway.
+pub(crate) struct SharedKernels<'c, K> {
     context: &'c Context,
     loaded: Vec<Arc<Kernel<K>>>,
 }
 
-impl<'c, K: KernelDef + PartialEq> Distinct<'c, K> {
-    pub(crate) fn new(context: &'c Context) -> Distinct<'c, K> {
-        Distinct {
+impl<'c, K: KernelDef + PartialEq> SharedKernels<'c, K> {
+    pub(crate) fn new(context: &'c Context) -> SharedKernels<'c, K> {
+        SharedKernels {
             context,
             loaded: vec![],
         }
     }
 
-    /// Where kernels are loaded.
+    /// Returns the context in which kernels are loaded.
     pub(crate) fn context(&self) -> &'c Context {
         self.context
     }
 
-    /// The kernel of this definition.
+    /// Returns the kernel with this definition, and loads it first if necessary.
     pub(crate) fn load(&mut self, def: K) -> Result<Arc<Kernel<K>>, Error> {
         if let Some(known) = self.loaded.iter().find(|known| *known.def() == def) {
             return Ok(known.clone());

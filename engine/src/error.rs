@@ -1,16 +1,16 @@
-//! The one error type: each sentence says what, where, and what instead.
+//! The error type of the crate. Each message says what is wrong, where it is, and what to do.
 
 use std::path::PathBuf;
 
 use crate::adapter::fault as adapter_fault;
 use crate::chunked::LEAST;
-use crate::decode::needs::Needs;
+use crate::decode::needs::MemoryNeeds;
 use crate::grammar::fault as grammar_fault;
 use crate::merge::fault as merge_fault;
 use crate::model::folder::folder_fault;
 use crate::model::problem::Problem;
 use crate::model::{fault, vocabulary_fault};
-use crate::pipeline::path::Path;
+use crate::pipeline::path::KernelPath;
 use crate::pipeline::unsupported::Unsupported;
 
 /// Why a model cannot be opened or run.
@@ -28,7 +28,7 @@ pub enum Error {
         path: PathBuf,
         source: std::io::Error,
     },
-    #[error("{} changed while it was read; wait until it is written, and start again", path.display())]
+    #[error("{} changed while it was read: wait until it is complete and try again", path.display())]
     Changed { path: PathBuf },
     #[error(
         "{}: weight {index} of tensor {tensor:?} is {value}: the file is damaged; download it again or try another one",
@@ -76,34 +76,34 @@ pub enum Error {
     #[error("{}: {fault}", path.display())]
     Adapter {
         path: PathBuf,
-        fault: Box<adapter_fault::Fault>,
+        fault: Box<adapter_fault::AdapterFault>,
     },
     #[error("{}: {fault}", path.display())]
     Merge {
         path: PathBuf,
-        fault: Box<merge_fault::Fault>,
+        fault: Box<merge_fault::MergeFault>,
     },
     #[error("the prompt cannot be tokenized: {0}")]
     Encode(String),
-    #[error("a stop string is empty, and would end each text before its first character")]
+    #[error("a stop string is empty: it would end every text before its first character")]
     EmptyStop,
     #[error(transparent)]
     Driver(#[from] warpwright_driver::Error),
-    #[error("a context of {ctx} positions; this model has 1 to {limit}")]
+    #[error("invalid context of {ctx} positions: this model supports 1 to {limit}")]
     Context { ctx: u32, limit: u32 },
-    #[error("a round of {needed} positions; the decoder has room for 1 to {room}")]
+    #[error("cannot measure {needed} positions: the decoder has 1 to {room}")]
     Room { needed: u64, room: u32 },
     #[error(
-        "the same steps gave other tokens when they were queued without waiting: the device or a kernel is at fault"
+        "the same steps produced different tokens when they were queued without waiting: the device or a kernel is faulty"
     )]
     OtherTokens,
-    #[error("the prompt has no tokens; a model needs at least one to continue from")]
+    #[error("the prompt is empty: a model needs at least one token to continue from")]
     NoPrompt,
-    #[error("the prompt has {len} tokens{}; the context has room for {ctx}", After(*before))]
+    #[error("the prompt has {len} tokens{}, but the context holds {ctx}", After(*before))]
     PromptLength { len: usize, before: u32, ctx: u32 },
-    #[error("the context of {ctx} positions is full; the last token has no room in it")]
+    #[error("the context of {ctx} positions is full: the last token has no position")]
     ContextFull { ctx: u32 },
-    #[error("token {index} of the prompt is {id}; the vocabulary ends before {vocab}")]
+    #[error("token {index} of the prompt is {id}, but the vocabulary has {vocab} tokens")]
     PromptToken { index: usize, id: u32, vocab: u32 },
     #[error(
         "the model needs {} of device memory (weights {}{}, cache of {ctx} positions {}, work {}{}); \
@@ -113,7 +113,7 @@ pub enum Error {
         Instead(*room)
     )]
     Memory {
-        needs: Needs,
+        needs: MemoryNeeds,
         ctx: u32,
         room: u32,
         free: u64,
@@ -138,57 +138,57 @@ pub enum Error {
         value: f32,
     },
     #[error(
-        "log-likelihoods of {tokens} tokens from token {first} on: there must be a token before the first, and one to score"
+        "cannot score {tokens} tokens from token {first} on: at least one token must precede the first scored one, and at least one must be scored"
     )]
     Scored { first: usize, tokens: usize },
     #[error(
-        "there is no log-likelihood after position {position}, of finite logits: the device or a kernel is at fault"
+        "no finite log-likelihood after position {position}, although all logits are finite: the device or a kernel is faulty"
     )]
     NoLikelihood { position: u32 },
-    #[error("the tuning \"{text}\" is not understood: {problem}")]
+    #[error("the tuning \"{text}\" is invalid: {problem}")]
     Tuning { text: String, problem: String },
     #[error(
-        "only the pipeline's kernels can be measured separately; this model decodes with {path}"
+        "only the kernels of the pipeline can be measured separately, but this model decodes with {path}"
     )]
-    NoPipeline { path: Path },
+    NoPipeline { path: KernelPath },
     #[error(
         "a prompt of {tokens} tokens is not prefilled in chunks: that takes {LEAST} tokens, a device of compute \
          capability 8.0 or later, and sizes that are multiples of 128; this model decodes with {path}"
     )]
-    NoChunk { tokens: u32, path: Path },
+    NoChunk { tokens: u32, path: KernelPath },
     #[error(
-        "the batch has {most} sequences, as many as its options allow; one must leave before another joins"
+        "the batch is full with {most} sequences: remove one before you add another, or raise the limit in its options"
     )]
     BatchFull { most: u32 },
-    #[error("the sequence is not in this batch: it has left, or belongs to another batch")]
+    #[error("the sequence is not in this batch: it was removed, or belongs to another batch")]
     NoSequence,
-    #[error("the first {len} tokens of a sequence that has {tokens}")]
+    #[error("cannot keep the first {len} tokens: the sequence has only {tokens}")]
     SequenceShort { len: u32, tokens: u32 },
     #[error(
-        "a sequence of {len} tokens has no room for {more} more: the batch's options allow {ctx} positions"
+        "cannot append {more} tokens to a sequence of {len}: the options of the batch allow {ctx} positions"
     )]
     SequenceLength { len: u32, more: u32, ctx: u32 },
     #[error(
-        "the step needs {needed} more pages of the cache; {free} of {all} are free: let a sequence leave"
+        "the step needs {needed} more pages of the cache, but only {free} of {all} are free: remove a sequence"
     )]
     NoPages { needed: u32, free: u32, all: u32 },
-    #[error("a sequence is named twice in a step; give all its tokens at once")]
+    #[error("a sequence appears twice in a step: pass all its tokens in one entry")]
     SequenceTwice,
-    #[error("a step of {tokens} tokens; this batch takes 1 to {most}")]
+    #[error("invalid step of {tokens} tokens: this batch accepts 1 to {most}")]
     StepTokens { tokens: usize, most: u32 },
     #[error(
         "the logits of the sequence are not kept: it was not in the latest step, or ended before the last of the steps \
          that were decoded"
     )]
     NoLogits,
-    #[error("the batch's option {name} is {value}; it can be {least} to {most}")]
+    #[error("the batch option {name} is {value}, but must be from {least} to {most}")]
     BatchOption {
         name: &'static str,
         value: u32,
         least: u32,
         most: u32,
     },
-    #[error("the batch's option bucket is {bucket}; it can be 8, 16, 32, 64, 128 or 256")]
+    #[error("the batch option bucket is {bucket}, but must be 8, 16, 32, 64, 128 or 256")]
     BatchBucket { bucket: u32 },
     #[error("sequences of this model cannot be stepped together: {why}")]
     NoBatch { why: String },
@@ -198,62 +198,62 @@ pub enum Error {
         Size(needs.total()), Size(needs.weights), Size(needs.cache), Size(needs.work), Size(*free), Size(*total)
     )]
     BatchMemory {
-        needs: Needs,
+        needs: MemoryNeeds,
         positions: u32,
         room: u64,
         free: u64,
         total: u64,
     },
-    #[error("the sampling option {name} is {value}; it can be {least} to {most}")]
+    #[error("the sampling option {name} is {value}, but must be from {least} to {most}")]
     Sampling {
         name: &'static str,
         value: f64,
         least: f64,
         most: f64,
     },
-    #[error(
-        "the temperature is {value}; it can be 0, the most likely token each time, or {least} to {most}"
-    )]
+    #[error("the temperature is {value}, but must be 0 (greedy) or from {least} to {most}")]
     Temperature { value: f64, least: f64, most: f64 },
-    #[error("the logit bias of token {token}: the vocabulary ends before {vocab}")]
+    #[error("the logit bias of token {token} is invalid: the vocabulary has {vocab} tokens")]
     BiasToken { token: u32, vocab: u32 },
-    #[error("token {token} has two logit biases; give one")]
+    #[error("token {token} has two logit biases: pass one")]
     BiasTwice { token: u32 },
-    #[error("tokens are chosen greedily here; to sample them, make it with TokenChoice::Sampled")]
+    #[error(
+        "cannot sample: tokens are chosen greedily unless the decoder or the batch is created with TokenChoice::Sampled"
+    )]
     NotSampled,
     #[error("the {what} cannot be used: {fault}")]
     Grammar {
         what: &'static str,
         fault: Box<grammar_fault::Fault>,
     },
-    #[error("the grammar cannot be followed after {tokens} tokens: {problem}")]
-    WithinGrammar { tokens: u32, problem: String },
+    #[error("the grammar failed after {tokens} tokens: {problem}")]
+    GrammarFailed { tokens: u32, problem: String },
     #[error(
-        "the grammar is for a vocabulary of {grammar} tokens, the model has {model}; compile it with the model's own"
+        "the grammar was compiled for a vocabulary of {grammar} tokens, but the model has {model}: compile it with the model's tokenizer"
     )]
     OtherVocabulary { grammar: u32, model: u32 },
     #[error(
-        "no grammar can be followed here; make the decoder or the batch with TokenChoice::Within"
+        "cannot apply a grammar: create the decoder or the batch with TokenChoice::Constrained"
     )]
-    NotWithin,
-    #[error("the kernels record no timestamps; choose a tuning that profiles")]
+    NotConstrained,
+    #[error("the kernels record no timestamps: choose a tuning that profiles")]
     NoTimes,
     #[error(
         "drafts are verified by the pipeline's kernels, and this model decodes with {path}; decode it without \
          speculation"
     )]
-    NoDrafts { path: Path },
+    NoDrafts { path: KernelPath },
     #[error(
         "tokens within a grammar are made one by one, and drafts are verified several at a time; ask for one of both"
     )]
-    DraftsWithin,
-    #[error("the decoder was made to verify no drafts; make it with Options::drafts from 1 to 7")]
+    DraftsConstrained,
+    #[error("the decoder cannot verify drafts: create it with Options::drafts from 1 to 7")]
     NotSpeculative,
     #[error(
-        "the drafter was given {given} tokens, and the decoder has {tokens}; give all that it has"
+        "the drafter received {given} tokens, but the decoder has {tokens}: pass the whole sequence"
     )]
     OtherHistory { given: usize, tokens: u32 },
-    #[error("the drafter's token {token} is outside the vocabulary, which ends before {vocab}")]
+    #[error("the drafter guessed token {token}, but the vocabulary has {vocab} tokens")]
     DraftToken { token: u32, vocab: u32 },
     #[error(
         "the draft model has another vocabulary: token {id} is {draft}, and {model} in the model that verifies; take a \
@@ -265,12 +265,12 @@ pub enum Error {
         model: String,
     },
     #[error(
-        "no token was chosen after position {position}, of finite logits: the device or a kernel is at fault"
+        "no token was chosen after position {position}, although all logits are finite: the device or a kernel is faulty"
     )]
     NoToken { position: u32 },
 }
 
-/// The tokens before a prompt, if there are any.
+/// Displays the number of tokens before a prompt, or nothing if there are none.
 struct After(u32);
 
 impl std::fmt::Display for After {
@@ -282,7 +282,7 @@ impl std::fmt::Display for After {
     }
 }
 
-/// What fits where a context does not, given the longest that does.
+/// Displays the advice for a context that does not fit, from the longest context that does.
 struct Instead(u32);
 
 impl std::fmt::Display for Instead {
@@ -297,7 +297,7 @@ impl std::fmt::Display for Instead {
     }
 }
 
-/// Bytes of something, if there is any.
+/// Displays the bytes of an optional part, or nothing if it has none.
 struct Besides(&'static str, u64);
 
 impl std::fmt::Display for Besides {
@@ -309,7 +309,7 @@ impl std::fmt::Display for Besides {
     }
 }
 
-/// Bytes, for people.
+/// Displays a number of bytes in a readable unit.
 struct Size(u64);
 
 impl std::fmt::Display for Size {
@@ -322,7 +322,8 @@ impl std::fmt::Display for Size {
     }
 }
 
-/// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
+/// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the
+/// sentence.
 macro_rules! debug_is_display {
     ($($error:ty),* $(,)?) => {$(
         impl std::fmt::Debug for $error {
@@ -337,10 +338,10 @@ debug_is_display!(
     Error,
     Unsupported,
     Problem,
-    adapter_fault::Fault,
+    adapter_fault::AdapterFault,
     fault::Fault,
     folder_fault::Fault,
     grammar_fault::Fault,
-    merge_fault::Fault,
+    merge_fault::MergeFault,
     vocabulary_fault::Fault
 );

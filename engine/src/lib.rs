@@ -1,8 +1,18 @@
-//! Model files, the forward pass and the decode graph.
+//! Inference for language models: model files, tokenizers, decoders and batches on NVIDIA GPUs.
 //!
-//! A [`Model`] is a GGUF file or a Hugging Face folder that has been checked whole: its [`Config`] and the shape of each
-//! tensor. A [`Tokenizer`] comes from the same files. A [`Decoder`] holds the weights and the state on a device and makes
-//! one token a step.
+//! A [`Model`] is a GGUF file or a Hugging Face folder. Opening one checks its [`Config`] and the
+//! shape of every tensor, and reads no weights. Its [`Tokenizer`] is built from the same files. A
+//! [`Decoder`] uploads the weights to a device, keeps the keys and values of one sequence there,
+//! and generates its tokens. A [`Batch`] does the same for many sequences that share a paged cache.
+//!
+//! The other entry points are:
+//! - [`chat`] renders chat templates and parses tool calls from replies.
+//! - [`Grammar`] restricts the generated tokens to a JSON schema, a grammar or a regular
+//!   expression.
+//! - [`Speculation`] verifies guessed tokens several at a time, without changing the output.
+//! - [`Adapter`] applies a LoRA adapter, and [`merge`] adds it to the weights of a new file.
+//!
+//! # Example: generate text
 //!
 //! ```no_run
 //! use warpwright_driver::{Context, Driver};
@@ -45,13 +55,13 @@ mod unique_keys;
 mod weights;
 
 pub use adapter::Adapter;
-pub use batch::{Batch, BatchOptions, SequenceId, Within};
+pub use batch::{Batch, BatchOptions, ConstrainedSequence, SequenceId};
 pub use chunked::list::{PassNode, TimedNode};
-pub use decode::cached::Cached;
+pub use decode::cached::CachedTokens;
 pub use decode::decoder::Decoder;
-pub use decode::generation::{End, Generation};
+pub use decode::generation::{Generation, GenerationEnd};
 pub use decode::loading::Loading;
-pub use decode::needs::Needs;
+pub use decode::needs::MemoryNeeds;
 pub use decode::options::{Launch, Options, Prefer};
 pub use decode::rows::LogitRows;
 pub use decode::scores::HiddenStates;
@@ -59,16 +69,16 @@ pub use error::Error;
 pub use grammar::{Grammar, GrammarCompiler, GrammarText, Matcher};
 pub use measure::ceiling::load_multiply;
 pub use measure::microbench::{ColdSet, Effort};
-pub use measure::profile::{KernelNode, Profile, Times};
+pub use measure::profile::{BlockTimes, KernelNode, Profile};
 pub use measure::round::{Prefill, Round};
 pub use model::config::Config;
 pub use model::shape::{Quantization, Shape};
 pub use model::tokenizer::Tokenizer;
 pub use model::{Model, Outline};
 pub use model::{config, folder, gguf, gguf_writer, rope, shape, tokenizer};
-pub use pipeline::path::Path;
+pub use pipeline::path::KernelPath;
 pub use pipeline::tuning::Tuning;
-pub use pipeline::{Product, Unsupported};
+pub use pipeline::{GemvKind, Unsupported};
 pub use pipeline::{path, tuning};
 pub use sampling::defaults::GenerationConfig;
 pub use sampling::options::{Sampling, TokenChoice};
@@ -77,9 +87,9 @@ pub use signed::{listed_map, load_listed, load_read};
 pub use speculative::draft_model::DraftModel;
 pub use speculative::drafter::Drafter;
 pub use speculative::lookup::PromptLookup;
-pub use speculative::speculation::{Counts, Speculation};
+pub use speculative::speculation::{DraftCounts, Speculation};
 pub use speculative::vocabulary::same_vocabulary;
 pub use step::StepKind;
-pub use text::{Ending, Piece, StopStrings, TextStream};
+pub use text::{StopStrings, TextEnding, TextFragment, TextStream};
 pub use unique_keys::unique_keys;
 pub use weights::info;

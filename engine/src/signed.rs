@@ -1,10 +1,11 @@
-//! Where this project signs for its own kernels: the one place that loads them.
+//! Kernel loading: the one place where this project promises that its own kernels are sound.
 //!
-//! A kernel is loaded once for a promise: for all arguments that its contract accepts, its program stays within its
-//! buffers, and no two of its threads use the same bytes, one of them writing, without an order. For the kernels of
-//! `warpwright_kernels` the evidence is the emulator. There every buffer lies by itself with nothing around it, so that
-//! an access beyond its end is an error and not a write to the neighbour, and races are errors, too. `cargo test -p
-//! warpwright-kernels` and `warpwright check` run each kernel of the list over the edges of its contract.
+//! Loading a kernel requires a promise. For all arguments that its contract accepts, the program
+//! must stay within its buffers, and no two threads may access the same bytes without ordering if
+//! one of them writes. The emulator is our evidence for the kernels of `warpwright_kernels`. It
+//! places every buffer by itself, so an access beyond the end is an error instead of a write to a
+//! neighbor, and it reports races. `cargo test -p warpwright-kernels` and `warpwright check` run
+//! every listed kernel over the edge cases of its contract.
 
 #![allow(unsafe_code)]
 
@@ -14,29 +15,36 @@ use warpwright_driver::{
 };
 use warpwright_kernels::{ALL, Read, Variant};
 
-/// Loads a kernel of `warpwright_kernels`. It is not for any other.
+/// Loads a kernel of `warpwright_kernels`. Other kernels must not be passed, because nothing checks
+/// them.
 pub(crate) fn load<K: KernelDef>(context: &Context, kernel: K) -> Result<Kernel<K>, Error> {
-    // SAFETY: this crate only hands over kernels of `warpwright_kernels`; see above.
+    // SAFETY: this crate only passes kernels of `warpwright_kernels`, which the emulator has
+    // checked. See the module documentation.
     unsafe { Kernel::load(context, kernel) }
 }
 
-/// Loads the kernel of that name from the list of `warpwright_kernels`; none if the list has no such kernel.
+/// Loads the kernel with this name from the list of `warpwright_kernels`, or returns `None` if the
+/// list has no such kernel.
 ///
 /// # Errors
-/// What the generator, the compiler or the driver refuses.
+/// Returns an error if the kernel cannot be generated, compiled or loaded.
 pub fn load_listed(context: &Context, name: &str) -> Result<Option<AnyFunction<'static>>, Error> {
     let listed = ALL.iter().find(|kernel| kernel.name() == name);
-    // SAFETY: it is a kernel of the list; see above.
+    // SAFETY: the kernel is on the list that the emulator checks. See the module documentation.
     listed
         .map(|kernel| unsafe { load_any(context, *kernel) })
         .transpose()
 }
 
-/// The tensor map of the matrix that a case gives a kernel of the list for this parameter, for the tile that the kernel
-/// copies; none if the kernel has no such tensor.
+/// Returns the tensor map that a listed kernel expects for the parameter `param`, or `None` if the
+/// parameter is not a tensor map.
+///
+/// `args` are the arguments of a test case, from which the dimensions of the matrix follow.
+/// `matrix` is its data on the device. The tile is the one that the kernel's program copies.
 ///
 /// # Errors
-/// A view that is shorter than the matrix; what the driver refuses.
+/// Returns an error if `matrix` is shorter than the dimensions require, or if the driver rejects
+/// the map.
 pub fn listed_map<T: Element>(
     kernel: &dyn Variant,
     param: &str,
@@ -51,7 +59,7 @@ pub fn listed_map<T: Element>(
         return Ok(None);
     };
     let [rows, columns] = [rows, columns].map(|n| n as usize);
-    // SAFETY: the box is the one that the kernel's program copies.
+    // SAFETY: the tile is the one that the kernel's program copies.
     unsafe {
         TensorMapBuilder::matrix(matrix, rows, columns)
             .tile(copied)
@@ -60,10 +68,10 @@ pub fn listed_map<T: Element>(
     .map(Some)
 }
 
-/// Loads the kernel that measures the speed of reading.
+/// Loads the kernel that measures the memory bandwidth of reads.
 ///
 /// # Errors
-/// What the generator, the compiler or the driver refuses.
+/// Returns an error if the kernel cannot be generated, compiled or loaded.
 pub fn load_read(context: &Context, read: Read) -> Result<Kernel<Read>, Error> {
     load(context, read)
 }

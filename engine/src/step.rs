@@ -1,22 +1,27 @@
-//! The kinds of steps that a forward pass makes.
+//! The kinds of steps that a forward pass supports.
 
-/// What a step computes.
+/// The computation of one step, which decides its kernels and its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StepKind {
-    /// Decodes one token.
+    /// Computes the logits after one token and chooses the next token.
     Decode,
-    /// Prefills one token of the prompt except the last, without logits.
+    /// Computes the keys and values of one prompt token, without logits. The prompt's last token
+    /// needs [`Decode`](StepKind::Decode) instead.
     Prefill,
-    /// Prefills a batch of [`Options::prefill_batch`](crate::Options::prefill_batch) tokens without logits.
+    /// Computes the keys and values of [`Options::prefill_batch`](crate::Options::prefill_batch)
+    /// prompt tokens, without logits.
     PrefillBatch,
-    /// Processes a batch of [`Options::prefill_batch`](crate::Options::prefill_batch) given tokens, with the logits
-    /// after each.
+    /// Computes the logits after each of [`Options::prefill_batch`](crate::Options::prefill_batch)
+    /// given tokens.
     LogitsBatch,
-    /// Chooses the token after each of so many given tokens: 2, 4 or 8, as far as the decoder was made for
-    /// [drafts](field@crate::Options::drafts).
+    /// Chooses the token after each of this many given tokens, to verify
+    /// [drafts](field@crate::Options::drafts). The number is 2, 4 or 8, up to the size that the
+    /// decoder was made for.
     Verify(u32),
-    /// Computes the logits after a token and chooses none: the first half of a step within a grammar.
+    /// Computes the logits after one token and chooses no token: the first half of a step of
+    /// constrained decoding.
     Logits,
-    /// Chooses a token by the logits, of those that are allowed: the second half.
+    /// Chooses a token from the logits, among the allowed ones: the second half of a step of
+    /// constrained decoding.
     Choose,
 }

@@ -1,24 +1,26 @@
-//! The text of tokens as they come: what may be printed of it already, and why it ended.
+//! The text of a stream of tokens, and the reason why it ended.
 //!
-//! Two things are held back: bytes of a character that is not whole yet, and characters that may begin a stop string.
-//! The text is the same however it is cut into tokens: of the stop strings in it, the one that is whole first ends it,
-//! and of several that are whole with the same character, the longest.
+//! Two parts of the text are held back until later tokens decide about them: the bytes of an
+//! incomplete character, and characters that may begin a stop string. The result does not depend on
+//! how the text is split into tokens. The stop string that is completed first ends the text. If
+//! several are completed by the same character, the longest one counts.
 
 use std::ops::{ControlFlow, Range};
 
-use crate::decode::generation::{End, Generation};
+use crate::decode::generation::{Generation, GenerationEnd};
 use crate::model::tokenizer::{Stream, Tokenizer};
 use crate::{Error, LogProbabilities};
 
-/// Strings that end a text, of which none is empty.
+/// The strings that end a text. None of them is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StopStrings(Vec<String>);
 
 impl StopStrings {
-    /// Checks them.
+    /// Creates a list of stop strings.
     ///
     /// # Errors
-    /// An empty one: each text has it before its first character.
+    /// Returns [`Error::EmptyStop`] if a string is empty, because it would end every text before
+    /// its first character.
     pub fn new(strings: Vec<String>) -> Result<StopStrings, Error> {
         if strings.iter().any(String::is_empty) {
             Err(Error::EmptyStop)
@@ -27,12 +29,12 @@ impl StopStrings {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no stop strings.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The one that is whole first in a text, and where it is.
+    /// Returns the stop string that is completed first in `text`, with its byte range.
     fn find(&self, text: &str) -> Option<(&str, Range<usize>)> {
         let found = self
             .0
@@ -42,59 +44,65 @@ impl StopStrings {
         found.min_by_key(|(_, at)| (at.end, at.start))
     }
 
-    /// Bytes at the end of a text that may begin a stop string.
+    /// Returns the number of bytes at the end of `text` that may be the beginning of a stop string.
     fn begun(&self, text: &str) -> usize {
         let begins = |stop: &str, tail: &str| tail.len() < stop.len() && stop.starts_with(tail);
-        let tails = text.char_indices().map(|(at, _)| &text[at..]);
-        let mut held = tails.filter(|tail| self.0.iter().any(|stop| begins(stop, tail)));
-        held.next().map_or(0, str::len)
+        // The first such tail is the longest, so a stop string cannot begin in front of it.
+        text.char_indices()
+            .map(|(at, _)| &text[at..])
+            .find(|tail| self.0.iter().any(|stop| begins(stop, tail)))
+            .map_or(0, str::len)
     }
 }
 
-/// Why a text ended.
+/// The reason why a text ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
-    /// By a token that ends texts.
+pub enum TextEnding {
+    /// A token that ends texts, by its id.
     EndToken(u32),
-    /// By a stop string, which is not part of the text.
+    /// A stop string, which is not part of the text.
     StopString(String),
-    /// There were as many tokens as were asked for.
+    /// The requested number of tokens was generated.
     Limit,
-    /// There is no room for another position.
+    /// The context has no position left.
     ContextFull,
-    /// The text is whole, and the grammar allows nothing more.
+    /// The text is complete, and the grammar allows nothing more.
     Grammar,
-    /// Whoever read it wanted no more.
+    /// The caller stopped reading.
     Interrupted,
 }
 
-/// What a token adds to a text.
+/// A token of a generation, with the text that it releases.
 #[derive(Debug, Clone, Copy)]
-pub struct Piece<'a> {
-    /// The token.
+pub struct TextFragment<'a> {
+    /// The token's id.
     pub token: u32,
-    /// What may be printed now.
+    /// The text that can be printed now. It may be empty, or contain text of earlier tokens.
     pub text: &'a str,
-    /// Tokens of the launches that are over: see [`Generation::made`].
+    /// The number of tokens in completed launches: see [`Generation::made`].
     pub made: u32,
-    /// How likely it was, and others: see [`Generation::log_probabilities`].
+    /// The log-probabilities at this position: see [`Generation::log_probabilities`].
     pub probabilities: Option<&'a LogProbabilities>,
 }
 
-/// Turns tokens into text, until one ends it.
+/// A converter from tokens to text that stops at the end of the text.
+///
+/// [`push`](TextStream::push) takes tokens one by one, and [`read`](TextStream::read) takes a whole
+/// generation. [`finish`](TextStream::finish) returns the rest.
 #[derive(Debug)]
 pub struct TextStream<'a> {
     stream: Option<Stream<'a>>,
     end_tokens: &'a [u32],
     stops: &'a StopStrings,
-    /// What may begin a stop string.
+    /// The text that may be the beginning of a stop string.
     held: String,
-    ended: Option<Ending>,
+    ended: Option<TextEnding>,
 }
 
 impl<'a> TextStream<'a> {
-    /// For a model whose texts end with one of `end_tokens`: [`Outline::stop`](field@crate::Outline::stop). Without a
-    /// tokenizer, there is no text, and only tokens end it.
+    /// Creates a stream for a model whose texts end with one of `end_tokens`, usually
+    /// [`Outline::stop`](field@crate::Outline::stop). Without a tokenizer the text is empty and
+    /// only tokens end it.
     pub fn new(
         tokenizer: Option<&'a Tokenizer>,
         end_tokens: &'a [u32],
@@ -110,20 +118,21 @@ impl<'a> TextStream<'a> {
         }
     }
 
-    /// Adds the control tokens whose spelling `shows` accepts to the text.
+    /// Adds the spelling of control tokens to the text, for those whose spelling `shows` accepts.
+    /// By default they are omitted.
     pub fn spell(&mut self, shows: impl Fn(&str) -> bool) {
         if let Some(stream) = &mut self.stream {
             stream.spell(shows);
         }
     }
 
-    /// What may be printed with this token. After the end, nothing.
+    /// Returns the text that can be printed after `token`. After the end of the text it is empty.
     pub fn push(&mut self, token: u32) -> String {
         if self.ended.is_some() {
             return String::new();
         }
         if self.end_tokens.contains(&token) {
-            self.ended = Some(Ending::EndToken(token));
+            self.ended = Some(TextEnding::EndToken(token));
             return self.rest();
         }
         let text = self
@@ -133,14 +142,16 @@ impl<'a> TextStream<'a> {
         self.take(&text)
     }
 
-    /// Why the text has ended, if it has.
-    pub fn ended(&self) -> Option<&Ending> {
+    /// Returns the reason why the text ended, or `None` if it has not ended.
+    pub fn ended(&self) -> Option<&TextEnding> {
         self.ended.as_ref()
     }
 
-    /// What was held back, with U+FFFD for a character that never became whole, and why the text ended: `why`, unless
-    /// it had ended before or this ends it.
-    pub fn finish(mut self, why: Ending) -> (String, Ending) {
+    /// Returns the text that was held back and the reason why the text ended.
+    ///
+    /// An incomplete character becomes U+FFFD. The reason is `why`, unless the text ended earlier
+    /// or the rest completes a stop string.
+    pub fn finish(mut self, why: TextEnding) -> (String, TextEnding) {
         let text = if self.ended.is_none() {
             self.rest()
         } else {
@@ -149,22 +160,26 @@ impl<'a> TextStream<'a> {
         (text, self.ended.unwrap_or(why))
     }
 
-    /// Reads tokens until the text ends, there are no more, or `each` breaks, and gives why. `each` gets what may be
-    /// printed. What is held back is left for other tokens, or for [`finish`](TextStream::finish).
+    /// Reads tokens until the text ends, the generation ends, or `each` returns `Break`, and
+    /// returns the reason.
+    ///
+    /// `each` receives every token with its text. Text that is held back stays available for later
+    /// tokens or for [`finish`](TextStream::finish).
     ///
     /// # Errors
-    /// Those of the generation, and of `each`.
+    /// Returns the errors of the generation and of `each`.
     pub fn read<E: From<Error>>(
         &mut self,
         mut tokens: Generation<'_>,
-        mut each: impl FnMut(Piece<'_>) -> Result<ControlFlow<()>, E>,
-    ) -> Result<Ending, E> {
+        mut each: impl FnMut(TextFragment<'_>) -> Result<ControlFlow<()>, E>,
+    ) -> Result<TextEnding, E> {
         while let Some(token) = tokens.next() {
             let token = token?;
-            let (text, made, probabilities) =
-                (self.push(token), tokens.made(), tokens.log_probabilities());
+            let text = self.push(token);
+            let made = tokens.made();
+            let probabilities = tokens.log_probabilities();
             let probabilities = probabilities.as_ref();
-            let broken = each(Piece {
+            let broken = each(TextFragment {
                 token,
                 text: &text,
                 made,
@@ -175,24 +190,26 @@ impl<'a> TextStream<'a> {
                 return Ok(ending.clone());
             }
             if broken {
-                return Ok(Ending::Interrupted);
+                return Ok(TextEnding::Interrupted);
             }
         }
         Ok(match tokens.end() {
-            End::ContextFull => Ending::ContextFull,
-            End::Grammar => Ending::Grammar,
-            End::Text | End::Limit => Ending::Limit,
+            GenerationEnd::ContextFull => TextEnding::ContextFull,
+            GenerationEnd::Grammar => TextEnding::Grammar,
+            GenerationEnd::Text | GenerationEnd::Limit => TextEnding::Limit,
         })
     }
 
-    /// What is left of the tokens, all of which have come.
+    /// Returns all text that is left when no more tokens follow.
     fn rest(&mut self) -> String {
         let text = self.stream.take().map_or(String::new(), Stream::finish);
         self.take(&text) + &std::mem::take(&mut self.held)
     }
 
-    /// What may be printed when this comes. A stop string ends the text, also where a token has ended it already: it
-    /// stands before that.
+    /// Adds text and returns the part that can be printed now.
+    ///
+    /// A stop string ends the text even if a token ended it already, because the stop string is in
+    /// front of that token.
     fn take(&mut self, text: &str) -> String {
         self.held.push_str(text);
         let found = self
@@ -202,7 +219,7 @@ impl<'a> TextStream<'a> {
         if let Some((stop, at)) = found {
             let text = self.held[..at.start].to_owned();
             self.held.clear();
-            self.ended = Some(Ending::StopString(stop));
+            self.ended = Some(TextEnding::StopString(stop));
             return text;
         }
         let rest = self
@@ -242,17 +259,21 @@ mod tests {
     }
 
     /// What is printed with each token, at last, and why the text ended, if not by its length.
-    fn read(pieces: &[&[u8]], end: &[u32], strings: &StopStrings) -> (Vec<String>, Option<Ending>) {
+    fn read(
+        pieces: &[&[u8]],
+        end: &[u32],
+        strings: &StopStrings,
+    ) -> (Vec<String>, Option<TextEnding>) {
         let tokenizer = tokenizer(pieces);
         let mut stream = TextStream::new(Some(&tokenizer), end, strings);
         let mut printed: Vec<String> = (0..pieces.len() as u32)
             .map(|token| stream.push(token))
             .collect();
-        let (rest, ending) = stream.finish(Ending::Limit);
+        let (rest, ending) = stream.finish(TextEnding::Limit);
         printed.push(rest);
         (
             printed,
-            Some(ending).filter(|ending| *ending != Ending::Limit),
+            Some(ending).filter(|ending| *ending != TextEnding::Limit),
         )
     }
 
@@ -296,7 +317,7 @@ mod tests {
         ];
         for (tokens, strings, wanted, stop) in cases {
             let pieces: Vec<&[u8]> = tokens.iter().map(|token| token.as_bytes()).collect();
-            let ending = stop.map(|stop| Ending::StopString(stop.to_owned()));
+            let ending = stop.map(|stop| TextEnding::StopString(stop.to_owned()));
             let wanted: Vec<String> = wanted.iter().map(|text| (*text).to_owned()).collect();
             assert_eq!(
                 read(&pieces, &[], &stops(strings)),
@@ -313,7 +334,7 @@ mod tests {
         assert_eq!(read(&split, &[], &stops(&[])).0, ["", "", "", "🦀", ""]);
         assert_eq!(
             read(&split, &[], &stops(&["🦀"])).1,
-            Some(Ending::StopString("🦀".into()))
+            Some(TextEnding::StopString("🦀".into()))
         );
         assert_eq!(
             read(&split[..3], &[], &stops(&["🦀"])).0,
@@ -331,11 +352,11 @@ mod tests {
             read(&[b"a", b"b\xf0", b"</s>", b"c"], end, &stops(strings))
         };
         assert_eq!(ending(&[2, 9], &[]).0, ["a", "b", "\u{fffd}", "", ""]);
-        assert_eq!(ending(&[2, 9], &[]).1, Some(Ending::EndToken(2)));
+        assert_eq!(ending(&[2, 9], &[]).1, Some(TextEnding::EndToken(2)));
         // A stop string before it comes first.
         assert_eq!(
             ending(&[2], &["\u{fffd}"]).1,
-            Some(Ending::StopString("\u{fffd}".into()))
+            Some(TextEnding::StopString("\u{fffd}".into()))
         );
         assert_eq!(
             ending(&[2], &["b\u{fffd}<"]).0,
@@ -346,10 +367,10 @@ mod tests {
         assert_eq!((ids.push(5), ids.ended()), (String::new(), None));
         assert_eq!(
             (ids.push(7), ids.ended()),
-            (String::new(), Some(&Ending::EndToken(7)))
+            (String::new(), Some(&TextEnding::EndToken(7)))
         );
         let empty = StopStrings::new(vec!["a".into(), String::new()]).unwrap_err();
-        let sentence = "a stop string is empty, and would end each text before its first character";
+        let sentence = "a stop string is empty: it would end every text before its first character";
         assert_eq!(empty.to_string(), sentence);
     }
 

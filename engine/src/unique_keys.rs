@@ -1,42 +1,46 @@
-//! Keys that an object has twice. Parsers of JSON take one of the two without a word, and not all the same one.
+//! A check for duplicate keys in JSON objects. JSON parsers silently keep one of the two values,
+//! and not all keep the same one.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// Refuses JSON with an object that has a key twice; the problem completes "it".
+/// Checks that no object in `json` has a key twice.
+///
+/// # Errors
+/// Returns the problem as a phrase that completes a sentence about the file, such as `has the key
+/// "a" twice in one object`.
 pub fn unique_keys(json: &[u8]) -> Result<(), String> {
-    let checked: Result<Distinct, _> = serde_json::from_slice(json);
-    let problem = checked.err().map(|error| error.to_string());
-    problem.map_or(Ok(()), |problem| {
-        Err(problem
-            .split(" at line ")
-            .next()
-            .unwrap_or_default()
-            .to_owned())
-    })
+    let checked: Result<CheckedKeys, _> = serde_json::from_slice(json);
+    let Err(error) = checked else {
+        return Ok(());
+    };
+    // serde_json appends the line and the column, which are useless in a file on one line.
+    let problem = error.to_string();
+    let problem = problem.split(" at line ").next().unwrap_or_default();
+    Err(problem.to_owned())
 }
 
-/// A value, of which only the keys were looked at.
-struct Distinct;
+/// A JSON value of which only the keys are checked.
+struct CheckedKeys;
 
-impl<'de> Deserialize<'de> for Distinct {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Distinct, D::Error> {
-        from.deserialize_any(Distinct)
+impl<'de> Deserialize<'de> for CheckedKeys {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<CheckedKeys, D::Error> {
+        from.deserialize_any(CheckedKeys)
     }
 }
 
 macro_rules! leaves {
     ($($visit:ident: $type:ty),*) => {$(
-        fn $visit<E>(self, _: $type) -> Result<Distinct, E> {
-            Ok(Distinct)
+        fn $visit<E>(self, _: $type) -> Result<CheckedKeys, E> {
+            Ok(CheckedKeys)
         }
     )*};
 }
 
-impl<'de> Visitor<'de> for Distinct {
-    type Value = Distinct;
+impl<'de> Visitor<'de> for CheckedKeys {
+    type Value = CheckedKeys;
 
     leaves!(visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str);
 
@@ -44,16 +48,16 @@ impl<'de> Visitor<'de> for Distinct {
         f.write_str("JSON")
     }
 
-    fn visit_unit<E>(self) -> Result<Distinct, E> {
-        Ok(Distinct)
+    fn visit_unit<E>(self) -> Result<CheckedKeys, E> {
+        Ok(CheckedKeys)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Distinct, A::Error> {
-        while list.next_element::<Distinct>()?.is_some() {}
-        Ok(Distinct)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<CheckedKeys, A::Error> {
+        while list.next_element::<CheckedKeys>()?.is_some() {}
+        Ok(CheckedKeys)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Distinct, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<CheckedKeys, A::Error> {
         let mut keys = BTreeSet::new();
         while let Some(key) = object.next_key::<String>()? {
             if !keys.insert(key.clone()) {
@@ -61,9 +65,9 @@ impl<'de> Visitor<'de> for Distinct {
                     "has the key {key:?} twice in one object"
                 )));
             }
-            object.next_value::<Distinct>()?;
+            object.next_value::<CheckedKeys>()?;
         }
-        Ok(Distinct)
+        Ok(CheckedKeys)
     }
 }
 

@@ -7,7 +7,9 @@ use warpwright_driver::{Context, Driver};
 use warpwright_engine::config::{Config, Local};
 use warpwright_engine::rope::Rope;
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
-use warpwright_engine::{Decoder, Launch, Options, Outline, Path, Shape, Tuning, Unsupported};
+use warpwright_engine::{
+    Decoder, KernelPath, Launch, Options, Outline, Shape, Tuning, Unsupported,
+};
 
 /// A device of this compute capability, and with the shared memory of such.
 fn device(compute_capability: (u32, u32)) -> Context {
@@ -62,8 +64,8 @@ fn outline(shape: &Shape, quantization: &str) -> Outline {
     Outline::of(shape, quantization).unwrap()
 }
 
-fn sequential(capability: (u32, u32)) -> Path {
-    Path::Sequential {
+fn sequential(capability: (u32, u32)) -> KernelPath {
+    KernelPath::Sequential {
         reason: Unsupported::Capability {
             found: capability,
             needed: 9,
@@ -72,7 +74,7 @@ fn sequential(capability: (u32, u32)) -> Path {
 }
 
 /// What a decoder says: the logits after each of a few tokens, and the tokens it goes on with after many.
-fn decode(context: &Context, outline: &Outline) -> (Path, Vec<Vec<u32>>, Vec<u32>) {
+fn decode(context: &Context, outline: &Outline) -> (KernelPath, Vec<Vec<u32>>, Vec<u32>) {
     let mut decoder = Decoder::random(context, outline, Options::new(200, Launch::Graph)).unwrap();
     let rows = decoder
         .logits(&[3, 300, 0, 17])
@@ -168,11 +170,11 @@ fn every_device_decodes() {
     for (capability, path) in [
         ((8, 0), sequential((8, 0))),
         ((8, 6), sequential((8, 6))),
-        ((12, 0), Path::Overlapped),
+        ((12, 0), KernelPath::Overlapped),
     ] {
         let context = device(capability);
         for (model, (overlapped, logits, tokens)) in models.iter().zip(&wanted) {
-            assert_eq!(*overlapped, Path::Overlapped);
+            assert_eq!(*overlapped, KernelPath::Overlapped);
             let wanted = (path.clone(), logits.clone(), tokens.clone());
             assert_eq!(decode(&context, model), wanted, "{capability:?}");
         }
@@ -193,7 +195,7 @@ fn every_device_decodes() {
         large_models_fit(&context, &path);
     }
     let old = device((7, 5));
-    let path = Path::of(&models[0], old.device(), Tuning::default());
+    let path = KernelPath::for_model(&models[0], old.device(), Tuning::default());
     assert_eq!(
         path.to_string(),
         "simple kernels: compute capability 7.5 is below 8.0"
@@ -201,11 +203,11 @@ fn every_device_decodes() {
 }
 
 /// What a device with little shared memory has no place for, it does in several rounds.
-fn large_models_fit(context: &Context, path: &Path) {
+fn large_models_fit(context: &Context, path: &KernelPath) {
     for name in ["llama3.1-8b", "qwen2.5-7b", "qwen3-8b"] {
         let shape = SHAPES.iter().find(|shape| shape.name == name).unwrap();
         for quantization in ["q4_k_m", "q8_0", "bf16"] {
-            let found = Path::of(
+            let found = KernelPath::for_model(
                 &outline(shape, quantization),
                 context.device(),
                 Tuning::default(),

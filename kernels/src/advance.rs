@@ -6,7 +6,7 @@
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
-use crate::state::{DONE, LEN, NO_TOKEN, POSITION, PROMPT_LEN, TOKEN};
+use crate::state::{DONE, LEN, NO_TOKEN, POSITION, PROMPT_LEN, StepState, TOKEN};
 use ptx_gen::*;
 
 args! {
@@ -187,7 +187,7 @@ impl Variant for Advance {
                 name: "in the prompt",
                 position: 1,
                 prompt_len: 4,
-                done: 0,
+                done: false,
                 stops: 3,
                 token: 7,
             },
@@ -195,7 +195,7 @@ impl Variant for Advance {
                 name: "a stop token in the prompt",
                 position: 1,
                 prompt_len: 3,
-                done: 0,
+                done: false,
                 stops: 3,
                 token: 7,
             },
@@ -203,7 +203,7 @@ impl Variant for Advance {
                 name: "past the prompt",
                 position: 3,
                 prompt_len: 4,
-                done: 0,
+                done: false,
                 stops: 3,
                 token: 7,
             },
@@ -211,7 +211,7 @@ impl Variant for Advance {
                 name: "a stop token",
                 position: 3,
                 prompt_len: 4,
-                done: 0,
+                done: false,
                 stops: 3,
                 token: 12,
             },
@@ -219,7 +219,7 @@ impl Variant for Advance {
                 name: "not yet a stop token",
                 position: 3,
                 prompt_len: 4,
-                done: 0,
+                done: false,
                 stops: 2,
                 token: 12,
             },
@@ -227,7 +227,7 @@ impl Variant for Advance {
                 name: "no stop tokens",
                 position: 3,
                 prompt_len: 4,
-                done: 0,
+                done: false,
                 stops: 0,
                 token: 12,
             },
@@ -235,7 +235,7 @@ impl Variant for Advance {
                 name: "the last position",
                 position: 5,
                 prompt_len: 1,
-                done: 0,
+                done: false,
                 stops: 3,
                 token: 7,
             },
@@ -243,7 +243,7 @@ impl Variant for Advance {
                 name: "a prompt to the end",
                 position: 5,
                 prompt_len: 9,
-                done: 0,
+                done: false,
                 stops: 3,
                 token: 7,
             },
@@ -251,7 +251,7 @@ impl Variant for Advance {
                 name: "no token",
                 position: 3,
                 prompt_len: 4,
-                done: 0,
+                done: false,
                 stops: 3,
                 token: NO_TOKEN,
             },
@@ -259,7 +259,7 @@ impl Variant for Advance {
                 name: "done",
                 position: 3,
                 prompt_len: 4,
-                done: 1,
+                done: true,
                 stops: 3,
                 token: 7,
             },
@@ -267,7 +267,7 @@ impl Variant for Advance {
                 name: "past the end",
                 position: 6,
                 prompt_len: 4,
-                done: 0,
+                done: false,
                 stops: 3,
                 token: 7,
             },
@@ -281,7 +281,7 @@ struct AdvanceCase {
     name: &'static str,
     position: u32,
     prompt_len: u32,
-    done: u32,
+    done: bool,
     stops: u32,
     token: u32,
 }
@@ -290,14 +290,12 @@ impl AdvanceCase {
     /// Returns the filled arguments. The prompt has a stop token at position 2.
     fn filled(&self, seed: u64) -> Case {
         let mut random = Random(seed);
-        let mut state = vec![0; LEN];
-        for (i, v) in [
-            (POSITION, self.position),
-            (PROMPT_LEN, self.prompt_len),
-            (DONE, self.done),
-        ] {
-            state[i as usize] = v;
-        }
+        let state = StepState {
+            position: self.position,
+            prompt_len: self.prompt_len,
+            done: self.done,
+            ..StepState::default()
+        };
         let mut prompt: Vec<u32> = (0..CTX).map(|_| 100 + random.below(100)).collect();
         prompt[2] = 11;
         Case {
@@ -306,7 +304,7 @@ impl AdvanceCase {
                 CpuArg::U32(vec![self.token]),
                 CpuArg::U32(prompt),
                 CpuArg::U32(vec![10, 11, 12]),
-                CpuArg::U32(state),
+                CpuArg::U32(state.words().into()),
                 CpuArg::U32(vec![0; CTX as usize]),
                 CpuArg::scalar(self.stops),
                 CpuArg::scalar(CTX),

@@ -16,7 +16,7 @@ use warpwright_kernels::batch::{
 };
 use warpwright_kernels::cache::PAGE;
 use warpwright_kernels::format::dequantize::ColumnOrder;
-use warpwright_kernels::state::{LEN, LIMIT, POSITION, SEQUENCE};
+use warpwright_kernels::state::StepState;
 
 fn main() -> ExitCode {
     timing::end(run())
@@ -134,11 +134,12 @@ impl<'a> Batch<'a> {
             Lengths::Spread => positions * (row + 1) / rows,
         };
         let lengths: Vec<u32> = (0..rows).map(length).collect();
-        let mut state = vec![0; (rows as usize) * LEN];
-        for (row, state) in (0..).zip(state.chunks_mut(LEN)) {
-            state[POSITION as usize] = lengths[row as usize] - 1;
-            state[SEQUENCE as usize] = row;
-        }
+        let state_of = |row: u32| StepState {
+            position: lengths[row as usize] - 1,
+            sequence: row,
+            ..StepState::default()
+        };
+        let state: Vec<u32> = (0..rows).flat_map(|row| state_of(row).words()).collect();
         let mut order: Vec<u32> = (0..PAGES).collect();
         let mut random = Random(2);
         for i in (1..order.len()).rev() {
@@ -220,11 +221,12 @@ fn time_choice(context: &Context, rows: u32, blocks: u32) -> Result<f64, Failure
         .map(|_| Buffer::from_slice(context, &numbers))
         .collect::<Result<Vec<_>, _>>()?;
     let order: Vec<u32> = (0..rows).collect();
-    let mut state = vec![0; rows as usize * LEN];
-    for (row, state) in (0..).zip(state.chunks_mut(LEN)) {
-        state[SEQUENCE as usize] = row;
-        state[LIMIT as usize] = u32::MAX;
-    }
+    let state_of = |row| StepState {
+        sequence: row,
+        limit: u32::MAX,
+        ..StepState::default()
+    };
+    let state: Vec<u32> = (0..rows).flat_map(|row| state_of(row).words()).collect();
     let max_tokens = 1 << 14;
     let order = Buffer::from_slice(context, &order)?;
     let value = Buffer::zeroed(context, (rows * blocks) as usize)?;

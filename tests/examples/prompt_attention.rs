@@ -16,6 +16,7 @@ use warpwright_kernels::prompt::{
     Item, PromptAttention, PromptAttentionArgs, PromptAttentionWgmma, RotateTokens,
     RotateTokensArgs,
 };
+use warpwright_kernels::state::StepState;
 use warpwright_kernels::{Overlap, Pairing, Random};
 
 fn main() -> ExitCode {
@@ -110,7 +111,13 @@ impl<'a> Chunk<'a> {
         let rows = (heads + 2 * kv_heads) * dim;
         let pages = cache::pages(tokens);
         let state: Vec<u32> = (0..tokens)
-            .flat_map(|position| [0, position, 0, 0, 0, 0, 0, 0])
+            .flat_map(|position| {
+                StepState {
+                    position,
+                    ..StepState::default()
+                }
+                .words()
+            })
             .collect();
         // In an order of pages that is not theirs.
         let table: Vec<u32> = (0..pages).rev().collect();

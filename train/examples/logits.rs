@@ -12,7 +12,7 @@ use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{Base, BaseFormat};
-use warpwright_train::peft::{self, Shapes};
+use warpwright_train::peft::{self, AdapterShapes};
 use warpwright_train::reference::{Adapters, MicroBatch};
 use warpwright_train::step::{
     Launch, Precision, Recomputation, Settings, Tiles, Trainer, Unpacking,
@@ -68,7 +68,7 @@ fn main() -> Result<(), Failure> {
         BaseChoice::Nf4 => BaseFormat::Nf4,
         BaseChoice::Keep => BaseFormat::Keep,
     };
-    let logits = logits(&options, &context, &Base::of(&model, format)?)?;
+    let logits = logits(&options, &context, &Base::from_model(&model, format)?)?;
     let bytes: Vec<u8> = logits
         .iter()
         .flat_map(|logit| logit.to_le_bytes())
@@ -79,7 +79,7 @@ fn main() -> Result<(), Failure> {
 
 fn logits(options: &Options, context: &Context, base: &Base) -> Result<Vec<f32>, Failure> {
     let lora = lora(options)?;
-    let shapes = Shapes {
+    let shapes = AdapterShapes {
         config: &base.config,
         lora: &lora,
         pairing: base.pairing,

@@ -17,7 +17,7 @@ use warpwright_kernels::train::Storage;
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{Base, BaseFormat};
-use warpwright_train::data::{Batches, Data, Length, Preprocess, Shape};
+use warpwright_train::data::{BatchShape, Batches, Dataset, Preprocess, TrainingLength};
 use warpwright_train::reference::{self, Adapters, References, Trainer};
 use warpwright_train::{LayerWeights, Lora, Projection, Training, Weights};
 
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
 
 fn compute(options: &Compute) -> Result<(), Failure> {
     let model = Model::open(&options.model)?;
-    let base = Base::of(&model, BaseFormat::Auto)?;
+    let base = Base::from_model(&model, BaseFormat::Auto)?;
     let lora = Lora {
         rank: 16,
         alpha: 32.0,
@@ -229,14 +229,14 @@ fn batches(options: &Compute, model: &Model) -> Result<Batches, Failure> {
         len: options.seq,
         train_on_prompt: false,
     };
-    let data = Data::read(&options.data, &how)?;
-    let shape = Shape {
+    let data = Dataset::read(&options.data, &how)?;
+    let shape = BatchShape {
         len: options.seq,
         rows: options.batch,
         accumulate: 1,
         packing: true,
         seed: options.seed,
-        length: Length::Steps(options.steps),
+        length: TrainingLength::Steps(options.steps),
     };
     Ok(Batches::new(data, shape)?)
 }

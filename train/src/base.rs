@@ -1,4 +1,4 @@
-//! The frozen model, from a GGUF file or a Hugging Face folder.
+//! The frozen model, read from a GGUF file or a Hugging Face folder.
 
 mod random;
 
@@ -17,24 +17,25 @@ use warpwright_kernels::{Format, Pairing};
 use crate::step::{Launch, Matrix, Precision, Recomputation, Settings, Tiles, Unpacking};
 use crate::{Config, Error, LayerWeights, Lora, Training, Weights};
 
-/// What becomes of the projections' weights.
+/// The format of the projections' weights during training.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum BaseFormat {
-    /// NF4 for weights of 16 and 32 bits; quantized ones keep their values, which a step in `bf16` rounds.
+    /// NF4 for weights of 16 and 32 bits. Quantized weights keep their values, which a step in
+    /// `bf16` rounds.
     #[default]
     Auto,
-    /// NF4 for all.
+    /// NF4 for all projections.
     Nf4,
     /// The values of the file, which a step in `bf16` rounds.
     Keep,
 }
 
-/// How projections are quantized.
+/// The quantization of the projections.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Quantization {
-    /// Which of them.
+    /// The projections that are quantized.
     pub format: BaseFormat,
-    /// How the `absmax` of those is kept; a file that is in NF4 has its own.
+    /// The format of `absmax` in the quantized projections. A file in NF4 keeps its own.
     pub absmax: Absmax,
 }
 
@@ -47,35 +48,33 @@ impl From<BaseFormat> for Quantization {
     }
 }
 
-/// A frozen model in the host's memory.
+/// A frozen model in host memory.
 #[derive(Clone, Debug)]
 pub struct Base {
-    /// Its sizes.
+    /// The sizes of the model.
     pub config: Config,
-    /// Which dimensions of a head RoPE rotates together.
+    /// The dimensions of a head that RoPE rotates together.
     pub pairing: Pairing,
-    /// How many projections are in which number format.
+    /// The number of projections in each number format.
     pub formats: Formats,
-    /// Its weights.
+    /// The weights.
     pub weights: Weights<Vec<f32>, Matrix>,
 }
 
-/// The families whose backward is written.
+/// The families for which there is a backward pass.
 const FAMILIES: [&str; 3] = ["llama", "qwen2", "qwen3"];
 
 impl Base {
-    /// Reads all weights of a model.
+    /// Reads all weights of a model, and quantizes its projections.
     ///
     /// # Errors
-    ///
-    /// A family or a scaling of RoPE that has no backward yet; a file that cannot be read; weights that are not finite.
-    pub fn of(model: &Model, how: impl Into<Quantization>) -> Result<Base, Error> {
+    /// - [`Error::Family`] if there is no backward pass for the model's family or its RoPE scaling.
+    /// - [`Error::Engine`] if a file cannot be read or a weight is not finite.
+    pub fn from_model(model: &Model, how: impl Into<Quantization>) -> Result<Base, Error> {
         let how = how.into();
         let config = config(model)?;
-        let (w, pairing) = (
-            &model.outline.weights,
-            model.outline.config.architecture.pairing,
-        );
+        let w = &model.outline.weights;
+        let pairing = model.outline.config.architecture.pairing;
         let reader = Reader { model, how };
         let weights = Weights {
             embed: reader.numbers(&w.embed)?,
@@ -91,6 +90,7 @@ impl Base {
                 .map(|block| reader.layer(block))
                 .collect::<Result<_, _>>()?,
         };
+        // The file may have been overwritten while it was read.
         model.files.check()?;
         Ok(Base {
             config,
@@ -100,11 +100,10 @@ impl Base {
         })
     }
 
-    /// The weights as the reference of a step reads them: unpacked, and exact.
+    /// Returns the weights as the reference reads them: unpacked and exact.
     ///
     /// # Errors
-    ///
-    /// Weights of another number of layers than the sizes say.
+    /// Returns [`Error::Layers`] if the weights do not have as many layers as the configuration.
     pub fn exact(&self) -> Result<Weights, Error> {
         let exact = |numbers: &[f32]| numbers.iter().map(|&w| f64::from(w)).collect();
         self.weights.try_map(
@@ -123,12 +122,18 @@ impl Base {
     }
 }
 
-// Here and not next to the type, because a base knows the settings of a step and not the other way round.
+// This constructor is here and not next to the type, because a base knows the settings of a step
+// and not the other way round.
 impl Settings {
     /// Returns settings for adapters on a frozen model.
     ///
-    /// The defaults are those of [`Training`], micro-batches of up to 1,024 tokens, the logits of 512 tokens in memory at
-    /// the same time, nothing computed again, one graph launch for a micro-batch, and `f32`, which every device supports.
+    /// The defaults are:
+    /// - the defaults of [`Training`]
+    /// - micro-batches of up to 1,024 tokens, with the logits of 512 tokens in memory at the same
+    ///   time
+    /// - no recomputation, and one graph launch per micro-batch
+    /// - `f32`, which every device supports
+    ///
     /// Change a field of the result to change a setting.
     pub fn new(base: &Base, lora: Lora) -> Settings {
         Settings {
@@ -148,20 +153,19 @@ impl Settings {
     }
 }
 
-/// The sizes of a model, if there is a backward for its family.
+/// Returns the sizes of a model.
 ///
 /// # Errors
-///
-/// A family or a scaling of RoPE that has none.
+/// Returns [`Error::Family`] if there is no backward pass for the model's family or its RoPE
+/// scaling.
 pub fn config(model: &Model) -> Result<Config, Error> {
     config_of(&model.outline, model.files.path())
 }
 
-/// The sizes of what this file, or a model of this name, is like: see [`config`].
+/// Returns the sizes of a model that has only an outline. `path` names the model in errors.
 ///
 /// # Errors
-///
-/// As [`config`].
+/// Returns the errors of [`config`].
 pub fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
     let c = &outline.config;
     let family = c.architecture.name;
@@ -173,21 +177,23 @@ pub fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
     };
     if !FAMILIES.contains(&family) {
         return refuse(&format!(
-            "models of the family {family}; it knows {}",
+            "models of the family {family}, only {}",
             FAMILIES.join(", ")
         ));
     }
     if outline.adapter.is_some() {
-        return refuse("models with an adapter; merge the two first");
+        return refuse("models with an adapter: merge the two first");
     }
+    // The training kernels rotate whole heads with a magnitude of 1, and attend to all earlier
+    // tokens. They would train such a model as if it had another structure.
     if c.rope.dim != c.head_dim {
-        return refuse("models that rotate a part of each head");
+        return refuse("models that rotate only a part of each head");
     }
     if c.rope.magnitude != 1.0 {
         return refuse("rotary embeddings with a magnitude (YaRN)");
     }
     if (0..c.layers).any(|layer| c.window_of(layer).is_some()) {
-        return refuse("attention to a window");
+        return refuse("sliding-window attention");
     }
     let factors = outline
         .rope_factors
@@ -211,26 +217,27 @@ pub fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
     })
 }
 
-/// How many projections are in which number format.
+/// Returns the number of projections in each number format, after quantization.
 pub fn formats(outline: &Outline, how: Quantization) -> Formats {
     how.of(&outline.weights.blocks)
 }
 
-/// Bytes of device memory that the weights take in a step of this precision.
+/// Returns the bytes of device memory that the weights need in a step of this precision.
 pub fn bytes(outline: &Outline, how: impl Into<Quantization>, precision: Precision) -> u64 {
     let how = how.into();
-    // Of a number of a matrix that is not in NF4.
+    // The bytes of an element in matrices that are not in NF4.
     let number = if precision == Precision::Bf16 { 2 } else { 4 };
     let weights = &outline.weights;
-    let of = |weight: &Weight| u64::from(weight.rows()) * u64::from(weight.row_len());
+    let elements = |weight: &Weight| u64::from(weight.rows()) * u64::from(weight.row_len());
     let matrix = |weight: &Weight| {
-        let blocks = of(weight).div_ceil(nf4::BLOCK as u64);
+        let blocks = elements(weight).div_ceil(nf4::BLOCK as u64);
         match how.absmax_of(weight) {
-            Some(Absmax::F32) => of(weight).div_ceil(2) + 4 * blocks,
+            Some(Absmax::F32) => elements(weight).div_ceil(2) + 4 * blocks,
+            // A nested absmax has one byte per block, and one f32 per group of blocks.
             Some(Absmax::Nested) => {
-                of(weight).div_ceil(2) + blocks + 4 * blocks.div_ceil(nested::BLOCK as u64)
+                elements(weight).div_ceil(2) + blocks + 4 * blocks.div_ceil(nested::BLOCK as u64)
             }
-            None => number * of(weight),
+            None => number * elements(weight),
         }
     };
     let projections = |b: &Block<Weight>| -> u64 {
@@ -245,12 +252,12 @@ pub fn bytes(outline: &Outline, how: impl Into<Quantization>, precision: Precisi
         [&b.attn_norm, &b.ffn_norm]
             .into_iter()
             .chain(optional)
-            .map(|v| 4 * of(v))
+            .map(|v| 4 * elements(v))
             .sum()
     };
     let tables = [&weights.embed].into_iter().chain(&weights.head);
-    tables.map(|weight| number * of(weight)).sum::<u64>()
-        + 4 * of(&weights.norm)
+    tables.map(|weight| number * elements(weight)).sum::<u64>()
+        + 4 * elements(&weights.norm)
         + weights
             .blocks
             .iter()
@@ -259,12 +266,13 @@ pub fn bytes(outline: &Outline, how: impl Into<Quantization>, precision: Precisi
 }
 
 impl Quantization {
-    /// The formats of all projections.
+    /// Returns the number of projections in each format.
     fn of(self, blocks: &[Block<Weight>]) -> Formats {
         let mut formats = Formats::new();
         for weight in blocks.iter().flat_map(Block::projections) {
             let name = match (self.format.is_nf4(weight), self.absmax) {
-                // Kept too: what is unpacked has the values of the codes.
+                // A weight that was NF4 in the file stays NF4 in any format, because unpacked
+                // weights have the values of the codes.
                 _ if weight.nf4.is_some() => "NF4",
                 (true, Absmax::Nested) => "nested NF4",
                 (true, Absmax::F32) => "NF4",
@@ -277,22 +285,28 @@ impl Quantization {
 }
 
 impl Quantization {
-    /// What the `absmax` of a weight in NF4 is on the device.
+    /// Returns the format of `absmax` on the device, or `None` if the weight is not in NF4 there.
     fn absmax_of(self, weight: &Weight) -> Option<Absmax> {
-        self.format
-            .is_nf4(weight)
-            .then(|| weight.nf4.unwrap_or(self.absmax))
+        if !self.format.is_nf4(weight) {
+            return None;
+        }
+        Some(weight.nf4.unwrap_or(self.absmax))
     }
 }
 
 impl BaseFormat {
-    /// In the file or for the step.
+    /// Returns true if a weight is in NF4 during training.
     fn is_nf4(self, weight: &Weight) -> bool {
         let wide = [Format::F32, Format::F16, Format::BF16].contains(&weight.format);
-        self == BaseFormat::Nf4 || self == BaseFormat::Auto && wide
+        match self {
+            BaseFormat::Nf4 => true,
+            BaseFormat::Auto => wide,
+            BaseFormat::Keep => false,
+        }
     }
 }
 
+/// The reader of a model's weights.
 struct Reader<'a> {
     model: &'a Model,
     how: Quantization,
@@ -321,6 +335,7 @@ impl Reader<'_> {
             k_norm: optional(&block.k_norm)?,
             projections: [q?, k?, v?, o?, gate?, up?, down?],
             biases: [
+                // Only Q, K and V have biases in the supported families.
                 optional(&block.q_bias)?,
                 optional(&block.k_bias)?,
                 optional(&block.v_bias)?,
@@ -333,7 +348,7 @@ impl Reader<'_> {
     }
 
     fn matrix(&self, weight: &Weight) -> Result<Matrix, Error> {
-        // For what it checks, too.
+        // This also checks that the values are finite, so it runs for NF4 files too.
         let numbers = self.numbers(weight)?;
         if !self.how.format.is_nf4(weight) {
             return Ok(Matrix::F32(numbers));
@@ -354,6 +369,7 @@ impl Reader<'_> {
         })
     }
 
+    /// Returns the values of a tensor, or an error if one is not finite.
     fn numbers(&self, weight: &Weight) -> Result<Vec<f32>, Error> {
         let files = &self.model.files;
         let numbers = weight.format.dequantize(&files.data(&weight.range)?);

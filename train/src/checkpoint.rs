@@ -1,7 +1,8 @@
-//! Checkpoints: a folder from which training goes on to the same bits.
+//! Checkpoints: folders from which training resumes with the same bits.
 //!
-//! It holds the adapter as PEFT has it, `optimizer.safetensors` with both moments, and `trainer_state.json`. Random numbers
-//! are functions of counters, so the counters are all there is to their state.
+//! A checkpoint contains the adapter in PEFT's format, `optimizer.safetensors` with both moments,
+//! and `trainer_state.json`. Random numbers are functions of counters, so the counters are their
+//! whole state.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,34 +10,37 @@ use std::path::Path;
 use serde_json::{Value, json};
 use warpwright_engine::adapter::Formats;
 
-use crate::peft::{self, Shapes};
+use crate::peft::{self, AdapterShapes};
 use crate::reference::Moments;
 use crate::step::Snapshot;
 use crate::{Error, files};
 
+/// The file with the moments of AdamW.
 const OPTIMIZER: &str = "optimizer.safetensors";
-/// The file by which a folder is a checkpoint.
+/// The state file. A folder with this file is a checkpoint.
 pub const STATE: &str = "trainer_state.json";
+/// The prefixes of the tensor names of the first and the second moments.
 const MOMENTS: [&str; 2] = ["first.", "second."];
 
-/// The version of the state. It rises when training from an older checkpoint would not continue to the same bits.
+/// The version of the state. It increases when training from an older checkpoint would not continue
+/// with the same bits.
 ///
-/// Version 2 computes learning rates as transformers does. Checkpoints before it have no version: their schedules were one
-/// step ahead, so that the last step had the least rate.
+/// Version 2 computes learning rates as the `transformers` library does. Earlier checkpoints have
+/// no version. Their schedules were one step ahead, so that the last step had the minimum rate.
 const VERSION: u64 = 2;
 
-/// What decides what training computes, bit for bit, by the names under which users know it: settings, and hashes of
-/// what is read.
+/// The inputs that determine the bits of a training run: settings and hashes of input files, by the
+/// names that users know.
 pub type Fingerprint = BTreeMap<String, String>;
 
-/// Writes a checkpoint: all of it or nothing. `formats` are those of the base's projections.
+/// Writes a checkpoint atomically. `base` names the model, and `formats` are the number formats of
+/// its projections.
 ///
 /// # Errors
-///
-/// A file that cannot be written.
+/// Returns [`Error::Write`] if a file cannot be written.
 pub fn write(
     folder: &Path,
-    shapes: &Shapes<'_>,
+    shapes: &AdapterShapes<'_>,
     snapshot: &Snapshot,
     fingerprint: &Fingerprint,
     base: &str,
@@ -51,13 +55,14 @@ pub fn write(
         corrections,
     } = snapshot;
     let state = json!({
-        "version": VERSION,
-        "step": step,
-        "skipped": skipped,
-        "micro_batch": micro,
-        "bias_correction_bits": corrections.map(f32::to_bits),
-        "fingerprint": fingerprint,
-    });
+            "version": VERSION,
+            "step": step,
+            "skipped": skipped,
+            "micro_batch": micro,
+    // Bits, because a resumed run must continue with exactly these numbers.
+            "bias_correction_bits": corrections.map(f32::to_bits),
+            "fingerprint": fingerprint,
+        });
     files::folder(folder, |folder| {
         peft::write(folder, shapes, adapters, base)?;
         peft::write_base_formats(folder, formats)?;
@@ -67,14 +72,15 @@ pub fn write(
     })
 }
 
-/// Reads a checkpoint of a training with the same fingerprint.
+/// Reads a checkpoint of a training run with the same fingerprint.
 ///
 /// # Errors
-///
-/// Files that cannot be read or are wrong; a fingerprint that has changed, by the name of what changed first.
+/// Returns [`Error::Read`] if a file cannot be read. Returns [`Error::Checkpoint`] if a file is
+/// damaged, was written by another version, or has another fingerprint. The message names the first
+/// input that changed.
 pub fn read(
     folder: &Path,
-    shapes: &Shapes<'_>,
+    shapes: &AdapterShapes<'_>,
     fingerprint: &Fingerprint,
 ) -> Result<Snapshot, Error> {
     let path = folder.join(STATE);
@@ -89,30 +95,29 @@ pub fn read(
     let state: Value =
         serde_json::from_slice(&bytes).map_err(|error| fault(files::damaged(&error)))?;
     check_version(&state).map_err(&fault)?;
+    // The fingerprint is compared before the tensors are read. Changed settings also change the
+    // shapes of tensors, and the error should name the setting.
+    let missing = || fault("has no \"fingerprint\", so changed settings cannot be detected".into());
     let before: Fingerprint =
-        serde_json::from_value(state["fingerprint"].clone()).map_err(|_| {
-            fault(
-                "has no \"fingerprint\", by which it could be told whether settings have changed"
-                    .into(),
-            )
-        })?;
+        serde_json::from_value(state["fingerprint"].clone()).map_err(|_| missing())?;
     if let Some(change) = changed(&before, fingerprint) {
         return Err(fault(change));
     }
     let word = |value: &Value, key: &str| {
         let word = value.as_u64().and_then(|word| u32::try_from(word).ok());
-        word.ok_or_else(|| fault(format!("{key:?} is no count below 2^32")))
+        word.ok_or_else(|| fault(format!("{key:?} is not a count below 2^32")))
     };
     let count = |key: &str| word(&state[key], key);
     let bits = &state["bias_correction_bits"];
     let correction = |i: usize| {
         let correction = f32::from_bits(word(&bits[i], "bias_correction_bits")?);
-        let right = (0.0..=1.0).contains(&correction);
-        right
-            .then_some(correction)
-            .ok_or_else(|| fault(format!("has a bias correction of {correction}")))
+        if !(0.0..=1.0).contains(&correction) {
+            return Err(fault(format!("has a bias correction of {correction}")));
+        }
+        Ok(correction)
     };
-    let (step, skipped) = (count("step")?, count("skipped")?);
+    let step = count("step")?;
+    let skipped = count("skipped")?;
     if step.checked_add(skipped).is_none() {
         return Err(fault(format!(
             "counts {step} steps and {skipped} that were skipped: together above 2^32"
@@ -144,7 +149,8 @@ fn check_version(state: &Value) -> Result<(), String> {
     }
 }
 
-/// What is another one now, or missing on either side.
+/// Returns the first input that differs or is missing on one side, or `None` if the fingerprints
+/// are equal.
 fn changed(before: &Fingerprint, now: &Fingerprint) -> Option<String> {
     let mut names: Vec<&String> = before.keys().chain(now.keys()).collect();
     names.sort_unstable();
@@ -152,16 +158,16 @@ fn changed(before: &Fingerprint, now: &Fingerprint) -> Option<String> {
     let name = names
         .into_iter()
         .find(|name| before.get(*name) != now.get(*name))?;
-    let of = |fingerprint: &Fingerprint| {
+    let value = |fingerprint: &Fingerprint| {
         fingerprint
             .get(name)
             .cloned()
             .unwrap_or_else(|| "not set".into())
     };
     Some(format!(
-        "the training had {name} = {}, and now it is {}: it would not go on to the same bits; give what it had, or begin \
-         anew without --resume",
-        of(before),
-        of(now)
+        "the training had {name} = {}, and now it is {}, so it would not continue with the same bits: restore the value, or \
+         start again without --resume",
+        value(before),
+        value(now)
     ))
 }

@@ -1,8 +1,8 @@
-//! Sizes of a model.
+//! The sizes of a model.
 
 use crate::Error;
 
-/// Hyperparameters of a model, under the field's names.
+/// The hyperparameters of a model. The field names are the usual ones.
 #[derive(Clone, PartialEq, Debug)]
 #[allow(missing_docs)]
 pub struct Config {
@@ -13,14 +13,18 @@ pub struct Config {
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
-    /// Added to the mean of the squares in every RMSNorm.
+    /// The constant added to the mean of the squares in every RMSNorm.
     pub eps: f64,
-    /// `[head_dim / 2]`: what RoPE rotates each pair of dimensions by, in radians a position.
+    /// The angle by which RoPE rotates each pair of dimensions, in radians per position: `[head_dim
+    /// / 2]`.
     pub frequencies: Vec<f64>,
 }
 
 impl Config {
-    /// Refuses sizes that make no model.
+    /// Checks the sizes.
+    ///
+    /// # Errors
+    /// Returns [`Error::Setting`] for the first size that no model can have.
     pub fn check(&self) -> Result<(), Error> {
         let sizes = [
             ("vocab", self.vocab),
@@ -28,9 +32,9 @@ impl Config {
             ("feed_forward", self.feed_forward),
             ("kv_heads", self.kv_heads),
         ];
-        sizes
-            .into_iter()
-            .try_for_each(|(what, size)| Error::unless(size > 0, what, size, "at least 1"))?;
+        for (what, size) in sizes {
+            Error::unless(size > 0, what, size, "at least 1")?;
+        }
         let even = self.head_dim > 0 && self.head_dim.is_multiple_of(2);
         Error::unless(
             even,
@@ -46,19 +50,19 @@ impl Config {
             self.eps,
             "0 or more",
         )?;
-        let (found, pairs) = (self.frequencies.len(), self.head_dim / 2);
+        // RoPE rotates pairs of elements, so there is one frequency per pair.
+        let found = self.frequencies.len();
+        let pairs = self.head_dim / 2;
         Error::unless(
             found == pairs,
             "the number of rotary frequencies",
             found,
             "head_dim / 2",
         )?;
-        let wrong = self
-            .frequencies
-            .iter()
-            .find(|f| !(f.is_finite() && **f > 0.0));
-        wrong.map_or(Ok(()), |f| {
-            Error::unless(false, "a rotary frequency", f, "above 0")
-        })
+        for frequency in &self.frequencies {
+            let positive = frequency.is_finite() && *frequency > 0.0;
+            Error::unless(positive, "a rotary frequency", frequency, "above 0")?;
+        }
+        Ok(())
     }
 }

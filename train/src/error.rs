@@ -1,28 +1,31 @@
-//! The one error type: each sentence says what, where, and what instead.
+//! The error type of the crate. Each message says what is wrong, where it is, and what to do.
 
 use std::path::PathBuf;
 
-/// Why a model cannot be trained.
+/// An error of this crate, from reading a model or its data to a training step.
+///
+/// `Debug` prints the same message as `Display`, so that a `main` that returns this error prints a
+/// readable sentence.
 #[derive(thiserror::Error)]
 #[allow(missing_docs)] // Each variant's message is its documentation.
 #[non_exhaustive]
 pub enum Error {
-    #[error("{what} is {found}, must be {wanted}")]
+    #[error("{what} is {found}, but must be {wanted}")]
     Setting {
         what: &'static str,
         found: String,
         wanted: &'static str,
     },
-    #[error("{tensor} has {found} elements, must have {} x {} = {}", shape[0], shape[1], shape[0] * shape[1])]
+    #[error("{tensor} has {found} elements, but must have {} x {} = {}", shape[0], shape[1], shape[0] * shape[1])]
     Length {
         tensor: String,
         found: usize,
         shape: [usize; 2],
     },
-    #[error("there are weights of {found} layers, must be {wanted}")]
+    #[error("there are weights of {found} layers, but must be of {wanted}")]
     Layers { found: usize, wanted: usize },
     #[error(
-        "{what} of the micro-batch has {found} elements, must have one for each of its {tokens} tokens"
+        "{what} of the micro-batch has {found} elements, but must have one for each of its {tokens} tokens"
     )]
     Micro {
         what: &'static str,
@@ -37,37 +40,35 @@ pub enum Error {
         vocab: usize,
     },
     #[error(
-        "the document of token {index} begins at token {start}, must begin at the token or before it"
+        "the document of token {index} begins at token {start}, but must begin at the token or before it"
     )]
     Start { index: usize, start: u32 },
     #[error(
-        "the loss is divided by 0 labelled tokens; give the number of labelled tokens of the step"
+        "the loss is divided by 0 labelled tokens: set the number of labelled tokens of the step"
     )]
     Unlabelled,
-    #[error("a step has no micro-batch; give at least one")]
+    #[error("the step has no micro-batch: pass at least one")]
     Empty,
-    #[error(
-        "a micro-batch has {found} tokens, must have at most the {most} that the trainer was made for"
-    )]
+    #[error("a micro-batch has {found} tokens, but the trainer was created for at most {most}")]
     TooLong { found: usize, most: usize },
     #[error(
-        "the micro-batch has number {found}, must have {wanted}, which comes next: dropout depends on it"
+        "the micro-batch has number {found}, but {wanted} comes next, and dropout depends on the number"
     )]
     Number { found: u32, wanted: u32 },
-    #[error("layer {layer} has other head norms than layer 0; all layers must have both or none")]
+    #[error("layer {layer} has other head norms than layer 0: all layers must have both or none")]
     HeadNorms { layer: usize },
-    #[error("{projection} of layer {layer} has a bias, which a step on a device does not add")]
+    #[error("{projection} of layer {layer} has a bias, which a step on a device does not support")]
     Bias {
         projection: &'static str,
         layer: usize,
     },
-    #[error("training in bf16 takes {needed}; choose f32")]
+    #[error("training in bf16 needs {needed}: use f32")]
     Precision { needed: String },
     #[error(
-        "the document of token {index} begins before that of the token before it; documents must be in order"
+        "the document of token {index} begins before the document of the previous token: documents must be in order"
     )]
     Order { index: usize },
-    #[error("{}: fine-tuning does not know {what}", path.display())]
+    #[error("{}: fine-tuning does not support {what}", path.display())]
     Family { path: PathBuf, what: String },
     #[error("{}, line {line}: it {problem}", path.display())]
     Data {
@@ -75,10 +76,10 @@ pub enum Error {
         line: usize,
         problem: String,
     },
-    #[error("{}: there are no samples in it", path.display())]
+    #[error("{}: the file contains no samples", path.display())]
     NoSamples { path: PathBuf },
     #[error(
-        "{}: nothing is to be learned: {dropped} samples have nothing to learn among their first {len} tokens, and there are \
+        "{}: nothing to learn: {dropped} samples have nothing to learn among their first {len} tokens, and there are \
          no others",
         path.display()
     )]
@@ -88,7 +89,7 @@ pub enum Error {
         len: usize,
     },
     #[error(
-        "{}: all {excluded} samples are excluded by their marks, such as \"weight\": 0; mark what is to be learned, or \
+        "{}: all {excluded} samples are excluded by their marks, such as \"weight\": 0. Mark the samples to learn, or \
          remove the marks",
         path.display()
     )]
@@ -130,7 +131,7 @@ impl std::fmt::Debug for Error {
 }
 
 impl Error {
-    /// Refuses a setting, unless it is right.
+    /// Returns [`Error::Setting`] unless the setting is right.
     pub(crate) fn unless(
         right: bool,
         what: &'static str,

@@ -1,4 +1,4 @@
-//! Files and folders that are there whole, or not at all.
+//! Atomic writes: files and folders that are either complete or absent.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// Writes a file under another name, and renames it when all of it is on the disk.
+/// Writes a file under a temporary name, and renames it once all of it is on the disk.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let part = part(path);
     let written = File::create(&part).and_then(|mut file| {
@@ -23,8 +23,8 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// Fills a folder under another name, and renames it when it is full. One that is there is replaced, and whole
-/// until then.
+/// Fills a folder under a temporary name, and renames it once it is complete. An existing folder is
+/// replaced, and stays complete until then.
 pub(crate) fn folder(
     path: &Path,
     fill: impl FnOnce(&Path) -> Result<(), Error>,
@@ -37,6 +37,8 @@ pub(crate) fn folder(
     let _ = fs::remove_dir_all(&part);
     fs::create_dir_all(&part).map_err(fault)?;
     let filled = fill(&part).and_then(|()| {
+        // A folder cannot be renamed over another one, so the old one is moved away first and
+        // restored if the rename fails.
         let old = hidden(path, "old");
         let _ = fs::remove_dir_all(&old);
         if path.exists() {
@@ -53,7 +55,7 @@ pub(crate) fn folder(
     filled
 }
 
-/// The name that something has until it is whole.
+/// Returns the temporary name of an incomplete file or folder.
 fn part(path: &Path) -> PathBuf {
     hidden(path, "part")
 }
@@ -63,7 +65,7 @@ fn hidden(path: &Path, end: &str) -> PathBuf {
     path.with_file_name(format!(".{name}.{end}"))
 }
 
-/// The problem of a file that is not as it was written.
+/// Returns the problem of a file that cannot be parsed although this crate wrote it.
 pub(crate) fn damaged(error: &dyn std::error::Error) -> String {
-    format!("it is damaged: {error}; go on from another checkpoint")
+    format!("the file is damaged: {error}; resume from another checkpoint")
 }

@@ -1,13 +1,26 @@
-//! Fine-tuning of language models by QLoRA: adapters of low rank over frozen weights in NF4.
+//! Fine-tuning of language models with QLoRA: low-rank adapters over frozen weights in NF4.
 //!
-//! [`mod@reference`] computes a step in `f64` on the CPU, forward, backward, clip and AdamW, for models of the `llama`,
-//! `qwen2` and `qwen3` families. Its arithmetic is that of [`warpwright_kernels::train`]. [`step`] is the same step on a
-//! device, as graphs of kernels in `f32` or in `bf16`, which tests compare with the reference as a whole.
+//! The method is due to Dettmers et al. ("QLoRA: Efficient Finetuning of Quantized LLMs", NeurIPS
+//! 2023, <https://arxiv.org/abs/2305.14314>), and the adapters to Hu et al. ("LoRA: Low-Rank
+//! Adaptation of Large Language Models", ICLR 2022, <https://arxiv.org/abs/2106.09685>). The model
+//! families `llama`, `qwen2` and `qwen3` are supported.
+//!
+//! A training step exists twice. [`mod@reference`] computes it in `f64` on the CPU: forward,
+//! backward, gradient clipping and AdamW, with the arithmetic of [`warpwright_kernels::train`].
+//! [`step`] computes the same step on a device, as graphs of kernels in `f32` or in `bf16`. Tests
+//! compare the two.
+//!
+//! A run has four stages:
+//! 1. [`Base::from_model`] reads the frozen weights and quantizes them.
+//! 2. [`data`] tokenizes a file of samples and divides it into batches.
+//! 3. [`Trainer::step`] trains on one batch.
+//! 4. [`peft::write`] saves the adapter, and [`checkpoint`] saves everything that is needed to
+//!    resume.
 //!
 //! # Example: train an adapter
 //!
-//! This program trains two steps on the emulator. On a machine with a GPU, use `Driver::load()?` in place of
-//! `Driver::from_library(..)`.
+//! This program trains two steps on the emulator. On a machine with a GPU, use `Driver::load()?` in
+//! place of `Driver::from_library(..)`.
 //!
 //! ```
 //! use std::path::Path;
@@ -15,8 +28,8 @@
 //! use warpwright_driver::{Context, Driver};
 //! use warpwright_engine::Model;
 //! use warpwright_train::base::{Base, BaseFormat};
-//! use warpwright_train::data::{Batches, Data, Length, Preprocess, Shape};
-//! use warpwright_train::peft::{self, Shapes};
+//! use warpwright_train::data::{Batches, Dataset, TrainingLength, Preprocess, BatchShape};
+//! use warpwright_train::peft::{self, AdapterShapes};
 //! use warpwright_train::reference::Adapters;
 //! use warpwright_train::{Lora, Settings, Trainer};
 //!
@@ -26,13 +39,13 @@
 //! # let out = out.path();
 //! // The frozen model, with its projections in NF4.
 //! let model = Model::open(&folder.join("rustdoc-7m-Q4_K_M.gguf"))?;
-//! let base = Base::of(&model, BaseFormat::Nf4)?;
+//! let base = Base::from_model(&model, BaseFormat::Nf4)?;
 //!
 //! // Rows of 16 tokens, one row in a micro-batch.
 //! let tokenizer = model.tokenizer()?;
 //! let how = Preprocess { tokenizer: &tokenizer, template: None, len: 16, train_on_prompt: false };
-//! let data = Data::read(&folder.join("samples.jsonl"), &how)?;
-//! let shape = Shape { len: 16, rows: 1, accumulate: 1, packing: true, seed: 0, length: Length::Steps(2) };
+//! let data = Dataset::read(&folder.join("samples.jsonl"), &how)?;
+//! let shape = BatchShape { len: 16, rows: 1, accumulate: 1, packing: true, seed: 0, length: TrainingLength::Steps(2) };
 //! let batches = Batches::new(data, shape)?;
 //!
 //! // Adapters of rank 4 on all projections. B is zero at first, so that they change nothing yet.
@@ -50,7 +63,7 @@
 //! }
 //!
 //! // The adapter as PEFT reads it.
-//! let shapes = Shapes { config: &settings.config, lora: &settings.lora, pairing: settings.pairing };
+//! let shapes = AdapterShapes { config: &settings.config, lora: &settings.lora, pairing: settings.pairing };
 //! peft::write(out, &shapes, &trainer.adapters()?, "rustdoc-7m")?;
 //! # assert!(out.join("adapter_model.safetensors").is_file());
 //! # Ok(())

@@ -1,8 +1,10 @@
-//! Adapters in files, as PEFT has them: a folder with `adapter_config.json` and `adapter_model.safetensors`.
+//! Adapters in the directory format of PEFT: `adapter_config.json` and `adapter_model.safetensors`.
 //!
-//! Names and keys are those of [PEFT](https://huggingface.co/docs/peft/developer_guides/checkpoint): A is `[rank, in]`, B
-//! is `[out, rank]`, all in `F32`. GGUF files of the llama family permute the rows of Q and K within a head, so that
-//! rotary pairs are neighbours; the rows of B go back to the order of the original model. A does not change.
+//! Names and keys are those of
+//! [PEFT](https://huggingface.co/docs/peft/developer_guides/checkpoint). A is `[rank, in]` and B is
+//! `[out, rank]`, both in `F32`. GGUF files of the llama family permute the rows of Q and K within
+//! a head, so that rotary pairs are neighbors. The rows of B are written in the order of the
+//! original model. A has no such order.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,25 +19,25 @@ use warpwright_kernels::Pairing;
 use crate::reference::Adapters;
 use crate::{Config, Error, Lora, Projection, files};
 
-/// What names and shapes of files follow from.
+/// The parameters that determine the names and shapes of an adapter's tensors.
 #[derive(Clone, Copy, Debug)]
-pub struct Shapes<'a> {
-    /// Sizes of the model.
+pub struct AdapterShapes<'a> {
+    /// The sizes of the model.
     pub config: &'a Config,
-    /// Settings of the adapters.
+    /// The settings of the adapters.
     pub lora: &'a Lora,
     /// The order of rows within a head.
     pub pairing: Pairing,
 }
 
-/// Writes the two files into a folder that is there. `base` says which model the adapters are for.
+/// Writes an adapter's two files into an existing folder. `base` names the model for which the
+/// adapter was trained.
 ///
 /// # Errors
-///
-/// A file that cannot be written.
+/// Returns [`Error::Write`] if a file cannot be written.
 pub fn write(
     folder: &Path,
-    shapes: &Shapes<'_>,
+    shapes: &AdapterShapes<'_>,
     adapters: &Adapters,
     base: &str,
 ) -> Result<(), Error> {
@@ -59,17 +61,18 @@ pub fn write(
     write_tensors(&folder.join(TENSORS), shapes, &[("", adapters)])
 }
 
-/// Writes what an adapter was trained on into its folder: a file of its own, as PEFT refuses keys that it does not know.
+/// Writes the number formats on which an adapter was trained into its folder.
+///
+/// They go into a separate file, because PEFT rejects configurations with unknown keys.
 ///
 /// # Errors
-///
-/// A file that cannot be written.
+/// Returns [`Error::Write`] if the file cannot be written.
 pub fn write_base_formats(folder: &Path, formats: &Formats) -> Result<(), Error> {
     let notes = json!({ BASE_FORMATS: formats });
     files::write(&folder.join(NOTES), format!("{notes:#}\n").as_bytes())
 }
 
-/// A number, without a fraction where it has none: PEFT declares alpha as an integer.
+/// Returns a number as an integer if it has no fraction, because PEFT declares alpha as an integer.
 fn whole(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < 1e15 {
         json!(number as i64)
@@ -81,26 +84,29 @@ fn whole(number: f64) -> Value {
 /// Reads the adapters of a folder that [`write()`] wrote.
 ///
 /// # Errors
-///
-/// A file that cannot be read, and tensors of other names, types or shapes.
-pub fn read(folder: &Path, shapes: &Shapes<'_>) -> Result<Adapters, Error> {
+/// Returns [`Error::Read`] if the file cannot be read, or [`Error::Checkpoint`] if its tensors have
+/// other names, types or shapes.
+pub fn read(folder: &Path, shapes: &AdapterShapes<'_>) -> Result<Adapters, Error> {
     let [adapters] = read_tensors(&folder.join(TENSORS), shapes, [""])?;
     Ok(adapters)
 }
 
-/// Writes several lists of tensors of one shape; their names follow a prefix.
+/// Writes several lists of tensors with the same shapes. The names of each list start with its
+/// prefix.
 pub(crate) fn write_tensors(
     path: &Path,
-    shapes: &Shapes<'_>,
+    shapes: &AdapterShapes<'_>,
     lists: &[(&str, &Adapters)],
 ) -> Result<(), Error> {
     let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = vec![];
     for (prefix, adapters) in lists {
-        for (l, p) in shapes.places() {
+        for (l, p) in shapes.layer_projections() {
             let Some(adapter) = adapters.of(l, p) else {
                 continue;
             };
-            let ([n, k], rank) = (p.shape(shapes.config), shapes.lora.rank);
+            let [n, k] = p.shape(shapes.config);
+            let rank = shapes.lora.rank;
+            // The moments of the optimizer have the layout of the adapters, so all lists are reordered.
             let b = shapes.reorder(p, &adapter.b, Direction::ToFile);
             for (factor, shape, numbers) in [("A", [rank, k], &adapter.a), ("B", [n, rank], &b)] {
                 let bytes = numbers
@@ -125,16 +131,17 @@ pub(crate) fn write_tensors(
     let views: Vec<_> = views
         .collect::<Result<_, _>>()
         .map_err(|error| fault(error.to_string()))?;
+    // Some versions of Transformers refuse a file that does not name its framework.
     let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
     let bytes =
         safetensors::serialize(views, Some(metadata)).map_err(|error| fault(error.to_string()))?;
     files::write(path, &bytes)
 }
 
-/// Reads lists that [`write_tensors`] wrote with these prefixes.
+/// Reads the lists of tensors that [`write_tensors`] wrote with these prefixes.
 pub(crate) fn read_tensors<const N: usize>(
     path: &Path,
-    shapes: &Shapes<'_>,
+    shapes: &AdapterShapes<'_>,
     prefixes: [&str; N],
 ) -> Result<[Adapters; N], Error> {
     let bytes = std::fs::read(path).map_err(|source| Error::Read {
@@ -150,8 +157,9 @@ pub(crate) fn read_tensors<const N: usize>(
     let mut lists = prefixes.map(|_| Adapters::zeros(shapes.config, shapes.lora));
     let mut read = 0;
     for (prefix, adapters) in prefixes.iter().zip(&mut lists) {
-        for (l, p) in shapes.places() {
-            let ([n, k], rank) = (p.shape(shapes.config), shapes.lora.rank);
+        for (l, p) in shapes.layer_projections() {
+            let [n, k] = p.shape(shapes.config);
+            let rank = shapes.lora.rank;
             let Some(adapter) = adapters.layers[l][p as usize].as_mut() else {
                 continue;
             };
@@ -164,19 +172,23 @@ pub(crate) fn read_tensors<const N: usize>(
             read += 2;
         }
     }
-    match tensors.len() {
-        found if found == read => Ok(lists),
-        found => Err(fault(format!("has {found} tensors, must have {read}"))),
+    // All expected tensors were found, so a different number means unexpected ones.
+    let found = tensors.len();
+    if found != read {
+        return Err(fault(format!(
+            "the file has {found} tensors, but must have {read}"
+        )));
     }
+    Ok(lists)
 }
 
 fn numbers(tensors: &SafeTensors<'_>, name: &str, shape: [usize; 2]) -> Result<Vec<f64>, String> {
     let tensor = tensors
         .tensor(name)
-        .map_err(|_| format!("has no tensor {name}"))?;
+        .map_err(|_| format!("the tensor {name} is missing"))?;
     if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
         return Err(format!(
-            "{name} is {:?} {:?}, must be F32 {shape:?}",
+            "{name} is {:?} {:?}, but must be F32 {shape:?}",
             tensor.dtype(),
             tensor.shape()
         ));
@@ -187,28 +199,34 @@ fn numbers(tensors: &SafeTensors<'_>, name: &str, shape: [usize; 2]) -> Result<V
         .collect())
 }
 
-/// The name of a factor's tensor.
+/// Returns the name of a factor's tensor.
 fn name(l: usize, p: Projection, factor: &str) -> String {
     names::tensor(l, p as usize, factor)
 }
 
+/// The direction of a reordering.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
     ToFile,
     FromFile,
 }
 
-impl Shapes<'_> {
-    fn places(&self) -> impl Iterator<Item = (usize, Projection)> {
+impl AdapterShapes<'_> {
+    /// Returns all layers and projections, in the order of the forward pass.
+    fn layer_projections(&self) -> impl Iterator<Item = (usize, Projection)> {
         (0..self.config.layers).flat_map(|l| Projection::ALL.map(|p| (l, p)))
     }
 
-    /// B, whose rows within a head go from pairs of neighbours to halves, or back.
+    /// Returns B with its rows in the order of the file or of the model. Only permuted projections
+    /// are reordered.
     fn reorder(&self, p: Projection, b: &[f64], direction: Direction) -> Vec<f64> {
-        let permuted = names::is_permuted(self.pairing, p as usize);
-        let (rank, dim) = (self.lora.rank, self.config.head_dim);
         let mut to = b.to_vec();
-        for row in (0..b.len() / rank).filter(|_| permuted) {
+        if !names::is_permuted(self.pairing, p as usize) {
+            return to;
+        }
+        let rank = self.lora.rank;
+        let dim = self.config.head_dim;
+        for row in 0..b.len() / rank {
             let original = names::original_row(row, dim);
             let (from, into) = match direction {
                 Direction::ToFile => (row, original),

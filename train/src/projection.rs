@@ -4,7 +4,7 @@ use warpwright_engine::adapter::names::PROJECTIONS;
 
 use crate::Config;
 
-/// A projection; each may have an adapter.
+/// A projection of a layer. Each can have an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[allow(missing_docs)] // Named as in Llama.
 pub enum Projection {
@@ -18,20 +18,21 @@ pub enum Projection {
 }
 
 impl Projection {
-    /// All, in the order of a layer's forward.
+    /// All projections, in the order of the forward pass.
     pub const ALL: [Projection; 7] = {
         use Projection::*;
         [Q, K, V, O, Gate, Up, Down]
     };
 
-    /// The name in `target_modules` and in tensors: `q_proj`.
+    /// Returns the name in `target_modules` and in tensors, such as `q_proj`.
     pub fn name(self) -> &'static str {
         PROJECTIONS[self as usize]
     }
 
-    /// Outputs and inputs.
+    /// Returns the number of outputs and of inputs.
     pub fn shape(self, config: &Config) -> [usize; 2] {
-        let (hidden, feed_forward) = (config.hidden, config.feed_forward);
+        let hidden = config.hidden;
+        let feed_forward = config.feed_forward;
         let [queries, keys] = [config.heads, config.kv_heads].map(|heads| heads * config.head_dim);
         match self {
             Projection::Q => [queries, hidden],

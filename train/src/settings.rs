@@ -1,4 +1,4 @@
-//! What shapes training.
+//! The settings of adapters and of the optimizer.
 
 use std::ops::RangeInclusive;
 
@@ -7,31 +7,32 @@ use warpwright_kernels::train::schedule::Schedule;
 
 use crate::{Config, Error, Projection};
 
-/// Settings of the adapters. [`Lora::new`] has defaults for all but the rank.
+/// The settings of the adapters. [`Lora::new`] has defaults for all but the rank.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Lora {
     /// The rank of the adapters.
     pub rank: usize,
-    /// The scale is `alpha / rank`.
+    /// The numerator of the scale `alpha / rank`.
     pub alpha: f64,
-    /// The share of input elements that are dropped.
+    /// The fraction of input elements that are dropped.
     pub dropout: f64,
-    /// The key of dropout's random numbers.
+    /// The seed of dropout.
     pub seed: u64,
     /// The projections with an adapter.
     pub targets: Vec<Projection>,
 }
 
-/// Settings of the optimizer.
+/// The settings of the optimizer.
 ///
-/// The default is a constant learning rate of 2e-4, AdamW without weight decay, and gradients clipped to a norm of 1.
+/// The default is a constant learning rate of 2e-4, AdamW without weight decay, and gradients
+/// clipped to a norm of 1.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Training {
-    /// Learning rates.
+    /// The schedule of learning rates.
     pub schedule: Schedule,
-    /// The optimizer's constants.
+    /// The constants of AdamW.
     pub adamw: AdamW,
-    /// The largest norm of a step's gradients.
+    /// The maximum norm of a step's gradients.
     pub max_norm: f64,
 }
 
@@ -46,7 +47,8 @@ impl Default for Training {
 }
 
 impl Lora {
-    /// Returns adapters of this rank on all seven projections, with `alpha = 2 * rank`, no dropout and seed 0.
+    /// Returns adapters of this rank on all seven projections, with `alpha = 2 * rank`, no dropout
+    /// and seed 0.
     pub fn new(rank: usize) -> Lora {
         Lora {
             rank,
@@ -57,7 +59,10 @@ impl Lora {
         }
     }
 
-    /// Refuses settings that make no adapter.
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// Returns [`Error::Setting`] for the first setting that is out of range.
     pub fn check(&self) -> Result<(), Error> {
         Error::unless(self.rank > 0, "rank", self.rank, "at least 1")?;
         Error::unless(
@@ -66,7 +71,7 @@ impl Lora {
             self.dropout,
             "from 0 to below 1",
         )?;
-        // The device has it so.
+        // The device stores the scale in f32.
         let scale = self.scale() as f32;
         Error::unless(
             scale > 0.0 && scale.is_finite(),
@@ -76,24 +81,29 @@ impl Lora {
         )
     }
 
-    /// Numbers of all adapters of a model.
+    /// Returns the number of trainable parameters in a model with these sizes.
     pub fn trainable(&self, config: &Config) -> u64 {
-        let of = |[n, k]: [usize; 2]| (self.rank * (n + k)) as u64;
-        self.targets
+        let parameters = |[n, k]: [usize; 2]| (self.rank * (n + k)) as u64;
+        let per_layer: u64 = self
+            .targets
             .iter()
-            .map(|p| of(p.shape(config)))
-            .sum::<u64>()
-            * config.layers as u64
+            .map(|p| parameters(p.shape(config)))
+            .sum();
+        per_layer * config.layers as u64
     }
 
-    /// LoRA's scale and dropout's: `alpha / (rank (1 - dropout))`.
+    /// Returns the factor of `B A x`, which combines the scales of LoRA and of dropout: `alpha /
+    /// (rank (1 - dropout))`.
     pub fn scale(&self) -> f64 {
         self.alpha / self.rank as f64 / (1.0 - self.dropout)
     }
 }
 
 impl Training {
-    /// Refuses settings with which no step is defined.
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// Returns [`Error::Setting`] for the first setting that is out of range.
     pub fn check(&self) -> Result<(), Error> {
         const BETA: RangeInclusive<f64> = 0.0..=1.0 - f64::EPSILON;
         let AdamW {

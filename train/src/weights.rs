@@ -2,14 +2,14 @@
 
 use crate::{Config, Error, Projection};
 
-/// All weights: vectors of one type, matrices of another.
+/// The weights of a model, with one type for vectors and another for matrices.
 #[derive(Clone, Debug)]
 pub struct Weights<V = Vec<f64>, M = V> {
-    /// `[vocab, hidden]`
+    /// The embedding, `[vocab, hidden]`.
     pub embed: V,
-    /// `[vocab, hidden]`; a model without one uses `embed` (tied embeddings).
+    /// The LM head, `[vocab, hidden]`. A model without one uses `embed` (tied embeddings).
     pub head: Option<V>,
-    /// `[hidden]`: gains of the last norm.
+    /// The gains of the last norm, `[hidden]`.
     pub norm: V,
     /// The layers.
     pub layers: Vec<LayerWeights<V, M>>,
@@ -18,35 +18,35 @@ pub struct Weights<V = Vec<f64>, M = V> {
 /// The weights of a layer.
 #[derive(Clone, Debug)]
 pub struct LayerWeights<V = Vec<f64>, M = V> {
-    /// `[hidden]`: gains of the norm before attention.
+    /// The gains of the norm before attention, `[hidden]`.
     pub attention_norm: V,
-    /// `[hidden]`: gains of the norm before the feed-forward block.
+    /// The gains of the norm before the feed-forward block, `[hidden]`.
     pub feed_forward_norm: V,
-    /// `[head_dim]`: gains of the queries' head norm.
+    /// The gains of the queries' head norm, `[head_dim]`.
     pub q_norm: Option<V>,
-    /// `[head_dim]`: gains of the keys' head norm.
+    /// The gains of the keys' head norm, `[head_dim]`.
     pub k_norm: Option<V>,
-    /// `[n, k]` each, in the order of [`Projection::ALL`]
+    /// The projections, `[n, k]` each, in the order of [`Projection::ALL`].
     pub projections: [M; 7],
-    /// `[n]` each, in the order of [`Projection::ALL`]
+    /// The biases, `[n]` each, in the order of [`Projection::ALL`].
     pub biases: [Option<V>; 7],
 }
 
-/// A name and a shape.
-type Named = (String, [usize; 2]);
+/// The name and the shape of a tensor.
+type NamedShape = (String, [usize; 2]);
 
 impl<V, M> Weights<V, M> {
-    /// The head's matrix.
+    /// Returns the matrix of the LM head.
     pub fn head(&self) -> &V {
         self.head.as_ref().unwrap_or(&self.embed)
     }
 
-    /// Converts every tensor, which has the name and the shape that the function is given.
+    /// Converts every tensor. The functions receive the tensor's name and its expected shape.
     pub(crate) fn try_map<W, N>(
         &self,
         config: &Config,
-        vector: &mut dyn FnMut(Named, &V) -> Result<W, Error>,
-        matrix: &mut dyn FnMut(Named, &M) -> Result<N, Error>,
+        vector: &mut dyn FnMut(NamedShape, &V) -> Result<W, Error>,
+        matrix: &mut dyn FnMut(NamedShape, &M) -> Result<N, Error>,
     ) -> Result<Weights<W, N>, Error> {
         if self.layers.len() != config.layers {
             return Err(Error::Layers {
@@ -72,8 +72,8 @@ impl<V, M> LayerWeights<V, M> {
         &self,
         l: usize,
         config: &Config,
-        vector: &mut dyn FnMut(Named, &V) -> Result<W, Error>,
-        matrix: &mut dyn FnMut(Named, &M) -> Result<N, Error>,
+        vector: &mut dyn FnMut(NamedShape, &V) -> Result<W, Error>,
+        matrix: &mut dyn FnMut(NamedShape, &M) -> Result<N, Error>,
     ) -> Result<LayerWeights<W, N>, Error> {
         let named = |what: &str, shape| (format!("{what} of layer {l}"), shape);
         let head = [1, config.head_dim];
@@ -112,10 +112,11 @@ fn optional<T, U>(
 
 fn seven<T>(list: Vec<T>) -> [T; 7] {
     list.try_into()
-        .unwrap_or_else(|_| unreachable!("one for each projection"))
+        .unwrap_or_else(|_| unreachable!("the list has one element per projection"))
 }
 
-pub(crate) fn length((tensor, shape): Named, found: usize) -> Result<(), Error> {
+/// Returns an error if a tensor does not have as many elements as its shape.
+pub(crate) fn length((tensor, shape): NamedShape, found: usize) -> Result<(), Error> {
     if found == shape[0] * shape[1] {
         Ok(())
     } else {

@@ -10,7 +10,7 @@ use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{self, Absmax, Base, BaseFormat, Quantization};
 use warpwright_train::reference::Adapters;
 use warpwright_train::step::{
-    Launch, Needs, Precision, Recomputation, Settings, Tiles, Trainer, Unpacking,
+    Launch, Precision, Recomputation, Settings, Tiles, Trainer, TrainingNeeds, Unpacking,
 };
 use warpwright_train::{Lora, Projection, Training};
 
@@ -35,7 +35,7 @@ fn what_is_counted_is_what_is_taken() {
         (BaseFormat::Nf4.into(), Precision::F32, Recomputation::Cheap),
         (nested, Precision::Bf16, Recomputation::Cheap),
     ] {
-        let base = Base::of(&model, how).unwrap();
+        let base = Base::from_model(&model, how).unwrap();
         let schedule = Schedule {
             decay: Decay::Constant,
             lr: 1e-3,
@@ -74,7 +74,7 @@ fn what_is_counted_is_what_is_taken() {
             attention: TensorOp::Wgmma,
         };
         let adapters = Adapters::random(&settings.config, &settings.lora, 0);
-        let needs = Needs::of(
+        let needs = TrainingNeeds::for_settings(
             &settings,
             false,
             base::bytes(&model.outline, how, precision),

@@ -161,7 +161,7 @@ fn check(texts: &[Vec<u32>], ctx: u32) -> Result<(), Failure> {
     long.map_or(Ok(()), |(ids, index)| {
         let len = counted(ids.len(), "token");
         Err(Failure::Input(format!(
-            "text {index} has {len}; the context has room for {ctx}"
+            "text {index} has {len}, but the context holds {ctx}"
         )))
     })
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use warpwright_engine::Model;
-use warpwright_engine::merge::{Change, Merge, Others, WeightFile, write_lora};
+use warpwright_engine::merge::{Merge, MergeStats, SideFiles, WeightFile, write_lora};
 
 use crate::adapter;
 use crate::failure::Failure;
@@ -120,7 +120,7 @@ fn merge_file(args: &Args) -> Result<(), Failure> {
     let merging = Merging::new(&model)?;
     adapter::warn(&model);
     let change = out.write(|sink| {
-        let mut change = Change::default();
+        let mut change = MergeStats::default();
         for file in merging.merge.files() {
             change += merging.write(&file, sink)?;
         }
@@ -140,7 +140,7 @@ fn merge_folder(args: &Args) -> Result<(), Failure> {
     out.check()?;
     let model = args.open()?;
     let merging = Merging::new(&model)?;
-    let others = Others::of(&model.files)?;
+    let others = SideFiles::list(&model.files)?;
     adapter::warn(&model);
     let change = out.write(|folder| fill(folder, &model, &merging, &others))?;
     drop(merging);
@@ -159,9 +159,9 @@ fn fill(
     folder: &FilesOf<'_>,
     model: &Model,
     merging: &Merging<'_>,
-    others: &Others,
-) -> Result<Change, Failure> {
-    let mut change = Change::default();
+    others: &SideFiles,
+) -> Result<MergeStats, Failure> {
+    let mut change = MergeStats::default();
     for file in merging.merge.files() {
         let name = file.path.file_name().unwrap_or_default().to_string_lossy();
         change += folder.write(&name, |sink| merging.write(&file, sink))?;
@@ -193,7 +193,7 @@ impl<'a> Merging<'a> {
         })
     }
 
-    fn write(&self, file: &WeightFile, sink: &mut Sink<'_>) -> Result<Change, Failure> {
+    fn write(&self, file: &WeightFile, sink: &mut Sink<'_>) -> Result<MergeStats, Failure> {
         self.merge.write(file, |bytes| {
             self.done.set(self.done.get() + bytes.len() as u64);
             self.bar.set_position(self.done.get());
@@ -215,7 +215,7 @@ fn copy(path: &Path, sink: &mut Sink<'_>) -> Result<(), Failure> {
 }
 
 /// Says what was done, and how much of it the format of the weights has kept.
-fn tell(args: &Args, model: &Model, change: Change) {
+fn tell(args: &Args, model: &Model, change: MergeStats) {
     let scale = model
         .outline
         .adapter

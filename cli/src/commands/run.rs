@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use warpwright_driver::Context;
 use warpwright_engine::{
-    Decoder, Ending, Grammar, Matcher, Model, Sampling, StopStrings, TextStream, Tokenizer,
+    Decoder, Grammar, Matcher, Model, Sampling, StopStrings, TextEnding, TextStream, Tokenizer,
 };
 
 use crate::failure::Failure;
@@ -295,7 +295,7 @@ fn print(
     writer: &mut Writer,
     (mut stream, matcher): (TextStream<'_>, Option<&mut Matcher>),
     mut printed: impl FnMut(u32),
-) -> Result<(Reply, Ending), Failure> {
+) -> Result<(Reply, TextEnding), Failure> {
     let (mut printer, mut reply) = (asked.printer(args), Reply::default());
     printer.text(asked.echo(args))?;
     // Not before the first token, which waits for the whole prompt.
@@ -309,7 +309,7 @@ fn print(
         Ok(ending) => reply.finish(stream, &mut printer, ending)?,
         Err(failure) => {
             // The text so far ends before the sentence begins.
-            reply.finish(stream, &mut printer, Ending::Interrupted)?;
+            reply.finish(stream, &mut printer, TextEnding::Interrupted)?;
             return Err(failure);
         }
     };
@@ -317,7 +317,7 @@ fn print(
 }
 
 /// Why a reply ended, and whether it is whole within its grammar.
-fn whole_why(ending: &Ending, asked: &Asked, matcher: Option<&mut Matcher>) -> String {
+fn whole_why(ending: &TextEnding, asked: &Asked, matcher: Option<&mut Matcher>) -> String {
     let why = why(ending, asked.words.as_deref());
     let whole = matcher.is_none_or(|matcher| grammar::is_complete(matcher, ending));
     if whole {
@@ -331,7 +331,7 @@ fn whole_why(ending: &Ending, asked: &Asked, matcher: Option<&mut Matcher>) -> S
 fn object(
     form: Json,
     asked: &Asked,
-    reply: &(Reply, Ending),
+    reply: &(Reply, TextEnding),
     (times, sampling): (&Times, &Sampling),
     (speculative, matcher): (Option<Value>, Option<&mut Matcher>),
 ) -> Result<(), Failure> {

@@ -184,7 +184,7 @@ fn refuses_what_does_not_fit(folder: &Path, adapter: &str) {
     settings["use_dora"] = json!(true);
     fs::write(&config, settings.to_string()).expect("a file for a test");
     let sentence = format!(
-        "error: {}: \"use_dora\" is true: DoRA is not supported; only LoRA without magnitudes\n",
+        "error: {}: \"use_dora\" is true: DoRA is not supported, only LoRA without magnitudes\n",
         config.display()
     );
     let commands: [&[&str]; 4] = [
@@ -211,7 +211,7 @@ fn refuses_what_does_not_fit(folder: &Path, adapter: &str) {
     assert!(!folder.join("logits").exists());
     let end = run(&["info", MODEL, "--adapter", MODEL]);
     let sentence = format!(
-        "error: {MODEL}: it is no folder; an adapter is a folder with adapter_config.json and \
+        "error: {MODEL}: not a directory: an adapter is a directory that contains adapter_config.json and \
          adapter_model.safetensors\n"
     );
     assert_eq!((end.code, end.err), (Some(2), sentence));

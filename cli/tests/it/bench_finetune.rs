@@ -59,7 +59,7 @@ fn what_cannot_be_trained_is_refused_before_weights_are_made() {
     let cases: [(&[&str], &str); 4] = [
         (
             &["--shape", "gemma3-1b"],
-            "gemma3-1b nf4: fine-tuning does not know models of the family gemma3; it knows llama, qwen2, qwen3",
+            "gemma3-1b nf4: fine-tuning does not support models of the family gemma3, only llama, qwen2, qwen3",
         ),
         (
             &["--shape", "tinyllama-1.1b", "--seq", "4096"],
@@ -69,7 +69,7 @@ fn what_cannot_be_trained_is_refused_before_weights_are_made() {
             &[MODEL, "--rounds", "4294967295"],
             "--rounds 4294967295: at most 1000000 of 10 steps each",
         ),
-        (&[MODEL, "--rank", "0"], "rank is 0, must be at least 1"),
+        (&[MODEL, "--rank", "0"], "rank is 0, but must be at least 1"),
     ];
     for (arguments, sentence) in cases {
         let arguments = [

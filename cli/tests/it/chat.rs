@@ -300,7 +300,7 @@ fn a_reply_ends_before_a_stop_string_and_is_told_as_json() {
         end,
         refused(
             2,
-            "a stop string is empty, and would end each text before its first character"
+            "a stop string is empty: it would end every text before its first character"
         )
     );
     let end = run(&[&arguments[..], &["--stop", "x", "--print", "ids"]].concat());

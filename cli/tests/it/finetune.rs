@@ -162,7 +162,7 @@ fn trains_and_goes_on_from_a_checkpoint() {
     assert!(bytes(&bench.path("whole")) == bytes(&bench.path("nothing")));
 
     let refused = bench.refused(&[&three[..], &["--resume", &checkpoint, "--lr", "1e-3"]].concat());
-    assert!(refused.contains("the training had lr = 0.0002, and now it is 0.001: it would not go on to the same bits; give what it had, or begin anew without --resume\n"), "{refused}");
+    assert!(refused.contains("the training had lr = 0.0002, and now it is 0.001, so it would not continue with the same bits: restore the value, or start again without --resume\n"), "{refused}");
     let state = bench.path("whole/checkpoint-2/trainer_state.json");
     let text = fs::read_to_string(&state).expect("the state is there");
     fs::write(&state, text.replace("\"step\": 2", "\"step\": 9"))
@@ -369,16 +369,16 @@ fn refuses_early_by_name() {
             "--absmax nested would change nothing: the projections stay in Q4_K, Q6_K",
         ),
         (&["--targets", "lm_head"], "no projection of that name"),
-        (&["--rank", "0"], "rank is 0, must be at least 1"),
+        (&["--rank", "0"], "rank is 0, but must be at least 1"),
         (
             &["--dropout", "1"],
-            "dropout is 1, must be from 0 to below 1",
+            "dropout is 1, but must be from 0 to below 1",
         ),
         (&["--seq", "4096"], "--seq 4096 is above the 2048 positions"),
-        (&["--batch", "0"], "batch is 0, must be from 1 to 2^24"),
+        (&["--batch", "0"], "batch is 0, but must be from 1 to 2^24"),
         (
             &["--grad-accum", "4294967296"],
-            "the number of micro-batches is 4294967296, must be from 1 to 2^24",
+            "the number of micro-batches is 4294967296, but must be from 1 to 2^24",
         ),
         (
             &["--warmup", "nan"],
@@ -388,15 +388,15 @@ fn refuses_early_by_name() {
         (&["--save-every", "0"], "0 is not in 1.."),
         (
             &["--steps", "0"],
-            "the number of steps is 0, must be at least 1",
+            "the number of steps is 0, but must be at least 1",
         ),
         (&["--lr", "-1"], "--lr -1 is no learning rate that"),
         (
             &["--weight-decay", "-1"],
-            "weight decay is -1, must be 0 or more",
+            "weight decay is -1, but must be 0 or more",
         ),
-        (&["--alpha", "0"], "alpha is 0, must be above 0"),
-        (&["--alpha", "-8"], "alpha is -8, must be above 0"),
+        (&["--alpha", "0"], "alpha is 0, but must be above 0"),
+        (&["--alpha", "-8"], "alpha is -8, but must be above 0"),
         (
             &["--alpha", "1e-60"],
             "must be above 0, and finite in f32 by the rank",
@@ -407,7 +407,7 @@ fn refuses_early_by_name() {
         ),
         (
             &["--weight-decay", "inf"],
-            "weight decay is inf, must be 0 or more, and finite in f32",
+            "weight decay is inf, but must be 0 or more, and finite in f32",
         ),
         (
             &["--seq", "1"],
@@ -462,10 +462,10 @@ fn refuses_evaluations_by_name() {
             &["--eval", "/nowhere/eval.jsonl"],
             "cannot read /nowhere/eval.jsonl",
         ),
-        (&["--eval", &empty], "empty: there are no samples in it"),
+        (&["--eval", &empty], "empty: the file contains no samples"),
         (
             &["--eval", &unlabelled],
-            "unlabelled: nothing is to be learned: 1 samples have nothing",
+            "unlabelled: nothing to learn: 1 samples have nothing",
         ),
         (&["--eval", &wrong], "wrong, line 2: it has the keys []"),
         (&["--eval-every", "2"], "--eval <FILE.jsonl|SHARE>"),
@@ -477,7 +477,7 @@ fn refuses_evaluations_by_name() {
     }
     let one = Bench::new("{\"text\": \"A slice borrows.\"}\n").refused(&["--eval", "0.5"]);
     assert!(
-        one.contains("the number of samples is 1, must be at least 2"),
+        one.contains("the number of samples is 1, but must be at least 2"),
         "{one}"
     );
 }
@@ -490,15 +490,15 @@ fn refuses_samples_by_their_line() {
     let cases = [
         (
             "{\"text\": \"fine\"}\n{\"text\": 3}\n",
-            "line 2: it has a \"text\" that is no string",
+            "line 2: it has a \"text\" that is not a string",
         ),
         (
             "\u{feff}{\"text\": \"fine\"}\n\n{\"text\": \n",
-            "line 3: it is no JSON: EOF while parsing a value at column 9; a sample begins and ends on one line\n",
+            "line 3: it is not valid JSON: EOF while parsing a value at column 9: a sample begins and ends on one line\n",
         ),
         (
             "[1]\n",
-            "line 1: it is no JSON object; write a sample as {\"text\": \"..\"}\n",
+            "line 1: it is not a JSON object: write a sample as {\"text\": \"..\"}\n",
         ),
         (
             "{\"text\": \"fine\"}\r\n\r\n{\"text\": \"x\", \"text\": \"y\"}\r\n",
@@ -507,16 +507,16 @@ fn refuses_samples_by_their_line() {
         ("{\"input\": \"x\"}\n", "line 1: it has the keys [input]"),
         (
             "{\"text\": \"x\"}\n{\"text\": \"x\", \"output\": \"y\"}\n",
-            "line 2: it has the keys [text, output], must have those of one form",
+            "line 2: it has the keys [text, output], but must have those of one form",
         ),
         (
             "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n",
             "line 1: it is a conversation",
         ),
-        ("\n", "data.jsonl: there are no samples in it"),
+        ("\n", "data.jsonl: the file contains no samples"),
         (
             PROMPT,
-            "data.jsonl: nothing is to be learned: 1 samples have nothing to learn among their first 16 tokens",
+            "data.jsonl: nothing to learn: 1 samples have nothing to learn among their first 16 tokens",
         ),
     ];
     for (samples, wanted) in cases {

@@ -240,10 +240,10 @@ fn what_is_not_followed_of_generation_config_is_named() {
     let config = r#"{"num_beams": 4, "temperature": 0.6, "top_k": 20, "no_repeat_ngram_size": 0, "max_length": 99,
                      "eta_cutoff": 0.002, "chat_format": "chatml"}"#;
     bench.write("model/generation_config.json", config);
-    let warning = "warning: generation_config.json is not followed in num_beams (4), eta_cutoff (0.002), chat_format \
-                   (\"chatml\"): texts are made without\n";
+    let warning = "warning: generation_config.json has settings that are not supported and are ignored: num_beams (4), \
+                   eta_cutoff (0.002), chat_format (\"chatml\")\n";
     let end = run(&["run", &model, "--device", "emu", "--prompt-ids", "5000"]);
-    let error = "error: token 0 of the prompt is 5000; the vocabulary ends before 4096\n";
+    let error = "error: token 0 of the prompt is 5000, but the vocabulary has 4096\n tokens";
     assert_eq!((end.code, end.err), (Some(2), format!("{warning}{error}")));
     let end = run(&["info", &model, "--device", "emu"]);
     let row = |line: &str| end.out.contains(line);

@@ -44,19 +44,19 @@ fn a_prompt_that_does_not_fit_is_refused() {
     let cases: [(&[&str], &str); 4] = [
         (
             &["--prompt", &long],
-            "the prompt has 50001 tokens; the context has room for 2048",
+            "the prompt has 50001 tokens, but the context holds 2048",
         ),
         (
             &["--prompt-ids", "5000"],
-            "token 0 of the prompt is 5000; the vocabulary ends before 4096",
+            "token 0 of the prompt is 5000, but the vocabulary has 4096 tokens",
         ),
         (
             &["--prompt-ids", "1,5,9", "--ctx", "2"],
-            "the prompt has 3 tokens; the context has room for 2",
+            "the prompt has 3 tokens, but the context holds 2",
         ),
         (
             &["--prompt", "x", "--ctx", "4096"],
-            "a context of 4096 positions; this model has 1 to 2048",
+            "invalid context of 4096 positions: this model supports 1 to 2048",
         ),
     ];
     for (arguments, sentence) in cases {
@@ -74,7 +74,7 @@ fn a_context_above_the_models_is_refused() {
     ];
     for command in commands {
         let arguments = [command, &["--device", "emu", "--ctx", "2049"]].concat();
-        let sentence = "a context of 2049 positions; this model has 1 to 2048";
+        let sentence = "invalid context of 2049 positions: this model supports 1 to 2048";
         assert_eq!(run(&arguments), refused(2, sentence), "{arguments:?}");
     }
 }
@@ -97,7 +97,7 @@ fn a_failed_logits_run_leaves_no_file() {
         end,
         refused(
             2,
-            "token 1 of the prompt is 4096; the vocabulary ends before 4096"
+            "token 1 of the prompt is 4096, but the vocabulary has 4096 tokens"
         )
     );
     assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 0);

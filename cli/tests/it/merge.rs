@@ -260,7 +260,7 @@ const REFUSALS: [Refusal; 12] = [
     (GGUF, "out", &[], 2, "--out /out is to be a GGUF file, as the model is one; name one that ends in .gguf"),
     ("/model", "out.gguf", &[], 2, "--out /out.gguf is to be a folder, as the model is one; name one that does not end in .gguf, and convert it with llama.cpp's convert_hf_to_gguf.py"),
     ("/model", "out", LORA, 2, "--out /out is to be a GGUF file, as llama.cpp reads adapters; name one that ends in .gguf"),
-    (MODEL, "out.gguf", &[], 2, "assets/rustdoc-7m-Q4_K_M.gguf: tensor \"blk.0.attn_q.weight\" is Q4_K: rounded to Q4_K again, it could lose what the adapter adds; decode with `run --adapter`, or merge onto the model in F32, F16 or BF16"),
+    (MODEL, "out.gguf", &[], 2, "assets/rustdoc-7m-Q4_K_M.gguf: tensor \"blk.0.attn_q.weight\" is Q4_K: the adapter could be lost when the sum is rounded to Q4_K. Decode with `run --adapter`, or merge into the model in F32, F16 or BF16"),
     ("/model", "used", &[], 2, "--out /used is in use; name an empty or a new folder"),
     ("/model", "model", &[], 2, "--out /model is in use; name an empty or a new folder"),
     ("/model", "file", &[], 2, "--out /file cannot be used: Not a directory (os error 20); name a new or an empty folder"),
@@ -301,8 +301,7 @@ fn refuses_in_one_sentence_and_leaves_nothing() {
         "adapter/adapter_config.json",
         "{\"peft_type\": \"LORA\", \"r\": 0, \"lora_alpha\": 1}",
     );
-    let sentence =
-        "error: /adapter/adapter_config.json: \"r\" is 0, must be a whole number from 1 to 256\n";
+    let sentence = "error: /adapter/adapter_config.json: \"r\" is 0, but must be a whole number from 1 to 256\n";
     assert_eq!(bench.merge("/model", "out", &[]).err, sentence);
 }
 

@@ -220,7 +220,10 @@ fn what_cannot_be_scored_is_refused() {
     ]);
     assert_eq!(
         end,
-        refused(2, "a context of 2049 positions; this model has 1 to 2048")
+        refused(
+            2,
+            "invalid context of 2049 positions: this model supports 1 to 2048"
+        )
     );
     for (arguments, message) in [
         (
@@ -346,12 +349,12 @@ fn what_cannot_be_embedded_is_refused() {
         (
             &["--ctx", "3", "-p", "a", "-p", "a b c"],
             "",
-            "text 2 has 4 tokens; the context has room for 3",
+            "text 2 has 4 tokens, but the context holds 3",
         ),
         (
             &["--prompt-ids", "4096"],
             "",
-            "token 0 of the prompt is 4096; the vocabulary ends before 4096",
+            "token 0 of the prompt is 4096, but the vocabulary has 4096 tokens",
         ),
     ];
     for (arguments, input, sentence) in cases {

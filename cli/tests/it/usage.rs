@@ -91,13 +91,13 @@ fn wrong_arguments_are_named() {
         ),
         (
             &["run", MODEL, "--prompt", "x", "--temp", "-1"],
-            "error: the temperature is -1; it can be 0, the most likely token each time, or 0.01 to 100\n",
+            "error: the temperature is -1, but must be 0 (greedy) or from 0.01 to 100\n",
         ),
         (
             &[
                 "run", MODEL, "--prompt", "x", "--temp", "1", "--min-p", "-0.1",
             ],
-            "error: the sampling option min_p is -0.1; it can be 0 to 1\n",
+            "error: the sampling option min_p is -0.1, but must be from 0 to 1\n",
         ),
         (
             &["run", MODEL, "--prompt", "x", "--top-k", "-1"],

@@ -1,32 +1,36 @@
-//! `adapter_config.json`: PEFT's [`LoraConfig`](https://huggingface.co/docs/peft/package_reference/lora).
+//! The file `adapter_config.json`: PEFT's
+//! [`LoraConfig`](https://huggingface.co/docs/peft/package_reference/lora).
 //!
-//! Each key is used, known to change nothing here, or refused by name. PEFT adds keys from version to version; one that
-//! is not known yet may be there if it is switched off: null, false or empty.
+//! Every key is read, known to change nothing here, or rejected by name. PEFT adds keys from
+//! version to version. A key that is not known yet is accepted if it is switched off: null, false
+//! or empty.
 
 use serde_json::{Map, Value};
 use warpwright_kernels::pipeline::lora::MAX_RANK;
 
-use crate::adapter::fault::Fault;
-use crate::adapter::missing::Named;
+use crate::adapter::fault::AdapterFault;
+use crate::adapter::missing::AdapterEntry;
 use crate::adapter::names::PROJECTIONS;
-use crate::adapter::patterns::{Patterns, names};
+use crate::adapter::patterns::{RankPatterns, names};
 
-/// What an adapter's matrices mean.
+/// The settings of an adapter.
 #[derive(Debug)]
 pub(crate) struct LoraConfig {
     rank: u32,
     pub(crate) alpha: f64,
     pub(crate) rslora: bool,
-    ranks: Patterns,
-    alphas: Patterns,
-    /// The modules, by their names or the ends of them; `None` if a regular expression or a word stands for them.
+    ranks: RankPatterns,
+    alphas: RankPatterns,
+    /// The target modules, by their names or the ends of their names. `None` if a regular
+    /// expression or a keyword selects them.
     pub(crate) targets: Option<Vec<String>>,
     pub(crate) base: Option<String>,
-    pub(crate) named: Named,
+    pub(crate) named: AdapterEntry,
 }
 
-/// Keys that change nothing for a decoder: which modules have an adapter is also told by the tensors, those that
-/// [lack](crate::adapter::missing) some are named, and the rest is about training or about libraries.
+/// Keys that change nothing for a decoder. The tensors also tell which modules have an adapter, and
+/// modules that [lack](crate::adapter::missing) tensors are reported. All other keys concern
+/// training or libraries.
 const HARMLESS: &[&str] = &[
     "auto_mapping",
     "corda_config",
@@ -45,7 +49,8 @@ const HARMLESS: &[&str] = &[
     "runtime_config",
 ];
 
-/// Keys that must be switched off: their name, what they switch on, and what is supported instead.
+/// Keys that must be switched off, with the feature that they switch on and the supported
+/// alternative.
 const REFUSED: &[(&str, &str, &str)] = &[
     ("use_dora", "DoRA", "LoRA without magnitudes"),
     ("use_qalora", "QALoRA", "LoRA of whole rows"),
@@ -88,43 +93,46 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Ways to begin that leave the base model as it is.
+/// Initializations that leave the base model as it is.
 const INITS: [&str; 3] = ["gaussian", "eva", "orthogonal"];
 
 impl LoraConfig {
-    /// Parses the file's text.
-    pub(crate) fn read(text: &[u8]) -> Result<LoraConfig, Fault> {
+    /// Parses the text of the file.
+    pub(crate) fn read(text: &[u8]) -> Result<LoraConfig, AdapterFault> {
         let value: Value =
-            serde_json::from_slice(text).map_err(|error| Fault::Json(error.to_string()))?;
+            serde_json::from_slice(text).map_err(|error| AdapterFault::Json(error.to_string()))?;
         let Value::Object(keys) = value else {
-            return Err(Fault::NoObject);
+            return Err(AdapterFault::NoObject);
         };
-        keys.iter().try_for_each(|(key, value)| check(key, value))?;
+        // A key that is not known could change the result, so all keys are checked.
+        for (key, value) in &keys {
+            check(key, value)?;
+        }
         let targets = targets(keys.get("target_modules").unwrap_or(&Value::Null))?;
-        let pattern = |key| Patterns::read(key, keys.get(key).unwrap_or(&Value::Null));
+        let pattern = |key| RankPatterns::read(key, keys.get(key).unwrap_or(&Value::Null));
         Ok(LoraConfig {
             rank: rank("r", required(&keys, "r")?)?,
             alpha: alpha(required(&keys, "lora_alpha")?)?,
             rslora: keys.get("use_rslora") == Some(&Value::Bool(true)),
             ranks: pattern("rank_pattern")?,
             alphas: pattern("alpha_pattern")?,
-            named: Named::read(&keys, targets.as_deref()),
+            named: AdapterEntry::read(&keys, targets.as_deref()),
             targets,
             base: text_of("base_model_name_or_path", &keys)?,
         })
     }
 
-    /// The rank of a module.
-    pub(crate) fn rank(&self, module: &str) -> Result<u32, Fault> {
+    /// Returns the rank of a module.
+    pub(crate) fn rank(&self, module: &str) -> Result<u32, AdapterFault> {
         match self.ranks.of("rank_pattern", module)? {
             None => Ok(self.rank),
             Some(number) => rank("rank_pattern", &Value::from(number)),
         }
     }
 
-    /// What multiplies `B A x`: `alpha / rank`, or `alpha / sqrt(rank)` of rank-stabilized LoRA (Kalajdzievski, 2023,
-    /// arXiv:2312.03732).
-    pub(crate) fn scale(&self, module: &str) -> Result<f64, Fault> {
+    /// Returns the scale of `B A x` for a module: `alpha / rank`, or `alpha / sqrt(rank)` for
+    /// rank-stabilized LoRA (Kalajdzievski, 2023, <https://arxiv.org/abs/2312.03732>).
+    pub(crate) fn scale(&self, module: &str) -> Result<f64, AdapterFault> {
         let rank = f64::from(self.rank(module)?);
         let alpha = self
             .alphas
@@ -133,7 +141,7 @@ impl LoraConfig {
         Ok(alpha / if self.rslora { rank.sqrt() } else { rank })
     }
 
-    /// Whether the list of targets has this module, if there is a list.
+    /// Returns true if the list of targets contains the module, or if there is no list.
     pub(crate) fn is_target(&self, module: &str) -> bool {
         self.targets
             .as_ref()
@@ -141,19 +149,21 @@ impl LoraConfig {
     }
 }
 
-/// Checks keys that are not read; those that are pass.
-fn check(key: &str, value: &Value) -> Result<(), Fault> {
+/// Checks a key that is not read here. Keys that are read pass.
+fn check(key: &str, value: &Value) -> Result<(), AdapterFault> {
     let is = |wanted: &[&str]| value.as_str().is_some_and(|found| wanted.contains(&found));
-    let must = |holds, wanted: &str| match holds {
-        true => Ok(()),
-        false => Err(Fault::Value {
+    let must = |holds: bool, wanted: &str| {
+        if holds {
+            return Ok(());
+        }
+        Err(AdapterFault::Value {
             key: key.into(),
             found: value.to_string(),
             wanted: wanted.into(),
-        }),
+        })
     };
     let unsupported = |feature, instead| {
-        Err(Fault::Unsupported {
+        Err(AdapterFault::Unsupported {
             key: key.into(),
             found: value.to_string(),
             feature,
@@ -179,10 +189,11 @@ fn check(key: &str, value: &Value) -> Result<(), Fault> {
             "a start that changes the base model",
             "true, false, gaussian",
         ),
+        // A feature that is off changes nothing, even if it is unknown.
         _ if HARMLESS.contains(&key) || is_off(value) => Ok(()),
         _ => match REFUSED.iter().find(|(refused, ..)| *refused == key) {
             Some(&(_, feature, instead)) => unsupported(feature, instead),
-            None => Err(Fault::UnknownKey {
+            None => Err(AdapterFault::UnknownKey {
                 key: key.into(),
                 found: value.to_string(),
             }),
@@ -190,7 +201,7 @@ fn check(key: &str, value: &Value) -> Result<(), Fault> {
     }
 }
 
-/// Null, false, or empty.
+/// Returns true if a value switches its key off: null, false, or empty.
 fn is_off(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -200,15 +211,18 @@ fn is_off(value: &Value) -> bool {
     }
 }
 
-fn required<'a>(keys: &'a Map<String, Value>, key: &'static str) -> Result<&'a Value, Fault> {
-    keys.get(key).ok_or(Fault::MissingKey(key))
+fn required<'a>(
+    keys: &'a Map<String, Value>,
+    key: &'static str,
+) -> Result<&'a Value, AdapterFault> {
+    keys.get(key).ok_or(AdapterFault::MissingKey(key))
 }
 
-fn rank(key: &str, value: &Value) -> Result<u32, Fault> {
+fn rank(key: &str, value: &Value) -> Result<u32, AdapterFault> {
     let whole = value
         .as_f64()
         .filter(|rank| rank.fract() == 0.0 && (1.0..=f64::from(MAX_RANK)).contains(rank));
-    let wrong = || Fault::Value {
+    let wrong = || AdapterFault::Value {
         key: key.into(),
         found: value.to_string(),
         wanted: format!("a whole number from 1 to {MAX_RANK}"),
@@ -216,20 +230,21 @@ fn rank(key: &str, value: &Value) -> Result<u32, Fault> {
     whole.map(|rank| rank as u32).ok_or_else(wrong)
 }
 
-fn alpha(value: &Value) -> Result<f64, Fault> {
-    let wrong = || Fault::Value {
+fn alpha(value: &Value) -> Result<f64, AdapterFault> {
+    let wrong = || AdapterFault::Value {
         key: "lora_alpha".into(),
         found: value.to_string(),
         wanted: "a number from 1.2e-38 to 3.4e38, which f32 holds".into(),
     };
-    // The device has it in f32, and so has llama.cpp, for which 0 is no scale.
+    // The kernels and llama.cpp store alpha in f32, and llama.cpp treats 0 as a missing scale.
     let fits = |alpha: &f64| *alpha > 0.0 && (*alpha as f32).is_normal();
     value.as_f64().filter(fits).ok_or_else(wrong)
 }
 
-/// The names in a list. A text is a regular expression or a word such as `all-linear`.
-fn targets(value: &Value) -> Result<Option<Vec<String>>, Fault> {
-    let wrong = |found: &Value| Fault::Value {
+/// Returns the names in a list. A string is a regular expression or a keyword such as `all-linear`,
+/// and yields `None`.
+fn targets(value: &Value) -> Result<Option<Vec<String>>, AdapterFault> {
+    let wrong = |found: &Value| AdapterFault::Value {
         key: "target_modules".into(),
         found: found.to_string(),
         wanted: "a list of names, or a text".into(),
@@ -241,6 +256,7 @@ fn targets(value: &Value) -> Result<Option<Vec<String>>, Fault> {
     };
     let target = |value: &Value| {
         let target = value.as_str().ok_or_else(|| wrong(value))?;
+        // A target may be a full path, of which the last component names the projection.
         let known = target
             .rsplit('.')
             .next()
@@ -248,7 +264,7 @@ fn targets(value: &Value) -> Result<Option<Vec<String>>, Fault> {
         if known {
             Ok(target.to_owned())
         } else {
-            Err(Fault::Target {
+            Err(AdapterFault::Target {
                 target: target.to_owned(),
             })
         }
@@ -256,11 +272,11 @@ fn targets(value: &Value) -> Result<Option<Vec<String>>, Fault> {
     list.iter().map(target).collect::<Result<_, _>>().map(Some)
 }
 
-fn text_of(key: &str, keys: &Map<String, Value>) -> Result<Option<String>, Fault> {
+fn text_of(key: &str, keys: &Map<String, Value>) -> Result<Option<String>, AdapterFault> {
     match keys.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(other) => Err(Fault::Value {
+        Some(other) => Err(AdapterFault::Value {
             key: key.into(),
             found: other.to_string(),
             wanted: "a text or null".into(),

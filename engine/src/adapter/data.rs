@@ -1,4 +1,4 @@
-//! An adapter in the host's memory.
+//! An adapter in host memory.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,44 +7,45 @@ use std::path::PathBuf;
 
 use crate::adapter::names::PROJECTIONS;
 
-/// How many projections are in which number format.
+/// The number of projections in each number format.
 pub type Formats = BTreeMap<String, usize>;
 
 /// An adapter that fits a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adapter {
-    /// The folder.
+    /// The directory of the adapter.
     pub path: PathBuf,
-    /// The model that it was trained for, as its configuration names it.
+    /// The model for which the adapter was trained, as its configuration names it.
     pub base: Option<String>,
-    /// The number formats of the weights that it was trained on, if the folder says so.
+    /// The number formats of the weights on which it was trained, if the directory records them.
     pub trained_on: Option<Formats>,
-    /// `lora_alpha` of most projections.
+    /// The value of `lora_alpha`, which most projections use.
     pub alpha: f64,
-    /// Whether the scale is `alpha / sqrt(rank)`, not `alpha / rank` (rank-stabilized LoRA).
+    /// Whether the scale is `alpha / sqrt(rank)` (rank-stabilized LoRA) instead of `alpha / rank`.
     pub rslora: bool,
-    /// Projections that the configuration names and the folder has no matrices for: they are taken for 0, as PEFT does.
+    /// The projections that the configuration names but the directory has no matrices for. They are
+    /// treated as 0, as in PEFT.
     pub missing: Vec<String>,
-    /// For each layer, the factors of the projections in the order of
+    /// The factors of each layer's projections, in the order of
     /// [`PROJECTIONS`](crate::adapter::names::PROJECTIONS).
-    pub(crate) layers: Vec<[Option<Factors>; 7]>,
+    pub(crate) layers: Vec<[Option<LoraFactors>; 7]>,
 }
 
-/// The two matrices of a projection.
+/// The two matrices of a projection's adapter.
 #[derive(Clone, PartialEq)]
-pub(crate) struct Factors {
-    /// Columns of B, rows of A.
+pub(crate) struct LoraFactors {
+    /// The number of columns of B and of rows of A.
     pub(crate) rank: u32,
-    /// What multiplies `B A x`; A times it is finite in F32.
+    /// The scale of `B A x`. The product of A and the scale is finite in F32.
     pub(crate) scale: f64,
-    /// `[rank, n]`: A.
+    /// The matrix A, `[rank, n]`.
     pub(crate) a: Vec<f32>,
-    /// `[rows, rank]`: B, its rows in the order of the model file.
+    /// The matrix B, `[rows, rank]`, with its rows in the order of the model file.
     pub(crate) b: Vec<f32>,
 }
 
-/// Their sizes: nobody wants to read the numbers.
-impl fmt::Debug for Factors {
+/// Writes only the shapes, because the values would fill pages.
+impl fmt::Debug for LoraFactors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rank = self.rank as usize;
         write!(
@@ -56,26 +57,26 @@ impl fmt::Debug for Factors {
     }
 }
 
-impl Factors {
-    /// A times a scale, rounded once.
+impl LoraFactors {
+    /// Returns the elements of A times a scale, each rounded once.
     pub(crate) fn a_times(&self, scale: f64) -> impl Iterator<Item = f32> {
         self.a.iter().map(move |&x| (f64::from(x) * scale) as f32)
     }
 
-    /// A times the scale, as kernels want it.
+    /// Returns the elements of A times the adapter's scale, as the kernels read them.
     pub(crate) fn scaled_a(&self) -> impl Iterator<Item = f32> {
         self.a_times(self.scale)
     }
 }
 
 impl Adapter {
-    /// The smallest and the largest rank.
+    /// Returns the smallest and the largest rank.
     pub fn ranks(&self) -> RangeInclusive<u32> {
         let ranks = || self.factors().map(|factors| factors.rank);
         ranks().min().unwrap_or(0)..=ranks().max().unwrap_or(0)
     }
 
-    /// The projections that have an adapter, each with the number of its layers.
+    /// Returns the projections that have an adapter, each with its number of layers.
     pub fn targets(&self) -> Vec<(&'static str, usize)> {
         let layers = |p: usize| {
             self.layers
@@ -90,14 +91,14 @@ impl Adapter {
         all.filter(|&(_, layers)| layers > 0).collect()
     }
 
-    /// Numbers that were trained.
+    /// Returns the number of trained parameters.
     pub fn numbers(&self) -> u64 {
         self.factors()
             .map(|factors| (factors.a.len() + factors.b.len()) as u64)
             .sum()
     }
 
-    fn factors(&self) -> impl Iterator<Item = &Factors> {
+    fn factors(&self) -> impl Iterator<Item = &LoraFactors> {
         self.layers.iter().flatten().flatten()
     }
 }

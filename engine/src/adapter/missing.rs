@@ -1,7 +1,8 @@
 //! Projections that the settings name and the tensors lack, or the other way round.
 //!
-//! PEFT makes a pair for each module that the settings name and warns of those that the file has nothing for. They keep
-//! the start that the settings say: a product of 0, or numbers drawn at random, which nobody can mean.
+//! PEFT creates a pair of matrices for each module that the settings name, and warns about modules
+//! for which the file has none. Such a module keeps its initial values: a product of 0, or random
+//! numbers, which cannot be intended.
 
 use std::ops::Range;
 
@@ -10,28 +11,35 @@ use serde_json::{Map, Value};
 use crate::adapter::names::{PROJECTIONS, module};
 use crate::adapter::patterns::names;
 
-/// Which modules the settings name, of those that can have an adapter.
+/// The modules that the settings name, among those that can have an adapter.
 #[derive(Debug)]
-pub(crate) struct Named {
-    /// Their names or the ends of them; `None` if nothing can be said.
+pub(crate) struct AdapterEntry {
+    /// The names of the modules or the ends of their names. `None` if they are not known.
     targets: Option<Vec<String>>,
-    /// Their layers; `None` for all.
+    /// The layers of the modules, or `None` for all layers.
     layers: Option<Vec<u64>>,
+    /// The excluded modules, by the ends of their names.
     excluded: Vec<String>,
-    /// Whether a pair that is missing would hold random numbers.
+    /// Whether a missing pair would have random values.
     pub(crate) random: bool,
 }
 
-impl Named {
-    /// Of the file's keys. Of what is a regular expression nothing is said: it names nothing and leaves nothing out.
-    pub(crate) fn read(keys: &Map<String, Value>, targets: Option<&[String]>) -> Named {
+impl AdapterEntry {
+    /// Reads the entries of the settings. A regular expression is not evaluated, so it names and
+    /// excludes nothing.
+    pub(crate) fn read(keys: &Map<String, Value>, targets: Option<&[String]>) -> AdapterEntry {
         let key = |key| keys.get(key).unwrap_or(&Value::Null);
+        // The keyword selects all linear layers but the LM head, which are the projections.
         let linear = key("target_modules")
             .as_str()
             .is_some_and(|text| text.eq_ignore_ascii_case("all-linear"));
-        let all = linear.then(|| PROJECTIONS.map(str::to_owned).to_vec());
+        let all = if linear {
+            Some(PROJECTIONS.map(str::to_owned).to_vec())
+        } else {
+            None
+        };
         let unknown = !key("exclude_modules").is_null() && list(key("exclude_modules")).is_none();
-        // Where layers have another name, none of these modules is in a layer.
+        // If layers have another name, none of the projections is in a layer.
         let elsewhere = match key("layers_pattern") {
             Value::String(pattern) => !pattern.is_empty() && pattern != "layers",
             Value::Array(patterns) => !patterns.is_empty() && !patterns.contains(&"layers".into()),
@@ -45,7 +53,7 @@ impl Named {
             _ => None,
         };
         let unknown = unknown || elsewhere && layers.is_some();
-        Named {
+        AdapterEntry {
             targets: targets.map(<[String]>::to_vec).or(all).filter(|_| !unknown),
             layers,
             excluded: list(key("exclude_modules")).unwrap_or_default(),
@@ -55,7 +63,8 @@ impl Named {
         }
     }
 
-    /// The modules of a model of so many layers that are named and not there.
+    /// Returns the modules of these layers that the settings name and for which `is_there` returns
+    /// false.
     pub(crate) fn missing(
         &self,
         layers: Range<usize>,
@@ -71,7 +80,7 @@ impl Named {
             .collect()
     }
 
-    /// Whether PEFT would make no pair for a module, and leave out what the file has for it.
+    /// Returns true if PEFT would create no pair for a module, and so ignore its tensors.
     pub(crate) fn leaves_out(&self, layer: usize, module: &str) -> bool {
         let excluded = self.excluded.iter().any(|excluded| names(excluded, module));
         excluded || self.targets.is_some() && !self.has(layer, module)
@@ -88,7 +97,8 @@ impl Named {
             .layers
             .as_ref()
             .is_none_or(|layers| layers.contains(&(layer as u64)));
-        // A whole name is one of a layer already.
+        // A target that is the whole name of a module contains its layer already, so the list of
+        // layers does not matter.
         let whole = targets.clone().any(|target| target == module);
         targets.peek().is_some()
             && (in_layers || whole)
@@ -111,7 +121,8 @@ mod tests {
 
     use super::*;
 
-    /// The modules of two layers that these settings name, as PEFT's `check_target_module_exists` finds them.
+    /// The modules of two layers that these settings name, as PEFT's `check_target_module_exists`
+    /// finds them.
     #[test]
     fn names_the_modules_that_peft_makes_pairs_for() {
         let (q0, q1) = (
@@ -148,7 +159,7 @@ mod tests {
             (&q, json!({"exclude_modules": ".*0.*"}), &[]),
         ];
         for (targets, keys, expected) in cases {
-            let named = Named::read(keys.as_object().unwrap(), Some(targets));
+            let named = AdapterEntry::read(keys.as_object().unwrap(), Some(targets));
             assert_eq!(named.missing(0..2, |_, _| false), expected, "{keys}");
             let kept = [q0, q1]
                 .into_iter()
@@ -161,10 +172,10 @@ mod tests {
             );
         }
         let all = json!({"target_modules": "all-linear"});
-        let named = Named::read(all.as_object().unwrap(), None);
+        let named = AdapterEntry::read(all.as_object().unwrap(), None);
         assert_eq!(named.missing(0..2, |layer, _| layer == 0).len(), 7);
         assert_eq!(
-            Named::read(&Map::new(), None).missing(0..2, |_, _| false),
+            AdapterEntry::read(&Map::new(), None).missing(0..2, |_, _| false),
             [""; 0]
         );
     }

@@ -1,10 +1,13 @@
-//! LoRA adapters in the folders that [PEFT](https://huggingface.co/docs/peft/developer_guides/checkpoint) writes, and
-//! their matrices as the kernels want them.
+//! LoRA adapters (Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022,
+//! <https://arxiv.org/abs/2106.09685>), in the directory format of
+//! [PEFT](https://huggingface.co/docs/peft/developer_guides/checkpoint).
 //!
-//! [`Model::with_adapter`](crate::Model::with_adapter) reads one and makes it a part of the model's outline, by which a
-//! decoder knows what to load. A projection then gives `W x + s B A x`, where A is `[rank, in]`, B is `[out, rank]` and
-//! `s` is `alpha / rank`. The frozen weights are not changed: added to quantized ones, the product could be rounded away.
-//! [`merge`](crate::merge) writes files in which it is added to wider ones.
+//! [`Model::with_adapter`](crate::Model::with_adapter) reads an adapter and adds it to the outline
+//! of the model, from which a decoder loads it. A projection with an adapter computes `W x + s B A
+//! x`, where A is `[rank, in]`, B is `[out, rank]` and `s` is `alpha / rank`.
+//!
+//! The weights stay as they are, because adding the adapter to quantized weights could round it
+//! away. [`merge`](crate::merge) writes files in which the adapter is added to wider weights.
 
 pub(crate) mod config;
 pub(crate) mod data;

@@ -1,34 +1,35 @@
-//! `rank_pattern` and `alpha_pattern`: other values for some modules.
+//! The settings `rank_pattern` and `alpha_pattern`: other values for some modules.
 //!
-//! PEFT takes the first key that matches the end of a module's name as a regular expression. Here a key is a name, or
-//! the end of one after a dot; others are refused, and so are two keys with different values for one module, because
-//! which comes first is not kept.
+//! PEFT uses the first key that matches the end of a module's name as a regular expression. Here a
+//! key must be a module name, or the end of one after a dot. Two keys with different values for one
+//! module are rejected, because JSON objects keep no order.
 
 use serde_json::Value;
 
-use crate::adapter::fault::Fault;
+use crate::adapter::fault::AdapterFault;
 
 /// The keys of a pattern with their values.
 #[derive(Debug, Default)]
-pub(crate) struct Patterns(Vec<(String, f64)>);
+pub(crate) struct RankPatterns(Vec<(String, f64)>);
 
-impl Patterns {
-    /// Those of `rank_pattern` or `alpha_pattern`.
-    pub(crate) fn read(key: &'static str, value: &Value) -> Result<Patterns, Fault> {
-        let wrong = |found: &Value, wanted: &str| Fault::Value {
+impl RankPatterns {
+    /// Reads the value of `rank_pattern` or `alpha_pattern`.
+    pub(crate) fn read(key: &'static str, value: &Value) -> Result<RankPatterns, AdapterFault> {
+        let wrong = |found: &Value, wanted: &str| AdapterFault::Value {
             key: key.into(),
             found: found.to_string(),
             wanted: wanted.into(),
         };
         let entries = match value {
-            Value::Null => return Ok(Patterns::default()),
+            Value::Null => return Ok(RankPatterns::default()),
             Value::Object(entries) => entries,
             other => return Err(wrong(other, "an object of module names and numbers")),
         };
         let entry = |(name, value): (&String, &Value)| {
+            // PEFT reads the names as regular expressions. Without operators they are plain names.
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
             if name.is_empty() || !name.chars().all(plain) {
-                return Err(Fault::Pattern {
+                return Err(AdapterFault::Pattern {
                     key,
                     pattern: name.clone(),
                 });
@@ -39,17 +40,17 @@ impl Patterns {
                 number.ok_or_else(|| wrong(value, "positive for each module"))?,
             ))
         };
-        Ok(Patterns(
+        Ok(RankPatterns(
             entries.iter().map(entry).collect::<Result<_, _>>()?,
         ))
     }
 
-    /// The value for a module, if there is one.
-    pub(crate) fn of(&self, key: &'static str, module: &str) -> Result<Option<f64>, Fault> {
+    /// Returns the value for a module, or `None` if no key matches.
+    pub(crate) fn of(&self, key: &'static str, module: &str) -> Result<Option<f64>, AdapterFault> {
         let mut found: Option<f64> = None;
         for (_, value) in self.0.iter().filter(|(name, _)| names(name, module)) {
             if let Some(first) = found.filter(|first| first != value) {
-                return Err(Fault::TwoValues {
+                return Err(AdapterFault::TwoValues {
                     key,
                     module: module.into(),
                     first,
@@ -62,7 +63,7 @@ impl Patterns {
     }
 }
 
-/// Whether a name is that of the module, or its end after a dot.
+/// Returns true if a name is the name of the module, or its end after a dot.
 pub(crate) fn names(name: &str, module: &str) -> bool {
     module
         .strip_suffix(name)

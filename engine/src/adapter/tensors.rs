@@ -1,4 +1,4 @@
-//! `adapter_model.safetensors`: A and B of each projection.
+//! The file `adapter_model.safetensors`: the matrices A and B of each projection.
 
 use ptx_gen::{bf16, f16};
 use safetensors::SafeTensors;
@@ -6,95 +6,98 @@ use safetensors::tensor::Dtype;
 use warpwright_kernels::Pairing;
 
 use crate::adapter::config::LoraConfig;
-use crate::adapter::data::Factors;
-use crate::adapter::fault::Fault;
+use crate::adapter::data::LoraFactors;
+use crate::adapter::fault::AdapterFault;
 use crate::adapter::names::{PROJECTIONS, in_pairs, is_permuted, module, tensor};
 
-/// Sizes that the tensors must fit.
-pub(crate) struct Sizes {
+/// The sizes that the tensors must fit.
+pub(crate) struct LoraSizes {
     pub(crate) pairing: Pairing,
     pub(crate) head_dim: usize,
-    /// For each layer, rows and row length of the projections, in the order of [`PROJECTIONS`].
+    /// The number of rows and the row length of each layer's projections, in the order of
+    /// [`PROJECTIONS`].
     pub(crate) layers: Vec<[[usize; 2]; 7]>,
 }
 
-/// The factors of each layer.
+/// Reads the factors of each layer.
 pub(crate) fn read(
     bytes: &[u8],
     config: &LoraConfig,
-    sizes: &Sizes,
-) -> Result<Vec<[Option<Factors>; 7]>, Fault> {
-    let tensors =
-        SafeTensors::deserialize(bytes).map_err(|error| Fault::Safetensors(error.to_string()))?;
+    sizes: &LoraSizes,
+) -> Result<Vec<[Option<LoraFactors>; 7]>, AdapterFault> {
+    let tensors = SafeTensors::deserialize(bytes)
+        .map_err(|error| AdapterFault::Safetensors(error.to_string()))?;
     let mut names = tensors.names();
+    // The library lists the names in a random order. Sorting makes the first error reproducible.
     names.sort_unstable();
     if names.is_empty() {
-        return Err(Fault::Empty);
+        return Err(AdapterFault::Empty);
     }
-    names
-        .iter()
-        .try_for_each(|name| check_name(name, config, sizes))?;
+    for name in &names {
+        check_name(name, config, sizes)?;
+    }
     if let Some(target) = config
         .targets
         .iter()
         .flatten()
         .find(|target| !has(&names, target))
     {
-        return Err(Fault::NoTensors {
+        return Err(AdapterFault::NoTensors {
             target: target.clone(),
         });
     }
     let layer = |layer: usize| {
         let mut factors = [const { None }; 7];
-        for (projection, place) in factors.iter_mut().enumerate() {
-            *place = Source {
+        for (projection, slot) in factors.iter_mut().enumerate() {
+            let tensors = ProjectionTensors {
                 tensors: &tensors,
                 config,
                 sizes,
                 layer,
                 projection,
-            }
-            .factors()?;
+            };
+            *slot = tensors.factors()?;
         }
         Ok(factors)
     };
     (0..sizes.layers.len()).map(layer).collect()
 }
 
-/// Whether some tensor is of a target.
+/// Returns true if a tensor belongs to the target.
 fn has(names: &[&str], target: &str) -> bool {
     names.iter().any(|name| {
-        let place = place(name);
-        place.is_some_and(|(layer, p)| crate::adapter::patterns::names(target, &module(layer, p)))
+        let Some((layer, projection)) = layer_and_projection(name) else {
+            return false;
+        };
+        crate::adapter::patterns::names(target, &module(layer, projection))
     })
 }
 
-/// A name is that of A or B of a projection of the model.
-fn check_name(name: &str, config: &LoraConfig, sizes: &Sizes) -> Result<(), Fault> {
-    let Some((layer, projection)) = place(name) else {
-        return Err(Fault::Stray { name: name.into() });
+/// Checks that a name is the name of A or B of a projection in the model.
+fn check_name(name: &str, config: &LoraConfig, sizes: &LoraSizes) -> Result<(), AdapterFault> {
+    let Some((layer, projection)) = layer_and_projection(name) else {
+        return Err(AdapterFault::Stray { name: name.into() });
     };
     let last = sizes.layers.len() - 1;
     if layer > last {
-        return Err(Fault::Layer {
+        return Err(AdapterFault::Layer {
             name: name.into(),
             layer,
             last,
         });
     }
     let module = module(layer, projection);
-    match (
-        config.is_target(&module),
-        config.named.leaves_out(layer, &module),
-    ) {
-        (false, _) => Err(Fault::Untargeted { name: name.into() }),
-        (true, true) => Err(Fault::LeftOut { name: name.into() }),
-        (true, false) => Ok(()),
+    if !config.is_target(&module) {
+        return Err(AdapterFault::Untargeted { name: name.into() });
     }
+    if config.named.leaves_out(layer, &module) {
+        return Err(AdapterFault::LeftOut { name: name.into() });
+    }
+    Ok(())
 }
 
-/// Layer and projection of a tensor.
-fn place(name: &str) -> Option<(usize, usize)> {
+/// Returns the layer and the projection of a tensor, or `None` if the name is not in PEFT's form.
+fn layer_and_projection(name: &str) -> Option<(usize, usize)> {
     let layer = name
         .strip_prefix("base_model.model.model.layers.")?
         .split('.')
@@ -109,29 +112,29 @@ fn place(name: &str) -> Option<(usize, usize)> {
     Some((layer, (0..PROJECTIONS.len()).find(is)?))
 }
 
-/// Where the factors of a projection come from.
-struct Source<'a> {
+/// The tensors of one projection's adapter.
+struct ProjectionTensors<'a> {
     tensors: &'a SafeTensors<'a>,
     config: &'a LoraConfig,
-    sizes: &'a Sizes,
+    sizes: &'a LoraSizes,
     layer: usize,
     projection: usize,
 }
 
-impl Source<'_> {
-    /// The factors, if the file has them.
-    fn factors(&self) -> Result<Option<Factors>, Fault> {
+impl ProjectionTensors<'_> {
+    /// Returns the factors, or `None` if the file has neither.
+    fn factors(&self) -> Result<Option<LoraFactors>, AdapterFault> {
         let [a, b] = ["A", "B"].map(|factor| tensor(self.layer, self.projection, factor));
         match [&a, &b].map(|name| self.tensors.tensor(name).is_ok()) {
             [false, false] => return Ok(None),
             [true, false] => {
-                return Err(Fault::Half {
+                return Err(AdapterFault::Half {
                     there: a,
                     missing: b,
                 });
             }
             [false, true] => {
-                return Err(Fault::Half {
+                return Err(AdapterFault::Half {
                     there: b,
                     missing: a,
                 });
@@ -139,11 +142,13 @@ impl Source<'_> {
             [true, true] => {}
         }
         let module = module(self.layer, self.projection);
-        let (rank, scale) = (self.config.rank(&module)?, self.config.scale(&module)?);
+        let rank = self.config.rank(&module)?;
+        let scale = self.config.scale(&module)?;
         let [rows, n] = self.sizes.layers[self.layer][self.projection];
+        // A is multiplied by the scale before it is uploaded, so it must be finite after that.
         let a = self.numbers(&a, [rank as usize, n], scale)?;
         let b = self.numbers(&b, [rows, rank as usize], 1.0)?;
-        Ok(Some(Factors {
+        Ok(Some(LoraFactors {
             rank,
             scale,
             a,
@@ -151,14 +156,15 @@ impl Source<'_> {
         }))
     }
 
-    /// The numbers of a tensor of this shape, which are finite times a scale.
-    fn numbers(&self, name: &str, shape: [usize; 2], scale: f64) -> Result<Vec<f32>, Fault> {
+    /// Returns the values of a tensor, which must have this shape and be finite when multiplied by
+    /// `scale`.
+    fn numbers(&self, name: &str, shape: [usize; 2], scale: f64) -> Result<Vec<f32>, AdapterFault> {
         let view = self
             .tensors
             .tensor(name)
-            .map_err(|error| Fault::Safetensors(error.to_string()))?;
+            .map_err(|error| AdapterFault::Safetensors(error.to_string()))?;
         if view.shape() != shape {
-            return Err(Fault::Shape {
+            return Err(AdapterFault::Shape {
                 name: name.into(),
                 found: view.shape().into(),
                 wanted: shape,
@@ -177,7 +183,7 @@ impl Source<'_> {
             Dtype::F16 => pairs().map(|bits| f16(bits).to_f32()).collect(),
             Dtype::BF16 => pairs().map(|bits| bf16(bits).to_f32()).collect(),
             other => {
-                return Err(Fault::Type {
+                return Err(AdapterFault::Type {
                     name: name.into(),
                     found: format!("{other:?}"),
                 });
@@ -187,7 +193,7 @@ impl Source<'_> {
             .iter()
             .position(|&x| !((f64::from(x) * scale) as f32).is_finite())
         {
-            Some(index) => Err(Fault::NotFinite {
+            Some(index) => Err(AdapterFault::NotFinite {
                 name: name.into(),
                 index,
                 value: numbers[index],
@@ -197,11 +203,12 @@ impl Source<'_> {
         }
     }
 
-    /// B's rows in the order of the model file.
+    /// Returns the rows of B in the order of the model file.
     fn in_file_order(&self, b: Vec<f32>, rank: usize) -> Vec<f32> {
-        match is_permuted(self.sizes.pairing, self.projection) {
-            true => in_pairs(&b, rank, self.sizes.head_dim),
-            false => b,
+        if is_permuted(self.sizes.pairing, self.projection) {
+            in_pairs(&b, rank, self.sizes.head_dim)
+        } else {
+            b
         }
     }
 }

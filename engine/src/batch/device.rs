@@ -1,4 +1,5 @@
-//! The device's part of a batch: buffers, what the host writes to them, and the launches of a step.
+//! The device side of a batch: its buffers, the data that the host writes to them, and the launches
+//! of a step.
 
 use std::collections::BTreeMap;
 
@@ -8,90 +9,91 @@ use warpwright_kernels::cache::{self, PAGE};
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::prompt::Item;
 use warpwright_kernels::simple::rope::revolutions;
-use warpwright_kernels::state;
+use warpwright_kernels::state::{self, StepState};
 
-use super::head::{Head, Selected};
+use super::head::{BatchHead, SelectedRows};
 use super::options::{BatchOptions, MAX_SEQUENCES, bucket};
 use super::sequences::PageCopy;
 use crate::Error;
 use crate::chunked::list::{Attended, PassNode};
-use crate::chunked::products::{Chosen, Cores};
-use crate::chunked::step::{Chunked, Given, PagedCache, Singles, Wanted};
+use crate::chunked::products::{PassShape, TensorCores};
+use crate::chunked::step::{Chunked, PagedCache, PassInput, Singles, WantedRows};
 use crate::model::config::Config;
 use crate::model::outline::Outline;
 use crate::pipeline::resolved::ResolvedEmbed;
 use crate::weights::packed::Packed;
 
-/// Weights, caches, kernels and graphs.
-pub(super) struct Device {
+/// The weights, caches, kernels and graphs of a batch.
+pub(super) struct BatchDevice {
     pub(super) stream: Stream,
     pub(super) config: Config,
     options: BatchOptions,
     weights: Packed<View<u8>>,
     chunked: Chunked,
-    pub(super) head: Head,
-    /// `[pages, kv_heads, 64, head_dim]`, one a layer
+    pub(super) head: BatchHead,
+    /// The keys, one buffer per layer, `[pages, kv_heads, 64, head_dim]`.
     k_cache: Vec<Buffer<f16>>,
-    /// As `k_cache`
+    /// The values, with the shape of `k_cache`.
     v_cache: Vec<Buffer<f16>>,
-    /// `[sequences, max_pages]`: the page table
+    /// The page table, `[sequences, max_pages]`.
     table: View<u32>,
     max_pages: u32,
     freq: Buffer<f32>,
-    /// Partial results of attention of single tokens, and tickets: see `BatchAttention`
+    /// The partial results of attention of single tokens: see `BatchAttention`.
     partials: Buffer<f32>,
+    /// The tickets of attention of single tokens: see `BatchAttention`.
     ticket: Buffer<u32>,
-    /// Attention of single tokens, of a layer.
+    /// The attention kernel of single tokens.
     attention: BatchAttention,
-    /// By bucket and what they do.
-    graphs: BTreeMap<(u32, Recorded), GraphExec>,
+    /// The instantiated graphs, by bucket and kind.
+    graphs: BTreeMap<(u32, GraphKind), GraphExec>,
 }
 
-/// What a graph does.
+/// The work of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Recorded {
-    /// So many decode steps.
+enum GraphKind {
+    /// This many decode steps.
     Steps(u32),
-    /// The logits of a decode step, and no choice.
+    /// The logits of a decode step, without the choice of tokens.
     Logits,
 }
 
-/// What the host knows of a step.
+/// The input of a step.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Input {
-    /// Of each row: see `warpwright_kernels::state`.
-    pub(super) states: Vec<[u32; state::LEN]>,
-    /// The first so many rows are the only ones of their sequences.
+pub(super) struct StepInput {
+    /// The state of each row.
+    pub(super) states: Vec<StepState>,
+    /// The number of rows at the beginning that are the only ones of their sequences.
     pub(super) singles: u32,
-    /// Of the other rows.
+    /// The work items of attention, which cover the other rows.
     pub(super) items: Vec<Item>,
-    /// The rows that go through the head.
+    /// The rows that go through the LM head.
     pub(super) selected: Vec<u32>,
 }
 
-/// The numbers that the launches of a step depend on.
+/// The sizes that determine the launches of a step.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sizes {
+pub(super) struct StepSizes {
     tokens: u32,
-    chosen: Chosen,
+    shape: PassShape,
     singles: u32,
     items: u32,
     selected: u32,
     selected_bucket: u32,
-    /// Whether the selected rows are the first ones in their order.
+    /// Whether the selected rows are the first rows in their order, so that none is moved.
     in_order: bool,
 }
 
-impl Device {
-    /// Allocates everything but the weights, which are there.
+impl BatchDevice {
+    /// Allocates everything but the weights, which must be on the device.
     pub(super) fn new(
         context: &Context,
-        cores: Cores,
+        cores: TensorCores,
         outline: &Outline,
         weights: Packed<View<u8>>,
         embed: ResolvedEmbed,
         options: BatchOptions,
-    ) -> Result<Device, Error> {
+    ) -> Result<BatchDevice, Error> {
         let c = &outline.config;
         let sms = context.device().properties().multiprocessors;
         let caches = |name: &str| -> Result<Vec<Buffer<f16>>, Error> {
@@ -111,12 +113,13 @@ impl Device {
         let freq: Vec<f32> = freq.flat_map(revolutions).collect();
         let max_pages = cache::pages(options.ctx);
         let mut chunked = Chunked::new(context, cores, outline, &weights, embed)?;
+        // The attention kernel decides how many partial results and tickets it needs.
         let attention = chunked.prepare_singles(context)?;
         let partials = partials_len(&attention, c, &options, sms);
         let tickets = (MAX_SEQUENCES * c.kv_heads * attention.groups()) as usize;
-        Ok(Device {
+        Ok(BatchDevice {
             stream: Stream::new(context)?,
-            head: Head::new(context, cores, outline, &weights.head, &options)?,
+            head: BatchHead::new(context, cores, outline, &weights.head, &options)?,
             k_cache: caches("k_cache")?,
             v_cache: caches("v_cache")?,
             table: Buffer::zeroed(context, (options.sequences * max_pages) as usize)?
@@ -135,7 +138,7 @@ impl Device {
         })
     }
 
-    /// Copies pages, all layers of each.
+    /// Copies pages in every layer.
     pub(super) fn copy_pages(&self, copies: &[PageCopy]) -> Result<(), Error> {
         let len = page_len(&self.config);
         let page = |cache: &Buffer<f16>, page: u32| {
@@ -159,11 +162,12 @@ impl Device {
         Ok(())
     }
 
-    fn write(&self, input: &Input) -> Result<(), Error> {
+    /// Writes the input of a step to the device.
+    fn write(&self, input: &StepInput) -> Result<(), Error> {
         let w = &self.chunked.workspace;
-        let states = input.states.as_flattened();
+        let states: Vec<u32> = input.states.iter().flat_map(|row| row.words()).collect();
         self.stream
-            .write(&w.state.view_range(0..states.len()), states)?;
+            .write(&w.state.view_range(0..states.len()), &states)?;
         if !input.items.is_empty() {
             let items: Vec<u32> = input.items.iter().flat_map(|item| item.words()).collect();
             self.stream
@@ -173,19 +177,21 @@ impl Device {
         Ok(self.stream.write(&selected, &input.selected)?)
     }
 
-    /// One step of these rows, launched kernel by kernel.
-    pub(super) fn step(&mut self, input: &Input) -> Result<(), Error> {
+    /// Launches a step of these rows kernel by kernel.
+    pub(super) fn step(&mut self, input: &StepInput) -> Result<(), Error> {
         let sizes = self.sizes(input);
         self.write(input)?;
         self.prepare(sizes)?;
         self.launch(&mut &self.stream, sizes)
     }
 
-    fn sizes(&self, input: &Input) -> Sizes {
-        let (tokens, selected) = (input.states.len() as u32, input.selected.len() as u32);
-        Sizes {
+    /// Returns the sizes of a step of these rows.
+    fn sizes(&self, input: &StepInput) -> StepSizes {
+        let tokens = input.states.len() as u32;
+        let selected = input.selected.len() as u32;
+        StepSizes {
             tokens,
-            chosen: Chosen {
+            shape: PassShape {
                 bucket: self.bucket(tokens),
                 overlap: false,
             },
@@ -197,12 +203,12 @@ impl Device {
         }
     }
 
-    /// The same without the choice of tokens: as a graph, if each row is the only one of its sequence. Gives what the
-    /// choice is to be told.
-    pub(super) fn step_logits(&mut self, input: &Input) -> Result<Sizes, Error> {
+    /// Launches a step without the choice of tokens, and returns the sizes that the choice needs.
+    /// The step is launched as a graph if every row is the only one of its sequence.
+    pub(super) fn step_logits(&mut self, input: &StepInput) -> Result<StepSizes, Error> {
         if input.items.is_empty() {
             let bucket = self.write_rows(input.states.clone())?;
-            self.launch_recorded(bucket, Recorded::Logits)?;
+            self.launch_recorded(bucket, GraphKind::Logits)?;
             return Ok(self.decode_sizes(bucket));
         }
         let sizes = self.sizes(input);
@@ -212,41 +218,39 @@ impl Device {
         Ok(sizes)
     }
 
-    /// Chooses tokens, of those that are allowed, by the logits of the latest step.
-    pub(super) fn choose_within(&self, sizes: Sizes) -> Result<(), Error> {
+    /// Queues the choice of tokens from the logits of the latest step, among the allowed ones.
+    pub(super) fn choose_constrained(&self, sizes: StepSizes) -> Result<(), Error> {
         let state = self.states(sizes);
         Ok(self
             .head
-            .choose_within(&mut &self.stream, &state, sizes.selected)?)
+            .choose_constrained(&mut &self.stream, &state, sizes.selected)?)
     }
 
-    /// The bucket of so many tokens.
+    /// Returns the bucket of this many tokens.
     fn bucket(&self, tokens: u32) -> u32 {
         bucket(tokens).max(self.options.bucket.unwrap_or(0))
     }
 
-    /// Writes what the rows of decode steps begin with, and leaves the other rows of their bucket without work. Gives the
-    /// bucket.
-    pub(super) fn write_rows(&self, mut states: Vec<[u32; state::LEN]>) -> Result<u32, Error> {
+    /// Writes the states of a decode step and marks the other rows of the bucket as idle. Returns
+    /// the bucket.
+    pub(super) fn write_rows(&self, mut states: Vec<StepState>) -> Result<u32, Error> {
         let bucket = self.bucket(states.len() as u32);
-        let mut idle = [0; state::LEN];
-        idle[state::DONE as usize] = 1;
-        states.resize(bucket as usize, idle);
+        states.resize(bucket as usize, StepState::IDLE);
         let selected = (0..bucket).collect();
-        self.write(&Input {
+        self.write(&StepInput {
             states,
             selected,
-            ..Input::default()
+            ..StepInput::default()
         })?;
         Ok(bucket)
     }
 
-    /// Launches so many decode steps of the rows of a bucket as a graph.
+    /// Launches `steps` decode steps of a bucket as one graph.
     pub(super) fn launch_graph(&mut self, bucket: u32, steps: u32) -> Result<(), Error> {
-        self.launch_recorded(bucket, Recorded::Steps(steps))
+        self.launch_recorded(bucket, GraphKind::Steps(steps))
     }
 
-    fn launch_recorded(&mut self, bucket: u32, what: Recorded) -> Result<(), Error> {
+    fn launch_recorded(&mut self, bucket: u32, what: GraphKind) -> Result<(), Error> {
         if !self.graphs.contains_key(&(bucket, what)) {
             let graph = self.record(bucket, what)?.instantiate()?;
             self.graphs.insert((bucket, what), graph);
@@ -254,38 +258,40 @@ impl Device {
         let graph = self
             .graphs
             .get_mut(&(bucket, what))
-            .expect("it was just made");
+            .expect("it was inserted if it was missing");
         Ok(graph.launch(&self.stream)?)
     }
 
-    /// The graph of a decode step.
+    /// Records one decode step as a graph.
     pub(super) fn graph(&mut self, bucket: u32) -> Result<Graph, Error> {
-        self.record(bucket, Recorded::Steps(1))
+        self.record(bucket, GraphKind::Steps(1))
     }
 
-    fn record(&mut self, bucket: u32, what: Recorded) -> Result<Graph, Error> {
+    fn record(&mut self, bucket: u32, what: GraphKind) -> Result<Graph, Error> {
         let sizes = self.decode_sizes(bucket);
         self.prepare(sizes)?;
         let context = self.stream.context();
-        let mut recorder = if sizes.chosen.overlap {
+        let mut recorder = if sizes.shape.overlap {
             Recorder::pipeline(context)?
         } else {
             Recorder::new(context)?
         };
         match what {
-            Recorded::Steps(steps) => {
-                (0..steps).try_for_each(|_| self.launch(&mut recorder, sizes))?;
+            GraphKind::Steps(steps) => {
+                for _ in 0..steps {
+                    self.launch(&mut recorder, sizes)?;
+                }
             }
-            Recorded::Logits => self.launch_logits(&mut recorder, sizes)?,
+            GraphKind::Logits => self.launch_logits(&mut recorder, sizes)?,
         }
         Ok(recorder.finish())
     }
 
-    /// Those of a decode step.
-    fn decode_sizes(&self, bucket: u32) -> Sizes {
-        Sizes {
+    /// Returns the sizes of a decode step.
+    fn decode_sizes(&self, bucket: u32) -> StepSizes {
+        StepSizes {
             tokens: bucket,
-            chosen: self.chosen(bucket),
+            shape: self.pass_shape(bucket),
             singles: bucket,
             items: 0,
             selected: bucket,
@@ -294,31 +300,34 @@ impl Device {
         }
     }
 
-    /// How the kernels of a graph are chosen.
-    fn chosen(&self, bucket: u32) -> Chosen {
-        Chosen {
+    /// Returns the parameters by which the kernels of a graph are selected.
+    fn pass_shape(&self, bucket: u32) -> PassShape {
+        PassShape {
             bucket,
             overlap: self.chunked.overlaps(bucket),
         }
     }
 
-    /// The kernels of a step of a [graph](Device::graph) that has been made, whose rows attend so many positions.
+    /// Returns the kernels of a step of a [graph](BatchDevice::graph), which must have been
+    /// recorded. `attended` is the number of positions that each row attends to.
     pub(super) fn list(&self, bucket: u32, attended: &[u32]) -> Vec<PassNode> {
         let pass = self
             .chunked
-            .list(self.chosen(bucket), Attended::Each(attended));
+            .list(self.pass_shape(bucket), Attended::Each(attended));
         pass.into_iter()
             .chain(self.head.list(bucket, attended.len() as u32))
             .collect()
     }
 
-    fn prepare(&mut self, sizes: Sizes) -> Result<(), Error> {
+    /// Compiles the kernels of a step.
+    fn prepare(&mut self, sizes: StepSizes) -> Result<(), Error> {
         let context = self.stream.context();
-        self.chunked.prepare(context, sizes.chosen)?;
+        self.chunked.prepare(context, sizes.shape)?;
         Ok(self.head.prepare(context, sizes.selected_bucket)?)
     }
 
-    fn launch(&self, queue: &mut impl Queue, sizes: Sizes) -> Result<(), Error> {
+    /// Queues a step.
+    fn launch(&self, queue: &mut impl Queue, sizes: StepSizes) -> Result<(), Error> {
         self.launch_logits(queue, sizes)?;
         Ok(self.head.choose(
             queue,
@@ -329,19 +338,18 @@ impl Device {
         )?)
     }
 
-    /// What the rows of a step begin with.
-    fn states(&self, sizes: Sizes) -> View<u32> {
+    /// Returns the states of a step's rows.
+    fn states(&self, sizes: StepSizes) -> View<u32> {
         self.chunked
             .workspace
             .state
             .view_range(0..sizes.tokens as usize * state::LEN)
     }
 
-    fn launch_logits(&self, queue: &mut impl Queue, sizes: Sizes) -> Result<(), Error> {
-        let (c, sms) = (
-            &self.config,
-            self.stream.context().device().properties().multiprocessors,
-        );
+    /// Queues the forward pass and the LM head of a step.
+    fn launch_logits(&self, queue: &mut impl Queue, sizes: StepSizes) -> Result<(), Error> {
+        let c = &self.config;
+        let sms = self.stream.context().device().properties().multiprocessors;
         let cache = PagedCache {
             k: &self.k_cache,
             v: &self.v_cache,
@@ -359,9 +367,9 @@ impl Device {
             partials: &self.partials,
             ticket: &self.ticket,
         };
-        let Sizes {
+        let StepSizes {
             tokens,
-            chosen,
+            shape,
             items,
             selected,
             selected_bucket,
@@ -369,17 +377,16 @@ impl Device {
             ..
         } = sizes;
         let w = &self.chunked.workspace;
-        let (wanted, singles, items) = (Wanted::All, Some(singles), &w.items(items));
-        let given = Given {
+        let input = PassInput {
             tokens,
-            chosen,
-            wanted,
-            singles,
-            items,
+            shape,
+            wanted: WantedRows::All,
+            singles: Some(singles),
+            items: &w.items(items),
             cache,
         };
-        self.chunked.run(queue, &self.weights, given)?;
-        let selected = Selected {
+        self.chunked.run(queue, &self.weights, input)?;
+        let selected = SelectedRows {
             x: &w.x,
             count: selected,
             in_order,
@@ -392,10 +399,10 @@ impl Device {
     }
 }
 
-/// Buckets of rows of one token each.
+/// The buckets of steps with one token per sequence.
 const BUCKETS: [u32; 6] = [8, 16, 32, 64, 128, 256];
 
-/// The length of the partial results of attention, for any bucket.
+/// Returns the number of partial results of attention that any bucket needs.
 fn partials_len(attention: &BatchAttention, c: &Config, options: &BatchOptions, sms: u32) -> usize {
     let of = |rows| {
         let splits = attention.splits(attention.units(rows, c.kv_heads), options.ctx, sms);
@@ -405,15 +412,15 @@ fn partials_len(attention: &BatchAttention, c: &Config, options: &BatchOptions, 
         .map(of)
         .into_iter()
         .max()
-        .expect("there are buckets")
+        .expect("the list of buckets is not empty")
 }
 
-/// Numbers of a page of a layer's keys.
+/// Returns the number of key elements per page of a layer.
 fn page_len(c: &Config) -> usize {
     (c.kv_len() * PAGE) as usize
 }
 
-/// Bytes of the buffers here but for the caches.
+/// Returns the bytes of the buffers of this module, except the caches.
 pub(super) fn bytes(c: &Config, options: &BatchOptions, sms: u32) -> u64 {
     let attention = BatchAttention::new(c.head_dim, c.heads / c.kv_heads, ColumnOrder { group: 8 });
     let partials = 4 * partials_len(&attention, c, options, sms) as u64;

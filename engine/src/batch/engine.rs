@@ -1,19 +1,19 @@
-//! The public type.
+//! The public batch type.
 
 use std::collections::{BTreeMap, HashSet};
 
 use warpwright_driver::{Context, View};
 use warpwright_kernels::prompt::Item;
-use warpwright_kernels::state;
+use warpwright_kernels::state::StepState;
 
-use super::device::{Device, Input};
+use super::device::{BatchDevice, StepInput};
 use super::memory;
 use super::options::BatchOptions;
 use super::sequences::{SequenceId, Sequences};
 use crate::Error;
 use crate::Model;
 use crate::chunked::kernels;
-use crate::chunked::products::Cores;
+use crate::chunked::products::TensorCores;
 use crate::decode::finite::check_logits;
 use crate::decode::in_flight::InFlight;
 use crate::model::outline::Outline;
@@ -21,10 +21,16 @@ use crate::pipeline::resolved::{Resolved, ResolvedEmbed};
 use crate::pipeline::tuning::Tuning;
 use crate::sampling::options::Sampling;
 use crate::weights::packed::{Packed, packed};
-use crate::weights::random::Pools;
+use crate::weights::random::RandomPools;
 use crate::weights::upload;
 
 /// Sequences that are stepped together over one copy of a model's weights.
+///
+/// Add sequences with [`join`](Batch::join) or [`fork`](Batch::fork). [`step`](Batch::step)
+/// processes prompts and single tokens of any mix of sequences. [`decode`](Batch::decode) generates
+/// several tokens of each without returning to the host in between.
+///
+/// # Example: two prompts
 ///
 /// ```no_run
 /// use warpwright_driver::{Context, Driver};
@@ -48,26 +54,33 @@ use crate::weights::upload;
 /// # }
 /// ```
 pub struct Batch {
-    pub(super) device: Device,
+    pub(super) device: BatchDevice,
     pub(super) sequences: Sequences,
-    cores: Cores,
+    cores: TensorCores,
     pub(super) options: BatchOptions,
-    /// Tokens that end a text.
+    /// The tokens that end a text.
     pub(super) stop: Vec<u32>,
     in_flight: InFlight,
-    /// How the sequence of each row is sampled.
+    /// The sampling parameters of each row's sequence.
     pub(super) sampled: Vec<Sampling>,
-    /// The sequences whose latest logits are there, and their rows of the head.
+    /// The sequences whose latest logits are available, with their rows of the head.
     pub(super) latest: Vec<(SequenceId, u32)>,
-    /// Rows and positions whose choice, within a grammar, has recorded fewer best tokens than it was asked for, and how many.
+    /// The number of best tokens recorded at a row and position, where a grammar left fewer than
+    /// requested.
     pub(super) fewer: BTreeMap<(u32, u32), u32>,
 }
 
 impl Batch {
-    /// Loads the model. `progress` is called with the bytes of weights copied so far, from other threads.
+    /// Uploads the weights of `model` and prepares a batch without sequences.
+    ///
+    /// `progress` is called from other threads with the number of bytes copied so far.
     ///
     /// # Errors
-    /// Options out of range, a model or a device without kernels for batches, too little memory, and driver errors.
+    /// - [`Error::BatchOption`] or [`Error::BatchBucket`] if an option is out of range.
+    /// - [`Error::NoBatch`] if there are no kernels for batches of this model on this device.
+    /// - [`Error::BatchMemory`] if the device has too little free memory.
+    /// - [`Error::Read`] or [`Error::Changed`] if the model's files cannot be read any more.
+    /// - [`Error::Driver`] if a driver call fails.
     pub fn new(
         context: &Context,
         model: &Model,
@@ -82,33 +95,35 @@ impl Batch {
         Batch::assemble(context, outline, weights, kernels, options)
     }
 
-    /// The same for a model without a file: its weights are random, its texts nonsense.
+    /// Creates a batch with random weights for a model that has no file. Its texts are nonsense.
     ///
     /// # Errors
-    /// As [`new`](Batch::new).
+    /// Returns the errors of [`new`](Batch::new) that do not concern files.
     pub fn random(
         context: &Context,
         outline: &Outline,
         options: BatchOptions,
     ) -> Result<Batch, Error> {
         let kernels = Batch::check(context, outline, options)?;
-        let mut pools = Pools::of(context, outline)?;
+        let mut pools = RandomPools::for_model(context, outline)?;
         let weights = packed(outline).load(context, |job| pools.write(&job))?;
         pools.finish()?;
         Batch::assemble(context, outline, weights, kernels, options)
     }
 
+    /// Checks that the batch can be created, and returns the decisions about its kernels.
     fn check(
         context: &Context,
         outline: &Outline,
         options: BatchOptions,
-    ) -> Result<(Cores, ResolvedEmbed), Error> {
+    ) -> Result<(TensorCores, ResolvedEmbed), Error> {
         options.check(outline.config.context)?;
         if outline.adapter.is_some() {
-            let why = "its kernels add no adapter; a Decoder does".to_owned();
+            let why =
+                "its kernels do not apply adapters: use a Decoder, or merge the adapter".to_owned();
             return Err(Error::NoBatch { why });
         }
-        let resolved = Resolved::of(outline, context.device(), Tuning::default(), 1);
+        let resolved = Resolved::for_model(outline, context.device(), Tuning::default(), 1);
         let resolved = resolved.map_err(|why| Error::NoBatch {
             why: why.to_string(),
         })?;
@@ -122,11 +137,11 @@ impl Batch {
         context: &Context,
         outline: &Outline,
         weights: Packed<View<u8>>,
-        (cores, embed): (Cores, ResolvedEmbed),
+        (cores, embed): (TensorCores, ResolvedEmbed),
         options: BatchOptions,
     ) -> Result<Batch, Error> {
         Ok(Batch {
-            device: Device::new(context, cores, outline, weights, embed, options)?,
+            device: BatchDevice::new(context, cores, outline, weights, embed, options)?,
             sequences: Sequences::new(options.sequences, options.pages(), options.ctx),
             cores,
             options,
@@ -138,59 +153,68 @@ impl Batch {
         })
     }
 
-    /// Adds a sequence without tokens. It is greedy, until [`set_sampling`](Batch::set_sampling) says otherwise.
+    /// Adds a sequence without tokens and returns its id. It is greedy until
+    /// [`set_sampling`](Batch::set_sampling) is called.
     ///
     /// # Errors
-    /// As many sequences as the options allow; driver errors.
+    /// Returns [`Error::BatchFull`] if the batch has as many sequences as its options allow, or a
+    /// driver error.
     pub fn join(&mut self) -> Result<SequenceId, Error> {
         let joined = self.sequences.join()?;
         self.sample(joined, Sampling::greedy())?;
         Ok(joined)
     }
 
-    /// Adds a sequence that begins with the first `len` tokens of another one, whose keys and values it shares, and is
-    /// sampled as that one is.
+    /// Adds a sequence that starts with the first `len` tokens of another one, and returns its id.
+    ///
+    /// The two share the keys and values of these tokens. The new sequence has the sampling
+    /// parameters of the other one.
     ///
     /// # Errors
-    /// A sequence that is not in the batch or has fewer tokens, as many sequences as the options allow; driver errors.
+    /// - [`Error::NoSequence`] if the other sequence is not in the batch.
+    /// - [`Error::SequenceShort`] if it has fewer than `len` tokens.
+    /// - [`Error::BatchFull`] if the batch has as many sequences as its options allow.
+    /// - [`Error::Driver`] if the copy of the parameters fails.
     pub fn fork(&mut self, of: SequenceId, len: u32) -> Result<SequenceId, Error> {
         let forked = self.sequences.fork(of, len)?;
         self.sample(forked, self.sampled[of.row as usize].clone())?;
         Ok(forked)
     }
 
-    /// Removes a sequence.
+    /// Removes a sequence and frees its pages, except those that other sequences share.
     ///
     /// # Errors
-    /// A sequence that is not in the batch.
+    /// Returns [`Error::NoSequence`] if the sequence is not in the batch.
     pub fn leave(&mut self, sequence: SequenceId) -> Result<(), Error> {
         self.sequences.leave(sequence)
     }
 
-    /// Keeps the first `len` tokens of a sequence.
+    /// Removes all tokens of a sequence but the first `len`.
     ///
     /// # Errors
-    /// A sequence that is not in the batch or has fewer tokens.
+    /// - [`Error::NoSequence`] if the sequence is not in the batch.
+    /// - [`Error::SequenceShort`] if it has fewer than `len` tokens.
     pub fn roll_back(&mut self, sequence: SequenceId, len: u32) -> Result<(), Error> {
         self.sequences.roll_back(sequence, len)
     }
 
-    /// The tokens of a sequence whose keys and values are in the cache. The token that the latest step chose is not yet
-    /// among them: it is what the next step is to be given.
+    /// Returns the tokens of a sequence whose keys and values are in the cache.
+    ///
+    /// The token that the latest step chose is not among them. Pass it to the next step.
     ///
     /// # Errors
-    /// A sequence that is not in the batch.
+    /// Returns [`Error::NoSequence`] if the sequence is not in the batch.
     pub fn tokens(&self, sequence: SequenceId) -> Result<&[u32], Error> {
         Ok(&self.sequences.get(sequence)?.tokens)
     }
 
-    /// The sequence that has the longest common beginning with these tokens, and the length of that; for
-    /// [`fork`](Batch::fork).
+    /// Returns the sequence with the longest common prefix with `tokens`, and the length of the
+    /// prefix. Pass both to [`fork`](Batch::fork) to reuse the prefix.
     pub fn longest_prefix(&self, tokens: &[u32]) -> Option<(SequenceId, u32)> {
         self.sequences.longest_prefix(tokens)
     }
 
-    /// Pages of 64 positions that no sequence has, and all pages.
+    /// Returns the number of free pages and of all pages. A page has 64 positions.
     pub fn free_pages(&self) -> (u32, u32) {
         (
             self.sequences.pages().free(),
@@ -198,13 +222,22 @@ impl Batch {
         )
     }
 
-    /// Takes in more tokens of some sequences, one or many of each, and gives the next token after each. What another
-    /// sequence is given changes no result, but for the bucket: see [`BatchOptions::bucket`].
+    /// Processes one or more tokens of some sequences, and returns the next token after each
+    /// sequence.
+    ///
+    /// The results of a sequence do not depend on the other sequences in the step, apart from the
+    /// bucket: see [`BatchOptions::bucket`].
     ///
     /// # Errors
-    /// No tokens, more than the options allow, a sequence that is not in the batch or that is named twice, a token outside
-    /// the vocabulary, too few free pages: then nothing has happened. Logits that are not finite: then
-    /// the sequences have the tokens that they had. After a driver error the batch is of no more use.
+    /// - [`Error::NoSequence`] or [`Error::SequenceTwice`] if a sequence is not in the batch or
+    ///   appears twice.
+    /// - [`Error::NoPrompt`], [`Error::PromptToken`] or [`Error::StepTokens`] if a sequence has no
+    ///   tokens, an id is not in the vocabulary, or the step is too large.
+    /// - [`Error::SequenceLength`] or [`Error::NoPages`] if a sequence or the cache has too little
+    ///   space left.
+    /// - [`Error::Logit`] if a logit is not finite.
+    /// - [`Error::Driver`] if a driver call fails. You cannot use the batch afterwards. After the
+    ///   other errors the sequences have the tokens that they had before.
     pub fn step(&mut self, work: &[(SequenceId, &[u32])]) -> Result<Vec<u32>, Error> {
         let (input, order) = self.begin(work)?;
         self.free(work.iter().map(|(id, _)| *id))?;
@@ -212,12 +245,15 @@ impl Batch {
         self.finish(work, &order)
     }
 
-    /// Decodes up to `steps` tokens of each of these sequences, given the token that each goes on with: what
-    /// [`step`](Batch::step) gave. A sequence ends after a token that ends a text. Steps are launched as graphs, several
-    /// at a time, and the host sends nothing between them.
+    /// Generates up to `steps` tokens of each sequence, which is given with its next token, and
+    /// returns the tokens by sequence.
+    ///
+    /// The next token is the one that [`step`](Batch::step) returned. A sequence ends after a token
+    /// that ends texts. Several steps are launched as one graph, and the host transfers nothing
+    /// between them.
     ///
     /// # Errors
-    /// As [`step`](Batch::step); more sequences than a step has tokens.
+    /// Returns the errors of [`step`](Batch::step). Each sequence counts as one token of the step.
     pub fn decode(
         &mut self,
         work: &[(SequenceId, u32)],
@@ -247,33 +283,39 @@ impl Batch {
         )?;
         self.forget_latest(work.iter().map(|(id, _)| *id))?;
         self.free(work.iter().map(|(id, _)| *id))?;
-        let mut decoding = Decoding {
+        let mut progress = DecodeProgress {
             firsts,
             made: vec![vec![]; work.len()],
-            lost: None,
+            failed: None,
         };
-        let launched = self.launch_steps(work, bucket, steps, &mut decoding)?;
-        if let Some(lost) = decoding.lost {
-            work.iter()
-                .for_each(|(id, _)| self.sequences.release_rest(*id));
-            return Err(self.lost(lost)?);
+        let launched = self.launch_steps(work, bucket, steps, &mut progress)?;
+        if let Some(failed) = progress.failed {
+            for (id, _) in work {
+                self.sequences.release_rest(*id);
+            }
+            return Err(self.explain_failure(failed)?);
         }
-        for ((row, (id, token)), made) in (0..).zip(work).zip(&decoding.made) {
-            let taken = made.split_last().map_or(&[][..], |(_, before)| before);
-            self.sequences.append(*id, &[&[*token], taken].concat());
-            // Steps after the end of a text overwrite its logits, and it has no need of the rest of its pages.
-            match made.len() as u32 == launched {
-                true => self.latest.push((*id, row)),
-                false => self.sequences.release_rest(*id),
+        for ((row, (id, token)), made) in (0..).zip(work).zip(&progress.made) {
+            // The last token made was chosen but not processed.
+            let processed = made.split_last().map_or(&[][..], |(_, before)| before);
+            self.sequences.append(*id, &[&[*token], processed].concat());
+            // Steps after the end of a text overwrite its logits, and it needs no further pages.
+            if made.len() as u32 == launched {
+                self.latest.push((*id, row));
+            } else {
+                self.sequences.release_rest(*id);
             }
         }
-        Ok(decoding.made)
+        Ok(progress.made)
     }
 
-    /// The logits after the last token of a sequence that was in the latest step.
+    /// Returns the logits after the last token of a sequence that was in the latest step.
     ///
     /// # Errors
-    /// A sequence that was not, or that ended while others were decoded further; and driver errors.
+    /// - [`Error::NoSequence`] if the sequence is not in the batch.
+    /// - [`Error::NoLogits`] if it was not in the latest step, or ended while other sequences were
+    ///   decoded further.
+    /// - [`Error::Driver`] if the copy fails.
     pub fn logits(&self, sequence: SequenceId) -> Result<Vec<f32>, Error> {
         self.sequences.get(sequence)?;
         let (_, row) = self
@@ -285,29 +327,30 @@ impl Batch {
     }
 }
 
-/// What decoding has made so far.
-struct Decoding {
+/// The progress of several decode steps.
+struct DecodeProgress {
     /// The position of each sequence's first token.
     firsts: Vec<u32>,
+    /// The tokens generated so far, by sequence.
     made: Vec<Vec<u32>>,
-    /// The first step found that chose no token.
-    lost: Option<Lost>,
+    /// The first step that chose no token.
+    failed: Option<FailedStep>,
 }
 
-/// A step that chose no token: the token that it was given, and where.
+/// A step that chose no token: its sequence, the token that it processed, and its position.
 #[derive(Clone, Copy)]
-struct Lost {
+struct FailedStep {
     id: SequenceId,
     token: u32,
     position: u32,
 }
 
 impl Batch {
-    /// Checks a step, makes room for it, and gives its rows and their order.
+    /// Checks a step, reserves its pages, and returns its rows and their order.
     pub(super) fn begin(
         &mut self,
         work: &[(SequenceId, &[u32])],
-    ) -> Result<(Input, Vec<usize>), Error> {
+    ) -> Result<(StepInput, Vec<usize>), Error> {
         self.check_work(work.iter().copied())?;
         let counts: Vec<_> = work
             .iter()
@@ -319,7 +362,7 @@ impl Batch {
         Ok(self.input(work))
     }
 
-    /// Waits for a step, and gives the token after each sequence.
+    /// Waits for a step and returns the next token of each sequence.
     pub(super) fn finish(
         &mut self,
         work: &[(SequenceId, &[u32])],
@@ -327,6 +370,7 @@ impl Batch {
     ) -> Result<Vec<u32>, Error> {
         self.device.stream.synchronize()?;
         let mut next = vec![0; work.len()];
+        // All tokens are read before any sequence grows, so a failed step changes no sequence.
         for (row, &index) in (0..).zip(order) {
             let (id, tokens) = work[index];
             let position = (self.sequences.get(id)?.tokens.len() + tokens.len()) as u32 - 1;
@@ -334,67 +378,76 @@ impl Batch {
                 .chosen(id, position)
                 .ok_or_else(|| self.no_token(position, row))?;
         }
-        work.iter()
-            .for_each(|(id, tokens)| self.sequences.append(*id, tokens));
+        for (id, tokens) in work {
+            self.sequences.append(*id, tokens);
+        }
         self.latest = order.iter().map(|&index| work[index].0).zip(0..).collect();
         Ok(next)
     }
 
-    /// What was known of steps that are overwritten now.
-    fn forget_latest(&mut self, mut work: impl Iterator<Item = SequenceId>) -> Result<(), Error> {
+    /// Discards records about steps that are overwritten now.
+    fn forget_latest(&mut self, work: impl Iterator<Item = SequenceId>) -> Result<(), Error> {
         self.latest.clear();
-        work.try_for_each(|id| {
+        for id in work {
             let len = self.sequences.get(id)?.tokens.len() as u32;
             self.fewer
                 .retain(|(row, position), _| *row != id.row || *position < len);
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
-    /// Launches the steps, two launches in flight, and collects the tokens of those that have ended. Gives how many steps
-    /// were launched.
+    /// Launches the steps with two launches in flight, collects the tokens of completed launches,
+    /// and returns the number of steps launched.
     fn launch_steps(
         &mut self,
         work: &[(SequenceId, u32)],
         bucket: u32,
         steps: u32,
-        decoding: &mut Decoding,
+        progress: &mut DecodeProgress,
     ) -> Result<u32, Error> {
         let mut launched = 0;
         self.in_flight.clear();
         loop {
             while !self.in_flight.is_full() && launched < steps {
                 let many = self.options.steps_per_launch;
-                let taken = if steps - launched >= many { many } else { 1 };
-                self.device.launch_graph(bucket, taken)?;
-                launched += taken;
+                // Graphs exist for `many` steps and for one, so the rest is launched one by one.
+                let count = if steps - launched >= many { many } else { 1 };
+                self.device.launch_graph(bucket, count)?;
+                launched += count;
                 self.in_flight.push(&self.device.stream, launched)?;
             }
             let Some(until) = self.in_flight.wait()? else {
                 return Ok(launched);
             };
-            if self.collect(work, until, decoding) {
+            if self.collect(work, until, progress) {
+                // A launch in flight still writes to the pages that the caller is about to release.
                 self.device.stream.synchronize()?;
                 return Ok(launched);
             }
         }
     }
 
-    /// Reads the tokens of the first `until` steps. Gives whether there is nothing more to wait for: all sequences have
-    /// ended, or one is lost.
-    fn collect(&self, work: &[(SequenceId, u32)], until: u32, decoding: &mut Decoding) -> bool {
+    /// Reads the tokens of the first `until` steps. Returns true if all sequences have ended or a
+    /// step has failed, so that no further step is needed.
+    fn collect(
+        &self,
+        work: &[(SequenceId, u32)],
+        until: u32,
+        progress: &mut DecodeProgress,
+    ) -> bool {
         let ends = |made: &Vec<u32>| made.last().is_some_and(|token| self.stop.contains(token));
         for ((id, given), (first, made)) in work
             .iter()
-            .zip(decoding.firsts.iter().zip(&mut decoding.made))
+            .zip(progress.firsts.iter().zip(&mut progress.made))
         {
             while !ends(made) && (made.len() as u32) < until {
                 let position = first + made.len() as u32;
                 match self.chosen(*id, position) {
                     Some(token) => made.push(token),
                     None => {
+                        // The failed step had the previous token as its input.
                         let token = *made.last().unwrap_or(given);
-                        decoding.lost = Some(Lost {
+                        progress.failed = Some(FailedStep {
                             id: *id,
                             token,
                             position,
@@ -404,20 +457,26 @@ impl Batch {
                 }
             }
         }
-        decoding.made.iter().all(ends)
+        progress.made.iter().all(ends)
     }
 
-    /// The token after a position whose step has completed, if it chose one.
+    /// Returns the token chosen after a position, whose step must have completed, or `None` if no
+    /// token was chosen.
     fn chosen(&self, id: SequenceId, position: u32) -> Option<u32> {
         let token = self
             .device
             .head
             .out
             .read((id.row * self.options.ctx + position) as usize);
-        (token < self.device.config.vocab).then_some(token)
+        // A step whose logits are not all finite leaves an id outside the vocabulary.
+        if token >= self.device.config.vocab {
+            return None;
+        }
+        Some(token)
     }
 
-    /// Why the latest step chose no token after a position; `row` is that of the head.
+    /// Returns the reason why the latest step chose no token after a position. `row` is the row of
+    /// the head.
     fn no_token(&self, position: u32, row: u32) -> Error {
         let logits = self
             .device
@@ -430,17 +489,16 @@ impl Batch {
         }
     }
 
-    /// The same of a decode step, whose logits later steps have overwritten: it is made again, alone.
-    fn lost(
-        &mut self,
-        Lost {
+    /// Returns the reason why a decode step chose no token. Later steps have overwritten its
+    /// logits, so it is repeated for this sequence only.
+    fn explain_failure(&mut self, failed: FailedStep) -> Result<Error, Error> {
+        let FailedStep {
             id,
             token,
             position,
-        }: Lost,
-    ) -> Result<Error, Error> {
+        } = failed;
         let states = vec![row_state(id, token, position, self.options.ctx)];
-        self.device.step(&Input {
+        self.device.step(&StepInput {
             states,
             singles: 1,
             items: vec![],
@@ -450,11 +508,14 @@ impl Batch {
         Ok(self.no_token(position, 0))
     }
 
+    /// Checks the sequences and tokens of a step.
     pub(super) fn check_work<'w>(
         &self,
         work: impl Iterator<Item = (SequenceId, &'w [u32])>,
     ) -> Result<(), Error> {
-        let (mut named, mut all, vocab) = (HashSet::new(), 0, self.device.config.vocab);
+        let vocab = self.device.config.vocab;
+        let mut named = HashSet::new();
+        let mut all = 0;
         for (id, tokens) in work {
             self.sequences.get(id)?;
             if !named.insert(id) {
@@ -479,22 +540,23 @@ impl Batch {
         Ok(())
     }
 
-    /// Makes room, and lets the device know of it.
+    /// Reserves pages and writes the changes of the page table to the device.
     pub(super) fn reserve(&mut self, work: &[(SequenceId, u32)]) -> Result<(), Error> {
         let copies = self.sequences.reserve(work)?;
         self.device.copy_pages(&copies)?;
         self.device.write_pages(&self.sequences.take_changed())
     }
 
-    /// The rows of a step: sequences with one token first, then the others, the longest first. Gives also the order.
-    fn input(&self, work: &[(SequenceId, &[u32])]) -> (Input, Vec<usize>) {
+    /// Returns the rows of a step, and the order of its sequences. Sequences with one token come
+    /// first, and then the others, the longest first.
+    fn input(&self, work: &[(SequenceId, &[u32])]) -> (StepInput, Vec<usize>) {
         let mut order: Vec<usize> = (0..work.len()).collect();
         order.sort_by_key(|&index| match work[index].1.len() {
             1 => 0,
             tokens => u32::MAX - tokens as u32,
         });
         let queries = kernels::queries(self.cores, &self.device.config);
-        let mut input = Input::default();
+        let mut input = StepInput::default();
         let mut items = vec![];
         for &index in &order {
             let (id, tokens) = work[index];
@@ -504,12 +566,14 @@ impl Batch {
                 .expect("the work was checked")
                 .tokens
                 .len() as u32;
-            let (row, count) = (input.states.len() as u32, tokens.len() as u32);
+            let row = input.states.len() as u32;
+            let count = tokens.len() as u32;
             let limit = self.options.ctx;
             let states = (first..)
                 .zip(tokens)
                 .map(|(position, &token)| row_state(id, token, position, limit));
             input.states.extend(states);
+            // Only the last token of a sequence needs logits.
             input.selected.push(row + count - 1);
             if count == 1 {
                 input.singles += 1;
@@ -525,29 +589,20 @@ impl Batch {
                 .split(queries),
             );
         }
-        // Those with most keys first.
+        // The items with the most keys start first, because they take longest.
         items.sort_by_key(|item| std::cmp::Reverse(item.position + item.rows));
         input.items = items;
         (input, order)
     }
 }
 
-/// The state of a row: see `warpwright_kernels::state`.
-pub(super) fn row_state(
-    id: SequenceId,
-    token: u32,
-    position: u32,
-    limit: u32,
-) -> [u32; state::LEN] {
-    let mut words = [0; state::LEN];
-    let known = [
-        (state::TOKEN, token),
-        (state::POSITION, position),
-        (state::SEQUENCE, id.row),
-        (state::LIMIT, limit),
-    ];
-    known
-        .into_iter()
-        .for_each(|(word, value)| words[word as usize] = value);
-    words
+/// Returns the state of a row whose sequence can hold `limit` positions.
+pub(super) fn row_state(id: SequenceId, token: u32, position: u32, limit: u32) -> StepState {
+    StepState {
+        token,
+        position,
+        sequence: id.row,
+        limit,
+        ..StepState::default()
+    }
 }

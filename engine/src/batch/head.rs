@@ -1,4 +1,4 @@
-//! The end of a step: the last norm, the LM head, and the next tokens.
+//! The end of a step: the last norm, the LM head, and the choice of the next tokens.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,81 +12,84 @@ use warpwright_kernels::{Overlap, RowOrder};
 use super::options::{BatchOptions, bucket};
 use crate::chunked::kernels::order;
 use crate::chunked::list::PassNode;
-use crate::chunked::products::{Chosen, Cores, Product, ProductKernel};
-use crate::chunked::weights::{Rows, rows_of};
-use crate::chunked::workspace::{CAPACITY, Nothing, Panels, Scratch};
+use crate::chunked::products::{ChunkGemm, LoadedGemm, PassShape, TensorCores};
+use crate::chunked::weights::{MatrixRows, rows_of};
+use crate::chunked::workspace::{CAPACITY, EmptyBuffers, Panels, SplitScratch};
 use crate::model::config::Config;
 use crate::model::outline::Outline;
-use crate::sampling::allowed::Allowed;
-use crate::sampling::device::{Room, Rows as SampledRows, Sampler};
+use crate::sampling::allowed::AllowedTokens;
+use crate::sampling::device::{SampledRows, Sampler, SamplerSize};
 use crate::sampling::options::TokenChoice;
 use crate::signed;
 
-/// Blocks that choose a token, all rows together, for each multiprocessor.
+/// The number of blocks that choose tokens, per multiprocessor and over all rows.
 const BLOCKS: u32 = 2;
-/// Blocks that choose a token, of a row.
+/// The maximum number of blocks that choose the token of one row.
 const MAX_BLOCKS: u32 = 64;
 
-/// Kernels and buffers of the head, for a number of rows.
-pub(super) struct Head {
-    cores: Cores,
-    /// Rows that buffers have room for.
+/// The kernels and buffers of the LM head.
+pub(super) struct BatchHead {
+    cores: TensorCores,
+    /// The number of rows that the buffers can hold.
     capacity: u32,
-    rows: Rows,
+    rows: MatrixRows,
     gather: Kernel<GatherRows>,
     norm: Kernel<NormTokens>,
-    products: BTreeMap<Product, ProductKernel>,
+    products: BTreeMap<ChunkGemm, LoadedGemm>,
     choose: Kernel<ChooseTokens>,
-    /// `[capacity]`: the rows of the step that go through the head
+    /// The rows of the step that go through the head, `[capacity]`.
     pub(super) selected: Buffer<u32>,
-    /// `[capacity, hidden]`
+    /// The gathered rows of the residual stream, `[capacity, hidden]`.
     x: Buffer<f32>,
     normed: Panels,
-    /// `[capacity]`
+    /// The sums of squares of each row, `[capacity]`.
     squares: Buffer<f32>,
-    /// `[capacity, vocab]`
+    /// The logits, `[capacity, vocab]`.
     logits: Buffer<f32>,
-    /// `[capacity, blocks]`: the largest logits of blocks, and where they are
+    /// The largest logit of each block, `[capacity, blocks]`.
     value: Buffer<f32>,
+    /// The token of the largest logit of each block, `[capacity, blocks]`.
     index: Buffer<u32>,
-    /// `[capacity]`
+    /// The tickets of the blocks of a row, `[capacity]`.
     ticket: Buffer<u32>,
-    /// `[stops]`
+    /// The tokens that end a text, `[stops]`.
     stop: Buffer<u32>,
-    /// `[sequences, ctx]`: the token after each position, for the host to read
+    /// The token after each position, `[sequences, ctx]`, in memory that the host reads.
     pub(super) out: Pinned<u32>,
-    /// Where tokens are sampled.
+    /// The sampler, if tokens are sampled.
     pub(super) sampler: Option<Sampler>,
-    /// Where they are sampled within grammars.
-    pub(super) allowed: Option<Allowed>,
-    /// `[sequences, ctx]`: the token at each position, of those that penalties look back to; see
-    /// [`write_latest`](Head::write_latest)
+    /// The masks of constrained decoding.
+    pub(super) allowed: Option<AllowedTokens>,
+    /// The token at each position, `[sequences, ctx]`, for the positions that penalties look back
+    /// to: see [`write_latest`](BatchHead::write_latest).
     tokens: Buffer<u32>,
-    nothing: Nothing,
+    nothing: EmptyBuffers,
 }
 
 /// The rows of a step that go through the head.
 #[derive(Clone, Copy)]
-pub(super) struct Selected<'a> {
-    /// `[CAPACITY, hidden]`: the residual stream
+pub(super) struct SelectedRows<'a> {
+    /// The residual stream, `[CAPACITY, hidden]`.
     pub(super) x: &'a Buffer<f32>,
+    /// The number of selected rows.
     pub(super) count: u32,
-    /// Whether these are the first rows in their order, so that none is moved.
+    /// Whether the selected rows are the first rows in their order, so that none is moved.
     pub(super) in_order: bool,
-    /// Rows that the product is chosen for.
+    /// The number of rows for which the matmul is selected.
     pub(super) bucket: u32,
-    pub(super) scratch: &'a Scratch,
+    pub(super) scratch: &'a SplitScratch,
 }
 
-impl Head {
+impl BatchHead {
     pub(super) fn new(
         context: &Context,
-        cores: Cores,
+        cores: TensorCores,
         outline: &Outline,
         tiles: &View<u8>,
         options: &BatchOptions,
-    ) -> Result<Head, crate::Error> {
-        let (c, weight) = (&outline.config, outline.weights.head());
+    ) -> Result<BatchHead, crate::Error> {
+        let c = &outline.config;
+        let weight = outline.weights.head();
         let capacity = capacity(options);
         let rows = rows_of(
             context,
@@ -101,7 +104,8 @@ impl Head {
             second: None,
             overlap: Overlap::No,
         };
-        // An empty buffer has no address; a token that is in no vocabulary never stops anything.
+        // An empty buffer has no address. The id `u32::MAX` is in no vocabulary, so it never ends a
+        // text.
         let stop = if outline.stop.is_empty() {
             &[u32::MAX][..]
         } else {
@@ -113,7 +117,7 @@ impl Head {
         let words = |name: &str, len: u32| -> Result<Buffer<u32>, Error> {
             Ok(Buffer::zeroed(context, capacity as usize * len as usize)?.labelled(name))
         };
-        Ok(Head {
+        Ok(BatchHead {
             cores,
             capacity,
             gather: signed::load(context, GatherRows)?,
@@ -131,17 +135,17 @@ impl Head {
             stop: Buffer::from_slice(context, stop)?.labelled("stop"),
             out: Pinned::zeroed(context, options.sequences as usize * options.ctx as usize)?
                 .labelled("out"),
-            sampler: room(c, options)
-                .map(|room| Sampler::new(context, room))
+            sampler: sampler_size(c, options)
+                .map(|size| Sampler::new(context, size))
                 .transpose()?,
             allowed: allowed(context, c.vocab, options)?,
-            tokens: words_of(context, options)?,
-            nothing: Nothing::new(context)?,
+            tokens: token_buffer(context, options)?,
+            nothing: EmptyBuffers::new(context)?,
             rows,
         })
     }
 
-    /// Compiles what this bucket needs.
+    /// Compiles the matmul of a bucket, unless it is compiled already.
     pub(super) fn prepare(&mut self, context: &Context, bucket: u32) -> Result<(), Error> {
         let product = self.product(bucket);
         if let Entry::Vacant(entry) = self.products.entry(product) {
@@ -150,11 +154,12 @@ impl Head {
         Ok(())
     }
 
-    fn product(&self, bucket: u32) -> Product {
+    /// Returns the matmul of a bucket.
+    fn product(&self, bucket: u32) -> ChunkGemm {
         self.cores.product(
             &self.rows,
             Epilogue::Store,
-            Chosen {
+            PassShape {
                 bucket,
                 overlap: false,
             },
@@ -162,55 +167,56 @@ impl Head {
         )
     }
 
-    /// The logits of a row that went through the head.
+    /// Returns the logits of a row that went through the head.
     pub(super) fn logits(&self, row: u32) -> View<f32> {
         let vocab = self.rows.rows as usize;
         self.logits
             .view_range(row as usize * vocab..(row as usize + 1) * vocab)
     }
 
-    /// The kernels of a decode step of so many rows, in the order in which they are launched.
+    /// Returns the kernels of a decode step of `count` rows, in the order of their launches.
     pub(super) fn list(&self, bucket: u32, count: u32) -> Vec<PassNode> {
         let product = &self.products[&self.product(bucket)];
         let before = [
             PassNode::plain("norm", &self.norm),
             PassNode::product("head", product.name(), [&self.rows], count),
         ];
-        let choose = || vec![PassNode::plain("choose", &self.choose)];
-        let last = self
-            .sampler
-            .as_ref()
-            .map_or_else(choose, |sampler| sampler.list().into());
+        let last = match &self.sampler {
+            Some(sampler) => sampler.list().into(),
+            None => vec![PassNode::plain("choose", &self.choose)],
+        };
         before.into_iter().chain(last).collect()
     }
 
-    /// Writes the latest tokens of a sequence, which end before `end`.
+    /// Writes the latest tokens of the sequence `row` to the device, up to the position `end`.
     pub(super) fn write_latest(
         &self,
         stream: &Stream,
         options: &BatchOptions,
-        (row, end): (u32, u32),
+        row: u32,
+        end: u32,
         latest: &[u32],
     ) -> Result<(), Error> {
         let end = row as usize * options.ctx as usize + end as usize;
         stream.write(&self.tokens.view_range(end - latest.len()..end), latest)
     }
 
-    /// Makes the logits of the selected rows.
+    /// Queues the logits of the selected rows.
     pub(super) fn logits_of(
         &self,
         queue: &mut impl Queue,
         c: &Config,
         gamma: &View<u8>,
-        selected: Selected<'_>,
+        selected: SelectedRows<'_>,
     ) -> Result<(), Error> {
-        let Selected {
+        let SelectedRows {
             x,
             count,
             bucket,
             in_order,
             ..
         } = selected;
+        // In a decode step the selected rows are the first ones already.
         if !in_order {
             let args = GatherRowsArgs::<Host> {
                 x,
@@ -238,12 +244,13 @@ impl Head {
         self.multiply(queue, count, bucket, selected.scratch)
     }
 
+    /// Queues the matmul of the head.
     fn multiply(
         &self,
         queue: &mut impl Queue,
         count: u32,
         bucket: u32,
-        scratch: &Scratch,
+        scratch: &SplitScratch,
     ) -> Result<(), Error> {
         let product = self.product(bucket);
         let args = MatmulArgs::<Host> {
@@ -270,7 +277,7 @@ impl Head {
         self.products[&product].launch(queue, args)
     }
 
-    /// Chooses tokens by these logits: with sampling, of all tokens. `state` is `[states, 8]`.
+    /// Queues the choice of tokens from the logits. `state` is `[states, 8]`.
     pub(super) fn choose(
         &self,
         queue: &mut impl Queue,
@@ -306,9 +313,9 @@ impl Head {
     }
 }
 
-impl Head {
-    /// Chooses tokens of those that are allowed.
-    pub(super) fn choose_within(
+impl BatchHead {
+    /// Queues the choice of tokens among the allowed ones.
+    pub(super) fn choose_constrained(
         &self,
         queue: &mut impl Queue,
         state: &View<u32>,
@@ -322,8 +329,9 @@ impl Head {
         Ok(())
     }
 
+    /// Returns the first `count` rows of logits, with their states.
     fn sampled<'a>(&'a self, state: &'a View<u32>, count: u32) -> SampledRows<'a> {
-        let Head {
+        let BatchHead {
             logits,
             selected: rows,
             tokens,
@@ -343,18 +351,19 @@ impl Head {
     }
 }
 
-/// Rows that the head has room for: a multiple of every width of a product with so many.
+/// Returns the number of rows that the head can hold: a multiple of the tile width of every matmul
+/// that is selected for so few rows.
 fn capacity(options: &BatchOptions) -> u32 {
     bucket(options.sequences)
         .max(options.bucket.unwrap_or(0).next_power_of_two())
         .max(64)
 }
 
-/// What sampling is made for, if tokens are sampled.
-fn room(c: &Config, options: &BatchOptions) -> Option<Room> {
+/// Returns the size of the sampler, or `None` if tokens are not sampled.
+fn sampler_size(c: &Config, options: &BatchOptions) -> Option<SamplerSize> {
     let logprobs = options.choice.logprobs()?;
     let BatchOptions { sequences, ctx, .. } = *options;
-    Some(Room {
+    Some(SamplerSize {
         vocab: c.vocab,
         capacity: capacity(options),
         sequences,
@@ -364,20 +373,20 @@ fn room(c: &Config, options: &BatchOptions) -> Option<Room> {
     })
 }
 
-/// What is allowed, where sequences may follow grammars.
+/// Allocates the masks of constrained decoding, or returns `None` without it.
 fn allowed(
     context: &Context,
     vocab: u32,
     options: &BatchOptions,
-) -> Result<Option<Allowed>, Error> {
-    let TokenChoice::Within { .. } = options.choice else {
+) -> Result<Option<AllowedTokens>, Error> {
+    let TokenChoice::Constrained { .. } = options.choice else {
         return Ok(None);
     };
-    Allowed::new(context, vocab, options.sequences, false).map(Some)
+    AllowedTokens::new(context, vocab, options.sequences, false).map(Some)
 }
 
-/// The tokens of sequences; nothing where tokens are not sampled.
-fn words_of(context: &Context, options: &BatchOptions) -> Result<Buffer<u32>, Error> {
+/// Allocates the tokens that penalties read, or one element if tokens are not sampled.
+fn token_buffer(context: &Context, options: &BatchOptions) -> Result<Buffer<u32>, Error> {
     let len = match options.choice.logprobs() {
         None => 1,
         Some(_) => options.sequences as usize * options.ctx as usize,
@@ -385,17 +394,15 @@ fn words_of(context: &Context, options: &BatchOptions) -> Result<Buffer<u32>, Er
     Ok(Buffer::zeroed(context, len)?.labelled("tokens"))
 }
 
-/// Bytes of the head's buffers on the device.
+/// Returns the bytes of the head's device buffers.
 pub(super) fn bytes(c: &Config, options: &BatchOptions) -> u64 {
     let row = 4 * (u64::from(c.hidden) + u64::from(c.vocab) + 2 * u64::from(MAX_BLOCKS))
         + 2 * u64::from(c.hidden);
     let tokens = 4 * u64::from(options.sequences) * u64::from(options.ctx);
-    let sampled = room(c, options).map_or(0, |room| room.bytes() + tokens);
-    let within = matches!(options.choice, TokenChoice::Within { .. });
-    let allowed = if within {
-        Allowed::bytes(c.vocab, options.sequences)
-    } else {
-        0
+    let sampled = sampler_size(c, options).map_or(0, |size| size.bytes() + tokens);
+    let allowed = match options.choice {
+        TokenChoice::Constrained { .. } => AllowedTokens::bytes(c.vocab, options.sequences),
+        TokenChoice::Greedy | TokenChoice::Sampled { .. } => 0,
     };
     u64::from(capacity(options)) * (row + 16) + sampled + allowed
 }

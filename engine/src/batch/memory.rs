@@ -1,4 +1,4 @@
-//! A batch's memory requirements, compared with the free device memory.
+//! The check that a batch fits into the free device memory.
 
 use warpwright_driver::Context;
 use warpwright_kernels::cache::PAGE;
@@ -8,15 +8,15 @@ use super::{device, head};
 use crate::Error;
 use crate::buffers;
 use crate::chunked;
-use crate::decode::needs::Needs;
+use crate::decode::needs::MemoryNeeds;
 use crate::model::outline::Outline;
 use crate::weights::info;
 
-/// What a batch needs.
-pub(super) fn needs(context: &Context, outline: &Outline, options: &BatchOptions) -> Needs {
+/// Returns the memory that a batch needs.
+pub(super) fn needs(context: &Context, outline: &Outline, options: &BatchOptions) -> MemoryNeeds {
     let c = &outline.config;
     let sms = context.device().properties().multiprocessors;
-    Needs {
+    MemoryNeeds {
         weights: info::weight_bytes(outline),
         adapter: 0,
         cache: buffers::cache_bytes(c, options.pages() * PAGE),
@@ -27,14 +27,15 @@ pub(super) fn needs(context: &Context, outline: &Outline, options: &BatchOptions
     }
 }
 
-/// Compares the required memory with the free memory, before anything is allocated.
+/// Returns an error if the free memory is too small, before anything is allocated.
 pub(super) fn check(
     context: &Context,
     outline: &Outline,
     options: &BatchOptions,
 ) -> Result<(), Error> {
     let (free, total) = context.memory()?;
-    let (free, total) = (free as u64, total as u64);
+    let free = free as u64;
+    let total = total as u64;
     let needs = needs(context, outline, options);
     if needs.total() <= free {
         return Ok(());

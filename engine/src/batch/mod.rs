@@ -1,18 +1,25 @@
-//! Sequences of different lengths that are stepped together.
+//! Batches: sequences of different lengths that are stepped together over one copy of the weights.
 //!
-//! [`Batch`] has the weights of a model and one cache of pages. Sequences join and leave at any time, share pages where
-//! they begin alike, and are rolled back, and no graph is made again: a graph is of a number of rows, its *bucket*, and
-//! which sequence a row is of, at which position, is data that the kernels read.
+//! A [`Batch`] has a paged cache of keys and values, as in vLLM (Kwon et al., "Efficient Memory
+//! Management for Large Language Model Serving with PagedAttention", SOSP 2023,
+//! <https://arxiv.org/abs/2309.06180>). Sequences join and leave at any time, share the pages of a
+//! common prefix, and can be rolled back. None of this needs a new graph. A graph is built for a
+//! number of rows, its *bucket*. The sequence and the position of each row are data that the
+//! kernels read.
 //!
-//! | file | is |
+//! Results are batch-invariant. A sequence's logits depend on its own tokens, on its chunk
+//! boundaries and on the bucket, and never on its neighbors or its page numbers.
+//!
+//! | file | contents |
 //! |---|---|
-//! | `pages`, `sequences` | which pages are whose, on the host |
-//! | `device` | the buffers, what the host writes to them, and the launches of a step |
-//! | `head` | from the residual stream to the next tokens |
+//! | `pages`, `sequences` | the owners of pages, on the host |
+//! | `device` | the buffers, the data that the host writes to them, and the launches of a step |
+//! | `head` | the last norm, the LM head and the choice of the next tokens |
 //! | `engine` | the public type |
-//! | `sampled`, `within` | how its sequences are sampled, and the grammars that they follow |
-//! | `profile` | the kernels of a step, one after the other |
+//! | `sampled`, `constrained` | the sampling parameters and the grammars of sequences |
+//! | `profile` | the kernels of a step with their times |
 
+mod constrained;
 mod device;
 mod engine;
 mod head;
@@ -22,9 +29,8 @@ mod pages;
 mod profile;
 mod sampled;
 mod sequences;
-mod within;
 
+pub use constrained::ConstrainedSequence;
 pub use engine::Batch;
 pub use options::BatchOptions;
 pub use sequences::SequenceId;
-pub use within::Within;

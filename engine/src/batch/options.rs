@@ -1,4 +1,4 @@
-//! What a batch is made for.
+//! The options of a batch.
 
 use warpwright_kernels::cache::PAGE;
 
@@ -6,33 +6,38 @@ use crate::Error;
 use crate::chunked::CHUNK;
 use crate::sampling::options::TokenChoice;
 
-/// Sequences of a batch, at most.
+/// The maximum number of sequences in a batch.
 pub(crate) const MAX_SEQUENCES: u32 = 256;
 
-/// What a [`Batch`](crate::Batch) is made for.
+/// The options of a [`Batch`](crate::Batch).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchOptions {
-    /// Sequences at a time: 1 to 256.
+    /// The maximum number of sequences at a time: 1 to 256.
     pub sequences: u32,
-    /// Positions of a sequence, at most the model's own context.
+    /// The maximum number of positions per sequence, up to the model's own context length.
     pub ctx: u32,
-    /// Positions that the cache has room for, of all sequences together. It comes in pages of 64; sequences that begin
-    /// alike share them.
+    /// The number of positions in the cache, shared by all sequences. The cache is divided into
+    /// pages of 64 positions, and sequences with a common prefix share pages.
     pub positions: u32,
-    /// Tokens of a step, of all sequences together: 1 to 2,048.
+    /// The maximum number of tokens per step, over all sequences: 1 to 2,048.
     pub tokens: u32,
-    /// Steps of a launch, where that many are wanted.
+    /// The number of decode steps per launch, if at least this many are wanted.
     pub steps_per_launch: u32,
-    /// The bucket that kernels are chosen for in steps of up to so many tokens: a power of two from 8 to 256. In these
-    /// steps, the bits of a sequence's logits do not depend on how many others are stepped with it. Larger steps, and
-    /// all steps without it, have the smallest bucket that they fit.
+    /// The minimum bucket: a power of two from 8 to 256, or `None`.
+    ///
+    /// A step selects its kernels by its bucket, the number of rows rounded up. In steps of up to
+    /// this many tokens, the logits of a sequence then have the same bits however many others are
+    /// stepped with it. Larger steps, and all steps if it is `None`, use the smallest bucket that
+    /// fits.
     pub bucket: Option<u32>,
-    /// How tokens are chosen: with [`TokenChoice::Within`], each sequence may follow a grammar of its own.
+    /// The way in which tokens are chosen. With [`TokenChoice::Constrained`], each sequence can
+    /// follow its own grammar.
     pub choice: TokenChoice,
 }
 
 impl BatchOptions {
-    /// So many sequences with room for `ctx` positions each, and the best values for the other options.
+    /// Returns options for this many sequences with `ctx` positions each, and the recommended
+    /// values for all others.
     pub fn new(sequences: u32, ctx: u32) -> BatchOptions {
         let whole = ctx.checked_next_multiple_of(PAGE).unwrap_or(u32::MAX);
         let positions = sequences.saturating_mul(whole);
@@ -47,11 +52,13 @@ impl BatchOptions {
         }
     }
 
-    /// Pages of the cache.
+    /// Returns the number of pages in the cache.
     pub(super) fn pages(&self) -> u32 {
         self.positions / PAGE
     }
 
+    /// Returns an error for the first option that is out of range. `context` is the model's context
+    /// length.
     pub(super) fn check(&self, context: u32) -> Result<(), Error> {
         let ranges = [
             ("sequences", self.sequences, 1, MAX_SEQUENCES),
@@ -65,23 +72,25 @@ impl BatchOptions {
         if let Some(bucket) = self.bucket.filter(|bucket| !bucket.is_power_of_two()) {
             return Err(Error::BatchBucket { bucket });
         }
-        let outside = ranges
-            .into_iter()
-            .find(|(_, value, least, most)| !(least..=most).contains(&value));
-        outside.map_or(Ok(()), |(name, value, least, most)| {
-            Err(Error::BatchOption {
-                name,
-                value,
-                least,
-                most,
-            })
-        })
+        for (name, value, least, most) in ranges {
+            if !(least..=most).contains(&value) {
+                return Err(Error::BatchOption {
+                    name,
+                    value,
+                    least,
+                    most,
+                });
+            }
+        }
+        Ok(())
     }
 }
 
-/// The rows that kernels are chosen for, and graphs are made of, for so many tokens.
+/// Returns the bucket of a step of this many tokens: the number of rows for which kernels are
+/// selected and graphs are built.
 ///
-/// Up to 256, where the widths of products change, it is a power of two, and above a multiple of 64.
+/// It is a power of two up to 256, where the tile widths of the matmuls change, and a multiple of
+/// 64 above.
 pub(crate) fn bucket(tokens: u32) -> u32 {
     if tokens <= 256 {
         tokens.next_power_of_two().max(8)

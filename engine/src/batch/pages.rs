@@ -1,10 +1,10 @@
-//! The pages of the caches: which are free, and how many sequences have each of the others.
+//! Reference counts of the pages of a cache.
 
-/// Counts the users of pages, which are numbered from 0.
+/// The number of users of each page, and the list of free pages. Pages are numbered from 0.
 pub(crate) struct Pages {
-    /// Of each page.
+    /// The number of users, by page.
     users: Vec<u32>,
-    /// Pages without users. The last is the next to be taken.
+    /// The pages without users. The last one is taken next.
     free: Vec<u32>,
 }
 
@@ -16,30 +16,30 @@ impl Pages {
         }
     }
 
-    /// Pages without users.
+    /// Returns the number of free pages.
     pub(crate) fn free(&self) -> u32 {
         self.free.len() as u32
     }
 
-    /// All pages.
+    /// Returns the number of all pages.
     pub(crate) fn count(&self) -> u32 {
         self.users.len() as u32
     }
 
-    /// A page for one user, if there is one.
+    /// Takes a free page for one user, if there is one.
     pub(crate) fn take(&mut self) -> Option<u32> {
         let page = self.free.pop()?;
         self.users[page as usize] = 1;
         Some(page)
     }
 
-    /// One more user of a page that has some.
+    /// Adds a user to a page, which must have one already.
     pub(crate) fn share(&mut self, page: u32) {
         assert!(self.users(page) > 0, "page {page} is free");
         self.users[page as usize] += 1;
     }
 
-    /// One user less.
+    /// Removes a user from a page, and frees the page if it was the last.
     pub(crate) fn release(&mut self, page: u32) {
         let users = &mut self.users[page as usize];
         *users = users

@@ -1,4 +1,4 @@
-//! The kernels of a decode step, one after the other.
+//! The times of the kernels of a decode step, measured one after the other.
 
 use super::engine::{Batch, row_state};
 use super::sequences::SequenceId;
@@ -6,13 +6,16 @@ use crate::Error;
 use crate::chunked::list::{TimedNode, timed};
 
 impl Batch {
-    /// The kernels of a decode step of these sequences, given the token that each goes on with, one after the other, each
-    /// with its time: those of the fastest of `rounds` steps, which are all the same one. The kernels are those of the
-    /// graph of [`decode`](Batch::decode), where some overlap; here none does. The sequences keep the tokens that they
-    /// had.
+    /// Runs a decode step of these sequences kernel by kernel and returns the time of each kernel.
+    ///
+    /// Each sequence is given with its next token. The step is repeated `rounds` times, and the
+    /// times of the fastest one are returned. The kernels are those of the graph of
+    /// [`decode`](Batch::decode). Some of them overlap there, but none do here. The sequences are
+    /// unchanged afterwards.
     ///
     /// # Errors
-    /// As [`decode`](Batch::decode), but for the tokens that are chosen, which nobody reads.
+    /// Returns the errors of [`decode`](Batch::decode), except those about the chosen tokens, which
+    /// are not read.
     pub fn profile(
         &mut self,
         work: &[(SequenceId, u32)],
@@ -26,11 +29,13 @@ impl Batch {
         self.reserve(&counts)?;
         self.latest.clear();
         let times = self.time_nodes(work, rounds);
-        work.iter()
-            .for_each(|(id, _)| self.sequences.release_rest(*id));
+        for (id, _) in work {
+            self.sequences.release_rest(*id);
+        }
         times
     }
 
+    /// Times the kernels of a step whose pages are reserved.
     fn time_nodes(
         &mut self,
         work: &[(SequenceId, u32)],
@@ -47,7 +52,7 @@ impl Batch {
         };
         let bucket = self.device.write_rows(states().collect())?;
         let graph = self.device.graph(bucket)?;
-        // To warm up.
+        // The first run warms up the caches and loads the kernels.
         let mut fastest = graph.profile(&self.device.stream)?;
         for round in 0..rounds {
             self.device.write_rows(states().collect())?;

@@ -1,6 +1,6 @@
-//! How the sequences of a batch are sampled.
+//! The sampling parameters of the sequences in a batch, and their log-probabilities.
 
-use super::device::Device;
+use super::device::BatchDevice;
 use super::engine::Batch;
 use super::sequences::SequenceId;
 use crate::Error;
@@ -8,11 +8,16 @@ use crate::sampling::options::{Sampling, TokenChoice};
 use crate::sampling::probabilities::LogProbabilities;
 
 impl Batch {
-    /// Lets the next tokens of a sequence be drawn in this way. Nothing is compiled or recorded anew, and no other sequence
-    /// changes.
+    /// Sets the sampling parameters of a sequence for its next tokens.
+    ///
+    /// Other sequences keep theirs. The parameters are data on the device, so no kernel is compiled
+    /// and no graph is rebuilt.
     ///
     /// # Errors
-    /// A sequence that is not in the batch; an option outside its range; a batch that was made to be greedy; driver errors.
+    /// - [`Error::NoSequence`] if the sequence is not in the batch.
+    /// - [`Error::NotSampled`] if the batch was made for greedy decoding.
+    /// - An error that names the option if a value is outside its range.
+    /// - [`Error::Driver`] if the copy to the device fails.
     pub fn set_sampling(&mut self, sequence: SequenceId, sampling: &Sampling) -> Result<(), Error> {
         self.sequences.get(sequence)?;
         if self.options.choice == TokenChoice::Greedy {
@@ -22,11 +27,14 @@ impl Batch {
         self.sample(sequence, sampling.clone())
     }
 
-    /// The log-probabilities after a position of a sequence, whose step has chosen a token, if the sequence was asked for
-    /// some then. Within a grammar they are those of the tokens that were allowed.
+    /// Returns the log-probabilities of the token chosen after a position of a sequence.
+    ///
+    /// They are `None` unless the sequence was sampled with `logprobs` above 0 at that time. In
+    /// constrained decoding they cover only the allowed tokens.
     ///
     /// # Errors
-    /// A sequence that is not in the batch; a position that it has no room for.
+    /// - [`Error::NoSequence`] if the sequence is not in the batch.
+    /// - [`Error::SequenceLength`] if the position is outside the context.
     pub fn log_probabilities(
         &self,
         sequence: SequenceId,
@@ -50,20 +58,22 @@ impl Batch {
         Ok(sampler.and_then(|sampler| sampler.log_probabilities(sequence.row, position, count)))
     }
 
-    /// The same without a check.
+    /// Sets the sampling parameters of a sequence, which must be in the batch, without checking
+    /// them.
     pub(super) fn sample(&mut self, sequence: SequenceId, sampling: Sampling) -> Result<(), Error> {
-        let Device { head, stream, .. } = &mut self.device;
+        let BatchDevice { head, stream, .. } = &mut self.device;
         if let Some(sampler) = &head.sampler {
             let params = sampler.set(stream, sequence.row, &sampling)?;
-            head.allowed
-                .iter_mut()
-                .for_each(|allowed| allowed.set_params(sequence.row, params));
+            if let Some(allowed) = &mut head.allowed {
+                allowed.set_params(sequence.row, params);
+            }
         }
         self.sampled[sequence.row as usize] = sampling;
         Ok(())
     }
 
-    /// Lets the device know the tokens that penalties look back to, those that are given now among them.
+    /// Writes the tokens that penalties look back to, including those given in this step, to the
+    /// device.
     pub(super) fn write_latest<'w>(
         &self,
         work: impl Iterator<Item = (SequenceId, &'w [u32])>,
@@ -74,13 +84,16 @@ impl Batch {
                 continue;
             }
             let tokens = [&self.sequences.get(id)?.tokens, given].concat();
-            let latest = &tokens[tokens
-                .len()
-                .saturating_sub(sampling.penalty_window as usize)..];
-            let place = (id.row, tokens.len() as u32);
-            self.device
-                .head
-                .write_latest(&self.device.stream, &self.options, place, latest)?;
+            let window = sampling.penalty_window as usize;
+            let latest = &tokens[tokens.len().saturating_sub(window)..];
+            let device = &self.device;
+            device.head.write_latest(
+                &device.stream,
+                &self.options,
+                id.row,
+                tokens.len() as u32,
+                latest,
+            )?;
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
-//! The sequences of a batch: their tokens, and the pages that hold their keys and values.
+//! The sequences of a batch: their tokens, and the pages with their keys and values.
 //!
-//! A page is written by one sequence. Sequences that share a beginning share its pages; one that is about to write into
-//! a page that others have, too, gets a copy of it first. That happens at most to the page where its next token belongs:
-//! the pages before it are full, and those after it are its own.
+//! A page is written by one sequence only. Sequences with a common prefix share its pages. A
+//! sequence that is about to write to a shared page gets a copy first. At most one page per
+//! sequence is ever copied, the page of its next token, because the pages before it are full and
+//! the pages after it are not shared.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,60 +13,62 @@ use warpwright_kernels::cache::PAGE;
 use super::pages::Pages;
 use crate::Error;
 
-/// A sequence of a batch. It stays the name of this sequence: after it has left, the batch refuses it, and so does every
-/// other batch.
+/// The identity of a sequence in a batch.
+///
+/// It stays unique. After the sequence has left, its batch rejects the id, and other batches always
+/// reject it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SequenceId {
-    /// The number of its batch.
+    /// The number of the batch.
     batch: u64,
-    /// Its row of the page table.
+    /// The row of the page table.
     pub(super) row: u32,
-    /// Sequences that had the row before.
+    /// The number of earlier sequences in the row.
     pub(super) before: u32,
 }
 
-/// A page to be copied on the device, before the next tokens are.
+/// A page to copy on the device before the next tokens are processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PageCopy {
     pub(super) from: u32,
     pub(super) to: u32,
 }
 
-/// Batches that were made.
+/// The number of batches created in this process.
 static BATCHES: AtomicU64 = AtomicU64::new(0);
 
-/// All sequences.
+/// All sequences of a batch.
 pub(super) struct Sequences {
-    /// A number that no other batch of the process has.
+    /// The number of the batch, unique in the process.
     batch: u64,
-    rows: Vec<Row>,
+    rows: Vec<TableRow>,
     pages: Pages,
-    /// Positions of a sequence, at most.
+    /// The maximum number of positions per sequence.
     ctx: u32,
 }
 
 /// A row of the page table.
 #[derive(Default)]
-struct Row {
-    /// Sequences that have left it.
+struct TableRow {
+    /// The number of sequences that have left the row.
     left: u32,
-    sequence: Option<Sequence>,
-    /// Whether the device does not know of its pages yet.
+    sequence: Option<BatchSequence>,
+    /// Whether the page list changed since it was written to the device.
     changed: bool,
 }
 
-/// A sequence.
+/// The tokens and pages of a sequence.
 #[derive(Default)]
-pub(super) struct Sequence {
-    /// Those whose keys and values are in the cache.
+pub(super) struct BatchSequence {
+    /// The tokens whose keys and values are in the cache.
     pub(super) tokens: Vec<u32>,
-    /// In the order of positions.
+    /// The pages, in the order of positions.
     pub(super) pages: Vec<u32>,
 }
 
 impl Sequences {
     pub(super) fn new(sequences: u32, pages: u32, ctx: u32) -> Sequences {
-        let rows = (0..sequences).map(|_| Row::default()).collect();
+        let rows = (0..sequences).map(|_| TableRow::default()).collect();
         let batch = BATCHES.fetch_add(1, Ordering::Relaxed);
         Sequences {
             batch,
@@ -84,7 +87,7 @@ impl Sequences {
         let most = self.rows.len() as u32;
         let row = self.rows.iter().position(|row| row.sequence.is_none());
         let row = row.ok_or(Error::BatchFull { most })?;
-        self.rows[row].sequence = Some(Sequence::default());
+        self.rows[row].sequence = Some(BatchSequence::default());
         Ok(SequenceId {
             batch: self.batch,
             row: row as u32,
@@ -92,7 +95,7 @@ impl Sequences {
         })
     }
 
-    /// Adds a sequence that begins with the first `len` tokens of another one, and has their pages.
+    /// Adds a sequence that shares the first `len` tokens of another one, and their pages.
     pub(super) fn fork(&mut self, id: SequenceId, len: u32) -> Result<SequenceId, Error> {
         let (tokens, pages) = {
             let sequence = self.get(id)?;
@@ -101,28 +104,29 @@ impl Sequences {
             (sequence.tokens[..len as usize].to_vec(), pages.to_vec())
         };
         let fork = self.join()?;
-        pages.iter().for_each(|&page| self.pages.share(page));
+        for &page in &pages {
+            self.pages.share(page);
+        }
         let row = &mut self.rows[fork.row as usize];
-        row.sequence = Some(Sequence { tokens, pages });
+        row.sequence = Some(BatchSequence { tokens, pages });
         row.changed = true;
         Ok(fork)
     }
 
-    /// Removes a sequence; its pages are free if no other sequence has them.
+    /// Removes a sequence, and frees the pages that no other sequence uses.
     pub(super) fn leave(&mut self, id: SequenceId) -> Result<(), Error> {
         self.get(id)?;
         let row = &mut self.rows[id.row as usize];
-        let sequence = row.sequence.take().expect("it was just there");
+        let sequence = row.sequence.take().expect("`get` has found it");
         row.left += 1;
         row.changed = false;
-        sequence
-            .pages
-            .into_iter()
-            .for_each(|page| self.pages.release(page));
+        for page in sequence.pages {
+            self.pages.release(page);
+        }
         Ok(())
     }
 
-    /// Keeps the first `len` tokens, and their pages.
+    /// Removes all tokens of a sequence but the first `len`, and releases their pages.
     pub(super) fn roll_back(&mut self, id: SequenceId, len: u32) -> Result<(), Error> {
         check_len(self.get(id)?, len)?;
         self.get_mut(id).tokens.truncate(len as usize);
@@ -130,35 +134,38 @@ impl Sequences {
         Ok(())
     }
 
-    /// Releases the pages past a sequence's last token.
+    /// Releases the pages after a sequence's last token.
     pub(super) fn release_rest(&mut self, id: SequenceId) {
         let sequence = self.get_mut(id);
         let released = sequence
             .pages
             .split_off(pages_of(sequence.tokens.len() as u32) as usize);
-        released
-            .into_iter()
-            .for_each(|page| self.pages.release(page));
+        for page in released {
+            self.pages.release(page);
+        }
     }
 
-    /// A sequence that is in the batch.
-    pub(super) fn get(&self, id: SequenceId) -> Result<&Sequence, Error> {
+    /// Returns a sequence, or an error if it is not in the batch.
+    pub(super) fn get(&self, id: SequenceId) -> Result<&BatchSequence, Error> {
         let row = self.rows.get(id.row as usize);
+        // A row is reused. The number of sequences that left it tells an old id from the current
+        // one.
         let row = row.filter(|row| id.batch == self.batch && row.left == id.before);
         row.and_then(|row| row.sequence.as_ref())
             .ok_or(Error::NoSequence)
     }
 
-    fn get_mut(&mut self, id: SequenceId) -> &mut Sequence {
+    fn get_mut(&mut self, id: SequenceId) -> &mut BatchSequence {
         self.rows[id.row as usize]
             .sequence
             .as_mut()
-            .expect("the sequence was asked for before")
+            .expect("the caller has checked the id")
     }
 
-    /// The sequence with the longest common beginning with `tokens`, and its length.
+    /// Returns the sequence with the longest common prefix with `tokens`, and the length of the
+    /// prefix.
     pub(super) fn longest_prefix(&self, tokens: &[u32]) -> Option<(SequenceId, u32)> {
-        let common = |sequence: &Sequence| {
+        let common = |sequence: &BatchSequence| {
             sequence
                 .tokens
                 .iter()
@@ -167,7 +174,7 @@ impl Sequences {
                 .count() as u32
         };
         let rows = (0..).zip(&self.rows);
-        let found = rows.filter_map(|(row, Row { left, sequence, .. })| {
+        let found = rows.filter_map(|(row, TableRow { left, sequence, .. })| {
             let id = SequenceId {
                 batch: self.batch,
                 row,
@@ -175,14 +182,16 @@ impl Sequences {
             };
             Some((id, common(sequence.as_ref()?)))
         });
+        // Of equally long prefixes, the smallest id wins, so that the result does not depend on the
+        // order of joining.
         found
             .filter(|&(_, len)| len > 0)
             .max_by_key(|&(id, len)| (len, std::cmp::Reverse(id)))
     }
 
-    /// Makes room for so many more tokens of each of these sequences: all of them, or none. Gives the pages to copy.
+    /// Reserves pages for this many more tokens of each sequence, and returns the pages to copy.
     ///
-    /// No sequence is given twice.
+    /// Either all sequences get their pages or none does. No sequence may appear twice.
     pub(super) fn reserve(&mut self, work: &[(SequenceId, u32)]) -> Result<Vec<PageCopy>, Error> {
         let needed = self.needed(work)?;
         if needed > self.pages.free() {
@@ -196,6 +205,8 @@ impl Sequences {
         for &(id, more) in work.iter().filter(|(_, more)| *more > 0) {
             let (len, shared) = self.shared_page(id);
             let more_pages = pages_of(len + more) as usize;
+            // Copy on write: another sequence still reads the page, so this one continues in a
+            // copy.
             if let Some((index, from)) = shared {
                 let to = self.pages.take().expect("pages were counted");
                 self.pages.release(from);
@@ -212,9 +223,9 @@ impl Sequences {
         Ok(copies)
     }
 
-    /// Pages that [`reserve`](Sequences::reserve) takes.
+    /// Returns the number of pages that [`reserve`](Sequences::reserve) takes.
     fn needed(&self, work: &[(SequenceId, u32)]) -> Result<u32, Error> {
-        // A page that all its users but one have copied needs no copy for the last.
+        // If all users of a page but one have copied it, the last one keeps the original.
         let mut copied: HashMap<u32, u32> = HashMap::new();
         let mut needed = 0;
         for &(id, more) in work {
@@ -243,9 +254,10 @@ impl Sequences {
         Ok(needed)
     }
 
-    /// The length of a sequence; and where its next token belongs, if it shares that page: the index and the page.
+    /// Returns the length of a sequence. If the page of its next token is shared, it also returns
+    /// the index and number of that page.
     fn shared_page(&self, id: SequenceId) -> (u32, Option<(usize, u32)>) {
-        let sequence = self.get(id).expect("the sequence was asked for before");
+        let sequence = self.get(id).expect("the caller has checked the id");
         let len = sequence.tokens.len() as u32;
         let index = (len / PAGE) as usize;
         let page = sequence
@@ -256,12 +268,12 @@ impl Sequences {
         (len, page.map(|page| (index, page)))
     }
 
-    /// More tokens, whose keys and values are in the cache now.
+    /// Appends tokens whose keys and values are in the cache now.
     pub(super) fn append(&mut self, id: SequenceId, tokens: &[u32]) {
         self.get_mut(id).tokens.extend(tokens);
     }
 
-    /// The rows of the page table that have changed since the last call, with their pages.
+    /// Returns the rows of the page table that changed since the last call, with their pages.
     pub(super) fn take_changed(&mut self) -> Vec<(u32, Vec<u32>)> {
         let changed = (0..).zip(&mut self.rows).filter_map(|(index, row)| {
             let sequence = row.sequence.as_ref().filter(|_| row.changed)?;
@@ -272,12 +284,13 @@ impl Sequences {
     }
 }
 
-/// Pages of so many positions.
+/// Returns the number of pages of this many positions.
 pub(super) fn pages_of(positions: u32) -> u32 {
     positions.div_ceil(PAGE)
 }
 
-fn check_len(sequence: &Sequence, len: u32) -> Result<(), Error> {
+/// Returns an error if a sequence has fewer than `len` tokens.
+fn check_len(sequence: &BatchSequence, len: u32) -> Result<(), Error> {
     let tokens = sequence.tokens.len() as u32;
     if len <= tokens {
         Ok(())
@@ -482,7 +495,7 @@ mod tests {
             }
             let tokens: Vec<u32> = (self.next..self.next + more).collect();
             self.next += more;
-            let Sequence {
+            let BatchSequence {
                 tokens: before,
                 pages,
             } = self.sequences.get(id).unwrap();
@@ -501,7 +514,7 @@ mod tests {
         fn check(&self) {
             let mut users = vec![0; self.cache.len()];
             for &id in &self.live {
-                let Sequence { tokens, pages } = self.sequences.get(id).unwrap();
+                let BatchSequence { tokens, pages } = self.sequences.get(id).unwrap();
                 assert!(pages.len() as u32 >= pages_of(tokens.len() as u32));
                 pages.iter().for_each(|&page| users[page as usize] += 1);
                 for (position, &token) in tokens.iter().enumerate() {

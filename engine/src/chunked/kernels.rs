@@ -1,4 +1,4 @@
-//! The kernels of chunked prefill, compiled when a chunk of some length first needs them.
+//! The kernels of chunked passes, compiled when a pass first needs them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,52 +12,57 @@ use warpwright_kernels::pipeline::{EmbedRows, EmbedTiled};
 use warpwright_kernels::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
 use warpwright_kernels::{AddNormed, Overlap};
 
-use super::products::{self, Chosen, Cores, Product, ProductKernel, load};
-use super::weights::{self, LayerRows, Rows};
+use super::products::{self, ChunkGemm, LoadedGemm, PassShape, TensorCores, load};
+use super::weights::{self, LayerRows, MatrixRows};
 use super::workspace::CAPACITY;
-use crate::distinct::Distinct;
+use crate::distinct::SharedKernels;
 use crate::model::config::Config;
 use crate::pipeline::kernels::EmbedKernel;
 use crate::pipeline::resolved::ResolvedEmbed;
 
-/// The kernels.
-pub(crate) struct Kernels {
-    pub(super) cores: Cores,
-    /// How tokens are embedded, and the kernels by their number of rows.
+/// The compiled kernels of chunked passes.
+pub(crate) struct ChunkKernels {
+    pub(super) cores: TensorCores,
+    /// The embedding kernel of one token, from which the others are derived.
     resolved_embed: ResolvedEmbed,
+    /// The embedding kernels, by their number of rows.
     pub(super) embed: BTreeMap<u32, EmbedKernel>,
     pub(super) norms: BTreeMap<NormTokens, Kernel<NormTokens>>,
-    pub(super) products: BTreeMap<Product, ProductKernel>,
-    /// Of queries and keys, and of values in another format, with few tokens.
+    pub(super) products: BTreeMap<ChunkGemm, LoadedGemm>,
+    /// The kernels of queries and keys together with values of another format, for few tokens.
     pub(super) pairs: BTreeMap<MatmulPair, Kernel<MatmulPair>>,
-    /// For models with head norms, by whether it overlaps.
+    /// The rotation kernels of models with head norms, by whether they overlap.
     pub(super) rotate: BTreeMap<bool, Kernel<RotateTokens>>,
-    /// Of each layer.
+    /// The attention kernel of each layer.
     pub(super) attention: Vec<AttentionKernel>,
-    /// Of each layer, for rows that are the only ones of their sequences, by whether it overlaps, if they have been asked
-    /// for.
+    /// The attention kernels of rows that are the only ones of their sequences, for each layer. The
+    /// index is 1 for kernels that overlap. Both are empty until they are prepared.
     pub(super) singles: [Vec<Arc<Kernel<BatchAttention>>>; 2],
-    /// For models with norms after attention and the feed-forward, by the number of rows.
+    /// The kernels of models that norm the outputs of attention and the feed-forward, by the number
+    /// of rows.
     pub(super) add_normed: BTreeMap<u32, Kernel<AddNormed>>,
 }
 
-/// Attention of a layer: on products of warpgroups for the usual lengths of heads.
+/// The attention kernel of a layer. The usual head lengths have a kernel with `wgmma`.
 pub(super) enum AttentionKernel {
     Wgmma(Arc<Kernel<PromptAttentionWgmma>>),
     Plain(Arc<Kernel<PromptAttention>>),
 }
 
-impl Kernels {
+impl ChunkKernels {
     pub(crate) fn new(
         context: &Context,
-        cores: Cores,
+        cores: TensorCores,
         c: &Config,
         layers: &[LayerRows],
         embed: ResolvedEmbed,
-    ) -> Result<Kernels, Error> {
-        let (mut plain, mut wgmma) = (Distinct::new(context), Distinct::new(context));
+    ) -> Result<ChunkKernels, Error> {
+        // Layers with the same window and weight order share a compiled kernel.
+        let mut plain = SharedKernels::new(context);
+        let mut wgmma = SharedKernels::new(context);
         let attention = (0..).zip(layers).map(|(index, layer)| {
-            let (window, order) = (c.window_of(index), order(&layer.o));
+            let window = c.window_of(index);
+            let order = order(&layer.o);
             Ok(if has_wgmma(cores, c) {
                 let kernel = PromptAttentionWgmma::new(c.head_dim, order);
                 let kernel = window.map_or(kernel, |window| kernel.with_window(window));
@@ -68,7 +73,7 @@ impl Kernels {
                 AttentionKernel::Plain(plain.load(kernel)?)
             })
         });
-        Ok(Kernels {
+        Ok(ChunkKernels {
             cores,
             resolved_embed: embed,
             embed: BTreeMap::new(),
@@ -82,18 +87,20 @@ impl Kernels {
         })
     }
 
-    /// Compiles attention of rows that are the only ones of their sequences.
+    /// Compiles attention of rows that are the only ones of their sequences, and returns the kernel
+    /// of the first layer.
     pub(super) fn prepare_singles(
         &mut self,
         context: &Context,
         c: &Config,
         layers: &[LayerRows],
     ) -> Result<BatchAttention, Error> {
-        let mut kernels = Distinct::new(context);
-        for overlap in [false, true]
-            .into_iter()
-            .filter(|&overlap| !overlap || self.cores.has_warpgroups())
-        {
+        let mut kernels = SharedKernels::new(context);
+        for overlap in [false, true] {
+            // Only devices with `wgmma` run overlapping passes: see `Chunked::overlaps`.
+            if overlap && !self.cores.has_warpgroups() {
+                continue;
+            }
             let singles = (0..).zip(layers).map(|(index, layer)| {
                 let kernel = BatchAttention::new(c.head_dim, c.heads / c.kv_heads, order(&layer.o));
                 let kernel = c
@@ -109,15 +116,16 @@ impl Kernels {
         Ok(*self.singles[0][0].def())
     }
 
-    /// Compiles what passes of this bucket need.
+    /// Compiles the kernels of passes with this shape.
     pub(crate) fn prepare(
         &mut self,
         context: &Context,
         c: &Config,
         layers: &[LayerRows],
-        chosen: Chosen,
+        shape: PassShape,
     ) -> Result<(), Error> {
-        let (rows, overlap) = (fixed_rows(chosen.bucket), chosen.overlap);
+        let rows = fixed_rows(shape.bucket);
+        let overlap = shape.overlap;
         if let Entry::Vacant(entry) = self.rotate.entry(overlap)
             && c.architecture.head_norms
         {
@@ -126,16 +134,17 @@ impl Kernels {
         if let Entry::Vacant(entry) = self.embed.entry(rows) {
             entry.insert(EmbedKernel::load(
                 context,
-                of_rows(self.resolved_embed, rows),
+                with_rows(self.resolved_embed, rows),
             )?);
         }
+        // Most layers have the formats of an earlier layer, so their kernels already exist.
         for layer in layers {
-            self.prepare_norm(context, norms(layer, chosen)[0])?;
-            match qkv(self.cores, c, layer, chosen, CAPACITY) {
+            self.prepare_norm(context, norms(layer, shape)[0])?;
+            match qkv(self.cores, c, layer, shape, CAPACITY) {
                 Qkv::Each(products) => {
-                    products
-                        .into_iter()
-                        .try_for_each(|product| self.prepare_product(context, product))?;
+                    for product in products {
+                        self.prepare_product(context, product)?;
+                    }
                 }
                 Qkv::Pair(pair) => {
                     if let Entry::Vacant(entry) = self.pairs.entry(pair) {
@@ -143,21 +152,21 @@ impl Kernels {
                     }
                 }
             }
-            self.prepare_rest(context, c, layer, chosen, CAPACITY)?;
+            self.prepare_rest(context, c, layer, shape, CAPACITY)?;
         }
         Ok(())
     }
 
-    /// Compiles what a layer needs after attention.
+    /// Compiles the kernels of a layer from the output projection on.
     pub(super) fn prepare_rest(
         &mut self,
         context: &Context,
         c: &Config,
         layer: &LayerRows,
-        chosen: Chosen,
+        shape: PassShape,
         capacity: u32,
     ) -> Result<(), Error> {
-        let rows = fixed_rows(chosen.bucket);
+        let rows = fixed_rows(shape.bucket);
         if let Entry::Vacant(entry) = self.add_normed.entry(rows)
             && c.architecture.norms_after
         {
@@ -169,7 +178,7 @@ impl Kernels {
                 },
             )?);
         }
-        self.prepare_norm(context, norms(layer, chosen)[1])?;
+        self.prepare_norm(context, norms(layer, shape)[1])?;
         let project = projection(c);
         let products = [
             (&layer.o, project),
@@ -177,10 +186,7 @@ impl Kernels {
             (&layer.down, project),
         ];
         for (rows, epilogue) in products {
-            self.prepare_product(
-                context,
-                self.cores.product(rows, epilogue, chosen, capacity),
-            )?;
+            self.prepare_product(context, self.cores.product(rows, epilogue, shape, capacity))?;
         }
         Ok(())
     }
@@ -192,7 +198,7 @@ impl Kernels {
         Ok(())
     }
 
-    fn prepare_product(&mut self, context: &Context, product: Product) -> Result<(), Error> {
+    fn prepare_product(&mut self, context: &Context, product: ChunkGemm) -> Result<(), Error> {
         if let Entry::Vacant(entry) = self.products.entry(product) {
             entry.insert(product.load(context)?);
         }
@@ -200,33 +206,33 @@ impl Kernels {
     }
 }
 
-/// Rows of a kernel that has their number compiled in, for so many tokens.
+/// Returns the number of rows of a kernel that has it compiled in, for this many tokens.
 pub(super) fn fixed_rows(tokens: u32) -> u32 {
     tokens.next_power_of_two().max(8)
 }
 
-fn of_rows(embed: ResolvedEmbed, rows: u32) -> ResolvedEmbed {
-    let (overlap, batch) = (false, rows);
+/// Returns the embedding kernel for this many rows, without overlap.
+fn with_rows(embed: ResolvedEmbed, rows: u32) -> ResolvedEmbed {
     match embed {
         ResolvedEmbed::Tiles(kernel) => ResolvedEmbed::Tiles(EmbedTiled {
-            overlap,
-            batch,
+            overlap: false,
+            batch: rows,
             ..kernel
         }),
         ResolvedEmbed::Rows(kernel) => ResolvedEmbed::Rows(EmbedRows {
-            overlap,
-            batch,
+            overlap: false,
+            batch: rows,
             ..kernel
         }),
     }
 }
 
-fn has_wgmma(cores: Cores, c: &Config) -> bool {
+fn has_wgmma(cores: TensorCores, c: &Config) -> bool {
     cores.has_warpgroups() && matches!(c.head_dim, 64 | 128)
 }
 
-/// Queries of a work item, at most.
-pub(crate) fn queries(cores: Cores, c: &Config) -> u32 {
+/// Returns the maximum number of queries per work item of attention.
+pub(crate) fn queries(cores: TensorCores, c: &Config) -> u32 {
     let plain = |order| PromptAttention::new(c.head_dim, order).queries;
     if has_wgmma(cores, c) {
         PromptAttentionWgmma::QUERIES
@@ -246,12 +252,12 @@ fn rotate(c: &Config, overlap: bool) -> RotateTokens {
     }
 }
 
-/// In which order a matrix takes its columns.
-pub(crate) fn order(rows: &Rows) -> ColumnOrder {
-    ColumnOrder::of(rows.format).expect("the pipeline has tiles alone")
+/// Returns the order in which a matrix reads its columns.
+pub(crate) fn order(rows: &MatrixRows) -> ColumnOrder {
+    ColumnOrder::of(rows.format).expect("every packed format has a column order")
 }
 
-/// Whether the matrices of a layer take its normed input in two orders of columns.
+/// Returns true if the matrices of a layer read their normed input in two column orders.
 pub(super) fn has_two_orders(layer: &LayerRows) -> bool {
     layer
         .qkv
@@ -259,11 +265,11 @@ pub(super) fn has_two_orders(layer: &LayerRows) -> bool {
         .any(|rows| order(rows) != order(&layer.qkv[0]))
 }
 
-/// The norms before attention and before the feed-forward of a pass.
-pub(super) fn norms(layer: &LayerRows, chosen: Chosen) -> [NormTokens; 2] {
+/// Returns the norm kernels before attention and before the feed-forward.
+pub(super) fn norms(layer: &LayerRows, shape: PassShape) -> [NormTokens; 2] {
     let first = order(&layer.qkv[0]);
     let second = layer.qkv.iter().map(order).find(|&order| order != first);
-    let overlap = early(chosen.overlap);
+    let overlap = early(shape.overlap);
     [
         NormTokens {
             order: first,
@@ -278,37 +284,41 @@ pub(super) fn norms(layer: &LayerRows, chosen: Chosen) -> [NormTokens; 2] {
     ]
 }
 
-/// The products of queries, keys and values.
+/// The matmuls of queries, keys and values.
 pub(super) enum Qkv {
-    /// One for each of the matrices.
-    Each(Vec<Product>),
-    /// Both matrices as one.
+    /// One kernel per matrix.
+    Each(Vec<ChunkGemm>),
+    /// One kernel for two matrices.
     Pair(MatmulPair),
 }
 
-/// Those of a layer: two matrices that append are one kernel where that can be.
+/// Selects the matmuls of queries, keys and values in a layer. Two matrices become one kernel if
+/// there is one.
 pub(super) fn qkv(
-    cores: Cores,
+    cores: TensorCores,
     c: &Config,
     layer: &LayerRows,
-    chosen: Chosen,
+    shape: PassShape,
     capacity: u32,
 ) -> Qkv {
     let epilogue = weights::qkv_epilogue(c);
     let pair = match &layer.qkv[..] {
-        [first, second] => cores.pair([first, second], epilogue, chosen, capacity),
+        [first, second] => cores.pair([first, second], epilogue, shape, capacity),
         _ => None,
     };
-    let of = |rows: &Rows| cores.product(rows, epilogue, chosen, capacity);
-    pair.map_or_else(|| Qkv::Each(layer.qkv.iter().map(of).collect()), Qkv::Pair)
+    if let Some(pair) = pair {
+        return Qkv::Pair(pair);
+    }
+    let product = |rows: &MatrixRows| cores.product(rows, epilogue, shape, capacity);
+    Qkv::Each(layer.qkv.iter().map(product).collect())
 }
 
-/// How a kernel overlaps that leaves multiprocessors to the next one.
+/// Returns the overlap of a kernel that leaves multiprocessors to the next one.
 fn early(overlap: bool) -> Overlap {
     if overlap { Overlap::Early } else { Overlap::No }
 }
 
-/// The epilogue of the output and the down projection.
+/// Returns the epilogue of the output projection and the down projection.
 pub(super) fn projection(c: &Config) -> Epilogue {
     if c.architecture.norms_after {
         Epilogue::Store
@@ -317,33 +327,36 @@ pub(super) fn projection(c: &Config) -> Epilogue {
     }
 }
 
-/// The epilogue of gate and up.
+/// Returns the epilogue of gate and up.
 pub(super) fn gated(c: &Config, layer: &LayerRows) -> Epilogue {
     Epilogue::Gated(c.architecture.activation, order(&layer.down))
 }
 
-/// The longest row of a chunk: kernels count the elements of a buffer in 31 bits.
+/// The maximum length of a row of activations, because kernels count the elements of a buffer in 31
+/// bits.
 const LONGEST: u32 = (1 << 31) / CAPACITY;
 
-/// Whether there are kernels for this device and these sizes; else why not.
-pub(crate) fn check(device: &Device, c: &Config) -> Result<Cores, String> {
+/// Returns the tensor cores, or the reason why there are no kernels for this device and these
+/// sizes.
+pub(crate) fn check(device: &Device, c: &Config) -> Result<TensorCores, String> {
     let (major, minor) = device.compute_capability();
-    let cores = Cores::of(device).ok_or_else(|| {
-        format!("its kernels need compute capability 8.0 and 99 KiB of shared memory; the device has {major}.{minor}")
+    let cores = TensorCores::of_device(device).ok_or_else(|| {
+        format!("its kernels need compute capability 8.0 and 99 KiB of shared memory, but the device has {major}.{minor}")
     })?;
-    // Activations come in panels.
+    // Each of these sizes is the row length of one matmul, which reads panels of 64 columns, and
+    // the number of rows of another, which computes 128 rows per job.
     let sizes = [
         ("hidden", c.hidden),
         ("heads * head_dim", c.q_len()),
         ("feed_forward", c.feed_forward),
     ];
     if let Some((name, n)) = sizes.into_iter().find(|(_, n)| !n.is_multiple_of(128)) {
-        return Err(format!("{name} is {n}, and must be a multiple of 128"));
+        return Err(format!("{name} is {n}, but must be a multiple of 128"));
     }
     let longest = c.hidden.max(c.feed_forward).max(c.q_len() + 2 * c.kv_len());
     if longest > LONGEST {
         return Err(format!(
-            "a row of activations has {longest} numbers, more than {LONGEST}"
+            "a row of activations has {longest} values, but at most {LONGEST} are supported"
         ));
     }
     Ok(cores)

@@ -1,5 +1,5 @@
-//! What the kernels of a pass are for, and what each has to read and to compute at least: what measured times are compared
-//! with.
+//! The kernels of a pass with their roles, and the least that each must read and compute.
+//! Benchmarks compare the measured times with these bounds.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use warpwright_driver::{Kernel, Profile};
 use warpwright_kernels::matmul::Epilogue;
 
 use super::kernels::{self, AttentionKernel, Qkv};
-use super::products::Chosen;
+use super::products::PassShape;
 use super::step::{Chunked, LAST};
-use super::weights::{LayerRows, Rows};
+use super::weights::{LayerRows, MatrixRows};
 use super::workspace::{CAPACITY, LAST_CAPACITY};
 use crate::model::config::Config;
 use crate::weights::info;
@@ -18,33 +18,35 @@ use crate::weights::info;
 /// A kernel of a pass over many tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassNode {
-    /// What it is for: `embed`, `norm`, `qkv`, `rotate`, `attention`, `o`, `gate_up`, `down`, `head` and so on.
+    /// The role of the kernel: `embed`, `norm`, `qkv`, `rotate`, `attention`, `o`, `gate_up`,
+    /// `down`, `head` and so on.
     pub role: &'static str,
-    /// Its name.
+    /// The name of the kernel.
     pub kernel: String,
-    /// Bytes of weights of matrices, or of keys and values, that it reads, each once.
+    /// The bytes of matrix weights, or of keys and values, that it must read, each counted once.
     pub bytes: u64,
-    /// Multiplications and additions of products, those of attention among them, of the pass's own tokens.
+    /// The multiplications and additions of its matmuls or of attention, counted for the real
+    /// tokens of the pass and not for padding.
     pub operations: u64,
 }
 
-/// A kernel of a pass, run by itself.
+/// The measured time of a kernel of a pass, which ran by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimedNode {
     /// The kernel.
     pub node: PassNode,
-    /// The time between an event before it and one after it, launch included.
+    /// The time between an event before the kernel and one after it, which includes the launch.
     pub time: Duration,
 }
 
-/// The tokens of a pass, and the positions that they attend.
+/// The tokens of a pass, and the positions that they attend to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Attended<'a> {
-    /// Each token is of another sequence, and attends so many positions.
+    /// One token per sequence, which attends to this many positions.
     Each(&'a [u32]),
-    /// So many tokens are the beginning of a sequence, and the last one is wanted.
+    /// The first tokens of a sequence, of which only the last one is wanted.
     Beginning(u32),
-    /// The last of so many tokens that are the beginning of a sequence.
+    /// The last one of this many first tokens of a sequence.
     Last(u32),
 }
 
@@ -57,7 +59,7 @@ impl Attended<'_> {
         }
     }
 
-    /// Bytes of keys and values that a layer reads.
+    /// Returns the bytes of keys and values that a layer reads.
     fn bytes(self, c: &Config, layer: u32) -> u64 {
         match self {
             Attended::Each(attended) => attended
@@ -69,7 +71,8 @@ impl Attended<'_> {
         }
     }
 
-    /// Multiplications and additions of a layer, of queries with keys and of weights with values.
+    /// Returns the multiplications and additions of attention in a layer: queries by keys, and
+    /// weights by values.
     fn operations(self, c: &Config, layer: u32) -> u64 {
         let positions = |n: u32| u64::from(c.window_of(layer).map_or(n, |window| n.min(window)));
         let positions: u64 = match self {
@@ -77,12 +80,13 @@ impl Attended<'_> {
             Attended::Beginning(tokens) => (1..=tokens).map(positions).sum(),
             Attended::Last(tokens) => positions(tokens),
         };
+        // One multiplication and one addition per element, for both matmuls.
         4 * u64::from(c.q_len()) * positions
     }
 }
 
 impl PassNode {
-    /// A kernel that reads no weights of matrices, and multiplies none.
+    /// Returns a kernel that reads no matrix weights and multiplies none.
     pub(crate) fn plain<K: KernelDef>(role: &'static str, kernel: &Kernel<K>) -> PassNode {
         PassNode {
             role,
@@ -92,11 +96,11 @@ impl PassNode {
         }
     }
 
-    /// The product of these matrices with so many tokens.
+    /// Returns the matmul of these matrices with this many tokens.
     pub(crate) fn product<'a>(
         role: &'static str,
         kernel: String,
-        matrices: impl IntoIterator<Item = &'a Rows>,
+        matrices: impl IntoIterator<Item = &'a MatrixRows>,
         tokens: u32,
     ) -> PassNode {
         let mut node = PassNode {
@@ -113,7 +117,8 @@ impl PassNode {
     }
 }
 
-/// The kernels of a pass, in the order of their launches, with the times of its graph's nodes.
+/// Pairs the kernels of a pass, in the order of their launches, with the times of its graph's
+/// nodes.
 pub(crate) fn timed(nodes: Vec<PassNode>, profile: &Profile) -> Vec<TimedNode> {
     let mut rows: Vec<_> = profile.rows.iter().collect();
     rows.sort_by_key(|row| row.node.index());
@@ -133,16 +138,16 @@ pub(crate) fn timed(nodes: Vec<PassNode>, profile: &Profile) -> Vec<TimedNode> {
 }
 
 impl Chunked {
-    /// The kernels of a pass that is [prepared](Chunked::prepare), in the order in which [`run`](Chunked::run) launches
-    /// them.
-    pub(crate) fn list(&self, chosen: Chosen, attended: Attended<'_>) -> Vec<PassNode> {
+    /// Returns the kernels of a [prepared](Chunked::prepare) pass, in the order in which
+    /// [`run`](Chunked::run) launches them.
+    pub(crate) fn list(&self, shape: PassShape, attended: Attended<'_>) -> Vec<PassNode> {
         let list = List {
             chunked: self,
-            chosen,
+            shape,
             attended,
             capacity: CAPACITY,
         };
-        let embed = self.kernels.embed[&kernels::fixed_rows(chosen.bucket)].name();
+        let embed = self.kernels.embed[&kernels::fixed_rows(shape.bucket)].name();
         let embed = PassNode {
             role: "embed",
             kernel: embed,
@@ -156,30 +161,33 @@ impl Chunked {
     }
 }
 
+/// The parameters of a list of kernels.
 struct List<'a> {
     chunked: &'a Chunked,
-    chosen: Chosen,
+    shape: PassShape,
     attended: Attended<'a>,
-    /// Rows that activations have room for.
+    /// The number of rows that the activations can hold.
     capacity: u32,
 }
 
 impl List<'_> {
     fn layer(&self, index: u32, rows: &LayerRows) -> Vec<PassNode> {
-        let (kernels, config) = (&self.chunked.kernels, &self.chunked.config);
+        let kernels = &self.chunked.kernels;
+        let config = &self.chunked.config;
         let mut nodes = vec![self.norm(0, rows)];
         nodes.extend(self.qkv(rows));
         nodes.extend(
             kernels
                 .rotate
-                .get(&self.chosen.overlap)
+                .get(&self.shape.overlap)
                 .map(|kernel| PassNode::plain("rotate", kernel)),
         );
+        // The last layer stops after keys and values, except for the last token: see `Pass::run`.
         nodes.extend(match self.attended {
             Attended::Beginning(tokens) if index + 1 == config.layers => {
                 let attended = Attended::Last(tokens);
                 List {
-                    chosen: LAST,
+                    shape: LAST,
                     attended,
                     capacity: LAST_CAPACITY,
                     ..*self
@@ -192,12 +200,13 @@ impl List<'_> {
     }
 
     fn qkv(&self, layer: &LayerRows) -> Vec<PassNode> {
-        let (kernels, tokens) = (&self.chunked.kernels, self.attended.tokens());
+        let kernels = &self.chunked.kernels;
+        let tokens = self.attended.tokens();
         match kernels::qkv(
             kernels.cores,
             &self.chunked.config,
             layer,
-            self.chosen,
+            self.shape,
             self.capacity,
         ) {
             Qkv::Each(products) => {
@@ -218,7 +227,7 @@ impl List<'_> {
         }
     }
 
-    /// A layer from attention on.
+    /// Returns the kernels of a layer from attention on.
     fn rest(&self, index: u32, rows: &LayerRows) -> Vec<PassNode> {
         let mut nodes = vec![self.attention(index)];
         nodes.extend(self.projection("o", &rows.o));
@@ -233,15 +242,15 @@ impl List<'_> {
     }
 
     fn norm(&self, which: usize, rows: &LayerRows) -> PassNode {
-        let norm = kernels::norms(rows, self.chosen)[which];
+        let norm = kernels::norms(rows, self.shape)[which];
         PassNode::plain("norm", &self.chunked.kernels.norms[&norm])
     }
 
-    fn product(&self, role: &'static str, rows: &Rows, epilogue: Epilogue) -> PassNode {
+    fn product(&self, role: &'static str, rows: &MatrixRows, epilogue: Epilogue) -> PassNode {
         let kernels = &self.chunked.kernels;
         let kernel = kernels
             .cores
-            .product(rows, epilogue, self.chosen, self.capacity);
+            .product(rows, epilogue, self.shape, self.capacity);
         PassNode::product(
             role,
             kernels.products[&kernel].name(),
@@ -250,32 +259,32 @@ impl List<'_> {
         )
     }
 
-    /// A product that is added to the residual stream; in models with norms after it, by a kernel of its own.
-    fn projection(&self, role: &'static str, rows: &Rows) -> Vec<PassNode> {
+    /// Returns the kernels that add a matmul to the residual stream. In models that norm the result
+    /// first, a second kernel does so.
+    fn projection(&self, role: &'static str, rows: &MatrixRows) -> Vec<PassNode> {
         let kernels = &self.chunked.kernels;
         let product = self.product(role, rows, kernels::projection(&self.chunked.config));
         let after = kernels
             .add_normed
-            .get(&kernels::fixed_rows(self.chosen.bucket));
+            .get(&kernels::fixed_rows(self.shape.bucket));
         std::iter::once(product)
             .chain(after.map(|kernel| PassNode::plain("norm", kernel)))
             .collect()
     }
 
     fn attention(&self, index: u32) -> PassNode {
-        let (kernels, layer) = (&self.chunked.kernels, index as usize);
+        let kernels = &self.chunked.kernels;
+        let layer = index as usize;
         let kernel = match (self.attended, &kernels.attention[layer]) {
-            (Attended::Each(_), _) => kernels.singles[usize::from(self.chosen.overlap)][layer]
+            (Attended::Each(_), _) => kernels.singles[usize::from(self.shape.overlap)][layer]
                 .def()
                 .name(),
             (_, AttentionKernel::Wgmma(kernel)) => kernel.def().name(),
             (_, AttentionKernel::Plain(kernel)) => kernel.def().name(),
         };
         let config = &self.chunked.config;
-        let (bytes, operations) = (
-            self.attended.bytes(config, index),
-            self.attended.operations(config, index),
-        );
+        let bytes = self.attended.bytes(config, index);
+        let operations = self.attended.operations(config, index);
         PassNode {
             role: "attention",
             kernel,

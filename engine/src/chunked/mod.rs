@@ -1,15 +1,16 @@
-//! Chunked prefill: the forward pass over a chunk of a prompt at once, up to [`CHUNK`] tokens, on tensor cores.
+//! Chunked passes: the forward pass over many tokens at once, up to [`CHUNK`], on tensor cores.
 //!
-//! It reads the pipeline's tiles. Its kernels are `warpwright_kernels::matmul`: a layer is a norm, the products of
-//! queries, keys and values, a kernel that rotates them and appends to the cache, attention, the output projection, a
-//! norm, gate and up, and the down projection. The activations of products are binary16 with a power of two for each
-//! token, the residual stream is `f32`.
+//! A pass reads the pipeline's tiles. Its kernels are in `warpwright_kernels::matmul`. A layer
+//! consists of a norm, the matmuls of queries, keys and values, a kernel that rotates them and
+//! appends to the cache, attention, the output projection, a second norm, gate and up, and the down
+//! projection. The inputs of matmuls are binary16 values with a power-of-two scale per token. The
+//! residual stream is `f32`.
 //!
-//! A prompt's chunk is read at its last token alone, so the last layer stops at keys and values for the others: see
-//! [`step::Wanted`].
+//! Only the last token of a prompt's chunk feeds the LM head. The last layer therefore computes
+//! only keys and values for all other tokens: see [`step::WantedRows`].
 //!
-//! The chunk's length is an argument of its kernels, and how many tokens a block takes depends on it, and on the device:
-//! see [`products`].
+//! The length of a chunk is an argument of its kernels. The tile width of a matmul depends on the
+//! length and on the device: see [`products`].
 
 pub(crate) mod kernels;
 pub(crate) mod list;
@@ -20,8 +21,9 @@ pub(crate) mod step;
 pub(crate) mod weights;
 pub(crate) mod workspace;
 
-/// Tokens of a chunk, at most.
+/// The maximum number of tokens per chunk.
 pub(crate) const CHUNK: u32 = 2048;
-/// Fewer tokens are left to the pipeline, eight at once. On an H200, 25 tokens of a model of 7M are already faster as a
-/// chunk; where the two meet for large models was not measured.
+/// The minimum number of tokens per chunk. Shorter remainders are left to the pipeline, which
+/// processes eight tokens at a time. On an H200, a chunk is already faster for 25 tokens of a model
+/// with 7 M parameters. The break-even point of large models was not measured.
 pub(crate) const LEAST: u32 = 16;

@@ -1,4 +1,5 @@
-//! Which matrix instructions a device has for chunks, and so which kernels multiply: the one place that decides.
+//! The selection of matmul kernels by the matrix instructions of a device. It happens in this
+//! module only.
 
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Device, Error, Host, Kernel, Queue};
@@ -6,58 +7,68 @@ use warpwright_kernels::matmul::plan::{SCRATCH, Shape};
 use warpwright_kernels::matmul::{Epilogue, Matmul, MatmulArgs, MatmulPair, MatmulSync};
 use warpwright_kernels::{Multiply, Overlap};
 
-use super::weights::Rows;
+use super::weights::MatrixRows;
 use crate::signed;
 
-/// What kernels are chosen by, besides the model and the device.
+/// The properties of a pass by which its kernels are selected, in addition to the model and the
+/// device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Chosen {
-    /// Tokens, at least as many as the pass has.
+pub(crate) struct PassShape {
+    /// The bucket: a number of tokens that is at least the number in the pass.
     pub(crate) bucket: u32,
-    /// Whether the graph is a pipeline, whose kernels overlap. It changes no result.
+    /// Whether the graph is a pipeline whose kernels overlap. It does not change the results.
     pub(crate) overlap: bool,
 }
 
-/// What a device multiplies with.
+/// The matrix instructions of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Cores {
-    /// Multiprocessors.
+pub(crate) struct TensorCores {
+    /// The number of multiprocessors.
     pub(crate) sms: u32,
     instructions: Instructions,
 }
 
+/// A kind of matrix instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Instructions {
-    /// `wgmma`, which sm_90a alone has.
+    /// `wgmma`, which only sm_90a has.
     Warpgroups,
-    /// `mma.sync`, from sm_80 on, with as many row blocks a warp as shared memory has room for.
+    /// `mma.sync`, from sm_80 on. The number of row blocks per warp depends on the size of shared
+    /// memory.
     Warps { row_blocks: u32 },
 }
 
-/// The kernel of a product.
+/// The kernel of a matmul.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Product {
+pub(crate) enum ChunkGemm {
+    /// A kernel with `wgmma`.
     Warpgroups(Matmul),
+    /// A kernel with `mma.sync`.
     Warps(MatmulSync),
 }
 
-/// The same, compiled.
-pub(crate) enum ProductKernel {
+/// A compiled matmul kernel.
+pub(crate) enum LoadedGemm {
+    /// A kernel with `wgmma`.
     Warpgroups(Kernel<Matmul>),
+    /// A kernel with `mma.sync`.
     Warps(Kernel<MatmulSync>),
 }
 
-/// Tokens up to which two products are one kernel. Of 512, prompts gain 1 to 3 % by it, but registers spill; of 2,048 they
-/// lose up to 3 % (an H100).
+/// The maximum number of tokens for which two matmuls are one kernel. On an H100, prompts of 512
+/// tokens gain 1 to 3 % but registers spill, and prompts of 2,048 tokens lose up to 3 %.
 const PAIRED: u32 = 128;
-/// Tokens of a block of a product of warps, of which those are taken that fit in shared memory.
+/// The numbers of tokens per block of a `mma.sync` kernel. Only those that fit into shared memory
+/// are considered.
 const WARPS_WIDTHS: [u32; 5] = [128, 96, 64, 32, 16];
-/// What a job costs besides its tokens, in tokens. Not measured: that of warpgroups.
+/// The fixed cost of a job, in tokens. It was measured for `wgmma` kernels and is assumed for
+/// `mma.sync`.
 const WARPS_FIXED: u32 = 36;
 
-impl Cores {
-    /// Those of a device; `None` if it is older than sm_80 or has little shared memory.
-    pub(crate) fn of(device: &Device) -> Option<Cores> {
+impl TensorCores {
+    /// Returns the tensor cores of a device, or `None` if it is older than sm_80 or has too little
+    /// shared memory.
+    pub(crate) fn of_device(device: &Device) -> Option<TensorCores> {
         let properties = device.properties();
         let instructions = match (device.compute_capability(), properties.shared_per_block) {
             ((9, 0), _) => Instructions::Warpgroups,
@@ -65,18 +76,18 @@ impl Cores {
             ((8.., _), MatmulSync::SMALL..) => Instructions::Warps { row_blocks: 1 },
             _ => return None,
         };
-        Some(Cores {
+        Some(TensorCores {
             sms: properties.multiprocessors,
             instructions,
         })
     }
 
-    /// Whether attention may multiply by warpgroups, too.
+    /// Returns true if the device has `wgmma`, which attention can use too.
     pub(crate) fn has_warpgroups(self) -> bool {
         self.instructions == Instructions::Warpgroups
     }
 
-    /// The kernel whose rate bounds that of products.
+    /// Returns the kernel that measures the peak rate of these matrix instructions.
     pub(crate) fn ceiling(self) -> Multiply {
         match self.instructions {
             Instructions::Warpgroups => Multiply::Wgmma,
@@ -84,25 +95,27 @@ impl Cores {
         }
     }
 
-    /// Blocks of a product. Where the kernel has a block for each job, the device hands them out.
-    pub(crate) fn blocks(self, product: &Product) -> u32 {
+    /// Returns the maximum number of blocks of a matmul. If the kernel has one block per job, the
+    /// device schedules them.
+    pub(crate) fn blocks(self, product: &ChunkGemm) -> u32 {
         match product {
-            Product::Warpgroups(kernel) => self.sms * kernel.form.resident(),
-            Product::Warps(_) => 1 << 16,
+            ChunkGemm::Warpgroups(kernel) => self.sms * kernel.form.resident(),
+            ChunkGemm::Warps(_) => 1 << 16,
         }
     }
 
-    /// The product of these rows with so many tokens, in buffers with room for `capacity`, a multiple of 64.
+    /// Selects the matmul of these rows with the tokens of a pass. The buffers hold `capacity`
+    /// rows, a multiple of 64.
     pub(crate) fn product(
         self,
-        rows: &Rows,
+        rows: &MatrixRows,
         epilogue: Epilogue,
-        Chosen {
+        PassShape {
             bucket: tokens,
             overlap,
-        }: Chosen,
+        }: PassShape,
         capacity: u32,
-    ) -> Product {
+    ) -> ChunkGemm {
         match self.instructions {
             Instructions::Warpgroups => {
                 let shape = Shape {
@@ -113,8 +126,10 @@ impl Cores {
                 };
                 let planned = Matmul::planned(&shape, epilogue, rows.order, self.sms);
                 let other = Matmul::new(rows.format, epilogue, rows.order, 64);
-                let has_room = |width: u32| width == 0 || capacity.is_multiple_of(width);
-                let kernel = if [planned.tokens, planned.tail].into_iter().all(has_room) {
+                // A tile may write past the tokens, so its width must divide the rows of the
+                // buffers.
+                let fits = |width: u32| width == 0 || capacity.is_multiple_of(width);
+                let kernel = if [planned.tokens, planned.tail].into_iter().all(fits) {
                     planned
                 } else {
                     other
@@ -124,53 +139,58 @@ impl Cores {
                 } else {
                     Overlap::No
                 };
-                Product::Warpgroups(Matmul { overlap, ..kernel })
+                ChunkGemm::Warpgroups(Matmul { overlap, ..kernel })
             }
             Instructions::Warps { row_blocks } => {
-                Product::Warps(self.of_warps(rows, epilogue, [tokens, capacity], row_blocks))
+                ChunkGemm::Warps(self.mma_sync(rows, epilogue, [tokens, capacity], row_blocks))
             }
         }
     }
 
-    /// The products of two matrices with few tokens as one kernel, where there is one: it saves the beginning and the end of
-    /// a kernel. They divide the multiprocessors: the second matrix, of few rows, has some by its rows, but a quarter at
-    /// least, as parts of its columns are short.
+    /// Selects one kernel for the matmuls of two matrices with few tokens, if there is one. It
+    /// saves the start and the end of a kernel.
+    ///
+    /// The two matmuls divide the multiprocessors in proportion to their rows. The second matrix
+    /// has few rows and gets at least a quarter, because otherwise the splits of its columns would
+    /// be too short.
     pub(super) fn pair(
         self,
-        [first, second]: [&Rows; 2],
+        [first, second]: [&MatrixRows; 2],
         epilogue: Epilogue,
-        chosen: Chosen,
+        shape: PassShape,
         capacity: u32,
     ) -> Option<MatmulPair> {
-        let tokens = chosen.bucket;
+        let tokens = shape.bucket;
         if tokens > PAIRED {
             return None;
         }
-        let of = |sms: u32, rows: &Rows| match (Cores { sms, ..self })
-            .product(rows, epilogue, chosen, capacity)
+        let planned = |sms: u32, rows: &MatrixRows| match (TensorCores { sms, ..self })
+            .product(rows, epilogue, shape, capacity)
         {
-            Product::Warpgroups(kernel) => Some(kernel),
-            Product::Warps(_) => None,
+            ChunkGemm::Warpgroups(kernel) => Some(kernel),
+            ChunkGemm::Warps(_) => None,
         };
         let share = (self.sms * second.rows / (first.rows + second.rows)).max(self.sms / 4);
-        let values = of(share, second)?;
+        let values = planned(share, second)?;
+        // The first matmul gets all multiprocessors that the second one leaves idle.
         let rest = self
             .sms
             .saturating_sub(values.items(second.rows, tokens))
             .max(share);
-        let pair = MatmulPair::of(of(rest, first)?, values)?;
+        let pair = MatmulPair::of(planned(rest, first)?, values)?;
         let scratch = pair.first.scratch(first.rows, tokens);
         let others = pair.second.scratch(second.rows, tokens);
-        (0..2)
-            .all(|i| scratch[i] + others[i] <= SCRATCH[i])
-            .then_some(pair)
+        // Both matmuls run at the same time, so they need separate parts of the scratch memory.
+        let fits = (0..2).all(|i| scratch[i] + others[i] <= SCRATCH[i]);
+        if fits { Some(pair) } else { None }
     }
 
-    /// How a product of a pipeline overlaps.
+    /// Returns the way in which a matmul of a pipeline overlaps.
     ///
-    /// A norm follows what is added to the residual stream, a block for each token. If these may start early, they share
-    /// the few multiprocessors that the product does not use, and the others are idle when they may begin.
-    fn overlap(self, kernel: &Matmul, rows: &Rows, tokens: u32) -> Overlap {
+    /// A matmul that is added to the residual stream is followed by a norm with one block per
+    /// token. If these blocks start early, they share the few multiprocessors that the matmul
+    /// leaves idle, and the other multiprocessors are idle when the norm may begin.
+    fn overlap(self, kernel: &Matmul, rows: &MatrixRows, tokens: u32) -> Overlap {
         let items = kernel.items(rows.rows, tokens);
         let idle = self
             .sms
@@ -182,15 +202,16 @@ impl Cores {
         }
     }
 
-    fn of_warps(
+    /// Selects a `mma.sync` kernel: the tile width with the least estimated cost.
+    fn mma_sync(
         self,
-        rows: &Rows,
+        rows: &MatrixRows,
         epilogue: Epilogue,
         [tokens, capacity]: [u32; 2],
         row_blocks: u32,
     ) -> MatmulSync {
-        let Rows { format, order, .. } = *rows;
-        let of = |width| MatmulSync {
+        let MatrixRows { format, order, .. } = *rows;
+        let kernel = |width| MatmulSync {
             format,
             epilogue,
             rows: order,
@@ -203,46 +224,47 @@ impl Cores {
             .into_iter()
             .filter(|&width| capacity.is_multiple_of(width));
         widths
-            .map(of)
+            .map(kernel)
             .filter(MatmulSync::fits)
             .min_by_key(cost)
-            .expect("64 tokens fit in every format")
+            .expect("a width of 64 tokens fits in every format")
     }
 }
 
-impl Product {
-    pub(crate) fn load(self, context: &Context) -> Result<ProductKernel, Error> {
+impl ChunkGemm {
+    pub(crate) fn load(self, context: &Context) -> Result<LoadedGemm, Error> {
         Ok(match self {
-            Product::Warpgroups(kernel) => ProductKernel::Warpgroups(load(context, kernel)?),
-            Product::Warps(kernel) => ProductKernel::Warps(load(context, kernel)?),
+            ChunkGemm::Warpgroups(kernel) => LoadedGemm::Warpgroups(load(context, kernel)?),
+            ChunkGemm::Warps(kernel) => LoadedGemm::Warps(load(context, kernel)?),
         })
     }
 }
 
-impl ProductKernel {
+impl LoadedGemm {
     pub(crate) fn launch(
         &self,
         queue: &mut impl Queue,
         args: MatmulArgs<Host<'_>>,
     ) -> Result<(), Error> {
         match self {
-            ProductKernel::Warpgroups(kernel) => queue.launch(kernel, args),
-            ProductKernel::Warps(kernel) => queue.launch(kernel, args),
+            LoadedGemm::Warpgroups(kernel) => queue.launch(kernel, args),
+            LoadedGemm::Warps(kernel) => queue.launch(kernel, args),
         }
     }
 }
 
-impl ProductKernel {
+impl LoadedGemm {
     pub(crate) fn name(&self) -> String {
         match self {
-            ProductKernel::Warpgroups(kernel) => kernel.def().name(),
-            ProductKernel::Warps(kernel) => kernel.def().name(),
+            LoadedGemm::Warpgroups(kernel) => kernel.def().name(),
+            LoadedGemm::Warps(kernel) => kernel.def().name(),
         }
     }
 }
 
-/// Loads a kernel that prefers shared memory, as the products do: a multiprocessor changes the split between kernels
-/// only when it is idle.
+/// Loads a kernel that prefers shared memory over L1 cache, as the matmuls do. A multiprocessor
+/// changes this split between kernels only while it is idle, so all kernels of a pass use the same
+/// one.
 pub(super) fn load<K: KernelDef>(context: &Context, kernel: K) -> Result<Kernel<K>, Error> {
     let kernel = signed::load(context, kernel)?;
     kernel.function().prefer_shared()?;

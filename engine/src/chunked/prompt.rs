@@ -1,4 +1,4 @@
-//! Chunks of a decoder's prompt: the tokens come from its prompt and state, on the device.
+//! Chunks of a decoder's prompt, whose tokens are read from the prompt and the state on the device.
 
 use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Queue, View};
 use warpwright_kernels::pipeline::{SplitPrompt, SplitPromptArgs};
@@ -6,9 +6,9 @@ use warpwright_kernels::prompt::{ChunkItems, ChunkItemsArgs};
 use warpwright_kernels::{cache, state};
 
 use super::list::{Attended, PassNode};
-use super::products::{Chosen, Cores};
-use super::step::{Chunked, Given, PagedCache, Wanted};
-use super::workspace::Workspace;
+use super::products::{PassShape, TensorCores};
+use super::step::{Chunked, PagedCache, PassInput, WantedRows};
+use super::workspace::ChunkWorkspace;
 use super::{LEAST, kernels};
 use crate::buffers::Buffers;
 use crate::model::outline::Outline;
@@ -16,38 +16,39 @@ use crate::pipeline::resolved::ResolvedEmbed;
 use crate::signed;
 use crate::weights::packed::Packed;
 
-/// What chunks are made for.
+/// The size of chunks and of the context.
 #[derive(Clone, Copy)]
-pub(crate) struct Size {
-    /// Positions of the cache.
+pub(crate) struct ChunkSize {
+    /// The number of positions in the cache.
     pub(crate) ctx: u32,
-    /// Tokens of a chunk, at most: [`LEAST`] to [`CHUNK`](super::CHUNK).
+    /// The maximum number of tokens per chunk: [`LEAST`] to [`CHUNK`](super::CHUNK).
     pub(crate) longest: u32,
 }
 
-/// Chunked prefill of a decoder.
+/// The chunked prefill of a decoder.
 pub(crate) struct PromptChunks {
     chunked: Chunked,
     split_prompt: Kernel<SplitPrompt>,
-    /// Tokens of a chunk, at most.
+    /// The maximum number of tokens per chunk.
     longest: u32,
-    /// The work items of attention, which are the same for all layers but the last.
+    /// The kernel that generates the work items of attention. They are the same for all layers but
+    /// the last.
     items: Kernel<ChunkItems>,
-    /// Queries of a work item, at most.
+    /// The maximum number of queries per work item.
     queries: u32,
-    /// `[1, pages]`: the page table of the only sequence, all pages in their order
+    /// The page table of the only sequence, `[1, pages]`, with all pages in order.
     table: View<u32>,
 }
 
 impl PromptChunks {
-    /// After the weights are there: it reads them.
+    /// Allocates the buffers and computes the bounds of the weights, which must be on the device.
     pub(crate) fn new(
         context: &Context,
-        cores: Cores,
+        cores: TensorCores,
         outline: &Outline,
         weights: &Packed<View<u8>>,
         embed: ResolvedEmbed,
-        Size { ctx, longest }: Size,
+        ChunkSize { ctx, longest }: ChunkSize,
     ) -> Result<PromptChunks, crate::Error> {
         let queries = kernels::queries(cores, &outline.config);
         Ok(PromptChunks {
@@ -60,15 +61,16 @@ impl PromptChunks {
         })
     }
 
-    /// The same for another context and other chunks.
+    /// Returns the prefill for another context and other chunk sizes.
     pub(crate) fn with_size(
         self,
         context: &Context,
-        Size { ctx, longest }: Size,
+        ChunkSize { ctx, longest }: ChunkSize,
     ) -> Result<PromptChunks, Error> {
-        let split_prompt = match longest == self.longest {
-            true => self.split_prompt,
-            false => signed::load(context, SplitPrompt { batch: longest })?,
+        let split_prompt = if longest == self.longest {
+            self.split_prompt
+        } else {
+            signed::load(context, SplitPrompt { batch: longest })?
         };
         Ok(PromptChunks {
             split_prompt,
@@ -78,17 +80,23 @@ impl PromptChunks {
         })
     }
 
-    /// Tokens of the next chunk, if `left` are left of the prompt; `None` if they are too few for one.
+    /// Returns the length of the next chunk, or `None` if fewer than [`LEAST`] tokens of the prompt
+    /// are left.
     pub(crate) fn next(&self, left: u32) -> Option<u32> {
-        (left >= LEAST).then(|| left.min(self.longest))
+        if left < LEAST {
+            return None;
+        }
+        Some(left.min(self.longest))
     }
 
-    /// The residual stream of `count` tokens of the latest chunk, from `first` on.
+    /// Returns the residual stream of `count` tokens of the latest chunk, starting at token
+    /// `first`.
     pub(crate) fn rows(&self, first: u32, count: u32) -> View<f32> {
         self.chunked.rows(first, count)
     }
 
-    /// The kernels of the first chunk of a prompt, of so many tokens, that has been [recorded](PromptChunks::run).
+    /// Returns the kernels of a prompt's first chunk of `tokens` tokens, which must have been
+    /// [recorded](PromptChunks::run).
     pub(crate) fn list(&self, tokens: u32) -> Vec<PassNode> {
         let items = || PassNode::plain("items", &self.items);
         let first = [
@@ -98,28 +106,30 @@ impl PromptChunks {
         ];
         let pass = self
             .chunked
-            .list(chosen(tokens), Attended::Beginning(tokens));
+            .list(pass_shape(tokens), Attended::Beginning(tokens));
         first.into_iter().chain(pass).collect()
     }
 
-    /// Takes in the next `tokens` tokens of the prompt, a [whole chunk](PromptChunks::next), and advances the state past
-    /// them. Of the tokens that are not wanted, the residual stream is that before the last layer.
+    /// Queues the prefill of the next `tokens` prompt tokens, a [whole chunk](PromptChunks::next),
+    /// and advances the state past them.
+    ///
+    /// For tokens that are not wanted, the residual stream stays at the input of the last layer.
     pub(crate) fn run(
         &mut self,
         queue: &mut impl Queue,
         weights: &Packed<View<u8>>,
         b: &Buffers,
         tokens: u32,
-        wanted: Wanted,
+        wanted: WantedRows,
     ) -> Result<(), Error> {
-        let chosen = chosen(tokens);
-        self.chunked.prepare(&queue.context().clone(), chosen)?;
-        if wanted == Wanted::Last {
+        let shape = pass_shape(tokens);
+        self.chunked.prepare(&queue.context().clone(), shape)?;
+        if wanted == WantedRows::Last {
             self.chunked.prepare_last(queue.context())?;
         }
         let w = &self.chunked.workspace;
         let items = &w.items(tokens.div_ceil(self.queries));
-        let batch_state = &Workspace::rows(&w.state, self.longest, state::LEN as u32);
+        let batch_state = &ChunkWorkspace::rows(&w.state, self.longest, state::LEN as u32);
         let args = SplitPromptArgs::<Host> {
             prompt: &b.prompt,
             state: &b.state,
@@ -135,7 +145,8 @@ impl PromptChunks {
                 tokens,
             },
         )?;
-        if wanted == Wanted::Last {
+        // The last token attends by itself in the last layer, so it has its own work item.
+        if wanted == WantedRows::Last {
             let state = &w.state_of(tokens - 1);
             queue.launch(
                 &self.items,
@@ -159,9 +170,9 @@ impl PromptChunks {
         self.chunked.run(
             queue,
             weights,
-            Given {
+            PassInput {
                 tokens,
-                chosen,
+                shape,
                 wanted,
                 singles: None,
                 items,
@@ -171,13 +182,15 @@ impl PromptChunks {
     }
 }
 
-fn chosen(tokens: u32) -> Chosen {
-    Chosen {
+/// Returns the shape of a chunk's pass.
+fn pass_shape(tokens: u32) -> PassShape {
+    PassShape {
         bucket: tokens,
         overlap: false,
     }
 }
 
+/// Allocates the page table of a single sequence.
 fn table(context: &Context, ctx: u32) -> Result<View<u32>, Error> {
     let pages: Vec<u32> = (0..cache::pages(ctx)).collect();
     Ok(Buffer::from_slice(context, &pages)?

@@ -1,17 +1,19 @@
-//! Which rows of the workspace kernels work on: all tokens of a pass, or the last one alone.
+//! The rows of the workspace that kernels work on: all tokens of a pass, or only its last one.
 //!
-//! In the residual stream and the queries, a token has the same row for the whole pass. Activations between two kernels
-//! of a layer begin at the front of their buffers, whichever tokens they are of.
+//! In the residual stream and the queries, a token keeps its row during the whole pass. Activations
+//! between two kernels of a layer start at the front of their buffers instead, even if only the
+//! last token is processed.
 
 use warpwright_driver::{Buffer, Element, View};
 
-use super::workspace::{CAPACITY, LAST_CAPACITY, Workspace};
+use super::workspace::{CAPACITY, ChunkWorkspace, LAST_CAPACITY};
 
+/// The rows of some tokens of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Span {
-    /// The row of its first token.
+    /// The row of the first token.
     first: u32,
-    /// Rows that activations have room for.
+    /// The number of rows that the activations can hold.
     pub(super) capacity: u32,
 }
 
@@ -22,7 +24,7 @@ impl Span {
         capacity: CAPACITY,
     };
 
-    /// The last of so many tokens.
+    /// Returns the span of the last one of `tokens` tokens.
     pub(super) fn last(tokens: u32) -> Span {
         Span {
             first: tokens - 1,
@@ -30,13 +32,13 @@ impl Span {
         }
     }
 
-    /// So many rows of a buffer where tokens keep their places.
+    /// Returns the next `rows` rows of a buffer in which tokens keep their rows.
     pub(super) fn rows<T: Element>(self, all: &Buffer<T>, rows: u32, len: u32) -> View<T> {
         all.view_range((self.first * len) as usize..((self.first + rows) * len) as usize)
     }
 
-    /// Activations between two kernels.
+    /// Returns the activations between two kernels, which start at the front of the buffer.
     pub(super) fn activations<T: Element>(self, all: &Buffer<T>, len: u32) -> View<T> {
-        Workspace::rows(all, self.capacity, len)
+        ChunkWorkspace::rows(all, self.capacity, len)
     }
 }

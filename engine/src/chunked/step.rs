@@ -1,4 +1,4 @@
-//! The launches of a pass.
+//! The launches of a chunked pass.
 
 use warpwright_driver::{Buffer, Context, Element, Error, Host, Queue, View, f16};
 use warpwright_kernels::batch::{BatchAttention, BatchAttentionArgs};
@@ -9,11 +9,11 @@ use warpwright_kernels::pipeline::EmbedTokenArgs;
 use warpwright_kernels::prompt::{Item, PromptAttentionArgs, RotateTokensArgs};
 use warpwright_kernels::{AddNormedArgs, state};
 
-use super::kernels::{self, AttentionKernel, Kernels, Qkv};
-use super::products::{Chosen, Cores, Product};
+use super::kernels::{self, AttentionKernel, ChunkKernels, Qkv};
+use super::products::{ChunkGemm, PassShape, TensorCores};
 use super::span::Span;
-use super::weights::{self, LayerRows, Rows};
-use super::workspace::{self, LAST_CAPACITY, Panels, Workspace};
+use super::weights::{self, LayerRows, MatrixRows};
+use super::workspace::{self, ChunkWorkspace, LAST_CAPACITY, Panels};
 use crate::model::config::Config;
 use crate::model::outline::Outline;
 use crate::pipeline::kernels::EmbedKernel;
@@ -23,67 +23,71 @@ use crate::weights::packed::{Packed, PackedBlock};
 /// The forward pass of a model over many tokens at once.
 pub(crate) struct Chunked {
     pub(super) config: Config,
-    pub(super) kernels: Kernels,
+    pub(super) kernels: ChunkKernels,
     pub(super) layers: Vec<LayerRows>,
-    pub(crate) workspace: Workspace,
+    pub(crate) workspace: ChunkWorkspace,
 }
 
-/// What a pass takes in. The states of its tokens are in the workspace.
+/// The input of a pass. The states of its tokens are in the workspace.
 #[derive(Clone, Copy)]
-pub(crate) struct Given<'a> {
-    /// Tokens, at most [`CHUNK`](super::CHUNK).
+pub(crate) struct PassInput<'a> {
+    /// The number of tokens, at most [`CHUNK`](super::CHUNK).
     pub(crate) tokens: u32,
-    pub(crate) chosen: Chosen,
-    pub(crate) wanted: Wanted,
+    pub(crate) shape: PassShape,
+    pub(crate) wanted: WantedRows,
     /// The first rows, if they are the only ones of their sequences.
     pub(crate) singles: Option<Singles<'a>>,
-    /// `[items, 4]`: the work items of attention, which the other rows are
+    /// The work items of attention, `[items, 4]`, which cover the other rows.
     pub(crate) items: &'a View<u32>,
     pub(crate) cache: PagedCache<'a>,
 }
 
-/// The tokens whose residual stream somebody reads after a pass.
+/// The tokens whose residual stream is read after a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum WantedRows {
+    /// All tokens.
     All,
-    /// The last one alone. Of the others, the last layer computes keys and values and nothing else: its attention,
-    /// output projection and feed-forward are a 32nd of the work of a model of 32 layers.
+    /// Only the last token. For the others, the last layer computes keys and values and nothing
+    /// else. Its attention, output projection and feed-forward are 1/32 of the work of a model with
+    /// 32 layers.
     Last,
 }
 
-/// Rows that are the only ones of their sequences, and what their attention works with: see [`BatchAttention`].
+/// The rows that are the only ones of their sequences, with the scratch memory of their attention:
+/// see [`BatchAttention`].
 #[derive(Clone, Copy)]
 pub(crate) struct Singles<'a> {
     pub(crate) rows: u32,
-    /// How their positions are split: at most so many times, for so many units.
+    /// The maximum number of splits of the positions.
     pub(crate) splits: u32,
+    /// The number of work units that are split.
     pub(crate) units: u32,
     pub(crate) partials: &'a Buffer<f32>,
     pub(crate) ticket: &'a Buffer<u32>,
 }
 
-/// Keys and values of all layers, and which pages are whose.
+/// The keys and values of all layers, and the page table.
 #[derive(Clone, Copy)]
 pub(crate) struct PagedCache<'a> {
-    /// `[pages, kv_heads, 64, head_dim]`, one a layer
+    /// The keys, one buffer per layer, `[pages, kv_heads, 64, head_dim]`.
     pub(crate) k: &'a [Buffer<f16>],
-    /// As `k`
+    /// The values, with the shape of `k`.
     pub(crate) v: &'a [Buffer<f16>],
-    /// Pages of each.
+    /// The number of pages per layer.
     pub(crate) pages: u32,
-    /// `[sequences, max_pages]`: the page table
+    /// The page table, `[sequences, max_pages]`.
     pub(crate) table: &'a View<u32>,
     pub(crate) sequences: u32,
     pub(crate) max_pages: u32,
-    /// `[ropes, head_dim / 2, 2]`: revolutions a position
+    /// The revolutions per position of each rotated pair, `[ropes, head_dim / 2, 2]`.
     pub(crate) freq: &'a Buffer<f32>,
 }
 
 impl Chunked {
-    /// After the weights are there: it reads them.
+    /// Allocates the buffers and computes the bounds of the weights, which must be on the device.
     pub(crate) fn new(
         context: &Context,
-        cores: Cores,
+        cores: TensorCores,
         outline: &Outline,
         weights: &Packed<View<u8>>,
         embed: ResolvedEmbed,
@@ -92,14 +96,14 @@ impl Chunked {
         let config = outline.config.clone();
         let two_orders = layers.iter().any(kernels::has_two_orders);
         Ok(Chunked {
-            kernels: Kernels::new(context, cores, &config, &layers, embed)?,
-            workspace: Workspace::new(context, &config, two_orders)?,
+            kernels: ChunkKernels::new(context, cores, &config, &layers, embed)?,
+            workspace: ChunkWorkspace::new(context, &config, two_orders)?,
             layers,
             config,
         })
     }
 
-    /// The residual stream of `count` tokens of the latest pass, from `first` on.
+    /// Returns the residual stream of `count` tokens of the latest pass, starting at token `first`.
     pub(crate) fn rows(&self, first: u32, count: u32) -> View<f32> {
         let len = self.config.hidden;
         self.workspace
@@ -107,27 +111,28 @@ impl Chunked {
             .view_range((first * len) as usize..((first + count) * len) as usize)
     }
 
-    /// Compiles attention of rows that are the only ones of their sequences; gives that of a layer.
+    /// Compiles attention of rows that are the only ones of their sequences, and returns the kernel
+    /// of the first layer.
     pub(crate) fn prepare_singles(&mut self, context: &Context) -> Result<BatchAttention, Error> {
         self.kernels
             .prepare_singles(context, &self.config, &self.layers)
     }
 
-    /// Compiles what such passes need.
-    pub(crate) fn prepare(&mut self, context: &Context, chosen: Chosen) -> Result<(), Error> {
+    /// Compiles the kernels of passes with this shape.
+    pub(crate) fn prepare(&mut self, context: &Context, shape: PassShape) -> Result<(), Error> {
         self.kernels
-            .prepare(context, &self.config, &self.layers, chosen)
+            .prepare(context, &self.config, &self.layers, shape)
     }
 
-    /// Compiles what the last token of passes needs that want no other.
+    /// Compiles the kernels that process only the last token in the last layer.
     pub(crate) fn prepare_last(&mut self, context: &Context) -> Result<(), Error> {
-        let layer = self.layers.last().expect("models have layers");
+        let layer = self.layers.last().expect("a model has at least one layer");
         self.kernels
             .prepare_rest(context, &self.config, layer, LAST, LAST_CAPACITY)
     }
 
-    /// Whether the kernels of a graph with so many tokens, of which each is a sequence's only one, are to overlap. It
-    /// changes no result.
+    /// Returns true if the kernels of a graph should overlap, for this many tokens with one
+    /// sequence each. The choice does not change the results.
     pub(crate) fn overlaps(&self, bucket: u32) -> bool {
         let hidden = self.config.hidden;
         let gains = OVERLAPPED
@@ -136,40 +141,42 @@ impl Chunked {
         self.kernels.cores.has_warpgroups() && gains
     }
 
-    /// Runs a pass whose kernels are prepared.
+    /// Queues a pass whose kernels are prepared.
     pub(crate) fn run(
         &self,
         queue: &mut impl Queue,
         weights: &Packed<View<u8>>,
-        given: Given<'_>,
+        input: PassInput<'_>,
     ) -> Result<(), Error> {
         Pass {
             chunked: self,
             weights,
-            given,
+            input,
             span: Span::WHOLE,
         }
         .run(queue)
     }
 }
 
-/// Up to how many rows the kernels of a graph overlap, in models whose hidden state is shorter than this.
+/// The maximum number of rows for which the kernels of a graph overlap, and the hidden size below
+/// which they do.
 ///
-/// Measured by `bench --batch` with eleven shapes on an H100: 64 rows gain 1 to 9 % if they overlap (Llama-3.2-3B loses
-/// 0.9 %), those of 8B 0.4 %, and on an H200 these lose 6 %. 128 rows gain 2 to 6 % up to 1,536 elements; longer ones lose
-/// up to 0.8 % or gain up to 1.8.
+/// The limits were measured with `bench --batch` for eleven model shapes on an H100. 64 rows gain 1
+/// to 9 % by overlapping (Llama-3.2-3B loses 0.9 %). Models of 8B gain 0.4 % there, but lose 6 % on
+/// an H200. 128 rows gain 2 to 6 % up to a hidden size of 1,536. Larger models lose up to 0.8 % or
+/// gain up to 1.8 %.
 const OVERLAPPED: [(u32, u32); 3] = [(32, u32::MAX), (64, 4096), (128, 2048)];
-/// How the kernels of a single token are chosen.
-pub(super) const LAST: Chosen = Chosen {
+/// The shape of a pass over a single token.
+pub(super) const LAST: PassShape = PassShape {
     bucket: 1,
     overlap: false,
 };
 
-/// A pass with all it needs, or its last token.
+/// A pass, or its last token only, with everything that its launches need.
 struct Pass<'a> {
     chunked: &'a Chunked,
     weights: &'a Packed<View<u8>>,
-    given: Given<'a>,
+    input: PassInput<'a>,
     span: Span,
 }
 
@@ -186,8 +193,8 @@ impl<'a> Pass<'a> {
         {
             self.norm(queue, &block.attn_norm, self.norms(rows)[0])?;
             self.qkv(queue, index, rows, block)?;
-            match self.given.wanted {
-                Wanted::Last if index == last => {
+            match self.input.wanted {
+                WantedRows::Last if index == last => {
                     self.last_token().rest(queue, index, rows, block)?
                 }
                 _ => self.rest(queue, index, rows, block)?,
@@ -196,7 +203,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// A layer from attention on.
+    /// Queues a layer from attention on.
     fn rest(
         &self,
         queue: &mut impl Queue,
@@ -221,48 +228,45 @@ impl<'a> Pass<'a> {
         )
     }
 
-    /// The last token as a pass of its own.
+    /// Returns the pass over only the last token.
     fn last_token(&self) -> Pass<'a> {
-        let (items, singles) = (&*self.chunked.workspace.last_item, None);
-        let given = Given {
+        let input = PassInput {
             tokens: 1,
-            chosen: LAST,
-            items,
-            singles,
-            ..self.given
+            shape: LAST,
+            items: &self.chunked.workspace.last_item,
+            singles: None,
+            ..self.input
         };
         Pass {
-            given,
-            span: Span::last(self.given.tokens),
+            input,
+            span: Span::last(self.input.tokens),
             ..*self
         }
     }
 
-    /// The rows of the pass's tokens in a buffer where tokens keep their places.
+    /// Returns the rows of the pass's tokens in a buffer in which tokens keep their rows.
     fn rows<T: Element>(&self, all: &Buffer<T>, len: u32) -> View<T> {
-        self.span.rows(all, self.given.tokens, len)
+        self.span.rows(all, self.input.tokens, len)
     }
 
-    /// Rows of the kernels that have their number compiled in.
+    /// Returns the number of rows of the kernels that have it compiled in.
     fn fixed_rows(&self) -> u32 {
-        kernels::fixed_rows(self.given.chosen.bucket)
+        kernels::fixed_rows(self.input.shape.bucket)
     }
 
-    /// The tokens' embeddings and angles.
+    /// Queues the embeddings and the rotation angles of the tokens.
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        let (w, c, rows) = (
-            &self.chunked.workspace,
-            &self.chunked.config,
-            self.fixed_rows(),
-        );
+        let w = &self.chunked.workspace;
+        let c = &self.chunked.config;
+        let rows = self.fixed_rows();
         let kernels = &self.chunked.kernels;
         let rope_dim = c.rope.dim * c.ropes().len() as u32;
         let args = EmbedTokenArgs::<Host> {
-            state: &Workspace::rows(&w.state, rows, state::LEN as u32),
+            state: &ChunkWorkspace::rows(&w.state, rows, state::LEN as u32),
             table: self.weights.embed(),
-            freq: self.given.cache.freq,
-            y: &Workspace::rows(&w.x, rows, c.hidden),
-            angles: &Workspace::rows(&w.angles, rows, rope_dim),
+            freq: self.input.cache.freq,
+            y: &ChunkWorkspace::rows(&w.x, rows, c.hidden),
+            angles: &ChunkWorkspace::rows(&w.angles, rows, rope_dim),
             n: c.hidden,
             vocab: c.vocab,
             rope_dim,
@@ -276,7 +280,7 @@ impl<'a> Pass<'a> {
     }
 
     fn norms(&self, rows: &LayerRows) -> [NormTokens; 2] {
-        kernels::norms(rows, self.given.chosen)
+        kernels::norms(rows, self.input.shape)
     }
 
     fn norm(
@@ -285,7 +289,9 @@ impl<'a> Pass<'a> {
         gamma: &View<u8>,
         norm: NormTokens,
     ) -> Result<(), Error> {
-        let (w, c) = (&self.chunked.workspace, &self.chunked.config);
+        let w = &self.chunked.workspace;
+        let c = &self.chunked.config;
+        // A norm with one order ignores `y2`, but the launch needs a valid buffer.
         let second = w
             .normed2
             .as_ref()
@@ -296,8 +302,8 @@ impl<'a> Pass<'a> {
             gamma: &gamma.cast()?,
             y: &self.span.activations(&w.normed.values, c.hidden),
             y2: second,
-            y_scale: &Workspace::rows(&w.normed.scale, self.given.tokens, 1),
-            squares: &Workspace::rows(&w.squares, self.given.tokens, 1),
+            y_scale: &ChunkWorkspace::rows(&w.normed.scale, self.input.tokens, 1),
+            squares: &ChunkWorkspace::rows(&w.squares, self.input.tokens, 1),
             n: c.hidden,
             capacity: self.span.capacity,
             epsilon: c.epsilon,
@@ -305,7 +311,8 @@ impl<'a> Pass<'a> {
         queue.launch(&self.chunked.kernels.norms[&norm], args)
     }
 
-    /// Queries, keys and values, normed and rotated; keys and values go to the cache.
+    /// Queues the matmuls of queries, keys and values, their norms and rotation, and the append of
+    /// keys and values to the cache.
     fn qkv(
         &self,
         queue: &mut impl Queue,
@@ -313,25 +320,18 @@ impl<'a> Pass<'a> {
         rows: &LayerRows,
         block: &PackedBlock<View<u8>>,
     ) -> Result<(), Error> {
-        let (w, c, kernels) = (
-            &self.chunked.workspace,
-            &self.chunked.config,
-            &self.chunked.kernels,
-        );
+        let w = &self.chunked.workspace;
+        let c = &self.chunked.config;
+        let kernels = &self.chunked.kernels;
         let first = kernels::order(&rows.qkv[0]);
         let y_rows = workspace::raw_len(c);
         let bias = floats(&block.bias, &w.nothing.floats)?;
-        let operand = |rows: &Rows| {
+        // A matrix in the second column order reads the second copy of the normed input.
+        let operand = |rows: &MatrixRows| {
             let second = w.normed2.as_ref().filter(|_| kernels::order(rows) != first);
             self.operand(second.unwrap_or(&w.normed.values), &w.normed.scale, rows.n)
         };
-        match kernels::qkv(
-            kernels.cores,
-            c,
-            rows,
-            self.given.chosen,
-            self.span.capacity,
-        ) {
+        match kernels::qkv(kernels.cores, c, rows, self.input.shape, self.span.capacity) {
             Qkv::Each(products) => {
                 for (rows, product) in rows.qkv.iter().zip(products) {
                     let operand = operand(rows);
@@ -353,7 +353,7 @@ impl<'a> Pass<'a> {
             }
             Qkv::Pair(pair) => {
                 let operands = [&rows.qkv[0], &rows.qkv[1]].map(|rows| (rows, operand(rows)));
-                self.pair(queue, &pair, operands, (index, &bias))?;
+                self.pair(queue, &pair, operands, index, &bias)?;
             }
         }
         match &w.raw {
@@ -362,22 +362,22 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Queries and keys, and values, as one kernel.
+    /// Queues the matmuls of queries and keys, and of values, as one kernel.
     fn pair(
         &self,
         queue: &mut impl Queue,
         pair: &MatmulPair,
-        [(first, operand), (second, operand2)]: [(&Rows, Operand); 2],
-        (index, bias): (usize, &View<f32>),
+        [(first, operand), (second, operand2)]: [(&MatrixRows, Operand); 2],
+        index: usize,
+        bias: &View<f32>,
     ) -> Result<(), Error> {
-        let (w, c, kernels) = (
-            &self.chunked.workspace,
-            &self.chunked.config,
-            &self.chunked.kernels,
-        );
-        let [partials, tickets] = pair.first.scratch(first.rows, self.given.tokens);
-        let [partials, partials2] = halves(&w.scratch.partials, partials);
-        let [tickets, tickets2] = halves(&w.scratch.tickets, tickets);
+        let w = &self.chunked.workspace;
+        let c = &self.chunked.config;
+        let kernels = &self.chunked.kernels;
+        // Both matmuls run at the same time, so each has its own part of the scratch memory.
+        let [partials, tickets] = pair.first.scratch(first.rows, self.input.tokens);
+        let [partials, partials2] = split_at(&w.scratch.partials, partials);
+        let [tickets, tickets2] = split_at(&w.scratch.tickets, tickets);
         let args = MatmulPairArgs::<Host> {
             first: MatmulArgs::<Host> {
                 y_rows: workspace::raw_len(c),
@@ -396,12 +396,11 @@ impl<'a> Pass<'a> {
         queue.launch(&kernels.pairs[pair], args)
     }
 
+    /// Returns the arguments by which a matmul rotates and appends in layer `index`.
     fn append<'s>(&'s self, index: usize, bias: &'s View<f32>) -> AppendArgs<Host<'s>> {
-        let (cache, w, c) = (
-            self.given.cache,
-            &self.chunked.workspace,
-            &self.chunked.config,
-        );
+        let cache = self.input.cache;
+        let w = &self.chunked.workspace;
+        let c = &self.chunked.config;
         AppendArgs::<Host> {
             bias,
             angles: &w.angles,
@@ -421,10 +420,12 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// Queues the matmul of gate and up, and the gate.
     fn gate_up(&self, queue: &mut impl Queue, rows: &LayerRows) -> Result<(), Error> {
-        let (w, c) = (&self.chunked.workspace, &self.chunked.config);
+        let w = &self.chunked.workspace;
+        let c = &self.chunked.config;
         let epilogue = kernels::gated(c, rows);
-        let matmul = self.chosen(&rows.gate_up, epilogue);
+        let matmul = self.gemm(&rows.gate_up, epilogue);
         let operand = self.operand(&w.normed.values, &w.normed.scale, c.hidden);
         let args = MatmulArgs::<Host> {
             squares: &self.span.activations(&w.squares, 1),
@@ -438,21 +439,22 @@ impl<'a> Pass<'a> {
         self.chunked.kernels.products[&matmul].launch(queue, args)
     }
 
-    /// Adds `W x` to the residual stream; or its norm, for models with norms after.
+    /// Queues the addition of `W x` to the residual stream, or of its norm in models that norm it.
     fn project(
         &self,
         queue: &mut impl Queue,
-        rows: &Rows,
+        rows: &MatrixRows,
         x: &Panels,
         gamma: Option<&View<u8>>,
     ) -> Result<(), Error> {
-        let (w, c) = (&self.chunked.workspace, &self.chunked.config);
+        let w = &self.chunked.workspace;
+        let c = &self.chunked.config;
         let to = match &w.projected {
             Some(projected) => self.span.activations(projected, c.hidden),
             None => self.span.rows(&w.x, self.span.capacity, c.hidden),
         };
         let operand = self.operand(&x.values, &x.scale, rows.n);
-        let matmul = self.chosen(rows, kernels::projection(c));
+        let matmul = self.gemm(rows, kernels::projection(c));
         let args = MatmulArgs::<Host> {
             y: &to,
             y_rows: c.hidden,
@@ -462,19 +464,19 @@ impl<'a> Pass<'a> {
         self.add_normed(queue, gamma)
     }
 
-    /// Adds the norm of a projection to the residual stream, for models with norms after.
+    /// Queues the addition of a projection's norm to the residual stream, in models that norm it.
     fn add_normed(&self, queue: &mut impl Queue, gamma: Option<&View<u8>>) -> Result<(), Error> {
-        let (w, c) = (&self.chunked.workspace, &self.chunked.config);
+        let w = &self.chunked.workspace;
+        let c = &self.chunked.config;
         let rows = self.fixed_rows();
-        let (Some(kernel), Some(projected), Some(gamma)) = (
-            self.chunked.kernels.add_normed.get(&rows),
-            &w.projected,
-            gamma,
-        ) else {
+        let Some(kernel) = self.chunked.kernels.add_normed.get(&rows) else {
+            return Ok(());
+        };
+        let (Some(projected), Some(gamma)) = (&w.projected, gamma) else {
             return Ok(());
         };
         let args = AddNormedArgs::<Host> {
-            x: &Workspace::rows(projected, rows, c.hidden),
+            x: &ChunkWorkspace::rows(projected, rows, c.hidden),
             gamma: &gamma.cast()?,
             y: &self.span.rows(&w.x, rows, c.hidden),
             n: c.hidden,
@@ -486,15 +488,15 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// The first elements of a buffer, and the others.
-fn halves<T: Element>(buffer: &Buffer<T>, first: usize) -> [View<T>; 2] {
+/// Returns the first elements of a buffer, and the rest.
+fn split_at<T: Element>(buffer: &Buffer<T>, first: usize) -> [View<T>; 2] {
     [
         buffer.view_range(0..first),
         buffer.view_range(first..buffer.len()),
     ]
 }
 
-/// The left operand of a product.
+/// The activations that a matmul reads.
 struct Operand {
     values: View<f16>,
     scale: View<f32>,
@@ -508,21 +510,26 @@ impl Pass<'_> {
         }
     }
 
-    /// The kernel of a product.
-    fn chosen(&self, rows: &Rows, epilogue: Epilogue) -> Product {
+    /// Returns the kernel of a matmul.
+    fn gemm(&self, rows: &MatrixRows, epilogue: Epilogue) -> ChunkGemm {
         self.chunked
             .kernels
             .cores
-            .product(rows, epilogue, self.given.chosen, self.span.capacity)
+            .product(rows, epilogue, self.input.shape, self.span.capacity)
     }
 
-    /// Blocks of its grid at most.
-    fn blocks(&self, product: &Product) -> u32 {
+    /// Returns the maximum number of blocks of a matmul.
+    fn blocks(&self, product: &ChunkGemm) -> u32 {
         self.chunked.kernels.cores.blocks(product)
     }
 
-    /// What the arguments of all products have.
-    fn args<'s>(&'s self, blocks: u32, rows: &'s Rows, x: &'s Operand) -> MatmulArgs<Host<'s>> {
+    /// Returns the arguments that all matmuls have. Those of the epilogues are empty.
+    fn args<'s>(
+        &'s self,
+        blocks: u32,
+        rows: &'s MatrixRows,
+        x: &'s Operand,
+    ) -> MatmulArgs<Host<'s>> {
         let w = &self.chunked.workspace;
         MatmulArgs::<Host> {
             w: &rows.tiles,
@@ -538,7 +545,7 @@ impl Pass<'_> {
             n: rows.n,
             y_rows: 0,
             y_first: rows.first,
-            tokens_given: self.given.tokens,
+            tokens_given: self.input.tokens,
             capacity: self.span.capacity,
             blocks,
             partials: &w.scratch.partials,
@@ -547,7 +554,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Bias, norms and rotation; keys and values go to the cache.
+    /// Queues the biases, head norms and rotation, and the append of keys and values to the cache.
     fn rotate(
         &self,
         queue: &mut impl Queue,
@@ -555,11 +562,10 @@ impl Pass<'_> {
         raw: &Buffer<f32>,
         block: &PackedBlock<View<u8>>,
     ) -> Result<(), Error> {
-        let (cache, w, c) = (
-            self.given.cache,
-            &self.chunked.workspace,
-            &self.chunked.config,
-        );
+        let cache = self.input.cache;
+        let w = &self.chunked.workspace;
+        let c = &self.chunked.config;
+        // In models with two ropes, the frequencies of the second follow those of the first.
         let rope = (c.rope_of(index as u32) * c.head_dim) as usize;
         let args = RotateTokensArgs::<Host> {
             x: raw,
@@ -576,38 +582,37 @@ impl Pass<'_> {
             cache_pages: cache.pages,
             sequences: cache.sequences,
             max_pages: cache.max_pages,
-            tokens: self.given.tokens,
+            tokens: self.input.tokens,
             capacity: self.span.capacity,
             epsilon: c.epsilon,
             scale: c.score_scale(),
         };
         queue.launch(
-            &self.chunked.kernels.rotate[&self.given.chosen.overlap],
+            &self.chunked.kernels.rotate[&self.input.shape.overlap],
             args,
         )
     }
 
     fn attention(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
-        if let Some(singles) = self.given.singles.filter(|singles| singles.rows > 0) {
+        if let Some(singles) = self.input.singles.filter(|singles| singles.rows > 0) {
             self.attend_singles(queue, index, singles)?;
         }
-        if !self.given.items.is_empty() {
+        if !self.input.items.is_empty() {
             self.attend_items(queue, index)?;
         }
         Ok(())
     }
 
+    /// Queues attention of rows that are the only ones of their sequences.
     fn attend_singles(
         &self,
         queue: &mut impl Queue,
         index: usize,
         singles: Singles<'_>,
     ) -> Result<(), Error> {
-        let (cache, w, c) = (
-            self.given.cache,
-            &self.chunked.workspace,
-            &self.chunked.config,
-        );
+        let cache = self.input.cache;
+        let w = &self.chunked.workspace;
+        let c = &self.chunked.config;
         let args = BatchAttentionArgs::<Host> {
             state: &w.state,
             pages: cache.table,
@@ -628,22 +633,21 @@ impl Pass<'_> {
             splits: singles.splits,
             units: singles.units,
         };
-        let overlap = usize::from(self.given.chosen.overlap);
+        let overlap = usize::from(self.input.shape.overlap);
         queue.launch(&self.chunked.kernels.singles[overlap][index], args)
     }
 
+    /// Queues attention of the rows that the work items cover.
     fn attend_items(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
-        let (cache, w, c) = (
-            self.given.cache,
-            &self.chunked.workspace,
-            &self.chunked.config,
-        );
+        let cache = self.input.cache;
+        let w = &self.chunked.workspace;
+        let c = &self.chunked.config;
         let args = PromptAttentionArgs::<Host> {
             q: &self.span.rows(&w.q, self.span.capacity, c.q_len()),
             k_cache: &cache.k[index],
             v_cache: &cache.v[index],
             pages: cache.table,
-            items: self.given.items,
+            items: self.input.items,
             y: &self.span.activations(&w.heads.values, c.q_len()),
             y_scale: &self.span.activations(&w.heads.scale, 1),
             heads: c.heads,
@@ -651,7 +655,7 @@ impl Pass<'_> {
             cache_pages: cache.pages,
             sequences: cache.sequences,
             max_pages: cache.max_pages,
-            item_count: self.given.items.len() as u32 / Item::LEN as u32,
+            item_count: self.input.items.len() as u32 / Item::LEN as u32,
             capacity: self.span.capacity,
         };
         match &self.chunked.kernels.attention[index] {
@@ -661,7 +665,7 @@ impl Pass<'_> {
     }
 }
 
-/// Weights that a model may have; else none.
+/// Returns optional weights, or an empty view if the model does not have them.
 fn floats(weights: &Option<View<u8>>, none: &Buffer<f32>) -> Result<View<f32>, Error> {
     weights.as_ref().map_or_else(|| Ok(none.view()), View::cast)
 }

@@ -1,42 +1,45 @@
-//! What chunked prefill knows of the weights besides their tiles: a power of two for each row, and how long rows are.
+//! Facts about the weights that chunked passes need in addition to the tiles: a power-of-two scale
+//! for each row, and the lengths of rows.
 
 use warpwright_driver::{Buffer, Context, Host, Stream, View};
 use warpwright_kernels::matmul::{Append, Epilogue, RowBounds, RowBoundsArgs};
 use warpwright_kernels::{Format, RowOrder};
 
 use crate::Error;
-use crate::distinct::Distinct;
+use crate::distinct::SharedKernels;
 use crate::model::config::Config;
 use crate::model::outline::{Outline, Weight};
 use crate::weights::packed::{Packed, PackedBlock};
 
-/// Rows of a matrix of one format and one order, as tiles.
-pub(crate) struct Rows {
+/// The rows of a matrix in one format and one row order, as tiles.
+pub(crate) struct MatrixRows {
     pub(crate) format: Format,
     pub(crate) order: RowOrder,
     pub(crate) tiles: View<u8>,
-    /// `[rows]`: see [`RowBounds`]
+    /// The power-of-two scale of each row, `[rows]`: see [`RowBounds`].
     pub(crate) unit: View<f32>,
     pub(crate) rows: u32,
-    /// Columns.
+    /// The number of columns.
     pub(crate) n: u32,
-    /// The first row of the result.
+    /// The index of the first row in the result.
     pub(crate) first: u32,
 }
 
 /// The matrices of a layer.
 pub(crate) struct LayerRows {
-    /// Queries, keys and values: neighbours of the same format together, and of the same order unless the epilogue
-    /// knows the orders of all.
-    pub(crate) qkv: Vec<Rows>,
-    pub(crate) o: Rows,
-    pub(crate) gate_up: Rows,
-    pub(crate) down: Rows,
-    /// The longest row of gate times the longest of up.
+    /// The matrices of queries, keys and values. Neighbors of the same format are merged. They must
+    /// have the same row order too, unless the epilogue knows the order of each.
+    pub(crate) qkv: Vec<MatrixRows>,
+    pub(crate) o: MatrixRows,
+    pub(crate) gate_up: MatrixRows,
+    pub(crate) down: MatrixRows,
+    /// The greatest length of a gate row times the greatest length of an up row, which bounds the
+    /// gated activations.
     pub(crate) bound: f32,
 }
 
-/// The epilogue of queries, keys and values. Head norms need whole heads, so a kernel of their own rotates and appends.
+/// Returns the epilogue of queries, keys and values. A head norm needs a whole head, so in models
+/// with head norms a separate kernel rotates and appends.
 pub(super) fn qkv_epilogue(c: &Config) -> Epilogue {
     if c.architecture.head_norms {
         Epilogue::Store
@@ -45,7 +48,7 @@ pub(super) fn qkv_epilogue(c: &Config) -> Epilogue {
     }
 }
 
-/// How queries and keys are rotated.
+/// Returns the way in which queries and keys are rotated and appended.
 fn append(c: &Config) -> Append {
     let family = c.architecture;
     Append {
@@ -55,7 +58,7 @@ fn append(c: &Config) -> Append {
     }
 }
 
-/// Finds the bounds of all layers.
+/// Computes the row scales and bounds of all layers.
 pub(crate) fn layers(
     context: &Context,
     outline: &Outline,
@@ -63,7 +66,7 @@ pub(crate) fn layers(
 ) -> Result<Vec<LayerRows>, Error> {
     let mut bounds = Bounds {
         stream: Stream::new(context)?,
-        kernels: Distinct::new(context),
+        kernels: SharedKernels::new(context),
     };
     let layers = outline.weights.blocks.iter().zip(&weights.blocks);
     let layers = layers
@@ -73,7 +76,7 @@ pub(crate) fn layers(
     layers
 }
 
-/// Finds the units of a matrix that is no layer's.
+/// Computes the row scales of a matrix outside the layers.
 pub(crate) fn rows_of(
     context: &Context,
     format: Format,
@@ -81,22 +84,24 @@ pub(crate) fn rows_of(
     tiles: &View<u8>,
     rows: u32,
     n: u32,
-) -> Result<Rows, Error> {
+) -> Result<MatrixRows, Error> {
     let mut bounds = Bounds {
         stream: Stream::new(context)?,
-        kernels: Distinct::new(context),
+        kernels: SharedKernels::new(context),
     };
     let (rows, _) = bounds.rows(format, order, tiles, rows, n, 0)?;
     bounds.stream.synchronize()?;
     Ok(rows)
 }
 
+/// The stream and the kernels that compute the bounds.
 struct Bounds<'c> {
     stream: Stream,
-    kernels: Distinct<'c, RowBounds>,
+    kernels: SharedKernels<'c, RowBounds>,
 }
 
 impl Bounds<'_> {
+    /// Computes the scales and bounds of a layer.
     fn layer(
         &mut self,
         c: &Config,
@@ -112,6 +117,7 @@ impl Bounds<'_> {
             0,
         )?;
         let lengths = self.stream.read(&lengths)?;
+        // A tile has 16 rows: eight of gate, then eight of up.
         let longest = |half: usize| {
             let rows = lengths
                 .chunks(16)
@@ -145,8 +151,10 @@ impl Bounds<'_> {
         c: &Config,
         matrices: [&Weight; 3],
         tiles: &View<u8>,
-    ) -> Result<Vec<Rows>, Error> {
+    ) -> Result<Vec<MatrixRows>, Error> {
         let (pairs, appended) = match qkv_epilogue(c) {
+            // The appending epilogue knows which rows are queries, keys and values, so their orders
+            // may differ.
             Epilogue::Append(append) => (append.pairs(), true),
             _ => (append(c).pairs(), false),
         };
@@ -163,17 +171,20 @@ impl Bounds<'_> {
                 _ => merged.push((matrix.format, order, rows)),
             }
         }
-        let (mut all, mut first, mut from) = (vec![], 0, 0);
+        let mut all = vec![];
+        let mut first = 0;
+        let mut from = 0;
         for (format, order, rows) in merged {
             let to = from + rows as usize * format.row_bytes(c.hidden as usize);
             let tiles = tiles.view_range(from..to);
             all.push(self.rows(format, order, &tiles, rows, c.hidden, first)?.0);
-            (first, from) = (first + rows, to);
+            first += rows;
+            from = to;
         }
         Ok(all)
     }
 
-    /// The rows, and their lengths.
+    /// Computes the scales of a matrix, and returns its rows with their lengths.
     fn rows(
         &mut self,
         format: Format,
@@ -182,7 +193,7 @@ impl Bounds<'_> {
         rows: u32,
         n: u32,
         first: u32,
-    ) -> Result<(Rows, Buffer<f32>), Error> {
+    ) -> Result<(MatrixRows, Buffer<f32>), Error> {
         let context = self.stream.context();
         let kernel = self.kernels.load(RowBounds { format })?;
         let unit = Buffer::uninit(context, rows as usize)?.labelled("unit");
@@ -196,7 +207,7 @@ impl Bounds<'_> {
         };
         self.stream.launch(&kernel, args)?;
         Ok((
-            Rows {
+            MatrixRows {
                 format,
                 order,
                 tiles: tiles.clone(),

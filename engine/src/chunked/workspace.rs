@@ -1,4 +1,4 @@
-//! The device memory of chunked prefill besides weights and caches.
+//! The device memory of chunked passes except weights and caches.
 
 use warpwright_driver::{Buffer, Context, Element, Error, Host, View, f16};
 use warpwright_kernels::matmul::AppendArgs;
@@ -9,77 +9,81 @@ use warpwright_kernels::state;
 use super::CHUNK;
 use crate::model::config::Config;
 
-/// Tokens that buffers have room for: a multiple of every width of a product, and at least [`CHUNK`].
+/// The number of tokens that the buffers can hold: at least [`CHUNK`], and a multiple of every tile
+/// width.
 pub(crate) const CAPACITY: u32 = 2304;
-/// The same for a single token: products of few tokens fit, and a row has so many after it.
+/// The number of rows for a single token. Matmuls of few tokens fit, and every row of a buffer has
+/// this many rows after it.
 pub(super) const LAST_CAPACITY: u32 = 64;
 const _: () = assert!(CHUNK - 1 + LAST_CAPACITY <= CAPACITY);
 
-/// Activations of a product: see `warpwright_kernels::matmul::activations`.
+/// The input activations of a matmul: see `warpwright_kernels::matmul::activations`.
 pub(crate) struct Panels {
-    /// `[n / 64, capacity, 64]`
+    /// The values, `[n / 64, capacity, 64]`.
     pub(crate) values: Buffer<f16>,
-    /// `[capacity]`
+    /// The power-of-two scale of each token, `[capacity]`.
     pub(crate) scale: Buffer<f32>,
 }
 
-/// What products with split columns work with, one after another: see `warpwright_kernels::matmul::plan::SCRATCH`.
-pub(crate) struct Scratch {
-    /// The sums of parts.
+/// The scratch memory of matmuls with split columns, which use it one after another: see
+/// `warpwright_kernels::matmul::plan::SCRATCH`.
+pub(crate) struct SplitScratch {
+    /// The partial sums of the splits.
     pub(crate) partials: Buffer<f32>,
-    /// Who has left one; zero between launches.
+    /// The tickets that count the splits already summed. They are zero between launches.
     pub(crate) tickets: Buffer<u32>,
 }
 
-/// Buffers, a row for each token.
-pub(crate) struct Workspace {
-    /// `[chunk, 8]`
+/// The buffers of a pass, with one row per token.
+pub(crate) struct ChunkWorkspace {
+    /// The state of each token, `[chunk, 8]`.
     pub(crate) state: Buffer<u32>,
-    /// `[chunk, 4]`: the work items of attention
+    /// The work items of attention, `[chunk, 4]`.
     pub(super) items: Buffer<u32>,
-    /// `[1, 4]`: that of a chunk's last token
+    /// The work item of a chunk's last token, `[1, 4]`.
     pub(super) last_item: Buffer<u32>,
-    /// `[capacity, hidden]`: the residual stream
+    /// The residual stream, `[capacity, hidden]`.
     pub(crate) x: Buffer<f32>,
-    /// `[chunk, ropes, head_dim / 2, 2]`: cosine and sine at each position
+    /// The cosine and sine at each position, `[chunk, ropes, head_dim / 2, 2]`.
     pub(super) angles: Buffer<f32>,
     /// The normed residual stream.
     pub(super) normed: Panels,
-    /// The same in a second order of columns, for layers whose matrices differ.
+    /// The normed residual stream in a second column order, for layers whose matrices differ in it.
     pub(super) normed2: Option<Buffer<f16>>,
-    /// `[capacity]`: the sum of the squares of each token of `normed`
+    /// The sum of squares of each token of `normed`, `[capacity]`.
     pub(super) squares: Buffer<f32>,
-    /// `[capacity, heads + 2 * kv_heads, head_dim]`: queries, keys and values before head norms
+    /// The queries, keys and values before head norms, `[capacity, heads + 2 * kv_heads,
+    /// head_dim]`.
     pub(super) raw: Option<Buffer<f32>>,
-    /// `[capacity, heads, head_dim]`
+    /// The rotated queries, `[capacity, heads, head_dim]`.
     pub(super) q: Buffer<f16>,
     /// The output of attention.
     pub(super) heads: Panels,
-    /// The output of gate and up.
+    /// The gated output of gate and up.
     pub(super) inner: Panels,
-    /// `[capacity, hidden]`: what a projection gives, if it is normed before it is added
+    /// The output of a projection, `[capacity, hidden]`, in models that norm it before it is added.
     pub(super) projected: Option<Buffer<f32>>,
-    pub(crate) scratch: Scratch,
-    pub(super) nothing: Nothing,
+    pub(crate) scratch: SplitScratch,
+    pub(super) nothing: EmptyBuffers,
 }
 
-/// Buffers without elements: what an epilogue does not use.
-pub(crate) struct Nothing {
+/// Buffers without elements, for arguments that an epilogue does not use.
+pub(crate) struct EmptyBuffers {
     pub(crate) floats: Buffer<f32>,
     pub(crate) words: Buffer<u32>,
     pub(crate) halves: Buffer<f16>,
 }
 
-impl Nothing {
-    pub(crate) fn new(context: &Context) -> Result<Nothing, Error> {
-        Ok(Nothing {
+impl EmptyBuffers {
+    pub(crate) fn new(context: &Context) -> Result<EmptyBuffers, Error> {
+        Ok(EmptyBuffers {
             floats: Buffer::zeroed(context, 0)?,
             words: Buffer::zeroed(context, 0)?,
             halves: Buffer::zeroed(context, 0)?,
         })
     }
 
-    /// Arguments of products that append nothing.
+    /// Returns the arguments of matmuls that append nothing.
     pub(crate) fn append(&self) -> AppendArgs<Host<'_>> {
         AppendArgs::<Host> {
             bias: &self.floats,
@@ -102,7 +106,8 @@ impl Nothing {
 }
 
 impl Panels {
-    /// Zeros: rows past the chunk are multiplied and thrown away.
+    /// Allocates zeroed activations. Rows after the chunk are multiplied and discarded, so they
+    /// must be valid numbers.
     pub(crate) fn new(
         context: &Context,
         name: &str,
@@ -116,67 +121,77 @@ impl Panels {
     }
 }
 
-impl Workspace {
-    pub(crate) fn new(context: &Context, c: &Config, two_orders: bool) -> Result<Workspace, Error> {
+impl ChunkWorkspace {
+    pub(crate) fn new(
+        context: &Context,
+        c: &Config,
+        two_orders: bool,
+    ) -> Result<ChunkWorkspace, Error> {
+        let architecture = c.architecture;
         let floats = |name: &str, rows: u32, len: u32| -> Result<Buffer<f32>, Error> {
             Ok(Buffer::zeroed(context, rows as usize * len as usize)?.labelled(name))
         };
-        let second = two_orders.then(|| Buffer::zeroed(context, (CAPACITY * c.hidden) as usize));
-        let projected = c
-            .architecture
-            .norms_after
-            .then(|| floats("chunk.projected", CAPACITY, c.hidden));
-        let raw = c
-            .architecture
-            .head_norms
-            .then(|| floats("chunk.raw", CAPACITY, raw_len(c)));
-        Ok(Workspace {
+        let normed2 = if two_orders {
+            let len = (CAPACITY * c.hidden) as usize;
+            Some(Buffer::zeroed(context, len)?.labelled("chunk.normed2"))
+        } else {
+            None
+        };
+        let projected = if architecture.norms_after {
+            Some(floats("chunk.projected", CAPACITY, c.hidden)?)
+        } else {
+            None
+        };
+        let raw = if architecture.head_norms {
+            Some(floats("chunk.raw", CAPACITY, raw_len(c))?)
+        } else {
+            None
+        };
+        Ok(ChunkWorkspace {
             state: Buffer::zeroed(context, CHUNK as usize * state::LEN)?.labelled("chunk.state"),
             items: Buffer::zeroed(context, CHUNK as usize * Item::LEN)?.labelled("chunk.items"),
             last_item: Buffer::zeroed(context, Item::LEN)?.labelled("chunk.last_item"),
             x: floats("chunk.x", CAPACITY, c.hidden)?,
             angles: floats("chunk.angles", CHUNK, c.ropes().len() as u32 * c.head_dim)?,
             normed: Panels::new(context, "chunk.normed", CAPACITY, c.hidden)?,
-            normed2: second
-                .transpose()?
-                .map(|buffer| buffer.labelled("chunk.normed2")),
+            normed2,
             squares: floats("chunk.squares", CAPACITY, 1)?,
-            raw: raw.transpose()?,
+            raw,
             q: Buffer::zeroed(context, (CAPACITY * c.q_len()) as usize)?.labelled("chunk.q"),
             heads: Panels::new(context, "chunk.heads", CAPACITY, c.q_len())?,
             inner: Panels::new(context, "chunk.inner", CAPACITY, c.feed_forward)?,
-            projected: projected.transpose()?,
-            scratch: Scratch {
+            projected,
+            scratch: SplitScratch {
                 partials: Buffer::zeroed(context, SCRATCH[0])?.labelled("chunk.partials"),
                 tickets: Buffer::zeroed(context, SCRATCH[1])?.labelled("chunk.tickets"),
             },
-            nothing: Nothing::new(context)?,
+            nothing: EmptyBuffers::new(context)?,
         })
     }
 
-    /// The state of a token.
+    /// Returns the state of a token.
     pub(super) fn state_of(&self, token: u32) -> View<u32> {
         let first = token as usize * state::LEN;
         self.state.view_range(first..first + state::LEN)
     }
 
-    /// So many work items.
+    /// Returns the first `count` work items.
     pub(crate) fn items(&self, count: u32) -> View<u32> {
-        Workspace::rows(&self.items, count, Item::LEN as u32)
+        ChunkWorkspace::rows(&self.items, count, Item::LEN as u32)
     }
 
-    /// The first rows of a buffer.
+    /// Returns the first rows of a buffer.
     pub(super) fn rows<T: Element>(all: &Buffer<T>, rows: u32, len: u32) -> View<T> {
         all.view_range(0..(rows * len) as usize)
     }
 }
 
-/// Queries, keys and values of a token.
+/// Returns the number of elements in the queries, keys and values of a token.
 pub(super) fn raw_len(c: &Config) -> u32 {
     c.q_len() + 2 * c.kv_len()
 }
 
-/// Bytes of all buffers.
+/// Returns the bytes of all buffers.
 pub(crate) fn bytes(c: &Config) -> u64 {
     let after = if c.architecture.norms_after {
         c.hidden

@@ -1,22 +1,29 @@
-//! Prompts that begin like what a decoder has: a conversation that grows, or that lost its oldest turns.
+//! Reuse of the cache for prompts that share a prefix, such as a growing conversation.
 
 use std::ops::ControlFlow;
 
 use crate::Error;
 use crate::decode::decoder::Decoder;
 
-/// The tokens that a decoder has, from the first on.
+/// A record of the tokens whose keys and values a decoder has, used to prefill only the difference.
+///
+/// A chat renders its whole history for every turn. [`prefill`](CachedTokens::prefill) keeps the
+/// common prefix of the old and the new tokens, and computes only the rest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Cached {
+pub struct CachedTokens {
     tokens: Vec<u32>,
 }
 
-impl Cached {
-    /// Makes `tokens` all that `decoder` has. Those that it has in common with them at the beginning stay; only the rest
-    /// is taken in, with `progress` as in [`prefill_with`](Decoder::prefill_with). Gives how many stayed.
+impl CachedTokens {
+    /// Makes `tokens` the sequence of `decoder` and returns the length of the prefix that was
+    /// reused.
+    ///
+    /// Only the tokens after the common prefix are prefilled. `progress` is called as in
+    /// [`prefill_with`](Decoder::prefill_with).
     ///
     /// # Errors
-    /// As [`prefill_with`](Decoder::prefill_with); also for a decoder that was given tokens by others.
+    /// Returns the errors of [`prefill_with`](Decoder::prefill_with). It also returns an error if
+    /// the decoder has fewer tokens than were recorded, for example after a reset.
     pub fn prefill(
         &mut self,
         decoder: &mut Decoder,
@@ -37,12 +44,12 @@ impl Cached {
         Ok(kept as u32)
     }
 
-    /// The decoder has given this token.
+    /// Records a token that was read from a generation of the decoder.
     pub fn push(&mut self, token: u32) {
         self.tokens.push(token);
     }
 
-    /// The tokens.
+    /// Returns the recorded tokens.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
     }

@@ -1,11 +1,13 @@
 //! The decoder: a model on a device, ready to generate tokens.
 //!
-//! A launch is a graph of one or several steps. Token, position and the done flag are state in device memory, so the
-//! host sends nothing. It reads a launch's tokens from pinned memory after the launch's event, while the next launch
-//! already runs. After the end of a text, steps change nothing: at most the rest of one launch and the next launch
+//! A launch is a graph of one or more steps. The token, its position and the done flag are state in
+//! device memory, so the host transfers nothing per step. Each step writes its token to pinned
+//! memory. The host reads it after the launch's event, while the next launch already runs. Once a
+//! text has ended, further steps change nothing. At most the rest of one launch and one more launch
 //! are wasted.
 //!
-//! The pipeline prefills several tokens of a prompt per step and reads the weights once for all of them.
+//! Prompts are prefilled several tokens at a time. The pipeline then reads the weights once for all
+//! of them.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,7 +22,7 @@ use crate::Model;
 use crate::buffers::Buffers;
 use crate::chunked::list::PassNode;
 use crate::chunked::prompt::PromptChunks;
-use crate::chunked::step::Wanted;
+use crate::chunked::step::WantedRows;
 use crate::decode::in_flight::InFlight;
 use crate::decode::memory;
 use crate::decode::options::{Launch, Options};
@@ -28,90 +30,100 @@ use crate::decode::planned::{
     check_context, check_drafts, chunks, planned, preferred, resolve, size,
 };
 use crate::decode::row_kernels::RowKernels;
-use crate::decode::sequence::Sequence;
+use crate::decode::sequence::DecoderSequence;
 use crate::model::config::Config;
 use crate::model::outline::Outline;
 use crate::pipeline::adapter::LoadedAdapter;
 use crate::pipeline::kernels::Pipeline;
-use crate::pipeline::path::Path;
+use crate::pipeline::path::KernelPath;
 use crate::pipeline::resolved::ResolvedStep;
 use crate::pipeline::step::PipelineStep;
-use crate::pipeline::workspace::Workspace;
-use crate::simple::kernels::Kernels;
-use crate::simple::products::Products;
+use crate::pipeline::workspace::PipelineWorkspace;
+use crate::simple::kernels::SimpleKernels;
+use crate::simple::products::SimpleWeights;
 use crate::simple::step as forward;
 use crate::step::StepKind;
 use crate::weights::info;
 use crate::weights::packed::{Packed, packed};
-use crate::weights::random::Pools;
+use crate::weights::random::RandomPools;
 use crate::weights::stored as weights;
-use crate::weights::stored::Job;
+use crate::weights::stored::UploadJob;
 use crate::weights::upload;
 
-/// A model on a device.
+/// A model on a device, with the keys and values of one sequence of tokens.
+///
+/// Create one with [`Decoder::new`], append a prompt with [`prefill`](Decoder::prefill), and
+/// iterate over [`decode`](Decoder::decode). To step many sequences together, use a
+/// [`Batch`](crate::Batch).
 pub struct Decoder {
     pub(crate) machine: Machine,
     pub(crate) stream: Stream,
     pub(crate) in_flight: InFlight,
-    /// The tokens that are taken in.
-    pub(crate) sequence: Sequence,
+    /// The prefilled tokens, and those read from generations.
+    pub(crate) sequence: DecoderSequence,
     steps: Steps,
-    path: Path,
+    path: KernelPath,
     loading: Loading,
-    /// Best log-probabilities of each token.
+    /// The number of best log-probabilities that are recorded per token.
     pub(crate) logprobs: u32,
     pub(crate) row_kernels: RowKernels,
 }
 
-/// Everything a step needs.
+/// Everything that a step needs: the configuration, the buffers, and the kernels with their
+/// weights.
 pub(crate) struct Machine {
     pub(crate) config: Config,
     pub(crate) buffers: Buffers,
     pass: Pass,
 }
 
-/// The forward pass, with its kernels and weights.
+/// A forward pass, with its kernels and weights.
 enum Pass {
+    /// The simple kernels, which read weights as a file stores them.
     Simple {
-        kernels: Box<Kernels>,
-        products: Box<Products>,
+        kernels: Box<SimpleKernels>,
+        products: Box<SimpleWeights>,
     },
+    /// The pipeline, which reads packed weights.
     Pipeline {
         weights: Packed<View<u8>>,
-        /// Of a model that has one.
+        /// The adapter, if the model has one.
         adapter: Option<LoadedAdapter>,
-        /// For steps of one token.
+        /// The step of one token.
         single: Box<LoadedStep>,
-        /// For steps of several tokens.
+        /// The step of several prompt tokens.
         batched: Option<Box<LoadedStep>>,
-        /// For drafts, the fewest tokens first.
+        /// The steps that verify drafts, the smallest batch first.
         verifying: Vec<LoadedStep>,
-        /// For chunks of a prompt.
+        /// The pass over chunks of a prompt.
         chunked: Option<Box<PromptChunks>>,
     },
 }
 
-/// The kernels of a step of the pipeline, and their workspace.
+/// The compiled kernels of a pipeline step, and their workspace.
 struct LoadedStep {
     pipeline: Pipeline,
-    workspace: Workspace,
+    workspace: PipelineWorkspace,
 }
 
+/// The launchable steps of a decoder.
 enum Steps {
+    /// One launch per graph.
     Graph(Box<Graphs>),
-    /// The number of kernels that the latest step of each kind launched.
+    /// One launch per kernel, with the number of launches of the latest step of each kind.
     Eager(HashMap<StepKind, usize>),
 }
 
+/// The instantiated graphs of a decoder.
 struct Graphs {
-    /// One graph per kind of step.
+    /// The graph of one step, for each kind of step.
     steps: HashMap<StepKind, Recorded>,
-    /// A graph of several decode steps, and their number.
+    /// The graph of several decode steps, and their number.
     many: Option<(u32, Recorded)>,
 }
 
 impl Graphs {
-    /// The graph of a kind of step that was recorded.
+    /// Returns the graph of a kind of step, which must have been recorded.
     fn step(&mut self, kind: StepKind) -> &mut Recorded {
         self.steps
             .get_mut(&kind)
@@ -119,24 +131,33 @@ impl Graphs {
     }
 }
 
+/// An instantiated graph and its number of nodes.
 struct Recorded {
     nodes: usize,
     exec: GraphExec,
 }
 
 impl Decoder {
-    /// Loads the model and prepares its steps. `progress` is called with the bytes of weights copied so far, from
-    /// other threads.
+    /// Uploads the weights of `model` and prepares its steps.
+    ///
+    /// Kernels are compiled and graphs are built while the weights are copied. `progress` is called
+    /// from other threads with the number of bytes copied so far.
     ///
     /// # Errors
-    /// A context that exceeds the model or the device's memory, and driver errors.
+    /// - [`Error::Context`] if the model has fewer positions than `options.ctx`.
+    /// - [`Error::Memory`] if the device has too little free memory. Nothing has been allocated
+    ///   then.
+    /// - An error that names the option if the options exclude each other or do not fit the model.
+    /// - [`Error::Read`] or [`Error::Changed`] if the model's files cannot be read any more.
+    /// - [`Error::Driver`] if a driver call fails.
     pub fn new(
         context: &Context,
         model: &Model,
         options: Options,
         progress: impl FnMut(u64) + Send,
     ) -> Result<Decoder, Error> {
-        let (start, outline) = (Instant::now(), &model.outline);
+        let start = Instant::now();
+        let outline = &model.outline;
         Decoder::check(context, outline, options)?;
         let (mut decoder, end) = upload::with_uploader(context, model, progress, |jobs| {
             Decoder::make(context, outline, options, start, jobs.sink())
@@ -147,10 +168,12 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// The same for a model without a file: its weights are random, its texts nonsense.
+    /// Creates a decoder with random weights for a model that has no file. Its texts are nonsense.
+    ///
+    /// Benchmarks use it to measure large models without downloading them.
     ///
     /// # Errors
-    /// As [`new`](Decoder::new).
+    /// Returns the errors of [`new`](Decoder::new) that do not concern files.
     pub fn random(
         context: &Context,
         outline: &Outline,
@@ -158,7 +181,7 @@ impl Decoder {
     ) -> Result<Decoder, Error> {
         let start = Instant::now();
         Decoder::check(context, outline, options)?;
-        let mut pools = Pools::of(context, outline)?;
+        let mut pools = RandomPools::for_model(context, outline)?;
         let mut decoder = Decoder::make(context, outline, options, start, |job| pools.write(&job))?;
         pools.finish()?;
         decoder.loading.weights = start.elapsed();
@@ -167,18 +190,20 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// Allocates memory, requests the weights and prepares the steps. It does not wait for the weights.
+    /// Allocates memory, requests the weights and prepares the steps, without waiting for the
+    /// weights to arrive.
     fn make<'a>(
         context: &Context,
         outline: &'a Outline,
         options: Options,
         start: Instant,
-        request: impl FnMut(Job<'a>) -> Result<(), Error>,
+        request: impl FnMut(UploadJob<'a>) -> Result<(), Error>,
     ) -> Result<Decoder, Error> {
         let resolved = preferred(context, outline, options);
-        let path = Path::from(&resolved);
+        let path = KernelPath::from_resolved(&resolved);
         let pass = match resolved {
             Ok(resolved) => {
+                // The weights are requested first, so that they travel while the kernels compile.
                 let weights = packed(outline).load(context, request)?;
                 let adapter = LoadedAdapter::load(context, outline)?;
                 let single = LoadedStep::new(context, resolved.single, None, options.ctx)?;
@@ -195,16 +220,20 @@ impl Decoder {
                 }
             }
             Err(_) => {
-                let products =
-                    Products::load(context, outline, &weights::load(context, outline, request)?)?;
-                let kernels = Box::new(Kernels::load(context, outline)?);
+                let products = SimpleWeights::load(
+                    context,
+                    outline,
+                    &weights::load(context, outline, request)?,
+                )?;
+                let kernels = Box::new(SimpleKernels::load(context, outline)?);
                 Pass::Simple {
                     kernels,
                     products: products.into(),
                 }
             }
         };
-        let (bytes, kernels) = (info::weight_bytes(outline), start.elapsed());
+        let bytes = info::weight_bytes(outline);
+        let kernels = start.elapsed();
         let loading = Loading {
             bytes,
             weights: Duration::ZERO,
@@ -216,10 +245,16 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// The same weights under other options; `outline` is that of the model.
+    /// Returns a decoder with the same weights and other options.
+    ///
+    /// The weights stay on the device. Kernels are compiled only where the options change them.
+    /// `outline` must be the outline of the decoder's model.
+    /// [`Options::prefer`](field@Options::prefer) is ignored, because the weights are already
+    /// packed for one set of kernels.
     ///
     /// # Errors
-    /// As [`new`](Decoder::new).
+    /// Returns the errors of [`new`](Decoder::new), and [`Error::Tuning`] if the kernels cannot be
+    /// tuned as requested. The decoder is lost then.
     pub fn with_options(self, outline: &Outline, options: Options) -> Result<Decoder, Error> {
         check_context(outline, options.ctx)?;
         options.choice.check()?;
@@ -233,7 +268,8 @@ impl Decoder {
             ..
         } = self;
         let context = stream.context().clone();
-        // The device may not have enough memory for both, and the stream keeps its last work alive.
+        // The old buffers go first, because the device may not have enough memory for both. The
+        // stream goes too, because it keeps its last work alive.
         drop((buffers, steps, stream));
         let pass = pass.with_options(&context, outline, options)?;
         let mut decoder = Decoder::assemble(&context, outline, pass, path, loading, options)?;
@@ -241,18 +277,20 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// Whether the model has the context and the device the memory; nothing is allocated.
+    /// Checks that a decoder with these options can be created, without allocating anything.
     ///
     /// # Errors
-    /// What is needed and what there is.
+    /// Returns [`Error::Context`] if the model has too few positions, [`Error::Memory`] if the
+    /// device has too little free memory, or the error of an option.
     pub fn check(context: &Context, outline: &Outline, options: Options) -> Result<(), Error> {
         memory::check(context, planned(context, outline, options)?, None)
     }
 
-    /// The same for a model that verifies what another one, on the same device, drafts: whether there is memory for both.
+    /// Checks that a model and its draft model fit on the device together. The first pair is the
+    /// model that verifies, the second is the draft model.
     ///
     /// # Errors
-    /// As [`check`](Decoder::check).
+    /// Returns the errors of [`check`](Decoder::check).
     pub fn check_with_draft(
         context: &Context,
         [(outline, options), (draft, draft_options)]: [(&Outline, Options); 2],
@@ -265,15 +303,16 @@ impl Decoder {
         )
     }
 
+    /// Allocates the buffers of a decoder and builds its graphs.
     fn assemble(
         context: &Context,
         outline: &Outline,
         pass: Pass,
-        path: Path,
+        path: KernelPath,
         loading: Loading,
         options: Options,
     ) -> Result<Decoder, Error> {
-        let overlap = path == Path::Overlapped;
+        let overlap = path == KernelPath::Overlapped;
         let buffers = Buffers::new(context, outline, options, overlap)?;
         let machine = Machine {
             config: outline.config.clone(),
@@ -288,33 +327,33 @@ impl Decoder {
                 |kind, steps| machine.graph(context, launch, kind, steps),
             )?,
         };
-        let (stream, in_flight) = (Stream::new(context)?, InFlight::new(context)?);
-        let sequence = Sequence::default();
-        let row_kernels = RowKernels::default();
+        let stream = Stream::new(context)?;
+        let in_flight = InFlight::new(context)?;
         Ok(Decoder {
             machine,
             stream,
             in_flight,
-            sequence,
+            sequence: DecoderSequence::default(),
             steps,
             path,
             loading,
             logprobs: 0,
-            row_kernels,
+            row_kernels: RowKernels::default(),
         })
     }
 
-    /// Which kernels decode.
-    pub fn path(&self) -> &Path {
+    /// Returns the set of kernels that this decoder uses.
+    pub fn path(&self) -> &KernelPath {
         &self.path
     }
 
-    /// How long it took to load the weights and to prepare the steps, when the decoder was new.
+    /// Returns the times that it took to upload the weights and to prepare the steps.
     pub fn loading(&self) -> &Loading {
         &self.loading
     }
 
-    /// A step of the pipeline.
+    /// Returns the pipeline's step of one token, or an error if the decoder uses the simple
+    /// kernels.
     pub(crate) fn pipeline_step(&self) -> Result<PipelineStep<'_>, Error> {
         let Machine { pass, buffers, .. } = &self.machine;
         match pass {
@@ -330,7 +369,8 @@ impl Decoder {
         }
     }
 
-    /// Prepares the prefill of chunks, if the options ask for it and there are kernels. The weights are there.
+    /// Prepares the prefill of chunks, if the options enable it and there are kernels for it. The
+    /// weights must have arrived, because the bounds of their rows are computed here.
     fn prepare_chunks(&mut self, outline: &Outline, options: Options) -> Result<(), Error> {
         let context = self.stream.context();
         let Pass::Pipeline {
@@ -342,8 +382,11 @@ impl Decoder {
         else {
             return Ok(());
         };
-        if let Some((cores, size)) = chunks(context, outline, options).filter(|_| chunked.is_none())
-        {
+        // Chunks that exist already were made for these weights and stay.
+        if chunked.is_some() {
+            return Ok(());
+        }
+        if let Some((cores, size)) = chunks(context, outline, options) {
             let embed = single.pipeline.resolved.embed;
             *chunked = Some(Box::new(PromptChunks::new(
                 context, cores, outline, weights, embed, size,
@@ -352,14 +395,18 @@ impl Decoder {
         Ok(())
     }
 
-    /// Tokens of a prompt of `tokens` that are prefilled at once, at most: a chunk, if there are kernels for that, the
-    /// options ask for it, and the prompt is long enough.
+    /// Returns the maximum number of tokens that one launch prefills, for a prompt of `tokens`
+    /// tokens.
+    ///
+    /// It is the length of a chunk if the model, the device and the options allow chunks and the
+    /// prompt is long enough. Otherwise it is [`prefill_batch`](Decoder::prefill_batch).
     pub fn at_once(&self, tokens: u32) -> u32 {
         self.next_chunk(tokens)
             .unwrap_or_else(|| self.prefill_batch())
     }
 
-    /// Tokens of the next chunk of a prompt of which `left` tokens are left; `None` if there is none.
+    /// Returns the length of the next chunk if `left` prompt tokens remain, or `None` if they are
+    /// not prefilled as a chunk.
     pub(crate) fn next_chunk(&self, left: u32) -> Option<u32> {
         match &self.machine.pass {
             Pass::Pipeline {
@@ -370,15 +417,17 @@ impl Decoder {
         }
     }
 
-    /// Tokens of a prompt that one step of the pipeline prefills.
+    /// Returns the number of prompt tokens that one step of the pipeline prefills.
     pub fn prefill_batch(&self) -> u32 {
         self.machine
             .batched()
             .map_or(1, |step| step.pipeline.resolved.batch)
     }
 
-    /// The number of kernels of a step: the graph's nodes, or the launches of the latest eager step of this kind; 0
-    /// if there is none.
+    /// Returns the number of kernels in a step.
+    ///
+    /// For graphs it is the number of nodes. For eager launches it is the number of launches in the
+    /// latest step of this kind, or 0 if there was none.
     pub fn launches(&self, kind: StepKind) -> usize {
         match &self.steps {
             Steps::Graph(graphs) => graphs.steps.get(&kind).map_or(0, |graph| graph.nodes),
@@ -386,10 +435,10 @@ impl Decoder {
         }
     }
 
-    /// The graph of a step in Graphviz's language.
+    /// Returns the graph of a step in the DOT language of Graphviz.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot create the graph.
     pub fn dot(&self, kind: StepKind) -> Result<String, Error> {
         Ok(self
             .machine
@@ -408,7 +457,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Launches up to `limit` decode steps; returns how many.
+    /// Launches up to `limit` decode steps and returns their number.
     pub(crate) fn launch_tokens(&mut self, limit: u32) -> Result<u32, Error> {
         let Steps::Graph(graphs) = &mut self.steps else {
             return self.launch(StepKind::Decode).map(|()| 1);
@@ -423,7 +472,7 @@ impl Decoder {
 }
 
 impl Pass {
-    /// The same weights under other options.
+    /// Returns the pass with the same weights for other options.
     fn with_options(
         self,
         context: &Context,
@@ -449,7 +498,7 @@ impl Pass {
             .zip(size(options))
             .map(|(chunked, size)| chunked.with_size(context, size));
         let chunked = chunked.transpose()?;
-        // The workspaces go before there are new ones.
+        // Free the old workspaces before new ones are allocated, because both may not fit.
         drop(verifying);
         let single = single.pipeline;
         let batched = batched.map(|step| step.pipeline);
@@ -469,14 +518,14 @@ impl Pass {
 }
 
 impl LoadedStep {
-    /// Compiles the kernels, unless there are the same already.
+    /// Allocates the workspace and compiles the kernels, unless `old` has the same kernels already.
     fn new(
         context: &Context,
         resolved: ResolvedStep,
         old: Option<Pipeline>,
         ctx: u32,
     ) -> Result<LoadedStep, Error> {
-        let workspace = Workspace::new(context, &resolved, ctx)?;
+        let workspace = PipelineWorkspace::new(context, &resolved, ctx)?;
         let pipeline = match old {
             Some(old) if old.resolved == resolved => old,
             _ => Pipeline::load(context, resolved)?,
@@ -487,7 +536,7 @@ impl LoadedStep {
         })
     }
 
-    /// The same for several kinds of steps.
+    /// Loads several steps, which share nothing.
     fn each(
         context: &Context,
         steps: Vec<ResolvedStep>,
@@ -499,6 +548,7 @@ impl LoadedStep {
             .collect()
     }
 
+    /// Returns the step over these weights and buffers.
     fn step<'a>(
         &'a self,
         weights: &'a Packed<View<u8>>,
@@ -516,7 +566,7 @@ impl LoadedStep {
 }
 
 impl Machine {
-    /// One step.
+    /// Queues one step.
     fn run(&self, queue: &mut impl Queue, kind: StepKind) -> Result<(), warpwright_driver::Error> {
         let Machine {
             config,
@@ -540,24 +590,26 @@ impl Machine {
             } => match kind {
                 StepKind::LogitsBatch | StepKind::PrefillBatch => self
                     .batched()
-                    .expect("only a batched pipeline has such steps")
+                    .expect("only a batched pipeline has batched steps")
                     .run(queue, kind),
                 StepKind::Verify(tokens) => self
                     .verifying(tokens)
-                    .expect("only what verifies has such steps")
+                    .expect("verifying steps exist for every batch size that is launched")
                     .run(queue, kind),
                 _ => single.step(weights, buffers, adapter).run(queue, kind),
             },
         }
     }
 
-    /// Prefills a chunk, from the state's position on, of a prompt of which `left` tokens are left; gives how many tokens
-    /// it has, 0 if there are no kernels for it.
+    /// Prefills a chunk at the state's position and returns its length.
+    ///
+    /// `left` is the number of prompt tokens that remain. The length is 0 if they are not prefilled
+    /// as a chunk.
     pub(crate) fn chunk(
         &mut self,
         queue: &mut impl Queue,
         left: u32,
-        wanted: Wanted,
+        wanted: WantedRows,
     ) -> Result<u32, Error> {
         let Pass::Pipeline {
             weights,
@@ -574,7 +626,7 @@ impl Machine {
         Ok(tokens)
     }
 
-    /// The kernels of the first chunk of a prompt, once it has been recorded.
+    /// Returns the kernels of the first chunk of a prompt, which must have been recorded.
     pub(crate) fn list_chunk(&self, tokens: u32) -> Vec<PassNode> {
         match &self.pass {
             Pass::Pipeline {
@@ -585,7 +637,8 @@ impl Machine {
         }
     }
 
-    /// Makes the token after the last one of a chunk of `tokens`, with its logits; or these alone, by the kind of step.
+    /// Queues the end of a chunk of `tokens` tokens: the LM head for its last token and the choice
+    /// of the next token. With [`StepKind::Logits`], it queues only the LM head.
     pub(crate) fn end_chunk(
         &self,
         queue: &mut impl Queue,
@@ -608,21 +661,22 @@ impl Machine {
         Ok(())
     }
 
-    /// Computes the logits of tokens of the latest chunk, from `first` on, a batch of them; gives where they are. `None`
-    /// if there was no chunk, or no batch.
+    /// Queues the LM head for one batch of tokens of the latest chunk, starting at token `first`,
+    /// and returns a view of their logits. Returns `None` if there are no chunks or no batched
+    /// step.
     pub(crate) fn chunk_logits(
         &self,
         queue: &mut impl Queue,
         first: u32,
     ) -> Result<Option<View<f32>>, Error> {
-        let (
-            Pass::Pipeline {
-                chunked: Some(chunked),
-                ..
-            },
-            Some(step),
-        ) = (&self.pass, self.batched())
+        let Pass::Pipeline {
+            chunked: Some(chunked),
+            ..
+        } = &self.pass
         else {
+            return Ok(None);
+        };
+        let Some(step) = self.batched() else {
             return Ok(None);
         };
         let rows = chunked.rows(first, step.pipeline.resolved.batch);
@@ -630,7 +684,8 @@ impl Machine {
         Ok(Some(step.logits()))
     }
 
-    /// The residual stream of `count` tokens of the latest chunk, from `first` on; none without chunks.
+    /// Returns the residual stream of `count` tokens of the latest chunk, starting at token
+    /// `first`, or `None` without chunks.
     pub(crate) fn chunk_stream(&self, first: u32, count: u32) -> Option<View<f32>> {
         match &self.pass {
             Pass::Pipeline {
@@ -641,7 +696,7 @@ impl Machine {
         }
     }
 
-    /// `[hidden]`: the weights of the last norm.
+    /// Returns the weights of the last norm, `[hidden]`.
     pub(crate) fn norm(&self) -> Result<View<f32>, Error> {
         match &self.pass {
             Pass::Simple { products, .. } => Ok(products.norm.clone()),
@@ -649,7 +704,7 @@ impl Machine {
         }
     }
 
-    /// A step of the batched pipeline, if there is one.
+    /// Returns the pipeline's step of several tokens, if there is one.
     pub(crate) fn batched(&self) -> Option<PipelineStep<'_>> {
         let Pass::Pipeline {
             weights,
@@ -663,7 +718,7 @@ impl Machine {
         Some(batched.step(weights, &self.buffers, adapter))
     }
 
-    /// The step that verifies so many tokens, if there is one.
+    /// Returns the step that verifies `tokens` tokens, if there is one.
     pub(crate) fn verifying(&self, tokens: u32) -> Option<PipelineStep<'_>> {
         let Pass::Pipeline {
             weights,
@@ -680,27 +735,23 @@ impl Machine {
         Some(step.step(weights, &self.buffers, adapter))
     }
 
-    /// The kinds of steps that the pass supports, and the buffers have room for.
+    /// Returns the kinds of steps that the pass supports and the buffers can hold.
     fn kinds(&self) -> Vec<StepKind> {
-        let verify = [2, 4, 8]
+        let mut kinds = vec![StepKind::Decode, StepKind::Prefill];
+        if self.batched().is_some() {
+            kinds.extend([StepKind::PrefillBatch, StepKind::LogitsBatch]);
+        }
+        if self.buffers.allowed.is_some() {
+            kinds.extend([StepKind::Logits, StepKind::Choose]);
+        }
+        let verifying = [2, 4, 8]
             .into_iter()
             .filter(|tokens| self.verifying(*tokens).is_some());
-        let batched = self
-            .batched()
-            .map(|_| [StepKind::PrefillBatch, StepKind::LogitsBatch]);
-        let halves = self
-            .buffers
-            .allowed
-            .as_ref()
-            .map(|_| [StepKind::Logits, StepKind::Choose]);
-        let more = batched.into_iter().chain(halves).flatten();
-        let one = [StepKind::Decode, StepKind::Prefill].into_iter();
-        one.chain(more)
-            .chain(verify.map(StepKind::Verify))
-            .collect()
+        kinds.extend(verifying.map(StepKind::Verify));
+        kinds
     }
 
-    /// This many steps as a graph.
+    /// Records `steps` steps as a graph.
     fn graph(
         &self,
         context: &Context,
@@ -714,29 +765,35 @@ impl Machine {
             _ => Recorder::new(context)?,
         };
         for _ in 0..steps {
-            // Attention prefetches older rows of the cache before it waits: rows that previous steps wrote.
+            // Attention prefetches cache rows of earlier positions before it waits for its
+            // predecessor. Earlier steps wrote those rows, so they must have completed, and an
+            // overlapping edge would not guarantee that.
             recorder.full_edge();
             self.run(&mut recorder, kind)?;
         }
         Ok(recorder.finish())
     }
 
-    /// This many steps as a graph that the driver captured from a stream.
+    /// Captures `steps` steps from a stream as a graph.
     fn captured(&self, context: &Context, kind: StepKind, steps: u32) -> Result<Graph, Error> {
         let stream = Stream::new(context)?;
         Ok(capture(&stream, CaptureMode::ThreadLocal, |queue| {
-            (0..steps).try_for_each(|_| self.run(queue, kind))
+            for _ in 0..steps {
+                self.run(queue, kind)?;
+            }
+            Ok(())
         })?)
     }
 }
 
 impl Steps {
+    /// Instantiates the graph of each kind of step, and one of `tokens` decode steps.
     fn graph(
         kinds: &[StepKind],
         tokens: u32,
-        of: impl Fn(StepKind, u32) -> Result<Graph, Error>,
+        record: impl Fn(StepKind, u32) -> Result<Graph, Error>,
     ) -> Result<Steps, Error> {
-        let recorded = |kind, steps| Recorded::new(&of(kind, steps)?);
+        let recorded = |kind, steps| Recorded::new(&record(kind, steps)?);
         let many = if tokens > 1 {
             Some((tokens, recorded(StepKind::Decode, tokens)?))
         } else {
@@ -759,7 +816,7 @@ impl Recorded {
     }
 }
 
-/// Launches the step kernel by kernel and counts the launches.
+/// Launches a step kernel by kernel and returns the number of launches.
 fn count(stream: &Stream, machine: &Machine, kind: StepKind) -> Result<usize, Error> {
     let mut counted = Counted { stream, count: 0 };
     machine.run(&mut counted, kind)?;

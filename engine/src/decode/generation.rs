@@ -1,10 +1,10 @@
-//! What a decoder yields: tokens as they are generated.
+//! Generations: iterators over the tokens that a decoder generates.
 
 use crate::Error;
+use crate::decode::constrained::Constraint;
 use crate::decode::decoder::{Decoder, Machine};
 use crate::decode::finite::check_logits;
-use crate::decode::guided::Guide;
-use crate::decode::sequence::{Last, Sequence};
+use crate::decode::sequence::{DecoderSequence, LastToken};
 use crate::decode::verify::Drafted;
 use crate::grammar::matcher::Matcher;
 use crate::sampling::options::Sampling;
@@ -12,34 +12,37 @@ use crate::sampling::probabilities::LogProbabilities;
 use crate::speculative::speculation::Speculation;
 use crate::step::StepKind;
 
-/// Tokens as they are generated.
+/// An iterator over generated tokens, created by [`Decoder::decode`] and similar methods.
+///
+/// Up to two launches run ahead of the iterator. You can drop a generation early, because only the
+/// tokens that were read become part of the decoder's sequence.
 pub struct Generation<'a> {
     decoder: &'a mut Decoder,
-    /// The position of the first token's step.
+    /// The position of the token that the first step processes.
     first: u32,
     limit: u32,
-    end: End,
-    /// Tokens of all launches.
+    end: GenerationEnd,
+    /// The number of tokens in all launches so far.
     launched: u32,
-    /// Tokens of the completed launches.
+    /// The number of tokens in the completed launches.
     made: u32,
     read: u32,
-    /// Where tokens are guessed.
+    /// The drafts, for speculative decoding.
     drafted: Option<Drafted<'a>>,
-    /// Within a grammar.
-    guide: Option<Guide<'a>>,
+    /// The grammar, for constrained decoding.
+    constraint: Option<Constraint<'a>>,
 }
 
-/// Why tokens end.
+/// The reason why a generation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum GenerationEnd {
     /// The last token ends the text.
     Text,
-    /// There is no room for another position.
+    /// The context has no position left.
     ContextFull,
-    /// The limit is reached.
+    /// The requested number of tokens was generated.
     Limit,
-    /// The grammar allows nothing more.
+    /// The grammar allows no further token.
     Grammar,
 }
 
@@ -47,22 +50,25 @@ impl Iterator for Generation<'_> {
     type Item = Result<u32, Error>;
 
     fn next(&mut self) -> Option<Result<u32, Error>> {
-        if self.end != End::Text && self.guide.as_ref().is_some_and(Guide::is_over) {
-            (self.end, self.limit) = (End::Grammar, self.read);
+        if self.end != GenerationEnd::Text
+            && self.constraint.as_ref().is_some_and(Constraint::is_over)
+        {
+            self.end = GenerationEnd::Grammar;
+            self.limit = self.read;
         }
         if self.read == self.limit {
             return None;
         }
-        let token = match self.guide {
-            Some(_) => self.guided_step(),
+        let token = match self.constraint {
+            Some(_) => self.constrained_step(),
             None => self.step(),
         };
         let stops = |id| self.decoder.machine.buffers.stop_tokens.contains(id);
         if token.as_ref().is_ok_and(stops) {
-            self.end = End::Text;
+            self.end = GenerationEnd::Text;
         }
-        // After an error or the end of the text there is nothing to wait for.
-        if token.is_err() || self.end == End::Text {
+        // After an error or the end of the text, no further token is read.
+        if token.is_err() || self.end == GenerationEnd::Text {
             self.limit = self.read;
         }
         Some(token)
@@ -70,7 +76,8 @@ impl Iterator for Generation<'_> {
 }
 
 impl<'a> Generation<'a> {
-    /// At most `limit` tokens, and no more than there is room for. `made` of them, 0 or 1, are in flight.
+    /// Creates a generation of at most `limit` tokens, or fewer if the context is shorter. `made`
+    /// tokens, 0 or 1, are in flight already.
     pub(crate) fn new(
         decoder: &'a mut Decoder,
         first: u32,
@@ -79,15 +86,15 @@ impl<'a> Generation<'a> {
     ) -> Result<Generation<'a>, Error> {
         let room = decoder.machine.buffers.ctx - first;
         let (end, limit) = if limit > room {
-            (End::ContextFull, room)
+            (GenerationEnd::ContextFull, room)
         } else {
-            (End::Limit, limit)
+            (GenerationEnd::Limit, limit)
         };
         decoder.in_flight.clear();
         if made > 0 {
             decoder.in_flight.push(&decoder.stream, made)?;
         }
-        let nobody = Generation {
+        Ok(Generation {
             decoder,
             first,
             limit,
@@ -96,12 +103,11 @@ impl<'a> Generation<'a> {
             made: 0,
             read: 0,
             drafted: None,
-            guide: None,
-        };
-        Ok(nobody)
+            constraint: None,
+        })
     }
 
-    /// The same with guesses after the tokens that the decoder has.
+    /// Returns the generation with drafts after `tokens`, which are all tokens of the decoder.
     fn with_drafts(self, speculation: &'a mut Speculation, tokens: &[u32]) -> Generation<'a> {
         Generation {
             drafted: Some(Drafted::new(speculation, tokens)),
@@ -109,18 +115,22 @@ impl<'a> Generation<'a> {
         }
     }
 
-    /// Why there are no more tokens, once they have ended without an error.
-    pub fn end(&self) -> End {
+    /// Returns the reason why there are no more tokens. It is valid once the iterator has ended
+    /// without an error.
+    pub fn end(&self) -> GenerationEnd {
         self.end
     }
 
-    /// The log-probabilities after the token that was yielded last, if the decoder [samples](crate::Sampling) and was asked for
-    /// some. Within a grammar they are those of the tokens that were allowed, and there are none of one that was forced.
+    /// Returns the log-probabilities at the position of the last token that was read.
+    ///
+    /// They are `None` unless the decoder [samples](crate::Sampling) with `logprobs` above 0. In
+    /// constrained decoding they cover only the allowed tokens, and there are none for a token that
+    /// the grammar forced.
     pub fn log_probabilities(&self) -> Option<LogProbabilities> {
         let position = self.first + self.read.checked_sub(1)?;
         let Machine { buffers, .. } = &self.decoder.machine;
-        let best = match (&self.guide, &buffers.allowed) {
-            (Some(guide), _) if !guide.chose() => return None,
+        let best = match (&self.constraint, &buffers.allowed) {
+            (Some(constraint), _) if !constraint.chose() => return None,
             (Some(_), Some(allowed)) => allowed.best(0),
             _ => self.decoder.logprobs,
         };
@@ -130,13 +140,15 @@ impl<'a> Generation<'a> {
             .log_probabilities(0, position, best)
     }
 
-    /// Tokens of the completed launches: those already yielded, those available without waiting, and steps past the
-    /// end of the text.
+    /// Returns the number of tokens in all completed launches.
+    ///
+    /// It includes the tokens that were read, those that can be read without waiting, and steps
+    /// past the end of the text.
     pub fn made(&self) -> u32 {
         self.made
     }
 
-    /// Waits for the next tokens.
+    /// Waits until at least one unread token is available.
     fn wait(&mut self) -> Result<(), Error> {
         let Some(drafted) = &mut self.drafted else {
             return self.wait_for_launch();
@@ -146,14 +158,15 @@ impl<'a> Generation<'a> {
             self.launched = self.made;
             return Ok(());
         }
-        // The token after a chunk.
+        // One token is in flight: the one after a chunk, which `resume` launched. It was chosen
+        // without drafts.
         self.decoder.in_flight.wait()?;
         drafted.push(self.decoder.token(self.first)?);
         self.made = self.launched;
         Ok(())
     }
 
-    /// Keeps two launches in flight, then waits for the earlier one.
+    /// Queues launches until two are in flight, then waits for the earlier one.
     fn wait_for_launch(&mut self) -> Result<(), Error> {
         while !self.decoder.in_flight.is_full() && self.launched < self.limit {
             self.launched += self.decoder.launch_tokens(self.limit - self.launched)?;
@@ -170,24 +183,26 @@ impl<'a> Generation<'a> {
         Ok(())
     }
 
-    fn guided_step(&mut self) -> Result<u32, Error> {
+    /// Chooses the next token under the grammar.
+    fn constrained_step(&mut self) -> Result<u32, Error> {
         let Generation {
             decoder,
             first,
             limit,
             read,
-            guide: Some(guide),
+            constraint: Some(constraint),
             ..
         } = self
         else {
             return self.step();
         };
-        let token = guide.next(decoder, *first + *read, *limit - *read)?;
+        let token = constraint.next(decoder, *first + *read, *limit - *read)?;
         *read += 1;
-        self.made = self.made.max(*read + guide.ahead());
+        self.made = self.made.max(*read + constraint.ahead());
         Ok(token)
     }
 
+    /// Reads the next token, and waits for it if necessary.
     fn step(&mut self) -> Result<u32, Error> {
         if self.read == self.made {
             self.wait()?;
@@ -195,10 +210,11 @@ impl<'a> Generation<'a> {
         let position = self.first + self.read;
         self.read += 1;
         let token = self.decoder.token(position)?;
-        // Steps beyond it may run; what they leave in the cache is overwritten before it is read.
-        self.decoder.sequence = Sequence {
+        // Later steps may already be running. Whatever they write to the cache is overwritten
+        // before it is read.
+        self.decoder.sequence = DecoderSequence {
             len: position + 2,
-            last: Last::Waiting(token),
+            last: LastToken::Pending(token),
             placed: false,
         };
         Ok(token)
@@ -206,11 +222,16 @@ impl<'a> Generation<'a> {
 }
 
 impl Decoder {
-    /// Lets the next tokens be drawn in this way. Until it is called, a decoder made with
-    /// [`TokenChoice::Sampled`](crate::TokenChoice) takes the most likely token each time. Nothing is compiled or recorded anew.
+    /// Sets the sampling parameters of the following tokens.
+    ///
+    /// A decoder made with [`TokenChoice::Sampled`](crate::TokenChoice) chooses the most likely
+    /// token until this method is called. The parameters are data on the device, so no kernel is
+    /// compiled and no graph is rebuilt.
     ///
     /// # Errors
-    /// An option outside its range; a decoder that was made to be greedy; driver errors.
+    /// - [`Error::NotSampled`] if the decoder was made for greedy decoding.
+    /// - An error that names the option if a value is outside its range.
+    /// - [`Error::Driver`] if the copy to the device fails.
     pub fn set_sampling(&mut self, sampling: &Sampling) -> Result<(), Error> {
         let Machine {
             buffers, config, ..
@@ -225,30 +246,42 @@ impl Decoder {
         Ok(())
     }
 
-    /// Starts anew and continues `prompt` greedily, the argmax token each time, or as [sampling](Decoder::set_sampling) says:
-    /// at most `limit` tokens, up to and including an end-of-text token, or until the context is full.
+    /// Replaces the sequence by `prompt` and generates at most `limit` tokens after it.
+    ///
+    /// Tokens are chosen greedily (the token with the largest logit), or by the [sampling
+    /// parameters](Decoder::set_sampling) that were set. The generation ends after a token that
+    /// ends texts, or when the context is full.
     ///
     /// # Errors
-    /// A prompt that is empty, longer than the context, or contains an id outside the vocabulary.
+    /// Returns the errors of [`prefill`](Decoder::prefill), for example if the prompt is empty,
+    /// longer than the context, or contains an id outside the vocabulary.
     pub fn generate(&mut self, prompt: &[u32], limit: u32) -> Result<Generation<'_>, Error> {
         self.reset();
         self.prefill(prompt)?;
         self.decode(limit)
     }
 
-    /// The same from the tokens that the decoder has: those that it has [taken in](Decoder::prefill), and those read from
-    /// generations. A generation may be dropped early; only tokens that were read count.
+    /// Generates at most `limit` tokens after the decoder's sequence.
+    ///
+    /// The sequence consists of the tokens given to [`prefill`](Decoder::prefill) and of those read
+    /// from earlier generations. You can drop a generation early, because only tokens that were
+    /// read count.
     ///
     /// # Errors
-    /// A decoder that has no tokens, and driver errors.
+    /// Returns [`Error::NoPrompt`] if the sequence is empty, or a driver error.
     pub fn decode(&mut self, limit: u32) -> Result<Generation<'_>, Error> {
         let made = self.resume()?;
         let first = self.sequence.len - 1;
         Generation::new(self, first, limit, made)
     }
 
-    /// The same tokens, faster where guesses are right: they are verified several at a time. `tokens` are all that the
-    /// decoder has.
+    /// Generates the tokens that [`decode`](Decoder::decode) would generate, but verifies guesses
+    /// several at a time.
+    ///
+    /// The output is identical, bit for bit. It is faster when guesses are right. `tokens` must be
+    /// the whole sequence of the decoder, because the drafter needs the history.
+    ///
+    /// # Example
     ///
     /// ```no_run
     /// use warpwright_driver::{Context, Driver};
@@ -273,8 +306,12 @@ impl Decoder {
     /// ```
     ///
     /// # Errors
-    /// As [`decode`](Decoder::decode); a decoder that was made without [drafts](field@crate::Options::drafts); fewer or
-    /// more tokens than it has. Those of the drafter come with the tokens.
+    /// - [`Error::NotSpeculative`] if the decoder was made without
+    ///   [drafts](field@crate::Options::drafts).
+    /// - [`Error::OtherHistory`] if `tokens` has another length than the decoder's sequence.
+    /// - The errors of [`decode`](Decoder::decode).
+    ///
+    /// Errors of the drafter are returned by the iterator.
     pub fn decode_speculative<'a>(
         &'a mut self,
         tokens: &[u32],
@@ -293,18 +330,27 @@ impl Decoder {
         Ok(self.decode(limit)?.with_drafts(speculation, tokens))
     }
 
-    /// The same within a grammar, from where the matcher is: each token is one that it allows, greedily or as
-    /// [sampling](Decoder::set_sampling) says. Tokens end where it allows nothing more ([`End::Grammar`]); a token that ends
-    /// texts is given where the text is whole. If the limit or the context ends them, [`Matcher::is_complete`] says whether
-    /// the text is whole. The matcher goes along: it has taken each token that was given, and perhaps some that must follow.
+    /// Generates at most `limit` tokens that a grammar allows, starting at the matcher's current
+    /// position.
     ///
-    /// A token is two launches, and the host has a part in it: it finds the tokens that are allowed while the forward pass
-    /// runs.
+    /// Tokens are chosen greedily or by the [sampling parameters](Decoder::set_sampling), among the
+    /// allowed ones. The generation ends with [`GenerationEnd::Grammar`] when the grammar allows
+    /// nothing more. A token that ends texts is allowed only where the text is complete. If the
+    /// limit or the context ends the generation, [`Matcher::is_complete`] tells you whether the
+    /// text is complete.
+    ///
+    /// The matcher advances with the generation. It has consumed every token that was read, and
+    /// possibly forced tokens after them.
+    ///
+    /// Each token takes two launches. While the first one computes the logits, the CPU works out
+    /// the allowed tokens.
     ///
     /// # Errors
-    /// As [`decode`](Decoder::decode); a decoder not made with [`TokenChoice::Within`](crate::TokenChoice); a grammar for
-    /// another vocabulary.
-    pub fn decode_within<'a>(
+    /// - [`Error::NotConstrained`] if the decoder was not made with
+    ///   [`TokenChoice::Constrained`](crate::TokenChoice).
+    /// - [`Error::OtherVocabulary`] if the grammar was compiled for another vocabulary size.
+    /// - [`Error::NoPrompt`] if the sequence is empty, or a driver error.
+    pub fn decode_constrained<'a>(
         &'a mut self,
         limit: u32,
         matcher: &'a mut Matcher,
@@ -312,9 +358,10 @@ impl Decoder {
         let Machine {
             buffers, config, ..
         } = &self.machine;
-        let (grammar, model) = (matcher.vocab(), config.vocab);
+        let grammar = matcher.vocab();
+        let model = config.vocab;
         if buffers.allowed.is_none() {
-            return Err(Error::NotWithin);
+            return Err(Error::NotConstrained);
         }
         if grammar != model {
             return Err(Error::OtherVocabulary { grammar, model });
@@ -322,35 +369,41 @@ impl Decoder {
         let first = self.sequence.len.checked_sub(1).ok_or(Error::NoPrompt)?;
         let generation = Generation::new(self, first, limit, 0)?;
         Ok(Generation {
-            guide: Some(Guide::new(matcher)),
+            constraint: Some(Constraint::new(matcher)),
             ..generation
         })
     }
 
-    /// The logits after the last of the tokens that the decoder has: `vocab` of them.
+    /// Returns the logits after the last token of the sequence, one per token of the vocabulary.
     ///
     /// # Errors
-    /// A decoder that has no tokens, or whose last token was made when the context was full; logits that are not finite;
-    /// and driver errors.
+    /// - [`Error::NoPrompt`] if the sequence is empty.
+    /// - [`Error::ContextFull`] if the last token was generated when the context was full, because
+    ///   it has no position.
+    /// - [`Error::Logit`] if a logit is not finite.
+    /// - [`Error::Driver`] if a launch or a copy fails.
     pub fn last_logits(&mut self) -> Result<Vec<f32>, Error> {
-        let (len, ctx) = (self.sequence.len, self.machine.buffers.ctx);
+        let len = self.sequence.len;
+        let ctx = self.machine.buffers.ctx;
         if len > ctx {
             return Err(Error::ContextFull { ctx });
         }
         if self.resume()? == 0 {
             self.launch(StepKind::Decode)?;
         }
-        if let Last::Waiting(token) = self.sequence.last {
-            self.sequence.last = Last::Taken(token);
+        // The step has written the token's keys and values, so the next one may start after it.
+        if let LastToken::Pending(token) = self.sequence.last {
+            self.sequence.last = LastToken::Processed(token);
         }
         let logits = self.stream.read(&self.machine.buffers.logits)?;
         check_logits(len - 1, &logits).map(|()| logits)
     }
 
-    /// The token after a position whose step has completed.
+    /// Returns the token chosen after `position`, whose step must have completed.
     ///
     /// # Errors
-    /// A logit that was not finite: the device then chose no token, and every later step has left the same logits.
+    /// Returns [`Error::Logit`] if a logit was not finite. The device chose no token then, and
+    /// every later step has computed the same logits again.
     pub(crate) fn token(&self, position: u32) -> Result<u32, Error> {
         let Machine {
             buffers, config, ..

@@ -1,4 +1,5 @@
-//! Launches in flight: two at most, so that the device always has work, and the host hears of each as it completes.
+//! Launches in flight: at most two, so that the device always has work queued and the host is
+//! notified of each launch.
 
 use std::collections::VecDeque;
 
@@ -6,13 +7,13 @@ use warpwright_driver::{Context, Event, Stream};
 
 use crate::Error;
 
-/// Launches that have not been waited for, and the events that they end with.
+/// The launches that the host has not waited for, and their completion events.
 pub(crate) struct InFlight {
-    /// Of alternating launches.
+    /// The completion events, used by alternating launches.
     events: [Event; 2],
-    /// For each launch, what there is in all up to its end: tokens, or steps.
+    /// For each launch, the total number of tokens or steps completed by its end.
     totals: VecDeque<u32>,
-    /// Launches that were waited for.
+    /// The number of launches that the host has waited for.
     over: usize,
 }
 
@@ -26,24 +27,25 @@ impl InFlight {
         })
     }
 
-    /// Forgets what was launched before.
+    /// Discards all launches, without waiting for them.
     pub(crate) fn clear(&mut self) {
         self.totals.clear();
     }
 
-    /// Whether the earliest must be waited for before there is another.
+    /// Returns true if the host must wait for the earliest launch before it starts another.
     pub(crate) fn is_full(&self) -> bool {
         self.totals.len() == self.events.len()
     }
 
-    /// What was just given to the stream is a launch; by its end there is `total` in all.
+    /// Records the end of the launch that was just queued. `total` is the number of tokens or steps
+    /// completed by then.
     pub(crate) fn push(&mut self, stream: &Stream, total: u32) -> Result<(), Error> {
         self.events[(self.over + self.totals.len()) % 2].record(stream)?;
         self.totals.push_back(total);
         Ok(())
     }
 
-    /// Waits for the earliest and gives its total; `None` if there is none.
+    /// Waits for the earliest launch and returns its total, or `None` if nothing is in flight.
     pub(crate) fn wait(&mut self) -> Result<Option<u32>, Error> {
         let Some(total) = self.totals.pop_front() else {
             return Ok(None);

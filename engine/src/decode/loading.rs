@@ -1,29 +1,31 @@
-//! The time to prepare a decoder.
+//! Measurements of the time to load a decoder.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Loading times. Weights are uploaded while kernels are compiled and graphs are built, so the decoder is ready after
-/// the longer of the two.
+/// The times that it took to load a decoder, measured from the start.
+///
+/// Weights are uploaded while kernels are compiled and graphs are built, so the decoder is ready
+/// after the longer of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loading {
-    /// Bytes of weights.
+    /// The bytes of the weights.
     pub bytes: u64,
-    /// From the start until the last weight was on the device.
+    /// The time until the last weight was on the device.
     pub weights: Duration,
-    /// From the start until the kernels were compiled and their memory was allocated.
+    /// The time until the kernels were compiled and their memory was allocated.
     pub kernels: Duration,
-    /// From the start until the graphs were built.
+    /// The time until the graphs were built.
     pub graphs: Duration,
 }
 
 impl Loading {
-    /// From the start until the decoder is ready for a prompt.
+    /// Returns the time until the decoder was ready for a prompt.
     pub fn ready(&self) -> Duration {
         self.weights.max(self.graphs)
     }
 
-    /// Bytes a second, from the beginning until the weights were there.
+    /// Returns the upload rate of the weights in bytes per second.
     pub fn rate(&self) -> f64 {
         self.bytes as f64 / self.weights.as_secs_f64()
     }
@@ -31,7 +33,8 @@ impl Loading {
 
 impl fmt::Display for Loading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (bytes, rate) = (amount(self.bytes as f64), amount(self.rate()));
+        let bytes = amount(self.bytes as f64);
+        let rate = amount(self.rate());
         let [weights, kernels, graphs] =
             [self.weights, self.kernels, self.graphs].map(|time| time.as_secs_f64());
         write!(f, "loaded {bytes} in {weights:.3} s ({rate}/s)")?;

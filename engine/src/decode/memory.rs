@@ -1,4 +1,4 @@
-//! A decoder's memory requirements, itemized, compared with the free device memory.
+//! The check that a decoder fits into the free device memory.
 
 use warpwright_driver::Context;
 
@@ -6,30 +6,30 @@ use crate::Error;
 use crate::adapter::tiles;
 use crate::buffers;
 use crate::chunked;
-use crate::decode::needs::Needs;
+use crate::decode::needs::MemoryNeeds;
 use crate::decode::options::Options;
 use crate::model::outline::Outline;
 use crate::weights::info;
 
-impl Needs {
-    /// What a model needs with room for `ctx` positions; `chunks` if prompts are prefilled in chunks.
-    pub fn of(outline: &Outline, ctx: u32, chunks: bool) -> Needs {
-        Needs {
+impl MemoryNeeds {
+    /// Returns the memory that a model needs with `ctx` positions. `chunks` is true if prompts are
+    /// prefilled in chunks.
+    pub fn for_model(outline: &Outline, ctx: u32, chunks: bool) -> MemoryNeeds {
+        let mut work = buffers::work_bytes(&outline.config, ctx);
+        if chunks {
+            work += chunked::workspace::bytes(&outline.config);
+        }
+        MemoryNeeds {
             weights: info::weight_bytes(outline),
             adapter: tiles::bytes(outline),
             cache: buffers::cache_bytes(&outline.config, ctx),
-            work: buffers::work_bytes(&outline.config, ctx)
-                + if chunks {
-                    chunked::workspace::bytes(&outline.config)
-                } else {
-                    0
-                },
+            work,
             draft: 0,
         }
     }
 }
 
-/// A decoder that is to be.
+/// The plan of a decoder that does not exist yet.
 #[derive(Clone, Copy)]
 pub(crate) struct Planned<'a> {
     pub(crate) outline: &'a Outline,
@@ -39,18 +39,17 @@ pub(crate) struct Planned<'a> {
 }
 
 impl Planned<'_> {
-    /// What it needs with room for `ctx` positions.
-    fn needs(&self, ctx: u32) -> Needs {
-        let needs = Needs::of(self.outline, ctx, self.chunks);
-        Needs {
+    /// Returns the memory that the decoder needs with `ctx` positions.
+    fn needs(&self, ctx: u32) -> MemoryNeeds {
+        let needs = MemoryNeeds::for_model(self.outline, ctx, self.chunks);
+        MemoryNeeds {
             work: needs.work + buffers::draft_bytes(&self.outline.config, self.options),
             ..needs
         }
     }
 }
 
-/// Compares the required memory with the free memory, before anything is allocated: that of a model, and of a draft model
-/// beside it.
+/// Checks that a model, and a draft model if there is one, fit into the free memory.
 pub(crate) fn check(
     context: &Context,
     model: Planned,
@@ -60,39 +59,42 @@ pub(crate) fn check(
     compare(model, draft, free as u64, total as u64)
 }
 
+/// Returns an error with the longest context that would fit, if the models need more than `free`
+/// bytes.
 fn compare(model: Planned, draft: Option<Planned>, free: u64, total: u64) -> Result<(), Error> {
-    // A draft model may have fewer positions than there are.
+    // A draft model may have a shorter context. It needs no more than that however long the model's
+    // context is.
     let draft = |ctx: u32| draft.map_or(0, |draft| draft.needs(ctx.min(draft.options.ctx)).total());
-    let of = |ctx: u32| Needs {
+    let needs_at = |ctx: u32| MemoryNeeds {
         draft: draft(ctx),
         ..model.needs(ctx)
     };
     let ctx = model.options.ctx;
-    let needs = of(ctx);
+    let needs = needs_at(ctx);
     if needs.total() <= free {
         return Ok(());
     }
     Err(Error::Memory {
         needs,
         ctx,
-        room: room(ctx, free, |ctx| of(ctx).total()),
+        room: room(ctx, free, |ctx| needs_at(ctx).total()),
         free,
         total,
     })
 }
 
-/// The longest context that needs at most `free` bytes, of those shorter than `over`, which needs more; 0 if none
-/// does.
+/// Returns the longest context below `over` that needs at most `free` bytes, or 0 if even one
+/// position needs more. A context of `over` positions must need more than `free` bytes.
 fn room(mut over: u32, free: u64, needed: impl Fn(u32) -> u64) -> u32 {
     let mut room = 0;
+    // Binary search: `room` always fits and `over` never does.
     while over - room > 1 {
         let middle = room + (over - room) / 2;
-        let side = if needed(middle) <= free {
-            &mut room
+        if needed(middle) <= free {
+            room = middle;
         } else {
-            &mut over
-        };
-        *side = middle;
+            over = middle;
+        }
     }
     room
 }
@@ -106,7 +108,7 @@ mod tests {
     #[test]
     fn the_room_is_the_longest_context_that_fits() {
         let outline = Outline::of(&SHAPES[0], QUANTIZATIONS[0]).unwrap();
-        let need = |ctx| Needs::of(&outline, ctx, true).total();
+        let need = |ctx| MemoryNeeds::for_model(&outline, ctx, true).total();
         for ctx in [1, 31, 32, 33, 2048, 2049, 99_999] {
             assert_eq!(room(100_000, need(ctx), need), ctx);
             assert_eq!(room(100_000, need(ctx + 1) - 1, need), ctx);
@@ -115,7 +117,7 @@ mod tests {
         assert_eq!(room(1, 0, need), 0);
     }
 
-    /// Both models and what verifies are counted, and said.
+    /// Both models and the verifying steps are counted, and the error names them.
     #[test]
     fn a_draft_model_needs_memory_too() {
         let outline = Outline::of(&SHAPES[0], QUANTIZATIONS[0]).unwrap();

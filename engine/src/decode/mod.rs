@@ -1,10 +1,11 @@
-//! Decoding: the decoder with its graphs and buffers, what it is made for, and the tokens that it gives.
+//! Single-sequence decoding: the decoder with its graphs and buffers, its options, and its
+//! generations.
 
 pub(crate) mod cached;
+pub(crate) mod constrained;
 pub(crate) mod decoder;
 pub(crate) mod finite;
 pub(crate) mod generation;
-pub(crate) mod guided;
 pub(crate) mod in_flight;
 pub(crate) mod loading;
 pub(crate) mod memory;

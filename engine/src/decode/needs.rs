@@ -1,22 +1,22 @@
-//! The device memory of a decoder, itemized.
+//! The device memory of a decoder, by purpose.
 
-/// Bytes on the device.
+/// The device memory that a decoder or a batch needs, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Needs {
-    /// Of the weights.
+pub struct MemoryNeeds {
+    /// The bytes of the weights.
     pub weights: u64,
-    /// Of an adapter: 0 without one.
+    /// The bytes of the adapter, or 0 without one.
     pub adapter: u64,
-    /// Of the keys and values of all positions.
+    /// The bytes of the keys and values of all positions.
     pub cache: u64,
-    /// Bytes of everything else except a few kilobytes: state and activations.
+    /// The bytes of everything else, such as activations. A few kilobytes of state are not counted.
     pub work: u64,
-    /// All that a draft model needs: 0 without one.
+    /// The total bytes of a draft model, or 0 without one.
     pub draft: u64,
 }
 
-impl Needs {
-    /// The total.
+impl MemoryNeeds {
+    /// Returns the sum of all parts, in bytes.
     pub fn total(self) -> u64 {
         self.weights + self.adapter + self.cache + self.work + self.draft
     }

@@ -1,60 +1,65 @@
-//! What a decoder is made for.
+//! The options of a decoder.
 
 use crate::chunked::{CHUNK, LEAST};
 use crate::pipeline::tuning::Tuning;
 use crate::sampling::options::TokenChoice;
 
-/// How a step reaches the device.
+/// The way in which a step is launched on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Launch {
-    /// As one hand-built graph. Kernels of the pipeline overlap.
+    /// One graph built node by node. The pipeline's kernels overlap.
     #[default]
     Graph,
-    /// As one hand-built graph without overlap.
+    /// One graph built node by node, without overlap.
     Plain,
-    /// As one graph that the driver captured from a stream.
+    /// One graph that the driver captured from a stream.
     Capture,
-    /// Kernel by kernel.
+    /// One launch per kernel, without a graph.
     Eager,
 }
 
-/// Which kernels to decode with.
+/// The preferred set of kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Prefer {
     /// The fastest kernels that support the model on the device.
     #[default]
     Fast,
-    /// The kernels that support every model on every device.
+    /// The simple kernels, which support every model on every device.
     Simple,
 }
 
-/// What a decoder is made for.
+/// The options of a [`Decoder`](crate::Decoder).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// The context length, at most the model's own.
+    /// The number of positions in the context. The model's own context length is the maximum.
     pub ctx: u32,
-    /// How a step reaches the device.
+    /// The way in which steps are launched.
     pub launch: Launch,
-    /// Tokens per launch, for graphs and if that many are wanted.
+    /// The number of decode steps per launch, if the launches are graphs and at least this many
+    /// tokens are wanted.
     pub tokens_per_launch: u32,
-    /// Tokens of a prompt that the pipeline prefills per step: 1, 2, 4 or 8. Other values are rounded down.
+    /// The number of prompt tokens that the pipeline prefills per step: 1, 2, 4 or 8. Other values
+    /// are rounded down.
     pub prefill_batch: u32,
-    /// Tokens of a prompt that are prefilled as one chunk on tensor cores, at most, where there are kernels for the model
-    /// and the device: 16 to 2,048. More count as 2,048, fewer as no chunks. Short chunks are slower, and the host hears
-    /// from them more often.
+    /// The maximum number of prompt tokens per chunk, from 16 to 2,048. Chunks run on tensor cores,
+    /// if there are kernels for the model and the device. A larger value counts as 2,048, and a
+    /// smaller one disables chunks. Short chunks are slower, but they report progress more often.
     pub chunk: u32,
-    /// Which kernels to decode with; fixed once the weights are loaded.
+    /// The preferred kernels. The choice is fixed once the weights are loaded.
     pub prefer: Prefer,
-    /// How the pipeline's kernels divide their blocks.
+    /// The plans of the pipeline's kernels.
     pub tuning: Tuning,
-    /// How tokens are chosen.
+    /// The way in which tokens are chosen.
     pub choice: TokenChoice,
-    /// Drafts that [`Decoder::decode_speculative`](crate::Decoder::decode_speculative) verifies at once, at most: up to 7,
-    /// more count as 7. 0 for a decoder that verifies none. The kernels that verify are compiled besides all others.
+    /// The maximum number of drafts that
+    /// [`Decoder::decode_speculative`](crate::Decoder::decode_speculative) verifies in one step, at
+    /// most 7. With 0, the decoder cannot verify drafts. Verification needs kernels that are
+    /// compiled in addition to all others.
     pub drafts: u32,
 }
 
-/// Tokens of the steps that verify up to so many drafts: the drafts, and the token before them.
+/// Returns the batch sizes of the steps that verify up to `drafts` drafts. A step processes the
+/// last token and the drafts after it.
 pub(crate) fn verified_at_once(drafts: u32) -> impl Iterator<Item = u32> {
     let most = if drafts == 0 {
         0
@@ -65,7 +70,8 @@ pub(crate) fn verified_at_once(drafts: u32) -> impl Iterator<Item = u32> {
 }
 
 impl Options {
-    /// The best values for the other options.
+    /// Returns options with this context and launch mode, and with the recommended values for all
+    /// others.
     pub fn new(ctx: u32, launch: Launch) -> Options {
         Options {
             ctx,
@@ -80,18 +86,22 @@ impl Options {
         }
     }
 
-    /// [`drafts`](field@Options::drafts), as many as there can be.
+    /// Returns [`drafts`](field@Options::drafts), limited to 7.
     pub(crate) fn drafts(&self) -> u32 {
         self.drafts.min(7)
     }
 
-    /// [`prefill_batch`](Options::prefill_batch), rounded down.
+    /// Returns [`prefill_batch`](Options::prefill_batch), rounded down to a power of two from 1 to
+    /// 8.
     pub(crate) fn batch(&self) -> u32 {
         1 << self.prefill_batch.clamp(1, 8).ilog2()
     }
 
-    /// [`chunk`](Options::chunk), if that is one.
+    /// Returns the length of chunks, or `None` if [`chunk`](Options::chunk) is too small for any.
     pub(crate) fn chunk(&self) -> Option<u32> {
-        (self.chunk >= LEAST).then(|| self.chunk.min(CHUNK))
+        if self.chunk < LEAST {
+            return None;
+        }
+        Some(self.chunk.min(CHUNK))
     }
 }

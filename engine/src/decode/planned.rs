@@ -1,20 +1,20 @@
-//! What a decoder is to be: decided before anything is allocated.
+//! The decisions about a decoder that are made before anything is allocated.
 
 use warpwright_driver::Context;
 
 use crate::Error;
 use crate::chunked::kernels;
-use crate::chunked::products::Cores;
-use crate::chunked::prompt::Size;
+use crate::chunked::products::TensorCores;
+use crate::chunked::prompt::ChunkSize;
 use crate::decode::memory::Planned;
 use crate::decode::options::{Options, Prefer, verified_at_once};
 use crate::model::outline::Outline;
 use crate::pipeline::Unsupported;
-use crate::pipeline::path::Path;
+use crate::pipeline::path::KernelPath;
 use crate::pipeline::resolved::Resolved;
 use crate::sampling::options::TokenChoice;
 
-/// A decoder with these options, if the model can have them.
+/// Checks the options and returns the plan of a decoder.
 pub(super) fn planned<'a>(
     context: &Context,
     outline: &'a Outline,
@@ -23,7 +23,7 @@ pub(super) fn planned<'a>(
     check_context(outline, options.ctx)?;
     options.choice.check()?;
     check_drafts(options, || {
-        Path::from(&preferred(context, outline, options))
+        KernelPath::from_resolved(&preferred(context, outline, options))
     })?;
     Ok(Planned {
         outline,
@@ -32,7 +32,7 @@ pub(super) fn planned<'a>(
     })
 }
 
-/// The pipeline of a model, or why it is not used.
+/// Returns the pipeline of a model, or the reason why the simple kernels are used.
 pub(super) fn preferred(
     context: &Context,
     outline: &Outline,
@@ -44,56 +44,65 @@ pub(super) fn preferred(
     }
 }
 
-/// The same, whatever kernels are preferred.
+/// Returns the pipeline of a model, or the reason why it does not support it, regardless of the
+/// preferred kernels.
 pub(super) fn resolve(
     context: &Context,
     outline: &Outline,
     options: Options,
 ) -> Result<Resolved, Unsupported> {
-    let (device, tuning) = (context.device(), options.tuning);
-    let resolved = Resolved::of(outline, device, tuning, options.batch())?;
+    let device = context.device();
+    let tuning = options.tuning;
+    let resolved = Resolved::for_model(outline, device, tuning, options.batch())?;
     resolved.with_drafts(outline, device, tuning, verified_at_once(options.drafts()))
 }
 
-/// What multiplies the chunks of prompts, and their size, if prompts are prefilled in chunks. The products of chunks add
-/// no adapter, so prompts of a model with one go in by steps.
+/// Returns the tensor cores and the size of chunks, or `None` if prompts are prefilled in steps.
+///
+/// The matmuls of chunks do not apply adapters, so prompts of a model with an adapter are prefilled
+/// in steps.
 pub(super) fn chunks(
     context: &Context,
     outline: &Outline,
     options: Options,
-) -> Option<(Cores, Size)> {
+) -> Option<(TensorCores, ChunkSize)> {
     let device = context.device();
-    let size =
-        size(options).filter(|_| options.prefer == Prefer::Fast && outline.adapter.is_none())?;
+    if options.prefer != Prefer::Fast || outline.adapter.is_some() {
+        return None;
+    }
+    let size = size(options)?;
     let cores = kernels::check(device, &outline.config).ok()?;
-    resolve(context, outline, options)
-        .is_ok()
-        .then_some((cores, size))
+    // Chunks end in the LM head of the pipeline, so they need one.
+    resolve(context, outline, options).ok()?;
+    Some((cores, size))
 }
 
-/// The size of chunks, if the options ask for them.
-pub(super) fn size(options: Options) -> Option<Size> {
-    options.chunk().map(|longest| Size {
+/// Returns the size of chunks, or `None` if the options disable them.
+pub(super) fn size(options: Options) -> Option<ChunkSize> {
+    options.chunk().map(|longest| ChunkSize {
         ctx: options.ctx,
         longest,
     })
 }
 
-/// Refuses drafts on a path that cannot verify them.
-pub(super) fn check_drafts(options: Options, path: impl FnOnce() -> Path) -> Result<(), Error> {
+/// Returns an error if the options request drafts and the kernels cannot verify them.
+pub(super) fn check_drafts(
+    options: Options,
+    path: impl FnOnce() -> KernelPath,
+) -> Result<(), Error> {
     if options.drafts() == 0 {
         return Ok(());
     }
-    if let TokenChoice::Within { .. } = options.choice {
-        return Err(Error::DraftsWithin);
+    if let TokenChoice::Constrained { .. } = options.choice {
+        return Err(Error::DraftsConstrained);
     }
     match path() {
-        path @ Path::Simple { .. } => Err(Error::NoDrafts { path }),
-        Path::Overlapped | Path::Sequential { .. } => Ok(()),
+        path @ KernelPath::Simple { .. } => Err(Error::NoDrafts { path }),
+        KernelPath::Overlapped | KernelPath::Sequential { .. } => Ok(()),
     }
 }
 
-/// Refuses more positions than the model has.
+/// Returns an error if the model has fewer than `ctx` positions.
 pub(super) fn check_context(outline: &Outline, ctx: u32) -> Result<(), Error> {
     let limit = outline.config.context;
     if (1..=limit).contains(&ctx) {

@@ -1,4 +1,5 @@
-//! The kernels that make something of rows, compiled when they are first asked for.
+//! The kernels that process rows of logits or of the residual stream. They are compiled on first
+//! use.
 
 use std::sync::Arc;
 
@@ -10,18 +11,18 @@ use crate::model::config::Config;
 use crate::signed;
 use crate::simple::kernels;
 
-/// Those of a decoder.
+/// The row kernels of a decoder.
 #[derive(Default)]
 pub(crate) struct RowKernels {
     log_likelihood: Option<Arc<Kernel<LogLikelihood>>>,
     norm: Option<Arc<Kernel<RmsNorm>>>,
 }
 
-/// Vocabularies from here on are worth a block of 1024.
+/// The smallest vocabulary for which a block of 1024 threads is worthwhile.
 const LARGE: u32 = 1 << 14;
 
 impl RowKernels {
-    /// How likely tokens were, by rows of logits.
+    /// Returns the kernel that computes log-likelihoods of tokens from rows of logits.
     pub(crate) fn log_likelihood(
         &mut self,
         context: &Context,
@@ -31,7 +32,7 @@ impl RowKernels {
         loaded(&mut self.log_likelihood, context, LogLikelihood { threads })
     }
 
-    /// The last norm, of rows of the residual stream.
+    /// Returns the kernel of the last norm, for rows of the residual stream.
     pub(crate) fn norm(
         &mut self,
         context: &Context,
@@ -41,7 +42,7 @@ impl RowKernels {
     }
 }
 
-/// A kernel that was loaded, or is now.
+/// Returns the kernel in `slot`, and loads it first if the slot is empty.
 fn loaded<K: KernelDef>(
     slot: &mut Option<Arc<Kernel<K>>>,
     context: &Context,

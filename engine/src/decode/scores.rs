@@ -1,4 +1,4 @@
-//! How likely a model finds a text, and what it makes of each of its tokens before the LM head.
+//! Log-likelihoods of texts, and hidden states of their tokens.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,12 +10,17 @@ use warpwright_kernels::simple::rms_norm::RmsNormArgs;
 
 use crate::Error;
 use crate::decode::decoder::Decoder;
-use crate::decode::rows::{DeviceRows, RowKind, Rows, STREAM_ROWS};
+use crate::decode::rows::{DeviceRows, RowKind, RowReader, STREAM_ROWS};
 
 impl Decoder {
-    /// Starts anew and gives how likely the tokens from `ids[first]` on are, each after all before it: the natural logarithm
-    /// of its probability at temperature 1. There are `ids.len() - first` of them, in the order of the tokens. They are made
-    /// of the logits on the device, in `f32`. Afterwards the decoder has no tokens.
+    /// Returns the log-likelihood of each token of `ids[first..]`, given all tokens before it.
+    ///
+    /// The result has `ids.len() - first` values, in the order of the tokens. Each is the natural
+    /// logarithm of the token's probability at temperature 1. They are computed on the device from
+    /// the logits, in `f32`. `ids` replaces the decoder's sequence, and afterwards the decoder has
+    /// no tokens.
+    ///
+    /// # Example: perplexity
     ///
     /// ```no_run
     /// use warpwright_driver::{Context, Driver};
@@ -33,8 +38,11 @@ impl Decoder {
     /// ```
     ///
     /// # Errors
-    /// No token before the first one that is scored, or none to score; else as [`generate`](Decoder::generate), where the
-    /// context needs no room for the last token. Logits that are not finite; driver errors.
+    /// - [`Error::Scored`] if `first` is 0 or not below `ids.len()`.
+    /// - [`Error::PromptToken`] if an id is not in the vocabulary.
+    /// - [`Error::PromptLength`] if the context is too short. The last token needs no position.
+    /// - [`Error::Logit`] if a logit is not finite.
+    /// - [`Error::Driver`] if a launch or a copy fails.
     pub fn log_likelihoods(&mut self, ids: &[u32], first: usize) -> Result<Vec<f32>, Error> {
         if first == 0 || first >= ids.len() {
             return Err(Error::Scored {
@@ -50,9 +58,10 @@ impl Decoder {
                 vocab,
             });
         }
+        // The last token is scored by the logits before it, so it is not processed.
         let given = &ids[..ids.len() - 1];
         self.reset();
-        self.give(given)?;
+        self.write_prompt(given)?;
         let scored = self.score(first as u32, &ids[first..])?;
         match scored.iter().position(|likelihood| !likelihood.is_finite()) {
             Some(index) => Err(self.not_finite(given, (first + index) as u32 - 1)?),
@@ -60,15 +69,18 @@ impl Decoder {
         }
     }
 
-    /// The same of a prompt that was given. The host waits once, at the end.
+    /// Computes the log-likelihoods of `scored`, the tokens at position `first` and later, for a
+    /// prompt that was written to the device. The host waits only once, at the end.
     fn score(&mut self, first: u32, scored: &[u32]) -> Result<Vec<f32>, Error> {
-        let (context, before) = (self.stream.context().clone(), first - 1);
+        let context = self.stream.context().clone();
+        // The logits of a position are for the next token, so the first row is one position earlier.
+        let before = first - 1;
         let kernel = self
             .row_kernels
             .log_likelihood(&context, &self.machine.config)?;
         let tokens = Buffer::from_slice(&context, scored)?.labelled("scored");
         let likelihoods = Buffer::zeroed(&context, scored.len())?.labelled("likelihoods");
-        let mut rows = Rows::new(RowKind::Logits, before..before + scored.len() as u32);
+        let mut rows = RowReader::new(RowKind::Logits, before..before + scored.len() as u32);
         while let Some(DeviceRows {
             first,
             count,
@@ -76,10 +88,8 @@ impl Decoder {
         }) = rows.next(self)?
         {
             let range = (first - before) as usize..(first - before + count) as usize;
-            let (token, y) = (
-                &tokens.view_range(range.clone()),
-                &likelihoods.view_range(range),
-            );
+            let token = &tokens.view_range(range.clone());
+            let y = &likelihoods.view_range(range);
             let args = LogLikelihoodArgs::<Host> {
                 x: &values,
                 token,
@@ -91,31 +101,35 @@ impl Decoder {
         Ok(self.stream.read(&likelihoods)?)
     }
 
-    /// Why there is no log-likelihood after a position: the first logit that is not finite.
+    /// Returns the error that explains why there is no finite log-likelihood after `position`: the
+    /// first logit that is not finite.
     fn not_finite(&mut self, given: &[u32], position: u32) -> Result<Error, Error> {
         let error = self.logits(given)?.find_map(Result::err);
         Ok(error.unwrap_or(Error::NoLikelihood { position }))
     }
 
-    /// Starts anew, processes `ids` and yields what the model makes of each before the LM head: the residual stream after
-    /// the last layer and the last norm, rows of `hidden` numbers. A row depends on the tokens up to its own. It is what
-    /// llama.cpp pools to embeddings. Afterwards the decoder has no tokens.
+    /// Processes `ids` as a new sequence and returns an iterator over the hidden state of each
+    /// token.
+    ///
+    /// A hidden state is the residual stream after the last layer and the last norm, the input of
+    /// the LM head. It has `hidden` values and depends on the tokens up to its own. llama.cpp pools
+    /// these states to embeddings. Afterwards the decoder has no tokens.
     ///
     /// # Errors
-    /// As [`generate`](Decoder::generate); rows that are not finite.
+    /// Returns [`Error::NoPrompt`], [`Error::PromptLength`] or [`Error::PromptToken`] if `ids` is
+    /// empty, too long, or contains an id outside the vocabulary, or a driver error. The iterator
+    /// returns driver errors, and [`Error::HiddenState`] if a value is not finite.
     pub fn hidden_states(&mut self, ids: &[u32]) -> Result<HiddenStates<'_>, Error> {
         self.reset();
-        self.give(ids)?;
-        let (context, hidden) = (
-            self.stream.context().clone(),
-            self.machine.config.hidden as usize,
-        );
+        self.write_prompt(ids)?;
+        let context = self.stream.context().clone();
+        let hidden = self.machine.config.hidden as usize;
         let at_once = ids.len().min(STREAM_ROWS as usize);
         Ok(HiddenStates {
             kernel: self.row_kernels.norm(&context, &self.machine.config)?,
             gamma: self.machine.norm()?,
             normed: Buffer::uninit(&context, at_once * hidden)?.labelled("hidden"),
-            rows: Rows::new(RowKind::Stream, 0..ids.len() as u32),
+            rows: RowReader::new(RowKind::Stream, 0..ids.len() as u32),
             position: 0,
             read: VecDeque::new(),
             decoder: self,
@@ -123,18 +137,18 @@ impl Decoder {
     }
 }
 
-/// What a model makes of tokens before the LM head, one row per token.
+/// An iterator over the hidden states of a text, one row per token. See [`Decoder::hidden_states`].
 pub struct HiddenStates<'a> {
     decoder: &'a mut Decoder,
-    rows: Rows,
+    rows: RowReader,
     kernel: Arc<Kernel<RmsNorm>>,
-    /// `[hidden]`
+    /// The weights of the last norm, `[hidden]`.
     gamma: View<f32>,
-    /// `[rows, hidden]`
+    /// The normed rows, `[rows, hidden]`.
     normed: Buffer<f32>,
-    /// The token whose row is next.
+    /// The position of the token whose row is next.
     position: u32,
-    /// Rows that were read and not yielded yet.
+    /// The rows that were copied to the host and not returned yet.
     read: VecDeque<Vec<f32>>,
 }
 
@@ -144,8 +158,8 @@ impl Iterator for HiddenStates<'_> {
     fn next(&mut self) -> Option<Result<Vec<f32>, Error>> {
         let row = self.row().transpose()?;
         if row.is_err() {
-            // Nothing comes after an error.
-            self.rows = Rows::new(RowKind::Stream, 0..0);
+            // After an error the iterator ends.
+            self.rows = RowReader::new(RowKind::Stream, 0..0);
             self.read.clear();
         }
         Some(row)
@@ -153,6 +167,7 @@ impl Iterator for HiddenStates<'_> {
 }
 
 impl HiddenStates<'_> {
+    /// Returns the next row, and computes further rows if none is left.
     fn row(&mut self) -> Result<Option<Vec<f32>>, Error> {
         if self.read.is_empty()
             && let Some(rows) = self.rows.next(self.decoder)?
@@ -173,12 +188,13 @@ impl HiddenStates<'_> {
         Ok(Some(row))
     }
 
-    /// Norms rows of the residual stream, and reads them.
+    /// Applies the last norm to rows of the residual stream and copies the result to the host.
     fn norm(&self, rows: &DeviceRows) -> Result<VecDeque<Vec<f32>>, Error> {
         let Decoder {
             machine, stream, ..
         } = &*self.decoder;
-        let (n, eps) = (machine.config.hidden, machine.config.epsilon);
+        let n = machine.config.hidden;
+        let eps = machine.config.epsilon;
         let y = &self.normed.view_range(0..rows.values.len());
         let args = RmsNormArgs::<Host> {
             x: &rows.values,

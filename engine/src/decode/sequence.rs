@@ -1,40 +1,43 @@
-//! The tokens that a decoder has, as the host knows them.
+//! The tokens of a decoder, as far as the host tracks them.
 
-/// The tokens that were given and those that were read, in this order.
+/// The length and the last token of a decoder's sequence. It consists of the prefilled tokens and
+/// of the tokens read from generations.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Sequence {
-    /// Their number.
+pub(crate) struct DecoderSequence {
+    /// The number of tokens.
     pub(crate) len: u32,
-    pub(crate) last: Last,
+    pub(crate) last: LastToken,
     /// Whether the state on the device is at the last token.
     pub(crate) placed: bool,
 }
 
-/// What there is of the last token.
+/// The last token, and how far the device has processed it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) enum Last {
-    /// There is no token.
+pub(crate) enum LastToken {
+    /// The sequence is empty.
     #[default]
     None,
-    /// Its number. The next step takes it in.
-    Waiting(u32),
-    /// Its number. A step has taken it in, and can again.
-    Taken(u32),
-    /// It was the last one of a chunk of so many tokens, and its row of the residual stream is kept.
+    /// The token's id. Its keys and values are not computed yet, so the next step processes it.
+    Pending(u32),
+    /// The token's id. A step has processed it and can process it again, which writes the same keys
+    /// and values.
+    Processed(u32),
+    /// The last token of a chunk of this many tokens. Its row of the residual stream is kept for
+    /// the LM head.
     Chunk(u32),
 }
 
-impl Sequence {
-    /// The last token, if the next step takes it in.
-    pub(crate) fn waiting(&self) -> Option<u32> {
+impl DecoderSequence {
+    /// Returns the last token if the next step must process it.
+    pub(crate) fn pending(&self) -> Option<u32> {
         match self.last {
-            Last::Waiting(token) => Some(token),
-            Last::None | Last::Taken(_) | Last::Chunk(_) => None,
+            LastToken::Pending(token) => Some(token),
+            LastToken::None | LastToken::Processed(_) | LastToken::Chunk(_) => None,
         }
     }
 
-    /// The position of the next token to take in.
+    /// Returns the position of the next token to process.
     pub(crate) fn position(&self) -> u32 {
-        self.len - u32::from(self.waiting().is_some())
+        self.len - u32::from(self.pending().is_some())
     }
 }

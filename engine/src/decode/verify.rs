@@ -1,10 +1,18 @@
-//! Drafts that are verified: one step takes in a token and guesses of those after it, and chooses the token after each.
+//! Verification of drafts: one step processes a token and guesses of the tokens after it, and
+//! chooses the token after each.
 //!
-//! A step of several tokens has the bits of as many steps of one, where it divides its sums as they do
-//! ([`Resolved::with_drafts`](crate::pipeline::resolved::Resolved::with_drafts)), and the random word of a position is
-//! one of the position alone. So the choice after the first token is the one that would be made without guesses; if the
-//! first guess is that token, so is the next choice, and so on. What the cache has of other guesses is overwritten by the
-//! tokens that belong there before anything reads it.
+//! This is speculative decoding (Leviathan, Kalman and Matias, "Fast Inference from Transformers
+//! via Speculative Decoding", ICML 2023, <https://arxiv.org/abs/2211.17192>) with an exact
+//! comparison instead of rejection sampling. It never changes the output, for two reasons. A step
+//! of several tokens has the same bits as single steps, because it divides its sums in the same way
+//! ([`Resolved::with_drafts`](crate::pipeline::resolved::Resolved::with_drafts)). And the random
+//! word that samples a position depends only on the seed and the position.
+//!
+//! The choice after the first token is therefore the choice that would be made without guesses. If
+//! the first guess equals it, the second choice is valid too, and so on. The keys and values of
+//! wrong guesses are overwritten by the right tokens before anything reads them.
+
+use warpwright_kernels::state::StepState;
 
 use crate::Error;
 use crate::decode::decoder::Decoder;
@@ -12,17 +20,17 @@ use crate::decode::finite::check_logits;
 use crate::speculative::speculation::Speculation;
 use crate::step::StepKind;
 
-/// A generation's guesses.
+/// The drafts of a generation.
 pub(super) struct Drafted<'a> {
     speculation: &'a mut Speculation,
-    /// All tokens up to that of the next step.
+    /// All tokens up to the one that the next step processes.
     tokens: Vec<u32>,
-    /// Whether the state on the device is at the last of them.
+    /// Whether the state on the device is at the last token.
     placed: bool,
 }
 
 impl<'a> Drafted<'a> {
-    /// After these tokens, the last of which the state on the device is at.
+    /// Creates the drafts of a sequence, whose last token the device state is at.
     pub(super) fn new(speculation: &'a mut Speculation, tokens: &[u32]) -> Drafted<'a> {
         Drafted {
             speculation,
@@ -31,12 +39,12 @@ impl<'a> Drafted<'a> {
         }
     }
 
-    /// A token was chosen in another way. The state on the device is at it.
+    /// Appends a token that was chosen without drafts. The device state must be at it.
     pub(super) fn push(&mut self, token: u32) {
         self.tokens.push(token);
     }
 
-    /// Makes the next tokens, at least one and at most `left`. Gives how many.
+    /// Generates at least one and at most `left` tokens, and returns their number.
     pub(super) fn round(&mut self, decoder: &mut Decoder, left: u32) -> Result<u32, Error> {
         let vocab = decoder.machine.config.vocab;
         let most = decoder.drafts().min(left - 1);
@@ -45,11 +53,12 @@ impl<'a> Drafted<'a> {
             [] => vec![self.step(decoder)?],
             _ => self.verify(decoder, &drafts)?,
         };
-        self.speculation.heard(&drafts, &chosen);
+        self.speculation.record(&drafts, &chosen);
         self.tokens.extend(&chosen);
         Ok(chosen.len() as u32)
     }
 
+    /// Decodes one token without drafts.
     fn step(&mut self, decoder: &mut Decoder) -> Result<u32, Error> {
         let (position, token) = self.last();
         if !self.placed {
@@ -61,6 +70,7 @@ impl<'a> Drafted<'a> {
         decoder.token(position)
     }
 
+    /// Verifies `drafts` and returns the tokens that were chosen.
     fn verify(&mut self, decoder: &mut Decoder, drafts: &[u32]) -> Result<Vec<u32>, Error> {
         let (position, token) = self.last();
         self.placed = false;
@@ -68,7 +78,7 @@ impl<'a> Drafted<'a> {
         decoder.verify(position, &given)
     }
 
-    /// The position of the last token, and the token.
+    /// Returns the position of the last token, and its id.
     fn last(&self) -> (u32, u32) {
         let position = self.tokens.len() - 1;
         (position as u32, self.tokens[position])
@@ -76,7 +86,7 @@ impl<'a> Drafted<'a> {
 }
 
 impl Decoder {
-    /// Drafts that a step verifies at most.
+    /// Returns the maximum number of drafts that a step verifies.
     pub(crate) fn drafts(&self) -> u32 {
         self.machine
             .buffers
@@ -85,16 +95,24 @@ impl Decoder {
             .map_or(0, |drafts| drafts.most)
     }
 
-    /// Sets the state on the device to a token and its position.
+    /// Sets the device state to a token and its position.
     pub(super) fn set_state(&self, token: u32, position: u32) -> Result<(), Error> {
         Ok(self.stream.write(
             &self.machine.buffers.state,
-            &[token, position, 0, 0, 0, 0, 0, 0],
+            &StepState {
+                token,
+                position,
+                ..StepState::default()
+            }
+            .words(),
         )?)
     }
 
-    /// Takes in tokens from a position on, the first of which counts and the others are guesses. Gives the tokens that
-    /// follow: as many guesses as were right, and the token after the last of them; up to one that ends a text.
+    /// Processes `tokens` at `position`: the first one is certain and the others are guesses.
+    /// Returns the tokens that follow.
+    ///
+    /// They are the right guesses and the token that was chosen after the last right guess. A token
+    /// that ends texts is the last one returned.
     fn verify(&mut self, position: u32, tokens: &[u32]) -> Result<Vec<u32>, Error> {
         let step = tokens.len().next_power_of_two() as u32;
         let words = [&[position, tokens.len() as u32], tokens].concat();
@@ -104,10 +122,13 @@ impl Decoder {
             .write(&drafts.given.view_range(0..words.len()), &words)?;
         self.launch(StepKind::Verify(step))?;
         self.stream.synchronize()?;
-        let (buffers, vocab) = (&self.machine.buffers, self.machine.config.vocab);
+        let buffers = &self.machine.buffers;
+        let vocab = self.machine.config.vocab;
         let after = (position..).map(|position| buffers.out.read(position as usize));
         let mut chosen = vec![];
         for (token, guess) in after.zip(tokens[1..].iter().map(Some).chain([None])) {
+            // An id outside the vocabulary means that no token was chosen, because a logit was not
+            // finite.
             if token >= vocab {
                 break;
             }
@@ -116,7 +137,8 @@ impl Decoder {
                 break;
             }
         }
-        // A choice that failed later fails again as the first.
+        // A failure after a right guess is ignored here. The next step starts at that position and
+        // fails in its first row, where `failed` finds the logits.
         if chosen.is_empty() {
             Err(self.failed(step, position))
         } else {
@@ -124,7 +146,7 @@ impl Decoder {
         }
     }
 
-    /// Why a step chose no token after its first.
+    /// Returns the reason why a step chose no token in its first row.
     fn failed(&self, step: u32, position: u32) -> Error {
         let vocab = self.machine.config.vocab as usize;
         let logits = self

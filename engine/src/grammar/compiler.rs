@@ -51,13 +51,13 @@ pub enum GrammarText {
 /// let grammar = compiler.compile(&GrammarText::Regex("[0-9]{4}-[0-9]{2}-[0-9]{2}".into()))?;
 ///
 /// let context = Context::new(&Driver::load()?.devices()?[0])?;
-/// let choice = TokenChoice::Within { logprobs: 0 };
+/// let choice = TokenChoice::Constrained { logprobs: 0 };
 /// let options = Options { choice, ..Options::new(1024, Launch::Graph) };
 /// let mut decoder = Decoder::new(&context, &model, options, |_bytes| ())?;
 /// decoder.prefill(&tokenizer.encode("The first release was on ")?)?;
 /// let mut matcher = grammar.matcher();
 /// let mut text = tokenizer.stream();
-/// for token in decoder.decode_within(48, &mut matcher)? {
+/// for token in decoder.decode_constrained(48, &mut matcher)? {
 ///     print!("{}", text.push(token?));
 /// }
 /// assert!(matcher.is_complete());

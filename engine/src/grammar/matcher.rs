@@ -11,7 +11,7 @@ use crate::Error;
 
 /// A text within a grammar, as far as it has come: which tokens may be next, and which must.
 ///
-/// A decoder goes along with one: [`Decoder::decode_within`](crate::Decoder::decode_within). Whoever chooses tokens by
+/// A decoder goes along with one: [`Decoder::decode_constrained`](crate::Decoder::decode_constrained). Whoever chooses tokens by
 /// other means asks for those that are [allowed](Matcher::allowed), and says which one was [taken](Matcher::take).
 pub struct Matcher {
     parser: llguidance::Matcher,
@@ -134,7 +134,7 @@ impl Matcher {
         } else {
             said
         };
-        Error::WithinGrammar {
+        Error::GrammarFailed {
             tokens: self.tokens,
             problem,
         }

@@ -1,18 +1,18 @@
-//! The kernel that shows how fast a device multiplies.
+//! The kernel that measures the compute ceiling of a device.
 
 use warpwright_driver::{Context, Error, Kernel};
 use warpwright_kernels::Multiply;
 
-use crate::chunked::products::Cores;
+use crate::chunked::products::TensorCores;
 use crate::signed;
 
-/// Loads the kernel that measures how fast products can be, with the matrix instruction that prompts and batches go
-/// through; none for a device without such products.
+/// Loads the kernel that measures the throughput of the matrix instruction used by prompts and
+/// batches. Returns `None` if the device has no such instruction.
 ///
 /// # Errors
-/// What the generator, the compiler or the driver refuses.
+/// Returns an error if the kernel cannot be generated, compiled or loaded.
 pub fn load_multiply(context: &Context) -> Result<Option<Kernel<Multiply>>, Error> {
-    Cores::of(context.device())
+    TensorCores::of_device(context.device())
         .map(|cores| signed::load(context, cores.ceiling()))
         .transpose()
 }

@@ -1,4 +1,4 @@
-//! The kernels of a chunk of a prompt, one after the other.
+//! The times of the kernels of a prompt's first chunk, measured one after the other.
 
 use warpwright_driver::Recorder;
 use warpwright_kernels::state;
@@ -6,31 +6,35 @@ use warpwright_kernels::state;
 use crate::Decoder;
 use crate::Error;
 use crate::chunked::list::{TimedNode, timed};
-use crate::chunked::step::Wanted;
+use crate::chunked::step::WantedRows;
 
 impl Decoder {
-    /// The kernels of the first chunk of a prompt of `tokens` tokens, one after the other, each with its time.
+    /// Runs the first chunk of a prompt of `tokens` tokens kernel by kernel, and returns the time
+    /// of each kernel.
     ///
     /// # Errors
-    /// A prompt that is not prefilled in chunks, and driver errors.
+    /// Returns [`Error::NoChunk`] if the prompt is not prefilled in chunks, or a driver error.
     pub fn profile_chunk(&mut self, tokens: u32) -> Result<Vec<TimedNode>, Error> {
         self.reset();
-        // A chunk begins at the state's position, which stays 0 with a prompt of no tokens.
+        // A chunk begins at the state's position. With a prompt of length 0 the position stays 0
+        // when the chunk is repeated.
         self.stream
             .write(&self.machine.buffers.state, &[0; state::LEN])?;
         let mut recorder = Recorder::new(self.stream.context())?;
-        let taken = self.machine.chunk(&mut recorder, tokens, Wanted::Last)?;
-        if taken == 0 {
+        let count = self
+            .machine
+            .chunk(&mut recorder, tokens, WantedRows::Last)?;
+        if count == 0 {
             return Err(Error::NoChunk {
                 tokens,
                 path: self.path().clone(),
             });
         }
         let graph = recorder.finish();
-        // Once to warm up.
+        // The first run warms up the caches and loads the kernels.
         graph.profile(&self.stream)?;
         Ok(timed(
-            self.machine.list_chunk(taken),
+            self.machine.list_chunk(count),
             &graph.profile(&self.stream)?,
         ))
     }

@@ -1,8 +1,8 @@
-//! Microbenchmarks of the pipeline's kernels: the time of each kernel as a node of a pipeline of its own kind, with
-//! any plan.
+//! Microbenchmarks of the pipeline's kernels, with any plan.
 //!
-//! The nodes cycle through the matrices of all layers, a working set that does not fit the L2 cache, so every matrix
-//! is read from memory. If the model's own matrices are too few for that, copies are added.
+//! Each kernel is timed as a node of a pipeline that consists only of its own kind. The nodes cycle
+//! through the matrices of all layers. This working set does not fit into the L2 cache, so every
+//! matrix is read from memory. If the model has too few matrices for that, copies are added.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use warpwright_kernels::read::ReadArgs;
 use crate::Decoder;
 use crate::Error;
 use crate::Outline;
-use crate::pipeline::Product;
+use crate::pipeline::GemvKind;
 use crate::pipeline::kernels::Pipeline;
 use crate::pipeline::resolved::Resolved;
 use crate::pipeline::step::PipelineStep;
@@ -29,47 +29,46 @@ pub struct Effort {
     pub bytes: u64,
     /// The minimum number of kernels per launch.
     pub nodes: usize,
-    /// Timed launches; the median counts.
+    /// The number of timed launches, of which the median counts.
     pub launches: usize,
 }
 
-/// A cache-cold working set: the matrices of one product in one format.
+/// A cache-cold working set: the matrices that one GEMV kernel reads, in one format.
 #[derive(Clone)]
 pub struct ColdSet {
-    /// The product that reads them.
-    pub product: Product,
-    /// Their formats.
+    /// The GEMV that reads the matrices.
+    pub product: GemvKind,
+    /// The number formats of the matrices.
     pub formats: String,
-    /// How many the model has.
+    /// The number of layers that have such a matrix.
     pub layers: usize,
-    /// Bytes of each.
+    /// The bytes of each matrix.
     pub bytes: u64,
-    /// The layer of each, and its tiles.
+    /// The layer and the tiles of each matrix.
     tiles: Vec<(usize, View<u8>)>,
 }
 
 impl ColdSet {
-    /// Bytes of the whole set.
+    /// Returns the bytes of the whole set.
     pub fn total_bytes(&self) -> u64 {
         self.bytes * self.tiles.len() as u64
     }
 }
 
 impl Decoder {
-    /// The working sets of the pipeline's products. Empty for the simple kernels.
+    /// Returns the working sets of the pipeline's GEMV kernels, enlarged to at least `effort.bytes`
+    /// each.
     ///
     /// # Errors
-    /// Driver errors.
+    /// Returns [`Error::NoPipeline`] if the decoder uses the simple kernels, or a driver error.
     pub fn cold_sets(&self, effort: Effort) -> Result<Vec<ColdSet>, Error> {
         let step = self.pipeline_step()?;
-        let mut sets: BTreeMap<(Product, String), ColdSet> = BTreeMap::new();
+        let mut sets: BTreeMap<(GemvKind, String), ColdSet> = BTreeMap::new();
         let layers = 0..step.weights.blocks.len();
-        let of_layers = layers.flat_map(|index| Product::OF_LAYER.map(|product| (product, index)));
-        for (product, index) in of_layers.chain([(Product::Head, 0)]) {
-            let (formats, tiles) = (
-                step.pipeline.resolved.formats(product, index),
-                step.tiles(product, index).clone(),
-            );
+        let of_layers = layers.flat_map(|index| GemvKind::OF_LAYER.map(|product| (product, index)));
+        for (product, index) in of_layers.chain([(GemvKind::Head, 0)]) {
+            let formats = step.pipeline.resolved.formats(product, index);
+            let tiles = step.tiles(product, index).clone();
             let bytes = tiles.len() as u64;
             let new = ColdSet {
                 product,
@@ -83,8 +82,9 @@ impl Decoder {
             set.tiles.push((index, tiles));
         }
         let mut sets: Vec<ColdSet> = sets.into_values().collect();
-        sets.iter_mut()
-            .try_for_each(|set| self.extend(set, effort.bytes))?;
+        for set in &mut sets {
+            self.extend(set, effort.bytes)?;
+        }
         self.stream.synchronize()?;
         Ok(sets)
     }
@@ -106,10 +106,11 @@ impl Decoder {
         Ok(())
     }
 
-    /// The time of a product with this plan, for each working set; `None` if the plan does not fit the model.
+    /// Returns the time of a GEMV with this plan for each working set, or `None` if the plan does
+    /// not fit the model.
     ///
     /// # Errors
-    /// Driver errors.
+    /// Returns [`Error::NoPipeline`] if the decoder uses the simple kernels, or a driver error.
     pub fn time_product(
         &mut self,
         outline: &Outline,
@@ -119,7 +120,8 @@ impl Decoder {
     ) -> Result<Option<Vec<Duration>>, Error> {
         self.prepare(1, 1)?;
         let context = self.stream.context().clone();
-        let Ok(resolved) = Resolved::of(outline, context.device(), Tuning::all(plan), 1) else {
+        let Ok(resolved) = Resolved::for_model(outline, context.device(), Tuning::all(plan), 1)
+        else {
             return Ok(None);
         };
         let pipeline = Pipeline::load(&context, resolved.single)?;
@@ -133,42 +135,50 @@ impl Decoder {
                 .iter()
                 .cycle()
                 .take(effort.nodes.max(set.tiles.len()));
+            // The kernels of a launch number themselves from 0, as in a step.
             step.sequence.set(0);
             let graph = record(&context, |queue| {
-                nodes
-                    .clone()
-                    .try_for_each(|(index, tiles)| step.product(queue, set.product, *index, tiles))
+                for (index, tiles) in nodes.clone() {
+                    step.product(queue, set.product, *index, tiles)?;
+                }
+                Ok(())
             })?;
             self.time(&graph, effort.launches)
         };
         Ok(Some(sets.iter().map(time).collect::<Result<_, Error>>()?))
     }
 
-    /// The time of attention over this many positions.
+    /// Returns the time of attention over this many positions.
     ///
     /// # Errors
-    /// A context that is too short, and driver errors.
+    /// Returns [`Error::Room`] if the context is too short, [`Error::NoPipeline`] if the decoder
+    /// uses the simple kernels, or a driver error.
     pub fn time_attention(&mut self, attended: u32, effort: Effort) -> Result<Duration, Error> {
         self.prepare(attended, 1)?;
         let step = self.pipeline_step()?;
         let layers = step.weights.blocks.len();
         let graph = record(self.stream.context(), |queue| {
-            (0..effort.nodes.max(layers)).try_for_each(|i| step.attention(queue, i % layers))
+            for i in 0..effort.nodes.max(layers) {
+                step.attention(queue, i % layers)?;
+            }
+            Ok(())
         })?;
         self.time(&graph, effort.launches)
     }
 
-    /// The shortest time in which a kernel that only reads streams one matrix of the set, each launched after the
-    /// previous one has ended.
+    /// Returns the shortest time in which a kernel that only reads can stream one matrix of the
+    /// set. Each launch starts after the previous one has ended.
+    ///
+    /// It is the lower bound for a GEMV over this matrix.
     ///
     /// # Errors
-    /// Driver errors.
+    /// Returns a driver error.
     pub fn time_read(&self, set: &ColdSet, effort: Effort) -> Result<Duration, Error> {
         let context = self.stream.context();
         let mut shortest = Duration::MAX;
         for read in Read::ALL {
             let kernel = signed::load(context, read)?;
-            // The remainder of a tile is skipped.
+            // The kernel reads whole tiles, so the remainder is skipped.
             let len = set.bytes as usize / 4 / read.tile() as usize * read.tile() as usize;
             if len == 0 {
                 continue;
@@ -199,9 +209,10 @@ impl Decoder {
         Ok(shortest)
     }
 
-    /// The median time of a node.
+    /// Returns the median time of a node.
     fn time(&self, graph: &Graph, launches: usize) -> Result<Duration, Error> {
         let mut exec = graph.instantiate()?;
+        // The first launch uploads the graph and warms up the device.
         self.launch_timed(&mut exec)?;
         let mut times = (0..launches)
             .map(|_| self.launch_timed(&mut exec))
@@ -210,11 +221,10 @@ impl Decoder {
         Ok(times[times.len() / 2] / graph.nodes().len() as u32)
     }
 
+    /// Returns the device time of one launch.
     fn launch_timed(&self, exec: &mut GraphExec) -> Result<Duration, Error> {
-        let (start, end) = (
-            Event::new(self.stream.context())?,
-            Event::new(self.stream.context())?,
-        );
+        let start = Event::new(self.stream.context())?;
+        let end = Event::new(self.stream.context())?;
         start.record(&self.stream)?;
         exec.launch(&self.stream)?;
         end.record(&self.stream)?;
@@ -223,6 +233,7 @@ impl Decoder {
     }
 }
 
+/// Records a graph whose kernels overlap, as in a decode step.
 fn record(
     context: &Context,
     work: impl FnOnce(&mut Recorder) -> Result<(), warpwright_driver::Error>,

@@ -1,4 +1,5 @@
-//! Measurements: timed rounds, the timestamps of kernels, kernels one after the other, and kernels alone.
+//! Measurements: timed rounds, timestamps of kernels, and times of kernels in sequence and in
+//! isolation.
 
 pub(crate) mod ceiling;
 pub(crate) mod chunk;

@@ -1,42 +1,46 @@
-//! Per-kernel timestamps of a step.
+//! Timestamps of each kernel of a step.
 
 use ptx_gen::KernelDef;
 
 use crate::Decoder;
 use crate::Error;
-use crate::pipeline::Product;
+use crate::pipeline::GemvKind;
 use crate::step::StepKind;
 
-/// A kernel of a step.
+/// A kernel of a decode step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelNode {
-    /// What it is for: `qkv`, `attention`, `o`, `gate_up`, `down` or `head`.
+    /// The role of the kernel: `qkv`, `attention`, `o`, `gate_up`, `down` or `head`.
     pub role: &'static str,
-    /// Its name.
+    /// The name of the kernel.
     pub kernel: String,
-    /// Bytes of weights, or of keys and values, that it reads.
+    /// The bytes of weights, or of keys and values, that it reads.
     pub bytes: u64,
 }
 
-/// The timestamps of one kernel: per block, by [`Timestamp`](warpwright_kernels::pipeline::plan::Timestamp). A timestamp
-/// that a block did not record is 0.
-pub type Times = Vec<[u64; 8]>;
+/// The timestamps of one kernel, by block. The index in a block is a
+/// [`Timestamp`](warpwright_kernels::pipeline::plan::Timestamp). A timestamp that the block did not
+/// record is 0.
+pub type BlockTimes = Vec<[u64; 8]>;
 
-/// The timestamps of some steps.
+/// The timestamps of some decode steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// The kernels of a step in order, without the embedding, which records no timestamps.
+    /// The kernels of a step in order. The embedding records no timestamps and is left out.
     pub nodes: Vec<KernelNode>,
-    /// Per step, the timestamps of each kernel.
-    pub steps: Vec<Vec<Times>>,
+    /// The timestamps of each kernel, by step.
+    pub steps: Vec<Vec<BlockTimes>>,
 }
 
 impl Decoder {
-    /// Decodes `tokens` tokens, the first of which attends to `attended` positions, and reads the kernels'
-    /// timestamps. Requires the pipeline, and a tuning that [profiles](crate::Tuning::profile).
+    /// Decodes `tokens` tokens and returns the timestamps of their kernels. The first token attends
+    /// to `attended` positions.
+    ///
+    /// The decoder must use the pipeline, with a tuning that [profiles](crate::Tuning::profile).
     ///
     /// # Errors
-    /// As [`round`](Decoder::round), and kernels that record no timestamps.
+    /// Returns [`Error::NoTimes`] if the kernels record no timestamps, or an error of
+    /// [`round`](Decoder::round).
     pub fn profile(&mut self, attended: u32, tokens: u32) -> Result<Profile, Error> {
         self.prepare(attended, tokens)?;
         if !self.pipeline_step()?.pipeline.resolved.profile {
@@ -55,9 +59,9 @@ impl Decoder {
 }
 
 impl crate::pipeline::step::PipelineStep<'_> {
-    /// The kernels of a step that attends to this many positions.
+    /// Returns the kernels of a step that attends to this many positions.
     fn list(&self, attended: u32) -> Vec<KernelNode> {
-        let product = |product: Product, index| {
+        let product = |product: GemvKind, index| {
             let bytes = self.tiles(product, index).len() as u64;
             KernelNode {
                 role: product.name(),
@@ -71,13 +75,13 @@ impl crate::pipeline::step::PipelineStep<'_> {
                 kernel: KernelDef::name(&self.pipeline.resolved.layers[index].attention),
                 bytes: self.kv_bytes(index, attended),
             };
-            let [qkv, o, gate_up, down] = Product::OF_LAYER.map(|of| product(of, index));
+            let [qkv, o, gate_up, down] = GemvKind::OF_LAYER.map(|of| product(of, index));
             [qkv, attention, o, gate_up, down]
         };
         let layers = self.weights.blocks.len();
         (0..layers)
             .flat_map(layer)
-            .chain([product(Product::Head, 0)])
+            .chain([product(GemvKind::Head, 0)])
             .collect()
     }
 }

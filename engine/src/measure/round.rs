@@ -1,43 +1,48 @@
-//! Timed rounds: the time per token, wall clock and on the device.
+//! Timed rounds: the time per token, on the wall clock and on the device.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use warpwright_driver::{Event, View};
 use warpwright_kernels::Format;
+use warpwright_kernels::state::StepState;
 
 use crate::Decoder;
 use crate::Error;
 use crate::decode::generation::Generation;
 use crate::step::StepKind;
-use crate::weights::random::{Pools, Unit};
+use crate::weights::random::{RandomPools, RandomUnit};
 
-/// The same tokens, decoded twice.
+/// A measurement of decoding. The tokens are decoded twice, once for each time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Round {
-    /// The tokens.
+    /// The decoded tokens, which were the same both times.
     pub tokens: Vec<u32>,
-    /// Wall clock: from the first launch until the host has read the last token. Each token is read while the next
-    /// step runs.
+    /// The wall time from the first launch until the host has read the last token. Each token is
+    /// read while the next step runs.
     pub wall: Duration,
-    /// Device time: from the first launch to the end of the last step, queued without reading the tokens.
+    /// The device time from the first launch to the end of the last step. The launches are queued
+    /// without reading tokens in between.
     pub device: Duration,
 }
 
-/// A timed prefill.
+/// A measurement of prefill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefill {
     /// The first generated token.
     pub token: u32,
-    /// Device time from the first launch to the end of the step that generated this token.
+    /// The device time from the first launch to the end of the step that generated the token.
     pub device: Duration,
 }
 
 impl Decoder {
-    /// Prefills a prompt of `len` tokens, the same in every round, and generates the next token.
+    /// Prefills a prompt of `len` tokens, generates the next token, and returns the time. The
+    /// prompt is the same in every call.
     ///
     /// # Errors
-    /// A prompt without tokens or longer than the context, driver errors, and logits that are not finite.
+    /// - [`Error::NoPrompt`] or [`Error::PromptLength`] if `len` is 0 or above the context length.
+    /// - [`Error::Logit`] if a logit is not finite.
+    /// - [`Error::Driver`] if a driver call fails.
     pub fn time_prefill(&mut self, len: u32) -> Result<Prefill, Error> {
         let vocab = u64::from(self.machine.config.vocab);
         // A prime stride visits every id of most vocabularies.
@@ -45,13 +50,11 @@ impl Decoder {
             .map(|i| (i * 7919 % vocab) as u32)
             .collect();
         self.reset();
-        self.give(&ids)?;
-        let (start, end) = (
-            Event::new(self.stream.context())?,
-            Event::new(self.stream.context())?,
-        );
+        self.write_prompt(&ids)?;
+        let start = Event::new(self.stream.context())?;
+        let end = Event::new(self.stream.context())?;
         start.record(&self.stream)?;
-        self.take_in(&ids, |_| ControlFlow::Continue(()))?;
+        self.launch_prompt(&ids, |_| ControlFlow::Continue(()))?;
         if self.resume()? == 0 {
             self.launch(StepKind::Decode)?;
         }
@@ -64,16 +67,23 @@ impl Decoder {
         })
     }
 
-    /// Decodes `tokens` tokens, the first of which attends to `attended` positions, without a prompt: keys and values
-    /// of the preceding positions are random, the same in every round. An end-of-text token would end the round: to
-    /// time steps, clear [`Outline::stop`](crate::Outline::stop) before creating the decoder.
+    /// Decodes `tokens` tokens without a prompt and returns the times. The first token attends to
+    /// `attended` positions.
+    ///
+    /// The keys and values of the earlier positions are random, and the same in every call. A token
+    /// that ends texts would end the round early. To time steps, clear
+    /// [`Outline::stop`](crate::Outline::stop) before you create the decoder.
     ///
     /// # Errors
-    /// A context that is too short, driver errors, and logits that are not finite.
+    /// - [`Error::Room`] if the context is too short.
+    /// - [`Error::Logit`] if a logit is not finite.
+    /// - [`Error::OtherTokens`] if the two runs decode different tokens.
+    /// - [`Error::Driver`] if a driver call fails.
     pub fn round(&mut self, attended: u32, tokens: u32) -> Result<Round, Error> {
         self.prepare(attended, tokens)?;
-        let (read, wall) = self.on_the_wall(attended, tokens)?;
-        let (queued, device) = self.on_the_device(attended, tokens)?;
+        let (read, wall) = self.wall_time(attended, tokens)?;
+        let (queued, device) = self.device_time(attended, tokens)?;
+        // Reading tokens in between must not change them. A difference means a missing dependency.
         if read != queued {
             return Err(Error::OtherTokens);
         }
@@ -92,11 +102,10 @@ impl Decoder {
         self.place(attended)
     }
 
+    /// Returns an error if the context is too short.
     fn check_room(&self, attended: u32, tokens: u32) -> Result<(), Error> {
-        let (room, needed) = (
-            self.machine.buffers.ctx,
-            u64::from(attended) + u64::from(tokens) - 1,
-        );
+        let room = self.machine.buffers.ctx;
+        let needed = u64::from(attended) + u64::from(tokens) - 1;
         if attended == 0 || needed > room.into() {
             Err(Error::Room { needed, room })
         } else {
@@ -105,39 +114,43 @@ impl Decoder {
     }
 
     fn fill_caches(&self) -> Result<(), Error> {
-        let mut pools = Pools::new(self.stream.context(), 1.0)?;
+        let mut pools = RandomPools::new(self.stream.context(), 1.0)?;
         let b = &self.machine.buffers;
         for cache in b.k_cache.iter().chain(&b.v_cache) {
             let bytes: View<u8> = cache.cast()?;
-            pools.fill(Unit::Block(Format::F16), &bytes)?;
+            pools.fill(RandomUnit::Block(Format::F16), &bytes)?;
         }
         pools.finish()
     }
 
-    /// Sets the state so that the next step attends to this many positions.
+    /// Writes the state of a step that attends to this many positions.
     fn place(&self, attended: u32) -> Result<(), Error> {
         Ok(self.stream.write(
             &self.machine.buffers.state,
-            &[0, attended - 1, 0, 0, 0, 0, 0, 0],
+            &StepState {
+                position: attended - 1,
+                ..StepState::default()
+            }
+            .words(),
         )?)
     }
 
-    fn on_the_wall(&mut self, attended: u32, tokens: u32) -> Result<(Vec<u32>, Duration), Error> {
+    /// Decodes the tokens and reads each as soon as possible. Returns the tokens and the wall time.
+    fn wall_time(&mut self, attended: u32, tokens: u32) -> Result<(Vec<u32>, Duration), Error> {
         self.place(attended)?;
         let start = Instant::now();
         let read: Result<_, _> = Generation::new(self, attended - 1, tokens, 0)?.collect();
         let wall = start.elapsed();
-        // They continue no prompt.
+        // These tokens continue no prompt, so they must not become part of the sequence.
         self.reset();
         Ok((read?, wall))
     }
 
-    fn on_the_device(&mut self, attended: u32, tokens: u32) -> Result<(Vec<u32>, Duration), Error> {
+    /// Decodes the tokens without reading them in between. Returns the tokens and the device time.
+    fn device_time(&mut self, attended: u32, tokens: u32) -> Result<(Vec<u32>, Duration), Error> {
         self.place(attended)?;
-        let (start, end) = (
-            Event::new(self.stream.context())?,
-            Event::new(self.stream.context())?,
-        );
+        let start = Event::new(self.stream.context())?;
+        let end = Event::new(self.stream.context())?;
         start.record(&self.stream)?;
         let mut left = tokens;
         while left > 0 {

@@ -1,26 +1,26 @@
-//! Why an adapter is not merged.
+//! The reasons why an adapter cannot be merged.
 
 use warpwright_kernels::Format;
 
-/// What stands against it, after the name of the model.
+/// A reason why an adapter cannot be merged. The message follows the name of the model.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // Each variant's message is its documentation.
 #[non_exhaustive]
-pub enum Fault {
+pub enum MergeFault {
     #[error(
-        "tensor {tensor:?} is {}: rounded to {} again, it could lose what the adapter adds; decode with `run --adapter`, \
-         or merge onto the model in F32, F16 or BF16",
+        "tensor {tensor:?} is {}: the adapter could be lost when the sum is rounded to {}. Decode with `run --adapter`, or \
+         merge into the model in F32, F16 or BF16",
         format.name(), format.name()
     )]
     Quantized { tensor: String, format: Format },
     #[error(
-        "tensor {tensor:?} is NF4: rounded to NF4 again, it could lose what the adapter adds; decode with `run --adapter`, \
-         or merge onto the model in F32, F16 or BF16"
+        "tensor {tensor:?} is NF4: the adapter could be lost when the sum is rounded to NF4. Decode with `run --adapter`, or \
+         merge into the model in F32, F16 or BF16"
     )]
     Nf4 { tensor: String },
     #[error(
-        "weight {index} of tensor {tensor:?} with the adapter is {value}, which {} does not hold; decode with \
-         `run --adapter`, or merge onto the model in a wider format",
+        "weight {index} of tensor {tensor:?} with the adapter is {value}, which is out of range for {}. Decode with \
+         `run --adapter`, or merge into the model in a wider format",
         format.name()
     )]
     TooLarge {

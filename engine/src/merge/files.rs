@@ -1,34 +1,37 @@
-//! The files of a model with its adapter added: those of the base, in which other numbers stand in the same places.
+//! The files of a model with its adapter added: the files of the base, with other values in the
+//! same places.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::merge::fault::Fault;
-use crate::merge::sum::{Change, Sum};
+use crate::merge::fault::MergeFault;
+use crate::merge::sum::{MergeStats, MergedSum};
 use crate::{Error, Model};
 
-/// Bytes that are read at once, and written.
-const PIECE: usize = 1 << 22;
+/// The number of bytes that are read and written at a time.
+const BLOCK: usize = 1 << 22;
 
-/// A model whose adapter can be added to its weights.
+/// A plan to add a model's adapter to its weights.
+///
+/// Create it with [`Merge::new`], then [`write`](Merge::write) each of its [`files`](Merge::files).
 pub struct Merge<'a> {
     model: &'a Model,
-    /// By where they begin in the files.
-    sums: BTreeMap<usize, Sum<'a>>,
+    /// The merged weights, by the position at which they begin in the files.
+    sums: BTreeMap<usize, MergedSum<'a>>,
 }
 
 /// A file of weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeightFile {
-    /// Where the base has it.
+    /// The path of the base's file.
     pub path: PathBuf,
-    /// Its bytes, in the range by which weights are read.
+    /// The bytes of the file, in the address range of all weight files.
     range: Range<usize>,
 }
 
 impl WeightFile {
-    /// Bytes of the file, of the base's as of the merged one.
+    /// Returns the size of the file in bytes. The merged file is as large as the base's.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.range.len() as u64
@@ -36,11 +39,11 @@ impl WeightFile {
 }
 
 impl<'a> Merge<'a> {
-    /// Plans to add the adapter of a model to its weights. Without one the files are copies.
+    /// Plans to add the adapter of a model to its weights. The files of a model without an adapter
+    /// are copied.
     ///
     /// # Errors
-    ///
-    /// A projection that has an adapter and is quantized, by name.
+    /// Returns [`Error::Merge`] if a projection with an adapter is quantized.
     pub fn new(model: &'a Model) -> Result<Merge<'a>, Error> {
         let outline = &model.outline;
         let layers = outline.adapter.iter().flat_map(|adapter| &adapter.layers);
@@ -49,20 +52,20 @@ impl<'a> Merge<'a> {
             for (weight, factors) in block.projections().into_iter().zip(layer) {
                 let Some(factors) = factors else { continue };
                 let path = || model.files.path().to_owned();
-                let fault = |fault: Fault| Error::Merge {
+                let fault = |fault: MergeFault| Error::Merge {
                     path: path(),
                     fault: Box::new(fault),
                 };
                 sums.insert(
                     weight.range.start,
-                    Sum::new(weight, factors).map_err(fault)?,
+                    MergedSum::new(weight, factors).map_err(fault)?,
                 );
             }
         }
         Ok(Merge { model, sums })
     }
 
-    /// The files to write, in order.
+    /// Returns the files to write, in order.
     #[must_use]
     pub fn files(&self) -> Vec<WeightFile> {
         let files = self.model.files.of_weights().into_iter();
@@ -71,19 +74,26 @@ impl<'a> Merge<'a> {
             .collect()
     }
 
-    /// Gives the bytes of a merged file to `sink`, in order and a few MiB at a time. Each sum is made in F64 and rounded
-    /// once, to the format of the weight; all other bytes are those of the base. Behind the last file,
-    /// [`Files::check`](crate::model::Files::check) says whether what was read is of the base as it was opened.
+    /// Passes the bytes of a merged file to `sink`, in order and a few MiB at a time, and returns
+    /// statistics about the change.
+    ///
+    /// Each sum is computed in F64 and rounded once, to the format of the weight. All other bytes
+    /// are copied from the base. After the last file, call
+    /// [`Files::check`](crate::model::Files::check) to make sure that the base has not changed
+    /// meanwhile.
     ///
     /// # Errors
-    ///
-    /// Those of `sink`; a file that cannot be read; weights that are not finite, and sums beyond the weight's format.
+    /// - The errors of `sink`.
+    /// - [`Error::Read`] if a file cannot be read.
+    /// - [`Error::Weight`] if a weight is not finite.
+    /// - [`Error::Merge`] if a sum is out of range for the weight's format.
     pub fn write<E: From<Error>>(
         &self,
         file: &WeightFile,
         mut sink: impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<Change, E> {
-        let (mut at, mut change) = (file.range.start, Change::default());
+    ) -> Result<MergeStats, E> {
+        let mut at = file.range.start;
+        let mut change = MergeStats::default();
         for (start, sum) in self.sums.range(file.range.clone()) {
             self.copy(at..*start, &mut sink)?;
             change += self.add(sum, file, &mut sink)?;
@@ -93,37 +103,43 @@ impl<'a> Merge<'a> {
         Ok(change)
     }
 
+    /// Passes unchanged bytes to the sink.
     fn copy<E: From<Error>>(
         &self,
         range: Range<usize>,
         sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        pieces(range, PIECE).try_for_each(|piece| sink(&self.model.files.data(&piece)?))
+        for block in blocks(range, BLOCK) {
+            sink(&self.model.files.data(&block)?)?;
+        }
+        Ok(())
     }
 
-    /// Gives the bytes of a projection with its adapter.
+    /// Passes the bytes of a projection with its adapter added to the sink.
     fn add<E: From<Error>>(
         &self,
-        sum: &Sum<'_>,
+        sum: &MergedSum<'_>,
         file: &WeightFile,
         sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<Change, E> {
-        let (range, row) = (&sum.weight.range, sum.row_bytes());
-        let mut change = Change {
+    ) -> Result<MergeStats, E> {
+        let range = &sum.weight.range;
+        let row = sum.row_bytes();
+        let mut change = MergeStats {
             projections: 1,
-            ..Change::default()
+            ..MergeStats::default()
         };
-        for piece in pieces(range.clone(), (PIECE / row).max(1) * row) {
-            let mut bytes = self.model.files.data(&piece)?;
-            change += sum.add((piece.start - range.start) / row, &mut bytes, &file.path)?;
+        // Rows are added as a whole, so a block ends at the end of a row.
+        for block in blocks(range.clone(), (BLOCK / row).max(1) * row) {
+            let mut bytes = self.model.files.data(&block)?;
+            change += sum.add((block.start - range.start) / row, &mut bytes, &file.path)?;
             sink(&bytes)?;
         }
         Ok(change)
     }
 }
 
-/// A range in pieces of at most so many bytes.
-fn pieces(range: Range<usize>, bytes: usize) -> impl Iterator<Item = Range<usize>> {
+/// Splits a range into blocks of at most `bytes` bytes.
+fn blocks(range: Range<usize>, bytes: usize) -> impl Iterator<Item = Range<usize>> {
     range
         .clone()
         .step_by(bytes)

@@ -1,22 +1,25 @@
-//! An adapter as a GGUF file, as llama.cpp reads it beside a model (`--lora`).
+//! An adapter as a GGUF file, which llama.cpp reads next to a model (`--lora`).
 //!
-//! Keys and names are those that llama.cpp's `convert_lora_to_gguf.py` writes and `src/llama-adapter.cpp` reads:
-//! `general.type` is `adapter`, `adapter.type` is `lora`, `general.architecture` is that of the model, and the matrices of
-//! `NAME` are `NAME.lora_a`, `[rank, n]`, and `NAME.lora_b`, `[rows, rank]`, in F32; a file's dimensions are in the
-//! opposite order, so that A is `[n, rank]` there. The rows of B are those of the GGUF file of the model.
+//! The keys and names are those that llama.cpp's `convert_lora_to_gguf.py` writes and
+//! `src/llama-adapter.cpp` reads:
+//! - `general.type` is `adapter`, `adapter.type` is `lora`, and `general.architecture` is the
+//!   architecture of the model.
+//! - The matrices of the tensor `NAME` are `NAME.lora_a`, `[rank, n]`, and `NAME.lora_b`, `[rows,
+//!   rank]`, in F32. GGUF stores dimensions in the opposite order, so A is `[n, rank]` in the file.
+//! - The rows of B are in the order of the model's GGUF file.
 //!
-//! `adapter.lora.alpha` is one for all projections, and llama.cpp divides it by the columns of B (`get_scale` of
-//! `src/llama-adapter.h`). Where PEFT has another scale, by `use_rslora` or `alpha_pattern`, A is multiplied by the ratio
-//! of the two.
+//! `adapter.lora.alpha` applies to all projections, and llama.cpp divides it by the number of
+//! columns of B (`get_scale` in `src/llama-adapter.h`). If PEFT has another scale, because of
+//! `use_rslora` or `alpha_pattern`, A is multiplied by the ratio of the two.
 
 use std::convert::Infallible;
 
 use warpwright_kernels::Pairing;
 
 use crate::Error;
-use crate::adapter::data::{Adapter, Factors};
+use crate::adapter::data::{Adapter, LoraFactors};
 use crate::adapter::names::{PROJECTIONS, in_pairs, is_permuted};
-use crate::merge::fault::Fault;
+use crate::merge::fault::MergeFault;
 use crate::model::architecture::Architecture;
 use crate::model::gguf::{TENSOR_TYPES, TensorType};
 use crate::model::gguf_writer::{Head, Scalar, padding};
@@ -26,11 +29,12 @@ use crate::model::roles::Block;
 /// The format of all tensors.
 const F32: &TensorType = &TENSOR_TYPES[0];
 
-/// Gives the bytes of the file to `sink`, in order. It has no tensors if the model has no adapter.
+/// Passes the bytes of the GGUF file of a model's adapter to `sink`, in order. The file has no
+/// tensors if the model has no adapter.
 ///
 /// # Errors
-///
-/// Those of `sink`; a scale with which a number is beyond F32.
+/// Returns the errors of `sink`, and [`Error::Merge`] if a value of A is not finite in F32 when it
+/// is multiplied by the ratio of the scales.
 pub fn write_lora<E: From<Error>>(
     outline: &Outline,
     mut sink: impl FnMut(&[u8]) -> Result<(), E>,
@@ -38,26 +42,26 @@ pub fn write_lora<E: From<Error>>(
     let Some(adapter) = &outline.adapter else {
         return sink(&head(outline, 0.0, &[]).bytes());
     };
-    let fault = |fault: Fault| Error::Merge {
+    let fault = |fault: MergeFault| Error::Merge {
         path: adapter.path.clone(),
         fault: Box::new(fault),
     };
     let alpha = adapter.alpha as f32;
-    let places = places(outline, adapter);
-    places
-        .iter()
-        .try_for_each(|place| place.check(alpha))
-        .map_err(fault)?;
-    sink(&head(outline, alpha, &places).bytes())?;
-    for place in &places {
-        give(place.factors.a_times(place.ratio(alpha)), &mut sink)?;
-        give(place.b(outline), &mut sink)?;
+    let tensors = tensors(outline, adapter);
+    // Check everything before the first byte is written.
+    for tensor in &tensors {
+        tensor.check(alpha).map_err(fault)?;
+    }
+    sink(&head(outline, alpha, &tensors).bytes())?;
+    for tensor in &tensors {
+        write_tensor(tensor.factors.a_times(tensor.ratio(alpha)), &mut sink)?;
+        write_tensor(tensor.b(outline), &mut sink)?;
     }
     Ok(())
 }
 
-/// Gives the bytes of a tensor, and those behind it.
-fn give<E>(
+/// Passes the bytes of a tensor and its padding to the sink.
+fn write_tensor<E>(
     numbers: impl IntoIterator<Item = f32>,
     sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -67,45 +71,40 @@ fn give<E>(
 }
 
 /// A projection with an adapter.
-struct Place<'a> {
+struct LoraTensor<'a> {
     layer: usize,
-    /// In the order of [`PROJECTIONS`].
+    /// The index of the projection in [`PROJECTIONS`].
     projection: usize,
-    /// In GGUF files.
+    /// The name of the projection's weight in GGUF files.
     tensor: String,
-    factors: &'a Factors,
+    factors: &'a LoraFactors,
 }
 
-/// All of them, in the order of the forward pass.
-fn places<'a>(outline: &Outline, adapter: &'a Adapter) -> Vec<Place<'a>> {
+/// Returns all projections with an adapter, in the order of the forward pass.
+fn tensors<'a>(outline: &Outline, adapter: &'a Adapter) -> Vec<LoraTensor<'a>> {
     let Ok(names) = Block::of(outline.config.architecture, |role| {
         Ok::<_, Infallible>(role.tensor)
     });
     let names = names.projections().map(|name| *name);
-    let of_layer = |(layer, all): (usize, &'a [Option<Factors>; 7])| {
-        all.iter()
-            .zip(names)
-            .enumerate()
-            .filter_map(move |(projection, (factors, name))| {
-                let tensor = format!("blk.{layer}.{name}");
-                factors.as_ref().map(|factors| Place {
+    let mut found = vec![];
+    for (layer, all) in adapter.layers.iter().enumerate() {
+        for (projection, (factors, name)) in all.iter().zip(names).enumerate() {
+            if let Some(factors) = factors {
+                found.push(LoraTensor {
                     layer,
                     projection,
-                    tensor,
+                    tensor: format!("blk.{layer}.{name}"),
                     factors,
-                })
-            })
-    };
-    adapter
-        .layers
-        .iter()
-        .enumerate()
-        .flat_map(of_layer)
-        .collect()
+                });
+            }
+        }
+    }
+    found
 }
 
-fn head(outline: &Outline, alpha: f32, places: &[Place<'_>]) -> Head {
-    let head = Head::default()
+/// Returns the head of the file, with the names and shapes of all tensors.
+fn head(outline: &Outline, alpha: f32, tensors: &[LoraTensor<'_>]) -> Head {
+    let mut head = Head::default()
         .pair(
             "general.architecture",
             Scalar::Text(outline.config.architecture.name),
@@ -113,49 +112,55 @@ fn head(outline: &Outline, alpha: f32, places: &[Place<'_>]) -> Head {
         .pair("general.type", Scalar::Text("adapter"))
         .pair("adapter.type", Scalar::Text("lora"))
         .pair("adapter.lora.alpha", Scalar::F32(alpha));
-    places.iter().fold(
-        head,
-        |head,
-         Place {
-             tensor, factors, ..
-         }| {
-            let rank = u64::from(factors.rank);
-            let [n, rows] = [&factors.a, &factors.b].map(|factor| factor.len() as u64 / rank);
-            let head = head.tensor(&format!("{tensor}.lora_a"), &[n, rank], F32);
-            head.tensor(&format!("{tensor}.lora_b"), &[rank, rows], F32)
-        },
-    )
+    for LoraTensor {
+        tensor, factors, ..
+    } in tensors
+    {
+        let rank = u64::from(factors.rank);
+        let n = factors.a.len() as u64 / rank;
+        let rows = factors.b.len() as u64 / rank;
+        head = head
+            .tensor(&format!("{tensor}.lora_a"), &[n, rank], F32)
+            .tensor(&format!("{tensor}.lora_b"), &[rank, rows], F32);
+    }
+    head
 }
 
-impl Place<'_> {
-    /// What A is multiplied by, so that the scale is PEFT's: 1 where llama.cpp has the same.
+impl LoraTensor<'_> {
+    /// Returns the factor of A that makes llama.cpp's scale equal to PEFT's. It is 1 if the two are
+    /// equal.
     fn ratio(&self, alpha: f32) -> f64 {
         self.factors.scale * f64::from(self.factors.rank) / f64::from(alpha)
     }
 
-    fn check(&self, alpha: f32) -> Result<(), Fault> {
+    /// Returns an error if a value of A times the ratio is not finite.
+    fn check(&self, alpha: f32) -> Result<(), MergeFault> {
         let by = self.ratio(alpha);
-        match self.factors.a_times(by).all(f32::is_finite) {
-            true => Ok(()),
-            false => Err(Fault::Factor {
-                layer: self.layer,
-                projection: PROJECTIONS[self.projection],
-                by,
-            }),
+        if self.factors.a_times(by).all(f32::is_finite) {
+            return Ok(());
         }
+        Err(MergeFault::Factor {
+            layer: self.layer,
+            projection: PROJECTIONS[self.projection],
+            by,
+        })
     }
 
-    /// B with the rows in the order of the family's GGUF files. It has them in that of the model's own files.
+    /// Returns B with its rows in the order of the family's GGUF files. In memory they are in the
+    /// order of the model's own files.
     fn b(&self, outline: &Outline) -> Vec<f32> {
         let here = outline.config.architecture;
         let there = Architecture::ALL
             .into_iter()
             .find(|family| family.name == here.name);
         let permuted = |pairing: Pairing| is_permuted(pairing, self.projection);
-        let (rank, dim) = (self.factors.rank as usize, outline.config.head_dim as usize);
-        match there.is_some_and(|there| permuted(there.pairing)) && !permuted(here.pairing) {
-            true => in_pairs(&self.factors.b, rank, dim),
-            false => self.factors.b.clone(),
+        let rank = self.factors.rank as usize;
+        let dim = outline.config.head_dim as usize;
+        // A model folder keeps the original order, while GGUF files of the llama family permute it.
+        if there.is_some_and(|there| permuted(there.pairing)) && !permuted(here.pairing) {
+            in_pairs(&self.factors.b, rank, dim)
+        } else {
+            self.factors.b.clone()
         }
     }
 }

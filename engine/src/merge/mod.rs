@@ -1,19 +1,24 @@
-//! Adapters in files that others read: added to the weights of their model, or alone as llama.cpp has them.
+//! Adapters in files for other programs: added to the weights of their model, or as a separate GGUF
+//! file for llama.cpp.
 //!
-//! Merged weights are `W + s B A`, where A is `[rank, in]`, B is `[out, rank]` and `s` is `alpha / rank`, or what PEFT has
-//! in its place. The sum is made in F64 and rounded once, to the format of `W`, which has at least 16 bits: rounded to
-//! four bits, it could be `W` again. A merged file is the base's, byte for byte, but for these weights, so that whoever
-//! read the one reads the other. It is made a few MiB at a time, whatever its size.
+//! Merged weights are `W + s B A`, where A is `[rank, in]`, B is `[out, rank]` and `s` is the
+//! scale, usually `alpha / rank`. The sum is computed in F64 and rounded once, to the format of
+//! `W`. The format must have at least 16 bits, because a sum that is rounded to four bits could be
+//! `W` again.
+//!
+//! A merged file equals the base file byte for byte, except for these weights. A program that can
+//! read the base can therefore read the merged file. Files of any size are written a few MiB at a
+//! time.
 
 pub(crate) mod fault;
 pub(crate) mod files;
 pub(crate) mod lora_gguf;
-pub(crate) mod others;
+pub(crate) mod side_files;
 pub(crate) mod sum;
 pub(crate) mod wide;
 
-pub use fault::Fault;
+pub use fault::MergeFault;
 pub use files::{Merge, WeightFile};
 pub use lora_gguf::write_lora;
-pub use others::Others;
-pub use sum::Change;
+pub use side_files::SideFiles;
+pub use sum::MergeStats;

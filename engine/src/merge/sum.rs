@@ -1,28 +1,30 @@
-//! `W + s B A`, a few rows at a time.
+//! The sum `W + s B A`, computed a few rows at a time.
 
 use std::thread;
 
 use warpwright_kernels::Format;
 
 use crate::Error;
-use crate::adapter::data::Factors;
-use crate::merge::fault::Fault;
-use crate::merge::wide::Wide;
+use crate::adapter::data::LoraFactors;
+use crate::merge::fault::MergeFault;
+use crate::merge::wide::WideFormat;
 use crate::model::outline::Weight;
 
-/// What merging did, as sums of squares.
+/// Statistics of a merge, as sums of squares.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Change {
-    /// Projections to which something was added.
+pub struct MergeStats {
+    /// The number of projections to which an adapter was added.
     pub projections: usize,
-    /// Of the numbers of `s B A`.
+    /// The sum of the squares of `s B A`.
     pub added: f64,
-    /// Of the differences between `W + s B A` and what was written.
+    /// The sum of the squares of the rounding errors: the differences between `W + s B A` and the
+    /// weights written.
     pub rounded: f64,
 }
 
-impl Change {
-    /// What rounding took of what the adapter adds, as the ratio of their L2 norms; 0 if it adds nothing.
+impl MergeStats {
+    /// Returns the part of the adapter that was lost to rounding, as the ratio of L2 norms, or 0 if
+    /// the adapter adds nothing.
     #[must_use]
     pub fn lost(&self) -> f64 {
         if self.added > 0.0 {
@@ -33,81 +35,88 @@ impl Change {
     }
 }
 
-impl std::ops::AddAssign for Change {
-    fn add_assign(&mut self, other: Change) {
+impl std::ops::AddAssign for MergeStats {
+    fn add_assign(&mut self, other: MergeStats) {
         self.projections += other.projections;
         self.added += other.added;
         self.rounded += other.rounded;
     }
 }
 
-/// A projection to which its adapter is to be added.
-pub(crate) struct Sum<'a> {
+/// A projection to which its adapter is added.
+pub(crate) struct MergedSum<'a> {
     pub(crate) weight: &'a Weight,
-    factors: &'a Factors,
-    wide: Wide,
+    factors: &'a LoraFactors,
+    wide: WideFormat,
 }
 
-/// A number that cannot be written: the index of its weight in the row, and what it is or would be.
-enum Bad {
+/// A value that cannot be written, with the column of its weight.
+enum BadValue {
+    /// The weight itself is not finite.
     Weight(usize, f64),
+    /// The sum is out of range for the format.
     Sum(usize, f64),
 }
 
-impl<'a> Sum<'a> {
-    /// The sum, if the weight's format holds it.
-    pub(crate) fn new(weight: &'a Weight, factors: &'a Factors) -> Result<Sum<'a>, Fault> {
+impl<'a> MergedSum<'a> {
+    /// Creates the sum, or returns an error if the weight is quantized.
+    pub(crate) fn new(
+        weight: &'a Weight,
+        factors: &'a LoraFactors,
+    ) -> Result<MergedSum<'a>, MergeFault> {
         if weight.nf4.is_some() {
-            return Err(Fault::Nf4 {
+            return Err(MergeFault::Nf4 {
                 tensor: weight.name.clone(),
             });
         }
-        match Wide::of(weight.format) {
-            Some(wide) => Ok(Sum {
+        match WideFormat::for_weights(weight.format) {
+            Some(wide) => Ok(MergedSum {
                 weight,
                 factors,
                 wide,
             }),
-            None => Err(Fault::Quantized {
+            None => Err(MergeFault::Quantized {
                 tensor: weight.name.clone(),
                 format: weight.format,
             }),
         }
     }
 
-    /// Bytes of a row.
+    /// Returns the bytes of a row.
     pub(crate) fn row_bytes(&self) -> usize {
         self.weight.row_len() as usize * self.wide.bytes()
     }
 
-    /// Adds to whole rows, of which this is the first, in their bytes. The rows are shared out to the processor's cores;
-    /// which has which changes nothing.
+    /// Adds the adapter to the bytes of whole rows, of which `first` is the index of the first one.
+    /// The rows are divided among the processor's cores, which does not change the result.
     pub(crate) fn add(
         &self,
         first: usize,
         rows: &mut [u8],
         path: &std::path::Path,
-    ) -> Result<Change, Error> {
+    ) -> Result<MergeStats, Error> {
         let count = rows.len() / self.row_bytes();
-        let each = count.div_ceil(thread::available_parallelism().map_or(1, usize::from));
-        let shares = rows.chunks_mut(each * self.row_bytes()).enumerate();
+        let per_thread = count.div_ceil(thread::available_parallelism().map_or(1, usize::from));
+        let shares = rows.chunks_mut(per_thread * self.row_bytes()).enumerate();
         let changes: Vec<_> = thread::scope(|scope| {
-            let add =
-                |(share, rows)| scope.spawn(move || self.add_each(first + share * each, rows));
+            let add = |(share, rows)| {
+                scope.spawn(move || self.add_each(first + share * per_thread, rows))
+            };
             let threads: Vec<_> = shares.map(add).collect();
             threads
                 .into_iter()
-                .flat_map(|thread| thread.join().expect("it does not panic"))
+                .flat_map(|thread| thread.join().expect("adding rows does not panic"))
                 .collect()
         });
-        let mut sum = Change::default();
+        // The statistics are added in the order of rows, because sums of floats depend on it.
+        let mut sum = MergeStats::default();
         for (row, change) in (first..).zip(changes) {
             sum += change.map_err(|bad| self.error(row, bad, path))?;
         }
         Ok(sum)
     }
 
-    fn add_each(&self, first: usize, rows: &mut [u8]) -> Vec<Result<Change, Bad>> {
+    fn add_each(&self, first: usize, rows: &mut [u8]) -> Vec<Result<MergeStats, BadValue>> {
         let mut added = vec![0.0; self.weight.row_len() as usize];
         let rows = rows.chunks_exact_mut(self.row_bytes());
         rows.zip(first..)
@@ -115,10 +124,15 @@ impl<'a> Sum<'a> {
             .collect()
     }
 
-    /// Adds to a row. `added` is room for what is added.
-    fn add_row(&self, row: usize, bytes: &mut [u8], added: &mut [f64]) -> Result<Change, Bad> {
+    /// Adds the adapter to a row. `added` is scratch memory for a row of `s B A`.
+    fn add_row(
+        &self,
+        row: usize,
+        bytes: &mut [u8],
+        added: &mut [f64],
+    ) -> Result<MergeStats, BadValue> {
         self.product(row, added);
-        let mut change = Change::default();
+        let mut change = MergeStats::default();
         for (i, (bytes, added)) in bytes
             .chunks_exact_mut(self.wide.bytes())
             .zip(added)
@@ -129,57 +143,55 @@ impl<'a> Sum<'a> {
         Ok(change)
     }
 
-    fn add_one(&self, i: usize, bytes: &mut [u8], added: f64) -> Result<Change, Bad> {
+    fn add_one(&self, i: usize, bytes: &mut [u8], added: f64) -> Result<MergeStats, BadValue> {
         let weight = self.wide.read(bytes);
         if !weight.is_finite() {
-            return Err(Bad::Weight(i, weight));
+            return Err(BadValue::Weight(i, weight));
         }
-        // A weight of -0 stays one.
+        // The weight is left alone, because adding 0 to -0 would change its sign.
         if added == 0.0 {
-            return Ok(Change::default());
+            return Ok(MergeStats::default());
         }
         let sum = weight + added;
         let written = self.wide.write(sum, bytes);
-        match written.is_finite() {
-            true => Ok(Change {
-                projections: 0,
-                added: added * added,
-                rounded: (written - sum).powi(2),
-            }),
-            false => Err(Bad::Sum(i, sum)),
+        if !written.is_finite() {
+            return Err(BadValue::Sum(i, sum));
         }
+        Ok(MergeStats {
+            projections: 0,
+            added: added * added,
+            rounded: (written - sum).powi(2),
+        })
     }
 
-    /// A row of `s B A`.
+    /// Computes a row of `s B A`.
     fn product(&self, row: usize, product: &mut [f64]) {
-        let Factors { rank, scale, a, b } = self.factors;
-        let (rank, n) = (*rank as usize, product.len());
+        let LoraFactors { rank, scale, a, b } = self.factors;
+        let rank = *rank as usize;
+        let n = product.len();
         product.fill(0.0);
         for (b, a) in b[row * rank..][..rank].iter().zip(a.chunks_exact(n)) {
             let by = f64::from(*b) * scale;
-            product
-                .iter_mut()
-                .zip(a)
-                .for_each(|(sum, a)| *sum += by * f64::from(*a));
+            for (sum, a) in product.iter_mut().zip(a) {
+                *sum += by * f64::from(*a);
+            }
         }
     }
 
-    fn error(&self, row: usize, bad: Bad, path: &std::path::Path) -> Error {
+    fn error(&self, row: usize, bad: BadValue, path: &std::path::Path) -> Error {
         let at = |column: usize| row * self.weight.row_len() as usize + column;
-        let (path, tensor, format): (_, _, Format) = (
-            path.to_owned(),
-            self.weight.name.clone(),
-            self.weight.format,
-        );
+        let path = path.to_owned();
+        let tensor = self.weight.name.clone();
+        let format: Format = self.weight.format;
         match bad {
-            Bad::Weight(i, value) => Error::Weight {
+            BadValue::Weight(i, value) => Error::Weight {
                 path,
                 tensor,
                 index: at(i),
                 value: value as f32,
             },
-            Bad::Sum(i, value) => {
-                let fault = Fault::TooLarge {
+            BadValue::Sum(i, value) => {
+                let fault = MergeFault::TooLarge {
                     tensor,
                     index: at(i),
                     value,

@@ -1,55 +1,62 @@
-//! Weights of 16 and 32 bits as numbers, and back, rounded once.
+//! Conversion of 16-bit and 32-bit weights to F64 and back, with a single rounding.
 
 use half::{bf16, f16};
 use warpwright_kernels::Format;
 
-/// A format whose numbers stand alone.
+/// A format without quantization blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wide {
+pub(crate) enum WideFormat {
     F32,
     F16,
     Bf16,
 }
 
-impl Wide {
-    /// That of unquantized weights.
-    pub(crate) fn of(format: Format) -> Option<Wide> {
+impl WideFormat {
+    /// Returns the format of unquantized weights, or `None` for quantized ones.
+    pub(crate) fn for_weights(format: Format) -> Option<WideFormat> {
         match format {
-            Format::F32 => Some(Wide::F32),
-            Format::F16 => Some(Wide::F16),
-            Format::BF16 => Some(Wide::Bf16),
+            Format::F32 => Some(WideFormat::F32),
+            Format::F16 => Some(WideFormat::F16),
+            Format::BF16 => Some(WideFormat::Bf16),
             _ => None,
         }
     }
 
-    /// Bytes of a number.
+    /// Returns the bytes of a value.
     pub(crate) fn bytes(self) -> usize {
-        if self == Wide::F32 { 4 } else { 2 }
+        if self == WideFormat::F32 { 4 } else { 2 }
     }
 
-    /// The number in these bytes, as many as one has.
+    /// Returns the value in these bytes. The slice must be as long as a value.
     pub(crate) fn read(self, bytes: &[u8]) -> f64 {
         match self {
-            Wide::F32 => f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).into(),
-            Wide::F16 => f16::from_le_bytes([bytes[0], bytes[1]]).to_f32().into(),
-            Wide::Bf16 => bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32().into(),
+            WideFormat::F32 => f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).into(),
+            WideFormat::F16 => f16::from_le_bytes([bytes[0], bytes[1]]).to_f32().into(),
+            WideFormat::Bf16 => bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32().into(),
         }
     }
 
-    /// Writes the nearest number, of two the even one, and gives it; infinite beyond the largest.
+    /// Writes the nearest value of the format, rounding ties to even, and returns it. Values that
+    /// are out of range become infinite.
     pub(crate) fn write(self, number: f64, bytes: &mut [u8]) -> f64 {
         match self {
-            Wide::F32 => bytes.copy_from_slice(&(number as f32).to_le_bytes()),
-            Wide::F16 => bytes.copy_from_slice(&f16::from_f32(to_odd(number)).to_le_bytes()),
-            Wide::Bf16 => bytes.copy_from_slice(&bf16::from_f32(to_odd(number)).to_le_bytes()),
+            WideFormat::F32 => bytes.copy_from_slice(&(number as f32).to_le_bytes()),
+            // `half` converts from f32 and would round a second time, so the first rounding is to
+            // odd.
+            WideFormat::F16 => bytes.copy_from_slice(&f16::from_f32(to_odd(number)).to_le_bytes()),
+            WideFormat::Bf16 => {
+                bytes.copy_from_slice(&bf16::from_f32(to_odd(number)).to_le_bytes());
+            }
         }
         self.read(bytes)
     }
 }
 
-/// Rounds to odd: of the two numbers around `x` the one with an odd last bit. Rounded again, to a format with two bits
-/// less or fewer, it is what `x` itself is rounded to (Boldo and Melquiond, 2008, "Emulation of FMA and correctly
-/// rounded sums: proved algorithms using rounding to odd").
+/// Rounds to odd: returns `x` if it is an f32, and otherwise the neighbor with an odd last bit.
+///
+/// Rounding the result again, to a format with at least two bits less, gives the same value as
+/// rounding `x` once (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums: proved
+/// algorithms using rounding to odd", IEEE Transactions on Computers, 2008).
 fn to_odd(x: f64) -> f32 {
     let near = x as f32;
     if f64::from(near) == x || !near.is_finite() || near.to_bits() & 1 == 1 {
@@ -65,13 +72,14 @@ fn to_odd(x: f64) -> f32 {
 mod tests {
     use super::*;
 
-    fn rounded(format: Wide, x: f64) -> f64 {
+    fn rounded(format: WideFormat, x: f64) -> f64 {
         format.write(x, &mut vec![0; format.bytes()])
     }
 
     const TINY: f64 = 1e-12;
 
-    /// Each case is just beside the middle of two neighbours, so that a first rounding would put it there.
+    /// Each case is next to the midpoint of two neighbors, where an earlier rounding would have put
+    /// it.
     #[test]
     fn f16_is_rounded_once() {
         let step = 2f64.powi(-10);
@@ -84,7 +92,7 @@ mod tests {
             (65519.999, 65504.0),
             (65520.0, f64::INFINITY),
         ] {
-            assert_eq!(rounded(Wide::F16, x), wanted, "{x:e}");
+            assert_eq!(rounded(WideFormat::F16, x), wanted, "{x:e}");
         }
     }
 
@@ -92,12 +100,12 @@ mod tests {
     fn bf16_and_f32_are_rounded_once() {
         let (step, small) = (2f64.powi(-7), 2f64.powi(-23));
         for (format, x, wanted) in [
-            (Wide::Bf16, 1.0 + step / 2.0 + TINY, 1.0 + step),
-            (Wide::Bf16, 1.0 + step / 2.0, 1.0),
-            (Wide::Bf16, -1.0 - step * 1.5 + TINY, -1.0 - step),
-            (Wide::Bf16, 1e39, f64::INFINITY),
-            (Wide::F32, 1.0 + small / 2.0 + TINY, 1.0 + small),
-            (Wide::F32, 1.0 + small / 2.0, 1.0),
+            (WideFormat::Bf16, 1.0 + step / 2.0 + TINY, 1.0 + step),
+            (WideFormat::Bf16, 1.0 + step / 2.0, 1.0),
+            (WideFormat::Bf16, -1.0 - step * 1.5 + TINY, -1.0 - step),
+            (WideFormat::Bf16, 1e39, f64::INFINITY),
+            (WideFormat::F32, 1.0 + small / 2.0 + TINY, 1.0 + small),
+            (WideFormat::F32, 1.0 + small / 2.0, 1.0),
         ] {
             assert_eq!(rounded(format, x), wanted, "{format:?} {x:e}");
         }
@@ -106,7 +114,7 @@ mod tests {
     #[test]
     fn numbers_of_a_format_are_kept() {
         for bits in 0..=u16::MAX {
-            for format in [Wide::F16, Wide::Bf16] {
+            for format in [WideFormat::F16, WideFormat::Bf16] {
                 let mut bytes = bits.to_le_bytes();
                 let number = format.read(&bytes);
                 if !number.is_nan() {

@@ -1,56 +1,60 @@
 //! The model families as data: each is one row, an [`Architecture`].
 //!
-//! Nothing else in the engine names a family. The tensors of a block are in [`roles`](crate::model::roles).
+//! Nothing else in the engine names a family. The tensors of a block are in
+//! [`roles`](crate::model::roles).
 
 use warpwright_kernels::{Activation, EmbeddingScale, Pairing};
 
-/// What distinguishes the forward pass of a model family from that of Llama.
+/// The differences between the forward pass of a model family and that of Llama.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Architecture {
-    /// The name in `general.architecture`, which is also the prefix of the keys.
+    /// The name in `general.architecture`, which is also the prefix of the metadata keys.
     pub name: &'static str,
-    /// Which dimensions of a head are a rotary pair.
+    /// The dimensions of a head that form a rotary pair.
     pub pairing: Pairing,
     /// Whether Q, K and V have biases.
     pub biases: bool,
     /// Whether each head of Q and K passes an RMSNorm before it is rotated.
     pub head_norms: bool,
-    /// Whether what attention and the feed-forward give passes an RMSNorm before it is added to the residual stream.
+    /// Whether the outputs of attention and of the feed-forward pass an RMSNorm before they are
+    /// added to the residual stream.
     pub norms_after: bool,
     /// The activation function of the feed-forward.
     pub activation: Activation,
-    /// What embeddings are multiplied by.
+    /// The factor of the embeddings.
     pub embedding_scale: EmbeddingScale,
-    /// Which layers attend to a window of the latest positions.
+    /// The layers that attend to a sliding window.
     pub windows: Windows,
-    /// The number of layers of a model whose scores are multiplied by `1 / sqrt(hidden / heads)` and not by
-    /// `1 / sqrt(head_dim)`.
+    /// The number of layers of the model whose attention scores are multiplied by `1 / sqrt(hidden
+    /// / heads)` instead of `1 / sqrt(head_dim)`.
     pub scores_by_hidden: Option<u32>,
-    /// Whether `rope_factors_long.weight` and `rope_factors_short.weight` may divide the rotary frequencies.
+    /// Whether the tensors `rope_factors_long.weight` and `rope_factors_short.weight` may divide
+    /// the rotary frequencies.
     pub long_factors: bool,
-    /// The matrices whose rows stand one after the other in one tensor of a file: the tensor, and the names that they
-    /// have where each is a tensor of its own.
+    /// The matrices whose rows are stored one after the other in one tensor of a file. Each entry
+    /// has the name of the tensor, and the names that its matrices have as separate tensors.
     pub fused: &'static [(&'static str, &'static [&'static str])],
 }
 
-/// Which layers attend to a window of the latest positions, and not to all.
+/// The layers that attend to a sliding window of the latest positions instead of all positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Windows {
-    /// None. A file that has a window is refused.
+    /// No layer has a window. A file with a window is rejected.
     None,
-    /// All, if a file has a window.
+    /// Every layer has a window, if the file has one.
     Every,
-    /// All but each `period`-th: a file has a window. Those with a window have rotary frequencies of their own.
+    /// All layers but each `period`-th have a window, which the file must have. They have separate
+    /// rotary frequencies.
     Local {
-        /// Layers from one without a window to the next.
+        /// The distance between layers without a window.
         period: u32,
-        /// Base of the frequencies of the others; nothing scales them.
+        /// The base of the frequencies in the layers with a window, which are not scaled.
         rope_base: f64,
     },
 }
 
 impl Architecture {
-    /// Llama. GGUF permutes the rows of Q and K so that a rotary pair is two neighbours.
+    /// Llama. GGUF files permute the rows of Q and K so that a rotary pair is two neighboring rows.
     pub const LLAMA: &Architecture = &Architecture {
         name: "llama",
         pairing: Pairing::Interleaved,
@@ -65,14 +69,14 @@ impl Architecture {
         fused: &[],
     };
 
-    /// Llama with the rows of Q and K as its makers have them: a rotary pair is an element of a head's first half and one
-    /// of its second.
+    /// Llama with the rows of Q and K in their original order: a rotary pair is an element of a
+    /// head's first half and one of its second half.
     pub const LLAMA_IN_HALVES: &Architecture = &Architecture {
         pairing: Pairing::HalfSplit,
         ..*Architecture::LLAMA
     };
 
-    /// Qwen 2 and 2.5.
+    /// Qwen 2 and Qwen 2.5.
     pub const QWEN2: &Architecture = &Architecture {
         name: "qwen2",
         pairing: Pairing::HalfSplit,
@@ -88,9 +92,11 @@ impl Architecture {
         ..*Architecture::LLAMA
     };
 
-    /// Gemma 3, text only. The converter has added 1 to the weights of the norms. The factor of the embeddings is
-    /// rounded to F32, as llama.cpp does; transformers rounds it to the format of the weights. A model of 62 layers is
-    /// the one of 27 billion weights.
+    /// Gemma 3, text only. The converter has added 1 to the weights of the norms.
+    ///
+    /// The factor of the embeddings is rounded to F32, as in llama.cpp. The `transformers` library
+    /// rounds it to the format of the weights. The model with 62 layers is the one with 27 billion
+    /// weights.
     pub const GEMMA3: &Architecture = &Architecture {
         name: "gemma3",
         pairing: Pairing::HalfSplit,
@@ -106,8 +112,9 @@ impl Architecture {
         ..*Architecture::LLAMA
     };
 
-    /// Phi 3, 3.5 and 4. A file's window holds in every layer, as in transformers; llama.cpp ignores it
-    /// (`load_arch_hparams` of `models/phi3.cpp`), which gives other logits beyond the window.
+    /// Phi 3, 3.5 and 4. A window in the file applies to every layer, as in the `transformers`
+    /// library. llama.cpp ignores it (`load_arch_hparams` in `models/phi3.cpp`), so its logits
+    /// differ beyond the window.
     pub const PHI3: &Architecture = &Architecture {
         name: "phi3",
         pairing: Pairing::HalfSplit,
@@ -123,7 +130,7 @@ impl Architecture {
         ..*Architecture::LLAMA
     };
 
-    /// All that GGUF files have.
+    /// All architectures of GGUF files.
     pub const ALL: [&Architecture; 5] = [
         Architecture::LLAMA,
         Architecture::QWEN2,

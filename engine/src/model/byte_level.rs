@@ -1,5 +1,6 @@
-//! Byte-level vocabularies: each byte of a text is spelled as one printable character (GPT-2's alphabet), so that every
-//! text has tokens and every token has bytes; one token may hold a part of a character.
+//! Byte-level vocabularies: each byte of a text is spelled as one printable character (GPT-2's
+//! alphabet), so that every text has tokens and every token has bytes; one token may hold a part of
+//! a character.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -22,7 +23,8 @@ pub(crate) fn ids<'a>(tokens: &[&'a str]) -> Result<HashMap<&'a str, u32>, Fault
     Ok(ids)
 }
 
-/// Refuses a vocabulary without a token for each printable byte, and warns of one that lacks others which UTF-8 has.
+/// Refuses a vocabulary without a token for each printable byte, and warns of one that lacks others
+/// which UTF-8 has.
 pub(crate) fn check_bytes(ids: &HashMap<&str, u32>) -> Result<Option<String>, Fault> {
     let has = |byte: &u8| ids.contains_key(ALPHABET[usize::from(*byte)].to_string().as_str());
     if let Some(byte) = (b' '..=b'~').find(|byte| !has(byte)) {
@@ -43,7 +45,8 @@ pub(crate) fn utf8() -> impl Iterator<Item = u8> {
     (0..=0xbf).chain(0xc2..=0xf4)
 }
 
-/// The merges as pairs; an error is a line that is none. The library panics on a pair that makes no token, so none reaches it.
+/// The merges as pairs; an error is a line that is none. The library panics on a pair that makes no
+/// token, so none reaches it.
 pub(crate) fn merges<'a>(
     pairs: impl Iterator<Item = Result<(&'a str, &'a str), &'a str>>,
     ids: &HashMap<&str, u32>,
@@ -70,8 +73,8 @@ static ALPHABET: LazyLock<[char; 256]> = LazyLock::new(alphabet);
 static BYTE_OF: LazyLock<HashMap<char, u8>> =
     LazyLock::new(|| ALPHABET.iter().copied().zip(0..=255).collect());
 
-/// GPT-2's alphabet (`bytes_to_unicode` in its `encoder.py`): printable Latin-1 stands for itself, the other
-/// 68 bytes for the characters from U+0100 on.
+/// GPT-2's alphabet (`bytes_to_unicode` in its `encoder.py`): printable Latin-1 stands for itself,
+/// the other 68 bytes for the characters from U+0100 on.
 fn alphabet() -> [char; 256] {
     let mut next = '\u{100}'..;
     std::array::from_fn(|byte| match byte as u8 {

@@ -4,43 +4,45 @@ pub use crate::model::architecture::{Architecture, Windows};
 pub use crate::model::problem::Problem;
 use crate::model::rope::Rope;
 
-/// The numbers that define the forward pass.
+/// The hyperparameters that define the forward pass of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Which family.
+    /// The model family.
     pub architecture: &'static Architecture,
-    /// Transformer blocks.
+    /// The number of transformer blocks.
     pub layers: u32,
-    /// Length of the residual stream.
+    /// The length of the residual stream.
     pub hidden: u32,
-    /// Rows of the feed-forward gate and up matrices.
+    /// The number of rows of the gate and up matrices.
     pub feed_forward: u32,
-    /// Query heads, a multiple of `kv_heads`.
+    /// The number of query heads, a multiple of `kv_heads`.
     pub heads: u32,
-    /// Key and value heads.
+    /// The number of key and value heads.
     pub kv_heads: u32,
-    /// Elements of one head.
+    /// The number of elements per head.
     pub head_dim: u32,
-    /// Rotary position embedding.
+    /// The rotary position embedding.
     pub rope: Rope,
-    /// The latest positions that a layer with a window attends to, the token's own included.
+    /// The number of latest positions that a layer with a window attends to, including the token's
+    /// own.
     pub window: Option<u32>,
-    /// Where some layers have a window and others do not.
+    /// The layers with a window, if only some layers have one.
     pub local: Option<Local>,
     /// The epsilon of each RMSNorm.
     pub epsilon: f32,
-    /// Positions the model was made for.
+    /// The number of positions for which the model was made.
     pub context: u32,
-    /// Tokens.
+    /// The number of tokens in the vocabulary.
     pub vocab: u32,
 }
 
-/// Layers with a window between layers without.
+/// The layout of a model in which only some layers have a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Local {
-    /// Each layer whose number, counted from 1, is a multiple of this has no window.
+    /// The period of layers without a window: those whose number, counted from 1, is a multiple of
+    /// it.
     pub period: u32,
-    /// Rotary position embedding of the others.
+    /// The rotary position embedding of the layers with a window.
     pub rope: Rope,
 }
 
@@ -48,8 +50,8 @@ pub struct Local {
 const MAX_HEADS: u32 = 1 << 16;
 
 impl Config {
-    /// Whether there are kernels for these sizes: the simple ones, which serve every device and every number format.
-    /// Nothing else refuses a model for its sizes.
+    /// Whether there are kernels for these sizes: the simple ones, which serve every device and
+    /// every number format. Nothing else refuses a model for its sizes.
     pub(crate) fn check(&self) -> Result<(), Problem> {
         let Config {
             head_dim,
@@ -94,20 +96,21 @@ impl Config {
         }
     }
 
-    /// Rows of the query matrix and columns of the output matrix.
+    /// Returns the number of rows of the query matrix, which is the number of columns of the output
+    /// matrix.
     pub fn q_len(&self) -> u32 {
         self.heads * self.head_dim
     }
 
-    /// Rows of the key and of the value matrix.
+    /// Returns the number of rows of the key matrix and of the value matrix.
     pub fn kv_len(&self) -> u32 {
         self.kv_heads * self.head_dim
     }
 
-    /// What attention multiplies its scores by, in front of the softmax.
+    /// Returns the factor of the attention scores before the softmax.
     ///
-    /// Where whole heads are rotated, a magnitude of cosine and sine scales each query and each key as a whole, and so
-    /// the scores by its square.
+    /// If whole heads are rotated, the magnitude of cosine and sine scales each query and each key,
+    /// and so the scores by its square. The factor includes it.
     pub fn score_scale(&self) -> f32 {
         let magnitude = if self.rotates_whole_heads() {
             self.rope.magnitude
@@ -147,14 +150,14 @@ impl Config {
             .is_some_and(|local| !(layer + 1).is_multiple_of(local.period))
     }
 
-    /// The latest positions that a layer attends to; all of them without a window. A window as long as the context is
-    /// none.
+    /// Returns the number of latest positions that a layer attends to, or `None` if it attends to
+    /// all of them. A window as long as the context counts as none.
     pub fn window_of(&self, layer: u32) -> Option<u32> {
         let has = self.local.is_none() || self.is_local(layer);
         self.window.filter(|window| has && *window < self.context)
     }
 
-    /// The rotary embeddings of the layers: each layer has one of them.
+    /// Returns the different rotary embeddings of the layers. Each layer uses one of them.
     pub fn ropes(&self) -> Vec<Rope> {
         [self.rope]
             .into_iter()
@@ -162,7 +165,7 @@ impl Config {
             .collect()
     }
 
-    /// Which of [`ropes`](Config::ropes) a layer has.
+    /// Returns the index in [`ropes`](Config::ropes) of a layer's rotary embedding.
     pub fn rope_of(&self, layer: u32) -> u32 {
         self.is_local(layer).into()
     }

@@ -9,7 +9,10 @@ use crate::model::problem::Problem;
 use crate::model::rope::{Rope, Scaling};
 
 impl Config {
-    /// Reads and checks a file's metadata.
+    /// Reads and checks the hyperparameters in the metadata of a file.
+    ///
+    /// # Errors
+    /// Returns the first key that is missing, has another type, or has an unsupported value.
     pub fn read(directory: &Directory) -> Result<Config, Problem> {
         known::check_file(directory)?;
         let name = Keys {
@@ -65,8 +68,8 @@ impl Config {
 
 /// The window, and which layers have it.
 ///
-/// A window counts the token's own position: transformers and llama.cpp mask positions whose distance is the window or
-/// more.
+/// A window counts the token's own position: transformers and llama.cpp mask positions whose
+/// distance is the window or more.
 fn windows(
     keys: &Keys<'_>,
     architecture: &Architecture,
@@ -87,10 +90,8 @@ fn windows(
                 .ok_or_else(|| Problem::MissingKey(keys.key(base)))?;
             let period = keys.size_or("attention.sliding_window_pattern", Ok(period))?;
             let base = keys.positive("rope.freq_base_swa")?.unwrap_or(rope_base);
-            let (scaling, why) = (
-                Scaling::Linear(1.0),
-                "in a family whose layers have two rotary bases",
-            );
+            let scaling = Scaling::Linear(1.0);
+            let why = "in a family whose layers have two rotary bases";
             if let Scaling::Yarn(_) = rope.scaling {
                 return keys.wrong("rope.scaling.type", "yarn", format!("none or linear {why}"));
             }

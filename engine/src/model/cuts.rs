@@ -1,5 +1,5 @@
-//! What a text goes through before it becomes tokens: the components of the library `tokenizers`, with expressions of our
-//! own (`expression.rs`) in place of its own, which end without a word.
+//! What a text goes through before it becomes tokens: the components of the library `tokenizers`,
+//! with expressions of our own (`expression.rs`) in place of its own, which end without a word.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -75,25 +75,29 @@ impl Cut {
 
 impl PreTokenizer for Cuts {
     fn pre_tokenize(&self, text: &mut PreTokenizedString) -> tokenizers::Result<()> {
-        self.0.iter().try_for_each(|cut| match cut {
-            Cut::Split(split) => text.split(|_, part| split.parts(&part)),
-            Cut::Space => text.normalize(|part| {
-                if !part.get().starts_with(' ') {
-                    part.prepend(" ");
-                }
-                Ok(())
-            }),
-            Cut::Library(step) => step.pre_tokenize(text),
-        })
+        for cut in &self.0 {
+            match cut {
+                Cut::Split(split) => text.split(|_, part| split.parts(&part))?,
+                Cut::Space => text.normalize(|part| {
+                    if !part.get().starts_with(' ') {
+                        part.prepend(" ");
+                    }
+                    Ok(())
+                })?,
+                Cut::Library(step) => step.pre_tokenize(text)?,
+            }
+        }
+        Ok(())
     }
 }
 
 impl Split {
     fn parts(&self, part: &NormalizedString) -> tokenizers::Result<Vec<NormalizedString>> {
         let expression = &self.expression;
-        let parts = match self.invert {
-            true => part.split(tokenizers::pattern::Invert(expression), self.behavior),
-            false => part.split(expression, self.behavior),
+        let parts = if self.invert {
+            part.split(tokenizers::pattern::Invert(expression), self.behavior)
+        } else {
+            part.split(expression, self.behavior)
         };
         parts.map_err(|error| placed(part, error))
     }
@@ -101,12 +105,15 @@ impl Split {
 
 impl Normalizer for Changes {
     fn normalize(&self, text: &mut NormalizedString) -> tokenizers::Result<()> {
-        self.0.iter().try_for_each(|change| match change {
-            Change::Replace(expression, content) => text
-                .replace(expression, content)
-                .map_err(|error| placed(text, error)),
-            Change::Library(step) => step.normalize(text),
-        })
+        for change in &self.0 {
+            match change {
+                Change::Replace(expression, content) => text
+                    .replace(expression, content)
+                    .map_err(|error| placed(text, error))?,
+                Change::Library(step) => step.normalize(text)?,
+            }
+        }
+        Ok(())
     }
 }
 

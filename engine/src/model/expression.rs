@@ -1,10 +1,11 @@
 //! Regular expressions that divide texts: one that gives up says so, with the place.
 //!
-//! `fancy-regex` steps back where an expression has look-around, with a stack and a number of steps that end; the
-//! library `tokenizers` takes either end for that of the text. Nearly all vocabularies end in `\s+(?!\S)|\s+`, whose
-//! stack a million of white space fills: it is read as `(\s+)`, which needs none, and its match gives the last
-//! character back where another follows and it has two. Those that group digits from the right look ahead to the end
-//! of a run from each of its groups; they are read as the run, which is then counted.
+//! `fancy-regex` steps back where an expression has look-around, with a stack and a number of steps
+//! that end; the library `tokenizers` takes either end for that of the text. Nearly all
+//! vocabularies end in `\s+(?!\S)|\s+`, whose stack a million of white space fills: it is read as
+//! `(\s+)`, which needs none, and its match gives the last character back where another follows and
+//! it has two. Those that group digits from the right look ahead to the end of a run from each of
+//! its groups; they are read as the run, which is then counted.
 
 use tokenizers::tokenizer::pattern::Pattern;
 
@@ -14,7 +15,8 @@ const STEPS_BACK: usize = 100_000_000;
 /// What vocabularies end in: white space, of which the last before a word is the word's.
 const RUNS: [&str; 2] = [r"|\s+(?!\S)|\s+", r"|\s+(?!\S)|\s"];
 
-/// Expressions that group digits from the right, with the run that they are of, and what of it matches.
+/// Expressions that group digits from the right, with the run that they are of, and what of it
+/// matches.
 const GROUPS: [(&str, &str, Part); 5] = [
     (
         r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
@@ -163,7 +165,8 @@ impl Expression {
         Ok(found)
     }
 
-    /// The bytes that a match is too long by: those of the last character of white space before another character.
+    /// The bytes that a match is too long by: those of the last character of white space before
+    /// another character.
     fn gives_back(
         &self,
         text: &str,
@@ -307,7 +310,8 @@ mod tests {
         }
     }
 
-    /// All texts of six of these, as the library finds them; and a run that it would need hours for.
+    /// All texts of six of these, as the library finds them; and a run that it would need hours
+    /// for.
     #[test]
     fn digits_are_grouped_from_the_right() {
         let parts = ["1", "\u{0661}", "x", " "];

@@ -3,7 +3,7 @@
 /// Arrays of arrays of arrays are allowed; no known file needs even two levels.
 pub(crate) const MAX_NESTING: u32 = 3;
 
-/// What is wrong with a file.
+/// An error in a GGUF file.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // Each variant's message is its documentation.
 pub enum Fault {

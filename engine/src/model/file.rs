@@ -1,9 +1,10 @@
 //! A file that must not change while it is read.
 //!
-//! It is read by offset and not mapped: of a mapped file that somebody truncates, a load ends the process. What is read
-//! while somebody writes may be half old and half new; so whoever has read asks whether the file is still the one that
-//! was opened, by its length and the time of its last change. A file that is replaced under its name, by a rename, is
-//! another one: what was opened stays as it is.
+//! It is read by offset and not mapped: of a mapped file that somebody truncates, a load ends the
+//! process. What is read while somebody writes may be half old and half new; so whoever has read
+//! asks whether the file is still the one that was opened, by its length and the time of its last
+//! change. A file that is replaced under its name, by a rename, is another one: what was opened
+//! stays as it is.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};

@@ -1,10 +1,10 @@
 //! GGUF files, versions 2 and 3: an open file and a checked directory of what is in it.
 //!
-//! A file is a header (magic, version, two counts), key-value pairs, tensor descriptions, padding, and the
-//! tensors' data, all little-endian; see `docs/gguf.md` in the ggml repository.
-//! Whoever wrote the file is not trusted: each count is held against the bytes that are left before
-//! anything is allocated, all sums are checked, and a [`Gguf`] that exists has its tensors inside the
-//! file, aligned, and apart from each other.
+//! A file is a header (magic, version, two counts), key-value pairs, tensor descriptions, padding,
+//! and the tensors' data, all little-endian; see `docs/gguf.md` in the ggml repository. Whoever
+//! wrote the file is not trusted: each count is held against the bytes that are left before
+//! anything is allocated, all sums are checked, and a [`Gguf`] that exists has its tensors inside
+//! the file, aligned, and apart from each other.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,55 +18,55 @@ use crate::model::reader::Reader;
 use crate::model::value;
 pub use crate::model::value::{Array, Value};
 
-/// An open file and its directory.
+/// An open GGUF file and its directory.
 #[derive(Debug)]
 pub struct Gguf {
-    /// Where the file was opened.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What the file says of itself.
+    /// The metadata and the tensor descriptions.
     pub directory: Directory,
     file: StableFile,
 }
 
-/// What stands before the tensors' data.
+/// The part of a file before the tensor data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Directory {
-    /// 2 or 3.
+    /// The version of the format: 2 or 3.
     pub version: u32,
-    /// Metadata by key.
+    /// The metadata by key.
     pub metadata: BTreeMap<String, Value>,
-    /// Tensors by name.
+    /// The tensors by name.
     pub tensors: BTreeMap<String, Tensor>,
 }
 
-/// Where a tensor lies and how its numbers are written.
+/// The description of a tensor: its shape, its format and its position in the file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor {
-    /// Unique in the file.
+    /// The name, unique in the file.
     pub name: String,
-    /// Lengths, the contiguous dimension first: a `[rows, n]` matrix is `[n, rows]`.
+    /// The dimensions, the contiguous one first: a `[rows, n]` matrix is `[n, rows]`.
     pub dims: Vec<u64>,
     /// The number format.
     pub kind: &'static TensorType,
-    /// The bytes in the file.
+    /// The byte range in the file.
     pub range: Range<usize>,
 }
 
-/// One of ggml's number formats.
+/// A number format of ggml.
 #[derive(Debug, PartialEq)]
 pub struct TensorType {
-    /// The number in the file.
+    /// The id in the file.
     pub id: u32,
-    /// ggml's name.
+    /// The name in ggml.
     pub name: &'static str,
-    /// Elements a block.
+    /// The number of elements per block.
     pub block_len: u64,
-    /// Bytes a block.
+    /// The number of bytes per block.
     pub block_bytes: u64,
 }
 
-/// ggml's formats: `enum ggml_type` of `ggml.h`, block sizes of `ggml-common.h`. Numbers 4, 5, 31 to 33
-/// and 36 to 38 have been withdrawn.
+/// The number formats of ggml: `enum ggml_type` in `ggml.h`, with block sizes from `ggml-common.h`.
+/// The ids 4, 5, 31 to 33 and 36 to 38 have been withdrawn.
 #[rustfmt::skip]
 pub const TENSOR_TYPES: [TensorType; 33] = [
     row(0, "F32", 1, 4),        row(1, "F16", 1, 2),        row(2, "Q4_0", 32, 18),
@@ -91,11 +91,11 @@ const fn row(id: u32, name: &'static str, block_len: u64, block_bytes: u64) -> T
     }
 }
 
-/// What tensors' places are multiples of, unless `general.alignment` says otherwise.
+/// The alignment of tensor data, unless `general.alignment` sets another one.
 pub const ALIGNMENT: u64 = 32;
 
-/// The most metadata pairs, and tensors. Each takes more memory than bytes in the file; the largest known files have
-/// about a hundred pairs and two thousand tensors.
+/// The most metadata pairs, and tensors. Each takes more memory than bytes in the file; the largest
+/// known files have about a hundred pairs and two thousand tensors.
 const MAX_COUNT: u64 = 1 << 16;
 
 /// The least bytes of a key-value pair: a key's length, a value type, a value of one byte.
@@ -109,6 +109,9 @@ const FIRST: u64 = 1 << 20;
 
 impl Gguf {
     /// Opens a file and reads its directory.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, or if its directory is damaged.
     pub fn open(path: &Path) -> Result<Gguf, Error> {
         // Opening a pipe would wait for a writer.
         let found = std::fs::metadata(path).map_err(|source| Error::Open {
@@ -130,10 +133,10 @@ impl Gguf {
         })
     }
 
-    /// The bytes of a tensor of this file, by its range.
+    /// Returns the bytes of a tensor of this file, given by its range.
     ///
     /// # Errors
-    /// A file that cannot be read or has become shorter.
+    /// Returns an error if the file cannot be read or has become shorter.
     pub fn data(&self, range: &Range<usize>) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; range.len()];
         self.read(range.start, &mut bytes)?;
@@ -150,10 +153,11 @@ impl Gguf {
         self.file.read(start as u64, bytes)
     }
 
-    /// Whether all that was read is of the file as it was opened.
+    /// Checks that the file has not been modified since it was opened, so that all data read from
+    /// it belong together.
     ///
     /// # Errors
-    /// A file that was written in the meantime.
+    /// Returns an error if the file was written to in the meantime.
     pub fn check(&self) -> Result<(), Error> {
         self.file.check()
     }
@@ -182,12 +186,16 @@ fn directory(path: &Path, file: &StableFile) -> Result<Directory, Error> {
 }
 
 impl Directory {
-    /// Reads the directory of a whole file.
+    /// Parses the directory of a file, given all of its bytes.
+    ///
+    /// # Errors
+    /// Returns the first error in the directory.
     pub fn read(file: &[u8]) -> Result<Directory, Fault> {
         Directory::read_first(file, file.len())
     }
 
-    /// Reads the directory of a file of `len` bytes from the first of them; [`Fault::Beyond`] if it takes more.
+    /// Reads the directory of a file of `len` bytes from the first of them; [`Fault::Beyond`] if it
+    /// takes more.
     fn read_first(first: &[u8], len: usize) -> Result<Directory, Fault> {
         let mut r = Reader {
             file: first,
@@ -309,7 +317,8 @@ fn size(tensor: &str, dims: &[u64], kind: &'static TensorType) -> Result<u64, Fa
             dims: dims.to_vec(),
         });
     }
-    let (len, block) = (dims[0], kind.block_len);
+    let len = dims[0];
+    let block = kind.block_len;
     if !len.is_multiple_of(block) {
         return Err(Fault::RowLength {
             tensor,

@@ -24,8 +24,8 @@ const NO_PRE_TOKENIZER: &str = "the file has no tokenizer.ggml.pre, which says h
                                 llama.cpp's default is used; where the model was trained with another, its texts \
                                 are worse. Convert it again with a newer llama.cpp";
 
-/// A kind of vocabulary that scores its tokens: whether a text begins with BOS, and the numbers of the special tokens,
-/// where the file does not say (`llama-vocab.cpp`).
+/// A kind of vocabulary that scores its tokens: whether a text begins with BOS, and the numbers of
+/// the special tokens, where the file does not say (`llama-vocab.cpp`).
 struct Scored {
     name: &'static str,
     kind: Kind,
@@ -44,8 +44,8 @@ const SCORED: [Scored; 2] = [
         eos: 2,
         unknown: 0,
     },
-    // llama.cpp puts EOS behind a text where the file does not say, as T5's encoder wants it; a text that is to be
-    // continued has none.
+    // llama.cpp puts EOS behind a text where the file does not say, as T5's encoder wants it; a
+    // text that is to be continued has none.
     Scored {
         name: "t5",
         kind: Kind::Unigram,

@@ -1,20 +1,21 @@
-//! What stands before the tensors' data in a GGUF file that is to be written, version 3: see `docs/gguf.md` in the ggml
-//! repository.
+//! What stands before the tensors' data in a GGUF file that is to be written, version 3: see
+//! `docs/gguf.md` in the ggml repository.
 
 use crate::model::gguf::{ALIGNMENT, TensorType};
 
-/// A metadata value.
+/// A metadata value to write.
 #[derive(Debug, Clone, Copy)]
 pub enum Scalar<'a> {
-    /// GGUF's type 4.
+    /// An unsigned 32-bit integer, type 4 of GGUF.
     U32(u32),
-    /// GGUF's type 6.
+    /// A 32-bit float, type 6 of GGUF.
     F32(f32),
-    /// GGUF's type 8.
+    /// A string, type 8 of GGUF.
     Text(&'a str),
 }
 
-/// The beginning of a file: metadata, and descriptions of the tensors, whose data follow in the same order.
+/// The beginning of a file: metadata and tensor descriptions. The tensor data follow in the same
+/// order.
 #[derive(Debug, Default)]
 pub struct Head {
     pairs: Vec<u8>,
@@ -45,14 +46,15 @@ impl Head {
         self
     }
 
-    /// Adds a tensor, whose name must be new: its lengths, the contiguous dimension first, and its number format. Its
-    /// first length is a multiple of the format's block.
+    /// Adds a tensor, whose name must be new. `dims` are its dimensions, the contiguous one first,
+    /// which must be a multiple of the block length of `kind`.
     #[must_use]
     pub fn tensor(mut self, name: &str, dims: &[u64], kind: &TensorType) -> Head {
         text(&mut self.tensors, name);
         self.tensors.extend((dims.len() as u32).to_le_bytes());
-        dims.iter()
-            .for_each(|n| self.tensors.extend(n.to_le_bytes()));
+        for n in dims {
+            self.tensors.extend(n.to_le_bytes());
+        }
         self.tensors.extend(kind.id.to_le_bytes());
         self.tensors.extend(self.offset.to_le_bytes());
         let bytes = dims.iter().product::<u64>() / kind.block_len * kind.block_bytes;
@@ -61,7 +63,8 @@ impl Head {
         self
     }
 
-    /// The bytes, to the first tensor's data. Behind each tensor's data comes its [`padding`].
+    /// Returns the bytes of the file up to the data of the first tensor. The data of each tensor
+    /// must be followed by its [`padding`].
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let counts = [self.tensor_count, self.pair_count]
@@ -73,7 +76,7 @@ impl Head {
     }
 }
 
-/// The zeros that follow so many bytes of a tensor, to the next tensor's place.
+/// Returns the zeros that follow a tensor of `bytes` bytes, up to the position of the next tensor.
 #[must_use]
 pub fn padding(bytes: u64) -> &'static [u8] {
     const ZEROS: [u8; ALIGNMENT as usize] = [0; ALIGNMENT as usize];

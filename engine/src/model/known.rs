@@ -1,9 +1,11 @@
-//! What every metadata key means for the forward pass, as a table: used, harmless, harmless with some values, or refused.
+//! What every metadata key means for the forward pass, as a table: used, harmless, harmless with
+//! some values, or refused.
 //!
-//! A key that changes the forward pass and is not understood gives a model that runs wrongly and says nothing. So every
-//! key under the architecture's own prefix stands in a row; one that does not is refused by name. Outside of it, what is
-//! known to matter is refused, and the rest describes the file or belongs to other programs: `general.*`, `quantize.*`,
-//! `mradermacher.*` and the like. Names, and which values mean "absent", are those of `llama-arch.cpp` and
+//! A key that changes the forward pass and is not understood gives a model that runs wrongly and
+//! says nothing. So every key under the architecture's own prefix stands in a row; one that does
+//! not is refused by name. Outside of it, what is known to matter is refused, and the rest
+//! describes the file or belongs to other programs: `general.*`, `quantize.*`, `mradermacher.*` and
+//! the like. Names, and which values mean "absent", are those of `llama-arch.cpp` and
 //! `llama-model.cpp` of llama.cpp.
 
 use warpwright_kernels::Activation;
@@ -36,7 +38,8 @@ enum Neutral {
     ScoreScale,
     /// A window over all positions, or 0; any, in a family with windows.
     Window,
-    /// What the layers with a window have anyway; anything, in a family without windows. `None` if it is read.
+    /// What the layers with a window have anyway; anything, in a family without windows. `None` if
+    /// it is read.
     OfWindows(fn(&Config) -> Option<f64>),
     /// The activation function of the family, by its names.
     Activation,
@@ -97,7 +100,8 @@ const EMBEDDING: &str =
     "this is an embedding or ranking model, which writes no text; open the chat or base model";
 const LATENT: &str = "multi-head latent attention is not supported";
 
-/// Keys outside the architecture's prefix. What changes the text's tokens is the tokenizer's: [`TOKENIZER`].
+/// Keys outside the architecture's prefix. What changes the text's tokens is the tokenizer's:
+/// [`TOKENIZER`].
 const FILE: &[Row] = &[
     used("general.architecture"),
     used("general.alignment"),
@@ -240,45 +244,44 @@ const ARCHITECTURE: &[Row] = &[
 
 /// Checks the keys of any file, before its architecture is looked at.
 pub(crate) fn check_file(directory: &Directory) -> Result<(), Problem> {
-    directory
-        .metadata
-        .iter()
-        .try_for_each(|(key, value)| match row(FILE, key) {
-            Some(row) => row.check(key, value, None),
-            None => Ok(()),
-        })
+    for (key, value) in &directory.metadata {
+        if let Some(row) = row(FILE, key) {
+            row.check(key, value, None)?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks the keys under the architecture's prefix.
 pub(crate) fn check_architecture(directory: &Directory, config: &Config) -> Result<(), Problem> {
     let architecture = config.architecture.name;
-    directory.metadata.iter().try_for_each(|(key, value)| {
+    for (key, value) in &directory.metadata {
         let Some(name) = key
             .strip_prefix(architecture)
             .and_then(|rest| rest.strip_prefix('.'))
         else {
-            return Ok(());
+            continue;
         };
-        match row(ARCHITECTURE, name) {
-            Some(row) => row.check(key, value, Some(config)),
-            None => Err(Problem::UnknownKey {
+        let Some(row) = row(ARCHITECTURE, name) else {
+            return Err(Problem::UnknownKey {
                 key: key.clone(),
                 found: value.to_string(),
                 architecture,
-            }),
-        }
-    })
+            });
+        };
+        row.check(key, value, Some(config))?;
+    }
+    Ok(())
 }
 
 /// Checks the keys of the tokenizer.
 pub(crate) fn check_tokenizer(directory: &Directory) -> Result<(), Problem> {
-    directory
-        .metadata
-        .iter()
-        .try_for_each(|(key, value)| match row(TOKENIZER, key) {
-            Some(row) => row.check(key, value, None),
-            None => Ok(()),
-        })
+    for (key, value) in &directory.metadata {
+        if let Some(row) = row(TOKENIZER, key) {
+            row.check(key, value, None)?;
+        }
+    }
+    Ok(())
 }
 
 fn row(table: &'static [Row], key: &str) -> Option<&'static Row> {
@@ -299,14 +302,11 @@ impl Row {
         match neutral.holds(value, config) {
             Some(true) => Ok(()),
             Some(false) => Err(self.refusal(key, value)),
-            None => {
-                let (found, expected) = (value.described(), neutral.kind().to_owned());
-                Err(Problem::Key {
-                    key,
-                    found,
-                    expected,
-                })
-            }
+            None => Err(Problem::Key {
+                key,
+                found: value.described(),
+                expected: neutral.kind().to_owned(),
+            }),
         }
     }
 

@@ -1,4 +1,5 @@
-//! A model before it is on a device: its file, its hyperparameters, the outline of its weights, and its tokenizer.
+//! A model before it is on a device: its file, its hyperparameters, the outline of its weights, and
+//! its tokenizer.
 
 pub(crate) mod architecture;
 pub(crate) mod byte_level;

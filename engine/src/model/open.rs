@@ -21,19 +21,22 @@ use crate::model::outline::{self, Outline};
 use crate::model::tokenizer::Tokenizer;
 use crate::sampling::defaults::{self, GenerationConfig};
 
-/// A checked model. Nothing is loaded yet.
+/// An opened and checked model, whose weights are not loaded yet.
+///
+/// It is a GGUF file or a Hugging Face folder. Pass it to [`Decoder::new`](crate::Decoder::new) or
+/// [`Batch::new`](crate::Batch::new) to load its weights.
 #[derive(Debug)]
 pub struct Model {
-    /// Where its weights are.
+    /// The open files with the weights.
     pub files: Files,
-    /// What they are.
+    /// The hyperparameters and the shapes of the weights.
     pub outline: Outline,
 }
 
 /// The open files of a model.
 #[derive(Debug)]
 pub enum Files {
-    /// One GGUF file.
+    /// A single GGUF file.
     Gguf(Gguf),
     /// A Hugging Face folder.
     Folder(Folder),
@@ -42,11 +45,12 @@ pub enum Files {
 const CONFIG: &str = "config.json";
 
 impl Model {
-    /// Opens a GGUF file or a Hugging Face folder, and checks all of it but the numbers inside the tensors.
+    /// Opens a GGUF file or a Hugging Face folder, and checks everything but the values of the
+    /// tensors.
     ///
     /// # Errors
-    ///
-    /// A file that cannot be read or is damaged; a key, a tensor or a family that is not supported, by name.
+    /// Returns an error if a file cannot be read or is damaged, or if a key, a tensor or the model
+    /// family is not supported. The message names it.
     pub fn open(path: &Path) -> Result<Model, Error> {
         if path.is_dir() {
             return open_folder(path);
@@ -59,11 +63,10 @@ impl Model {
         })
     }
 
-    /// The tokenizer of the same files.
+    /// Returns the tokenizer, which is built from the same files.
     ///
     /// # Errors
-    ///
-    /// A vocabulary that is missing, damaged, or of a kind that is not supported.
+    /// Returns an error if the vocabulary is missing, damaged, or of a kind that is not supported.
     pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
         match &self.files {
             Files::Gguf(gguf) => Tokenizer::from_gguf(gguf),
@@ -77,11 +80,12 @@ impl Model {
 }
 
 impl Model {
-    /// What the model says of sampling: `generation_config.json` of a folder. A GGUF file says nothing.
+    /// Returns the sampling defaults of the model: `generation_config.json` of a folder. A GGUF
+    /// file has none.
     ///
     /// # Errors
-    ///
-    /// A file that cannot be read; a value of another kind, or outside its range.
+    /// Returns an error if the file cannot be read, or if a value has another type or is out of
+    /// range.
     pub fn generation_config(&self) -> Result<GenerationConfig, Error> {
         match &self.files {
             Files::Gguf(_) => Ok(GenerationConfig::default()),
@@ -91,11 +95,12 @@ impl Model {
 }
 
 impl Tokenizer {
-    /// The tokenizer of a GGUF file or a Hugging Face folder, whatever else is in it: a model is not needed.
+    /// Opens the tokenizer of a GGUF file or a Hugging Face folder. The other contents of a model
+    /// are not needed.
     ///
     /// # Errors
-    ///
-    /// A file that cannot be read or is damaged; a vocabulary that is missing, damaged, or not supported.
+    /// Returns an error if a file cannot be read or is damaged, or if the vocabulary is missing,
+    /// damaged, or not supported.
     pub fn open(path: &Path) -> Result<Tokenizer, Error> {
         if !path.is_dir() {
             return Tokenizer::from_gguf(&Gguf::open(path)?);
@@ -154,7 +159,7 @@ fn open_folder(path: &Path) -> Result<Model, Error> {
 }
 
 impl Files {
-    /// Where they were opened: the file or the folder.
+    /// Returns the path of the file or the folder.
     pub fn path(&self) -> &Path {
         match self {
             Files::Gguf(gguf) => &gguf.path,
@@ -162,7 +167,7 @@ impl Files {
         }
     }
 
-    /// All files that the model was read of, in order.
+    /// Returns the paths of all files from which the model was read, in order.
     pub fn paths(&self) -> Vec<PathBuf> {
         match self {
             Files::Gguf(gguf) => vec![gguf.path.clone()],
@@ -197,7 +202,7 @@ impl Files {
         }
     }
 
-    /// The GGUF file, if it is one.
+    /// Returns the GGUF file, if the model is one.
     pub fn gguf(&self) -> Option<&Gguf> {
         match self {
             Files::Gguf(gguf) => Some(gguf),
@@ -205,22 +210,21 @@ impl Files {
         }
     }
 
-    /// The bytes of a weight, by its range.
+    /// Returns the bytes of a weight, given by its range.
     ///
     /// # Errors
-    ///
-    /// A file that cannot be read or has become shorter.
+    /// Returns an error if the file cannot be read or has become shorter.
     pub fn data(&self, range: &Range<usize>) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; range.len()];
         self.read(range.start, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// A matrix as the files have it, if they have it in NF4; by its range.
+    /// Returns the NF4 codes of a matrix, given by its range, or `None` if the files do not store
+    /// it in NF4.
     ///
     /// # Errors
-    ///
-    /// A file that cannot be read or has become shorter.
+    /// Returns an error if the file cannot be read or has become shorter.
     pub fn nf4(&self, range: &Range<usize>) -> Result<Option<Nf4<Absmax>>, Error> {
         match self {
             Files::Gguf(_) => Ok(None),
@@ -236,11 +240,11 @@ impl Files {
         }
     }
 
-    /// Whether all that was read is of the files as they were opened.
+    /// Checks that the files have not been modified since they were opened, so that all data read
+    /// from them belong together.
     ///
     /// # Errors
-    ///
-    /// A file that was written in the meantime.
+    /// Returns an error if a file was written to in the meantime.
     pub fn check(&self) -> Result<(), Error> {
         match self {
             Files::Gguf(gguf) => gguf.check(),

@@ -1,4 +1,5 @@
-//! The outline of a model: its hyperparameters, and the name, shape and format of each weight; as a GGUF file has it.
+//! The outline of a model: its hyperparameters, and the name, shape and format of each weight; as a
+//! GGUF file has it.
 
 use std::convert::Infallible;
 use std::ops::Range;
@@ -16,55 +17,60 @@ use crate::model::roles::{Block, Shape};
 use crate::model::rope::RopeFactors;
 use crate::model::stop;
 
-/// All that a decoder has to know of a model before there are weights.
+/// The description of a model without its weights: everything that a decoder needs before the
+/// weights are loaded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outline {
     /// The hyperparameters.
     pub config: Config,
     /// The tensors.
     pub weights: Weights<Weight>,
-    /// The tokens that end a text: those that the file names, and those of its vocabulary that are spelled so.
+    /// The tokens that end a text: those that the files name, and those of the vocabulary with a
+    /// known spelling.
     pub stop: Vec<u32>,
-    /// What each rotary frequency is divided by, where a file says.
+    /// The divisors of the rotary frequencies, if the files have some.
     pub rope_factors: Option<RopeFactors>,
-    /// What is added to the projections: see [`Model::with_adapter`](crate::Model::with_adapter).
+    /// The adapter of the projections: see [`Model::with_adapter`](crate::Model::with_adapter).
     pub adapter: Option<Arc<Adapter>>,
 }
 
 /// A tensor that the forward pass reads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weight {
-    /// Its name in the file; without a file, that in GGUF files.
+    /// The name in the file. A model without a file uses the name of GGUF files.
     pub name: String,
-    /// Lengths, the contiguous dimension first: a `[rows, n]` matrix is `[n, rows]`.
+    /// The dimensions, the contiguous one first: a `[rows, n]` matrix is `[n, rows]`.
     pub dims: Vec<u64>,
-    /// The number format: one that kernels read.
+    /// The number format, which kernels can read.
     pub format: Format,
-    /// Its bytes in the model's files; without a file, they start at 0.
+    /// The byte range in the model's files. Without a file, the ranges start at 0.
     pub range: Range<usize>,
-    /// The lengths of the tensor that it is rows of, if other weights are rows of it too.
+    /// The dimensions of the tensor that contains the rows of this weight and of others.
     pub fused: Option<Vec<u64>>,
-    /// If the files have it in NF4, how they have its `absmax`; it is read unpacked, in its format.
+    /// The format of `absmax`, if the files store the weight in NF4. Such a weight is unpacked to
+    /// `format` when it is read.
     pub nf4: Option<Absmax>,
 }
 
-/// How the `absmax` of a weight in NF4 is kept: the largest magnitude of each 64 numbers.
+/// The format of the `absmax` of an NF4 weight, which is the largest magnitude of each block of 64
+/// values.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Absmax {
-    /// `f32`
+    /// One `f32` per block.
     #[default]
     F32,
-    /// In 8 bits, with the map of bitsandbytes and a scale for 256 of them: double quantization.
+    /// Eight bits per block, with the code map of bitsandbytes and one scale per 256 blocks (double
+    /// quantization).
     Nested,
 }
 
 impl Weight {
-    /// Length of a row: a matrix's `n`, or a vector's length.
+    /// Returns the length of a row, or the length of a vector.
     pub fn row_len(&self) -> u32 {
         self.dims[0] as u32
     }
 
-    /// Rows of a matrix; 1 of a vector.
+    /// Returns the number of rows of a matrix, or 1 for a vector.
     pub fn rows(&self) -> u32 {
         self.dims.get(1).map_or(1, |rows| *rows as u32)
     }
@@ -84,32 +90,33 @@ impl Weight {
     }
 }
 
-/// One `T` for each weight of a model: its tensor in the file, or its buffer on a device.
+/// A value per weight of a model, for example its tensor in the file or its buffer on a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights<T> {
-    /// `[vocab, hidden]`
+    /// The embedding, `[vocab, hidden]`.
     pub embed: T,
-    /// In order.
+    /// The transformer blocks, in order.
     pub blocks: Vec<Block<T>>,
-    /// `[hidden]`, F32
+    /// The weights of the last norm, `[hidden]`, in F32.
     pub norm: T,
-    /// `[vocab, hidden]`; where a model has none, `embed` serves.
+    /// The LM head, `[vocab, hidden]`. A model without one uses `embed`.
     pub head: Option<T>,
-    /// `[rope_dim / 2]`, F32: what each rotary frequency is divided by.
+    /// The divisors of the rotary frequencies, `[rope_dim / 2]`, in F32.
     pub rope_factors: Option<T>,
-    /// The same for long contexts, and for short ones: a model has both or neither, and then no others.
+    /// The divisors of the rotary frequencies for long contexts. A model has both these and the
+    /// ones for short contexts, or neither.
     pub rope_factors_long: Option<T>,
-    /// See `rope_factors_long`.
+    /// The divisors of the rotary frequencies for short contexts: see `rope_factors_long`.
     pub rope_factors_short: Option<T>,
 }
 
 impl<T> Weights<T> {
-    /// The LM head.
+    /// Returns the LM head.
     pub fn head(&self) -> &T {
         self.head.as_ref().unwrap_or(&self.embed)
     }
 
-    /// Every weight, in the order of the forward pass.
+    /// Returns every weight, in the order of the forward pass.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         let mut all = vec![];
         let Ok(_) = self.try_map(|weight| {
@@ -119,7 +126,8 @@ impl<T> Weights<T> {
         all.into_iter()
     }
 
-    /// The same structure of other things.
+    /// Applies a function to every weight, and returns the results in the same structure, or the
+    /// first error.
     pub fn try_map<'a, U, E>(
         &'a self,
         mut f: impl FnMut(&'a T) -> Result<U, E>,
@@ -183,8 +191,9 @@ fn outline(gguf: &Gguf) -> Result<Outline, Problem> {
     })
 }
 
-/// The longest context for which the short factors of the rotary frequencies are. The factor of cosine and sine belongs
-/// to these factors, so a file without it is not taken for one with the factor 1.
+/// The longest context for which the short factors of the rotary frequencies are. The factor of
+/// cosine and sine belongs to these factors, so a file without it is not taken for one with the
+/// factor 1.
 fn original_context(gguf: &Gguf, c: &Config) -> Result<u32, Problem> {
     let keys = Keys {
         directory: &gguf.directory,

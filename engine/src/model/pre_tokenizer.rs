@@ -1,9 +1,11 @@
-//! How a text is cut before its pieces are merged: the pre-tokenizers that `tokenizer.ggml.pre` names.
+//! How a text is cut before its pieces are merged: the pre-tokenizers that `tokenizer.ggml.pre`
+//! names.
 //!
-//! The names are those of `llama-vocab.cpp` in llama.cpp. The patterns are those of the models' own `tokenizer.json`,
-//! which that file cites where it rewrites them for its own engine of regular expressions: the two differ in rare texts.
-//! Of the names there, those of models that write no text are missing: `jina-v1-en`, `jina-v2-code`, `roberta-bpe`,
-//! which put a separator behind a text, and `whitespace`.
+//! The names are those of `llama-vocab.cpp` in llama.cpp. The patterns are those of the models' own
+//! `tokenizer.json`, which that file cites where it rewrites them for its own engine of regular
+//! expressions: the two differ in rare texts. Of the names there, those of models that write no
+//! text are missing: `jina-v1-en`, `jina-v2-code`, `roberta-bpe`, which put a separator behind a
+//! text, and `whitespace`.
 
 use crate::model::cuts::{Cut, Cuts, GPT_2};
 use crate::model::vocabulary_fault::Fault;
@@ -273,7 +275,8 @@ mod tests {
             .collect()
     }
 
-    /// The pieces are those of llama.cpp's own splitter (`unicode_regex_split`) with its default patterns.
+    /// The pieces are those of llama.cpp's own splitter (`unicode_regex_split`) with its default
+    /// patterns.
     #[test]
     fn the_default_cuts_as_llama_cpp_does() {
         let path = concat!(

@@ -1,6 +1,6 @@
 //! What does not fit in a model's metadata or tensors.
 
-/// What does not fit in a model's metadata or tensors.
+/// A problem with the metadata or the tensors of a model.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // Each variant's message is its documentation.
 pub enum Problem {

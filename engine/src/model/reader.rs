@@ -76,17 +76,17 @@ impl<'a> Reader<'a> {
 
     /// Refuses a count of things that cannot all be in the rest of the file.
     pub(crate) fn room(&self, what: &'static str, count: u64, least: u64) -> Result<(), Fault> {
-        let (left, most) = (self.left(), self.left() as u64 / least);
+        let left = self.left();
+        let most = left as u64 / least;
         if count > most {
-            Err(Fault::Count {
+            return Err(Fault::Count {
                 what,
                 count,
                 left,
                 most,
-            })
-        } else {
-            Ok(())
+            });
         }
+        Ok(())
     }
 
     pub(crate) fn string(&mut self, what: impl Fn() -> String) -> Result<&'a str, Fault> {

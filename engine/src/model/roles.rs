@@ -1,8 +1,9 @@
-//! The tensors of a transformer block as a table: one row a weight, with its name, its shape, and when a block has it.
+//! The tensors of a transformer block as a table: one row a weight, with its name, its shape, and
+//! when a block has it.
 //!
-//! [`Block`] has a field for each row. Reading a file, making random weights, uploading, `info` and the check for
-//! tensors that nothing reads go through the table; [`packed`](crate::weights::packed) says which of the weights share
-//! a buffer.
+//! [`Block`] has a field for each row. Reading a file, making random weights, uploading, `info` and
+//! the check for tensors that nothing reads go through the table;
+//! [`packed`](crate::weights::packed) says which of the weights share a buffer.
 
 use std::ops::Range;
 
@@ -98,7 +99,7 @@ macro_rules! read {
 
 macro_rules! roles {
     ($($(#[doc = $doc:literal])* $role:ident: $type:ty = $tensor:literal, $shape:expr $(, if $has:ident)?;)*) => {
-        /// One `T` for each weight of a transformer block. Norms and biases are F32.
+        /// A value per weight of a transformer block. Norms and biases are in F32.
         #[derive(Debug, Clone, PartialEq)]
         pub struct Block<T> {
             $($(#[doc = $doc])* pub $role: $type,)*
@@ -130,7 +131,7 @@ macro_rules! roles {
 }
 
 impl<T> Block<T> {
-    /// The seven projections, in the order of the forward pass.
+    /// Returns the seven projections, in the order of the forward pass.
     pub fn projections(&self) -> [&T; 7] {
         [
             &self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down,

@@ -1,55 +1,60 @@
 //! Rotary position embedding: what a file's keys say of it, and the frequencies that follow.
 //!
-//! Pair `i` of a head of `dim` rotated elements is rotated by `position * base^(-2i/dim)`. A model made for a longer
-//! context than it was trained on scales these frequencies: linear scaling divides all by one factor, YaRN
-//! (<https://arxiv.org/abs/2309.00071>) only those whose period is long. `rope_freqs.weight` divides each by its own.
+//! Pair `i` of a head of `dim` rotated elements is rotated by `position * base^(-2i/dim)`. A model
+//! made for a longer context than it was trained on scales these frequencies: linear scaling
+//! divides all by one factor, YaRN (<https://arxiv.org/abs/2309.00071>) only those whose period is
+//! long. `rope_freqs.weight` divides each by its own.
 
 use crate::model::keys::Keys;
 use crate::model::problem::Problem;
 
-/// How the frequencies are scaled.
+/// The scaling of the rotary frequencies.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scaling {
-    /// All frequencies are divided by this; 1 without scaling.
+    /// All frequencies are divided by this factor, which is 1 without scaling.
     Linear(f64),
-    /// YaRN.
+    /// YaRN (Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models",
+    /// 2023, <https://arxiv.org/abs/2309.00071>).
     Yarn(Yarn),
 }
 
 /// The parameters of YaRN.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Yarn {
-    /// The scaled context over the original one.
+    /// The ratio of the scaled context to the original one.
     pub factor: f64,
-    /// Positions that the model was trained on first.
+    /// The number of positions on which the model was trained originally.
     pub original_context: u32,
-    /// A pair that rotates more often than this over the original context keeps its frequency.
+    /// The number of rotations over the original context above which a pair keeps its frequency.
     pub beta_fast: f64,
-    /// A pair that rotates less often than this has its frequency divided by the whole factor.
+    /// The number of rotations over the original context below which a pair's frequency is divided
+    /// by the whole factor.
     pub beta_slow: f64,
 }
 
-/// Rotary position embedding of a model.
+/// The rotary position embedding of a model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rope {
-    /// Leading elements of a head that are rotated, even.
+    /// The number of leading elements of a head that are rotated, an even number.
     pub dim: u32,
-    /// Base of the frequencies.
+    /// The base of the frequencies.
     pub base: f64,
-    /// How the frequencies differ from those of the base.
+    /// The scaling of the frequencies.
     pub scaling: Scaling,
-    /// What cosine and sine are multiplied by: 1 but for YaRN and `rope.scaling.attn_factor`.
+    /// The factor of cosine and sine. It is 1 unless YaRN or `rope.scaling.attn_factor` sets
+    /// another one.
     pub magnitude: f64,
 }
 
-/// What each rotary frequency is divided by.
+/// The divisors of the rotary frequencies.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RopeFactors {
-    /// The same in every context.
+    /// The same divisors for every context.
     Fixed(Vec<f32>),
-    /// By the context that a decoder has room for, as llama.cpp chooses them (`llama_model::get_rope_factors`).
-    /// transformers chooses by the length of the text so far, which makes a text's keys inconsistent when it grows
-    /// beyond the original context.
+    /// Divisors that depend on the context length of the decoder, as in llama.cpp
+    /// (`llama_model::get_rope_factors`). The `transformers` library chooses by the length of the
+    /// text so far. A text's keys then become inconsistent when it grows beyond the original
+    /// context.
     ByContext {
         /// The longest context that counts as short.
         original: u32,
@@ -61,7 +66,7 @@ pub enum RopeFactors {
 }
 
 impl RopeFactors {
-    /// The factors for a decoder with room for `ctx` positions.
+    /// Returns the divisors for a decoder with `ctx` positions.
     pub fn of(&self, ctx: u32) -> &[f32] {
         match self {
             RopeFactors::Fixed(factors) => factors,
@@ -73,7 +78,8 @@ impl RopeFactors {
     }
 }
 
-/// Parameters of YaRN that only other architectures use, and the value with which they change nothing.
+/// Parameters of YaRN that only other architectures use, and the value with which they change
+/// nothing.
 const YARN_EXTRAS: [(&str, f64); 3] = [
     ("rope.scaling.yarn_ext_factor", 1.0),
     ("rope.scaling.yarn_attn_factor", 1.0),
@@ -81,7 +87,7 @@ const YARN_EXTRAS: [(&str, f64); 3] = [
 ];
 
 impl Rope {
-    /// Rotation of whole heads without scaling.
+    /// Returns a rotation of whole heads without scaling.
     pub const fn plain(head_dim: u32, base: f64) -> Rope {
         Rope {
             dim: head_dim,
@@ -91,7 +97,8 @@ impl Rope {
         }
     }
 
-    /// Reads the keys under `rope.`, as `llama_model_base::load_hparams` and `llama_context` of llama.cpp do.
+    /// Reads the keys under `rope.`, as `llama_model_base::load_hparams` and `llama_context` of
+    /// llama.cpp do.
     pub(crate) fn read(keys: &Keys<'_>, head_dim: u32, context: u32) -> Result<Rope, Problem> {
         let dim = keys.size_or("rope.dimension_count", Ok(head_dim))?;
         keys.expect(
@@ -112,7 +119,8 @@ impl Rope {
         })
     }
 
-    /// The frequencies in revolutions a position, one a pair, each divided by the pair's own factor.
+    /// Returns the frequency of each pair in revolutions per position, divided by the pair's
+    /// factor.
     pub fn revolutions(&self, factors: Option<&[f32]>) -> Vec<f64> {
         let frequency = |i: usize| {
             let factor = factors.map_or(1.0, |factors| f64::from(factors[i]));
@@ -136,7 +144,8 @@ impl Rope {
 }
 
 impl Scaling {
-    /// What YaRN multiplies cosine and sine by, so that attention stays as sharp over more positions.
+    /// What YaRN multiplies cosine and sine by, so that attention stays as sharp over more
+    /// positions.
     pub(crate) fn magnitude(&self) -> f64 {
         match self {
             Scaling::Yarn(Yarn { factor, .. }) if *factor > 1.0 => 1.0 + 0.1 * factor.ln(),
@@ -146,7 +155,8 @@ impl Scaling {
 }
 
 impl Yarn {
-    /// From 1 for a pair that keeps its frequency to 0 for one that has it divided: `rope_yarn_ramp` of ggml.
+    /// From 1 for a pair that keeps its frequency to 0 for one that has it divided:
+    /// `rope_yarn_ramp` of ggml.
     fn kept(&self, i: usize, dim: u32, base: f64) -> f64 {
         let dim = f64::from(dim);
         let original = f64::from(self.original_context);

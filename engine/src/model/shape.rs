@@ -1,7 +1,8 @@
-//! Models without a file: the shapes of known models and the number formats that quantizations give their tensors.
+//! Models without a file: the shapes of known models and the number formats that quantizations give
+//! their tensors.
 //!
-//! Their weights are random ([`Decoder::random`](crate::Decoder::random)), so they write nonsense, at the speed and
-//! with the bytes of the real ones.
+//! Their weights are random ([`Decoder::random`](crate::Decoder::random)), so they write nonsense,
+//! at the speed and with the bytes of the real ones.
 
 use warpwright_kernels::Format;
 use warpwright_kernels::Format::*;
@@ -13,14 +14,14 @@ use crate::model::outline::{Outline, Source, Weight, layout};
 use crate::model::problem::Problem;
 use crate::model::rope::{Rope, Scaling};
 
-/// A model's hyperparameters.
+/// The hyperparameters of a known model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
-    /// As the model's makers write it, in small letters.
+    /// The name by the model's makers, in lower case.
     pub name: &'static str,
     /// The hyperparameters.
     pub config: Config,
-    /// Whether the embedding serves as the LM head.
+    /// Whether the embedding is also the LM head.
     pub tied: bool,
 }
 
@@ -29,10 +30,10 @@ const QWEN2: &Architecture = Architecture::QWEN2;
 const QWEN3: &Architecture = Architecture::QWEN3;
 const GEMMA3: &Architecture = Architecture::GEMMA3;
 
-/// Known models, from the `config.json` of each.
+/// The known models, from their `config.json` files.
 #[rustfmt::skip] // one model a line
 pub const SHAPES: [Shape; 13] = [
-    //                              layers hidden    ffn heads kv head   vocab context  rope base epsilon   tied
+    // layers hidden ffn heads kv head vocab context rope base epsilon tied
     shape("llama3.1-8b",    LLAMA, [32,     4096, 14336,  32,  8, 128, 128256, 131072], 500_000.0,   1e-5, false),
     shape("llama3.2-1b",    LLAMA, [16,     2048,  8192,  32,  8,  64, 128256, 131072], 500_000.0,   1e-5, true),
     shape("llama3.2-3b",    LLAMA, [28,     3072,  8192,  24,  8, 128, 128256, 131072], 500_000.0,   1e-5, true),
@@ -96,22 +97,23 @@ const fn local(window: u32, scaling: f64, mut shape: Shape) -> Shape {
     shape
 }
 
-/// Which matrix gets which format.
+/// A quantization: the number format of each matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quantization {
-    /// llama.cpp's name, in small letters.
+    /// The name in llama.cpp, in lower case.
     pub name: &'static str,
-    /// Of most matrices.
+    /// The format of most matrices.
     pub most: Format,
-    /// Of `attn_v` and `ffn_down` in the layers that need more bits.
+    /// The format of `attn_v` and `ffn_down` in the layers that need more bits.
     pub more: Format,
-    /// Of the LM head; Q8_0 serves where its rows are not whole blocks of this.
+    /// The format of the LM head. Q8_0 is used if its rows are not whole blocks of this format.
     pub head: Format,
 }
 
-/// The quantizations that a shape can have.
+/// The known quantizations.
 ///
-/// `q2_k` and `q3_k` have one format but for the head: llama.cpp mixes more formats into its files of these names.
+/// `q2_k` and `q3_k` have a single format for everything but the head. llama.cpp mixes more formats
+/// into its files with these names.
 pub const QUANTIZATIONS: [Quantization; 16] = [
     Quantization {
         name: "q2_k",
@@ -212,10 +214,10 @@ pub const QUANTIZATIONS: [Quantization; 16] = [
 ];
 
 impl Outline {
-    /// The outline of a model of this shape; nothing ends its texts.
+    /// Returns the outline of a model with this shape. Its list of tokens that end texts is empty.
     ///
     /// # Errors
-    /// Rows that are not whole blocks of a format.
+    /// Returns an error if the rows of a matrix are not whole blocks of its format.
     pub fn of(shape: &Shape, quantization: Quantization) -> Result<Outline, Error> {
         let layout = |quantization| {
             shape.config.check()?;
@@ -235,10 +237,9 @@ impl Outline {
                 .map(|other| other.name)
                 .collect::<Vec<_>>()
                 .join(", ");
-            let (shape, quantization) = (shape.name, quantization.name);
             Error::Shape {
-                shape,
-                quantization,
+                shape: shape.name,
+                quantization: quantization.name,
                 problem: Box::new(problem),
                 others,
             }
@@ -309,13 +310,16 @@ fn block(name: &str) -> Option<(u32, &str)> {
     Some((index.parse().ok()?, role))
 }
 
-/// `use_more_bits` of llama.cpp: the first and the last eighth of the layers, and each third between.
+/// `use_more_bits` of llama.cpp: the first and the last eighth of the layers, and each third
+/// between.
 fn use_more_bits(layer: u32, layers: u32) -> bool {
     layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2
 }
 
 fn weight(name: &str, dims: Vec<u64>, format: Format) -> Result<Weight, Problem> {
-    let (name, len, block) = (name.to_owned(), dims[0], format.block_len().into());
+    let name = name.to_owned();
+    let len = dims[0];
+    let block = format.block_len().into();
     if !len.is_multiple_of(block) {
         return Err(Problem::RowLength {
             name,
@@ -372,8 +376,9 @@ mod tests {
 
     #[test]
     fn bytes_are_those_of_the_real_files() {
-        // Weights, without an embedding that is not the head; keys and values of a position. By hand, from the
-        // shapes; llama.cpp counts 4617.4 MB and 980.1 MB in its files of the first and the last.
+        // Weights, without an embedding that is not the head; keys and values of a position. By
+        // hand, from the shapes; llama.cpp counts 4617.4 MB and 980.1 MB in its files of the first
+        // and the last.
         let cases = [
             ("llama3.1-8b", "q4_k_m", 4_617_396_224, 128 << 10),
             ("llama3.1-8b", "q4_0", 4_357_873_664, 128 << 10),

@@ -1,7 +1,8 @@
 //! Which tokens end a text.
 //!
-//! A chat model ends a turn with one token and a document with another, and its file names at most one of each kind. So
-//! the vocabulary's other tokens for it end a text too, known by their spelling as in `llama-vocab.cpp` of llama.cpp.
+//! A chat model ends a turn with one token and a document with another, and its file names at most
+//! one of each kind. So the vocabulary's other tokens for it end a text too, known by their
+//! spelling as in `llama-vocab.cpp` of llama.cpp.
 
 use crate::model::gguf::{Directory, Value};
 use crate::model::problem::Problem;
@@ -29,7 +30,8 @@ const MARKERS: [&str; 18] = [
     "<|file_sep|>",
 ];
 
-/// Spellings that a text may have too: they count where the vocabulary says that the token is none of a text's.
+/// Spellings that a text may have too: they count where the vocabulary says that the token is none
+/// of a text's.
 const SPECIAL: [&str; 15] = [
     "</s>",
     "<eos>",
@@ -108,8 +110,8 @@ fn spelled_in(directory: &Directory) -> Vec<u32> {
     )
 }
 
-/// Those of some tokens that end a text by their spelling. The last of each three says whether the vocabulary tells the
-/// token from text.
+/// Those of some tokens that end a text by their spelling. The last of each three says whether the
+/// vocabulary tells the token from text.
 pub(crate) fn spelled(tokens: &[(u32, &str, bool)]) -> Vec<u32> {
     let ends = |token: &str, special: bool| is_marker(token) || SPECIAL.contains(&token) && special;
     let found = tokens
@@ -119,7 +121,8 @@ pub(crate) fn spelled(tokens: &[(u32, &str, bool)]) -> Vec<u32> {
     let has = |token: &str| found.iter().any(|(_, found)| *found == token);
     let end_is_a_channel =
         (has("<|call|>") || has("<|calls|>")) && (has("<|return|>") || has("<|flush|>"));
-    // gpt-oss and solar-open end parts of a reply with `<|end|>`; in gemma4 `</s>` is a tag like others.
+    // gpt-oss and solar-open end parts of a reply with `<|end|>`; in gemma4 `</s>` is a tag like
+    // others.
     let means_more = |token: &str| match token {
         "<|end|>" => end_is_a_channel,
         "</s>" => has("<|tool_response>"),

@@ -9,14 +9,17 @@ use crate::model::sentencepiece::encode::Text;
 use crate::model::vocabulary::Vocabulary;
 pub use crate::model::vocabulary_fault::Fault;
 
-/// A vocabulary in both directions.
+/// A tokenizer: converts text to tokens and tokens to text.
 #[derive(Debug)]
 pub struct Tokenizer {
     vocabulary: Vocabulary,
 }
 
 impl Tokenizer {
-    /// Builds the tokenizer that a file describes.
+    /// Builds the tokenizer that a GGUF file describes.
+    ///
+    /// # Errors
+    /// Returns an error if the vocabulary is missing, damaged, or of a kind that is not supported.
     pub fn from_gguf(gguf: &Gguf) -> Result<Tokenizer, Error> {
         let fault = |fault| Error::Tokenizer {
             path: gguf.path.clone(),
@@ -31,12 +34,14 @@ impl Tokenizer {
         Tokenizer { vocabulary }
     }
 
-    /// What makes it doubtful that texts get the tokens that the model was trained on, a sentence each.
+    /// Returns the reasons to doubt that texts get the tokens on which the model was trained, one
+    /// sentence each.
     pub fn warnings(&self) -> &[String] {
         &self.vocabulary.warnings
     }
 
-    /// This vocabulary, for texts that are nobody's commands: a control token that stands in one by name is text.
+    /// Returns a tokenizer for untrusted text, in which the name of a control token is ordinary
+    /// text.
     pub fn literal(mut self) -> Tokenizer {
         self.vocabulary
             .encoder
@@ -44,47 +49,63 @@ impl Tokenizer {
         self
     }
 
-    /// The tokens of a text, after BOS where the model wants it. Control tokens may stand in the text by
-    /// name, unless it is taken [literally](Self::literal).
+    /// Returns the tokens of a text, after BOS if the model wants it. The text may contain control
+    /// tokens by name, unless the tokenizer is [literal](Self::literal).
+    ///
+    /// # Errors
+    /// Returns an error if the text cannot be tokenized.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
         let ids = self.vocabulary.encoder.encode(text, Text::Whole)?;
         let bos = self.vocabulary.bos.filter(|bos| ids.first() != Some(bos));
         Ok(bos.into_iter().chain(ids).collect())
     }
 
-    /// The tokens of a whole text that names BOS itself where it wants it, such as a rendered conversation.
+    /// Returns the tokens of a whole text that contains BOS by name if the model wants it, such as
+    /// a rendered conversation.
+    ///
+    /// # Errors
+    /// Returns an error if the text cannot be tokenized.
     pub fn encode_rendered(&self, text: &str) -> Result<Vec<u32>, Error> {
         self.vocabulary.encoder.encode(text, Text::Whole)
     }
 
-    /// The tokens of a text that goes on from another one: as [`encode`](Self::encode), without BOS, and, for a
-    /// SentencePiece vocabulary of a GGUF file, without a space in front.
+    /// Returns the tokens of a text that continues another one. It works like
+    /// [`encode`](Self::encode) without BOS. For a SentencePiece vocabulary of a GGUF file, no
+    /// space is prepended either.
+    ///
+    /// # Errors
+    /// Returns an error if the text cannot be tokenized.
     pub fn encode_rest(&self, text: &str) -> Result<Vec<u32>, Error> {
         self.vocabulary.encoder.encode(text, Text::Rest)
     }
 
-    /// The tokens of a whole text without BOS, each with the bytes of the text that it is of. Tokens that share a
-    /// character have all of it; one of a space in front alone has none.
+    /// Returns the tokens of a whole text without BOS, each with its byte range in the text. Tokens
+    /// that share a character each have the range of the whole character. A token of only the
+    /// prepended space has an empty range.
+    ///
+    /// # Errors
+    /// Returns an error if the text cannot be tokenized.
     pub fn encode_places(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>, Error> {
         self.vocabulary.encoder.places(text)
     }
 
-    /// How many tokens there are.
+    /// Returns the number of tokens in the vocabulary.
     pub fn size(&self) -> usize {
         self.vocabulary.pieces.len()
     }
 
-    /// The token that begins a text, if the model wants one.
+    /// Returns the token that begins a text, if the model wants one.
     pub fn bos(&self) -> Option<u32> {
         self.vocabulary.bos
     }
 
-    /// The token that ends a text, if the file names one.
+    /// Returns the token that ends a text, if the file names one.
     pub fn eos(&self) -> Option<u32> {
         self.vocabulary.eos
     }
 
-    /// The bytes of one token: none for a control token or a number outside the vocabulary.
+    /// Returns the bytes of a token. They are empty for a control token and for an id outside the
+    /// vocabulary.
     pub fn piece(&self, id: u32) -> &[u8] {
         self.vocabulary
             .pieces
@@ -92,19 +113,23 @@ impl Tokenizer {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// The spelling of a token that steers the model and has no text.
+    /// Returns the name of a control token, which steers the model and has no text.
     pub fn control(&self, id: u32) -> Option<&str> {
         self.vocabulary.control.get(&id).map(|text| &**text)
     }
 
-    /// What a token is for people: the name of one that has no text, such as `<|im_end|>`, or its text.
+    /// Returns a readable form of a token: its text, or its name if it has no text, such as
+    /// `<|im_end|>`.
     pub fn spelling(&self, id: u32) -> Option<String> {
+        if id as usize >= self.size() {
+            return None;
+        }
         let text = || String::from_utf8_lossy(self.piece(id)).into_owned();
-        ((id as usize) < self.size()).then(|| self.control(id).map_or_else(text, str::to_owned))
+        Some(self.control(id).map_or_else(text, str::to_owned))
     }
 
-    /// The text of some tokens, without the space that was put in front before they were made; bytes that are not UTF-8
-    /// become U+FFFD.
+    /// Returns the text of some tokens, without the space that was prepended when they were
+    /// encoded. Bytes that are not valid UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> String {
         let bytes: Vec<u8> = ids.iter().flat_map(|id| self.piece(*id)).copied().collect();
         let first = ids.iter().find(|id| !self.piece(**id).is_empty());
@@ -116,7 +141,8 @@ impl Tokenizer {
         String::from_utf8_lossy(text).into_owned()
     }
 
-    /// A decoder for tokens that come one by one, and go on from a text: a space in front is one of the text.
+    /// Returns a decoder for tokens that arrive one by one and continue a text. A leading space
+    /// belongs to the text.
     pub fn stream(&self) -> Stream<'_> {
         Stream {
             tokenizer: self,
@@ -126,7 +152,7 @@ impl Tokenizer {
     }
 }
 
-/// Turns tokens into text as soon as the characters are whole.
+/// A decoder from tokens to text that releases each character as soon as it is complete.
 #[derive(Debug)]
 pub struct Stream<'a> {
     tokenizer: &'a Tokenizer,
@@ -136,7 +162,7 @@ pub struct Stream<'a> {
 }
 
 impl Stream<'_> {
-    /// Adds the control tokens whose spelling `shows` accepts to the text.
+    /// Adds the spelling of control tokens to the text, for those whose spelling `shows` accepts.
     pub fn spell(&mut self, shows: impl Fn(&str) -> bool) {
         let control = self.tokenizer.vocabulary.control.iter();
         self.spelled = control
@@ -145,7 +171,8 @@ impl Stream<'_> {
             .collect();
     }
 
-    /// The text that `id` completes. At most three bytes are held back: the start of a character.
+    /// Returns the text that `id` completes. At most three bytes are held back: the beginning of a
+    /// character.
     pub fn push(&mut self, id: u32) -> String {
         let name = self
             .tokenizer
@@ -160,7 +187,7 @@ impl Stream<'_> {
         text
     }
 
-    /// What is left at the end: U+FFFD if a character never became whole.
+    /// Returns the rest at the end of the text: U+FFFD if a character is incomplete.
     pub fn finish(self) -> String {
         String::from_utf8_lossy(&self.pending).into_owned()
     }

@@ -1,31 +1,31 @@
 //! Values of metadata.
 //!
-//! An array keeps the bytes that it has in the file, checked once, so that a file takes no more memory than its length
-//! whatever it says.
+//! An array keeps the bytes that it has in the file, checked once, so that a file takes no more
+//! memory than its length whatever it says.
 
 use std::fmt;
 
 use crate::model::fault::{Fault, MAX_NESTING};
 use crate::model::reader::Reader;
 
-/// A metadata value; integers are widened.
+/// A metadata value. Integers and floats are widened to 64 bits.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// `u8`, `u16`, `u32` or `u64`.
+    /// An unsigned integer: `u8`, `u16`, `u32` or `u64` in the file.
     Unsigned(u64),
-    /// `i8`, `i16`, `i32` or `i64`.
+    /// A signed integer: `i8`, `i16`, `i32` or `i64` in the file.
     Signed(i64),
-    /// `f32` or `f64`.
+    /// A float: `f32` or `f64` in the file.
     Float(f64),
-    /// One byte, 0 or 1.
+    /// A boolean: one byte, 0 or 1.
     Bool(bool),
-    /// UTF-8 text.
+    /// A UTF-8 string.
     String(String),
-    /// Values of one type.
+    /// An array of values of one type.
     Array(Array),
 }
 
-/// Values of one type, in the bytes of the file.
+/// An array of values of one type, decoded on access.
 #[derive(Clone, PartialEq)]
 pub struct Array {
     /// The type's number.
@@ -38,7 +38,7 @@ const STRING: u32 = 8;
 const ARRAY: u32 = 9;
 
 impl Value {
-    /// A whole number of any type.
+    /// Returns the value as an integer, or `None` if it has another type.
     pub fn integer(&self) -> Option<i128> {
         match self {
             Value::Unsigned(n) => Some((*n).into()),
@@ -82,7 +82,8 @@ impl fmt::Display for Value {
     }
 }
 
-/// A string of a file for people: in quotes, control characters and what cannot be seen escaped, and not without end.
+/// A string of a file for people: in quotes, control characters and what cannot be seen escaped,
+/// and not without end.
 pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
 /// The most characters of a file's string in a message.
@@ -98,23 +99,23 @@ impl fmt::Display for Quoted<'_> {
 }
 
 impl Array {
-    /// How many values.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether there are none.
+    /// Returns true if the array is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The values in order, none that are arrays themselves.
+    /// Returns the elements in order, or nothing if they are arrays themselves.
     pub fn values(&self) -> impl Iterator<Item = Value> {
         let mut reader = Reader::new(&self.bytes);
         (0..self.len).map_while(move |_| scalar(&mut reader, self.id, &String::new).ok())
     }
 
-    /// The values, if they are strings.
+    /// Returns the elements if they are strings, or `None` otherwise.
     pub fn strings(&self) -> Option<impl Iterator<Item = &str>> {
         let mut reader = Reader::new(&self.bytes);
         let strings = (0..self.len).map_while(move |_| reader.string(String::new).ok());
@@ -182,7 +183,8 @@ fn prefix(r: &mut Reader<'_>, what: &dyn Fn() -> String) -> Result<(u32, u64), F
     let Some(least) = least(id) else {
         return Err(Fault::ValueType { what: what(), id });
     };
-    let (left, most) = (r.left(), r.left() as u64 / least);
+    let left = r.left();
+    let most = left as u64 / least;
     if count > most {
         return Err(Fault::ArrayLength {
             what: what(),
@@ -194,7 +196,8 @@ fn prefix(r: &mut Reader<'_>, what: &dyn Fn() -> String) -> Result<(u32, u64), F
     Ok((id, count))
 }
 
-/// The least bytes of a value: all of a number, the length of a string, the type and the length of an array.
+/// The least bytes of a value: all of a number, the length of a string, the type and the length of
+/// an array.
 fn least(id: u32) -> Option<u64> {
     Some(match id {
         0 | 1 | 7 => 1,
@@ -215,14 +218,27 @@ fn skip(
     what: &dyn Fn() -> String,
 ) -> Result<(), Fault> {
     match id {
-        7 => (0..len).try_for_each(|_| scalar(r, id, what).map(drop)),
-        STRING => (0..len).try_for_each(|_| r.string(what).map(drop)),
-        ARRAY if depth == MAX_NESTING => Err(Fault::Nesting { what: what() }),
-        ARRAY => (0..len).try_for_each(|_| {
-            let (id, len) = prefix(r, what)?;
-            skip(r, id, len, depth + 1, what)
-        }),
+        7 => {
+            for _ in 0..len {
+                scalar(r, id, what)?;
+            }
+        }
+        STRING => {
+            for _ in 0..len {
+                r.string(what)?;
+            }
+        }
+        ARRAY if depth == MAX_NESTING => return Err(Fault::Nesting { what: what() }),
+        ARRAY => {
+            for _ in 0..len {
+                let (id, len) = prefix(r, what)?;
+                skip(r, id, len, depth + 1, what)?;
+            }
+        }
         // There is room, as `prefix` has seen.
-        id => r.bytes(len * least(id).unwrap_or(1), what).map(drop),
+        id => {
+            r.bytes(len * least(id).unwrap_or(1), what)?;
+        }
     }
+    Ok(())
 }

@@ -1,4 +1,5 @@
-//! A vocabulary that has been read, whichever file it is from: what makes tokens of a text, and the bytes of each token.
+//! A vocabulary that has been read, whichever file it is from: what makes tokens of a text, and the
+//! bytes of each token.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -28,7 +29,8 @@ pub(crate) struct Vocabulary {
     pub(crate) warnings: Vec<String>,
 }
 
-/// The space that a text gets in front before it becomes tokens, which the text of these tokens has not.
+/// The space that a text gets in front before it becomes tokens, which the text of these tokens has
+/// not.
 #[derive(Debug)]
 pub(crate) enum SpacePrefix {
     None,
@@ -52,7 +54,8 @@ impl SpacePrefix {
 /// What makes tokens of a text.
 #[derive(Debug)]
 pub(crate) enum Encoder {
-    /// The library `tokenizers`, without a post-processor, and the unknown token of a unigram model.
+    /// The library `tokenizers`, without a post-processor, and the unknown token of a unigram
+    /// model.
     Library(Box<Library>, Option<usize>),
     /// SentencePiece's scores.
     SentencePiece(Box<SentencePiece>, Names),
@@ -107,8 +110,9 @@ impl Encoder {
 
 /// What the library makes of a text; it panics on some settings that it reads.
 ///
-/// What it would print then is left out: `panic_utils` puts one hook in front of the one that there is, once for the
-/// process, which keeps quiet in threads that are within its `catch_unwind` and no others.
+/// What it would print then is left out: `panic_utils` puts one hook in front of the one that there
+/// is, once for the process, which keeps quiet in threads that are within its `catch_unwind` and no
+/// others.
 fn guarded<T>(encode: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
     let encoded = panic_utils::catch_unwind(AssertUnwindSafe(|| Ok(encode())));
     encoded
@@ -124,8 +128,9 @@ fn panicked(error: impl Display) -> Error {
     Error::Encode(format!("the tokenizer library panicked: {reason}"))
 }
 
-/// A unigram model that makes no control tokens of what a text spells like them: merges never do, but here they are
-/// entries like others. Each is spelled as the last entry that is none, which the library then finds in its place.
+/// A unigram model that makes no control tokens of what a text spells like them: merges never do,
+/// but here they are entries like others. Each is spelled as the last entry that is none, which the
+/// library then finds in its place.
 fn without_control(
     model: &Unigram,
     unknown: Option<usize>,
@@ -142,7 +147,9 @@ fn without_control(
         .take(last)
         .enumerate()
         .filter(|(id, _)| is_control(*id));
-    control.for_each(|(_, entry)| entry.0.clone_from(&other));
+    for (_, entry) in control {
+        entry.0.clone_from(&other);
+    }
     Unigram::from(entries, unknown, model.byte_fallback()).ok()
 }
 
@@ -175,7 +182,8 @@ mod tests {
         assert!(std::panic::catch_unwind(|| panic!("behind it")).is_err());
     }
 
-    /// In a process of its own, so that what it prints can be read; there, another thread prints its own panic.
+    /// In a process of its own, so that what it prints can be read; there, another thread prints
+    /// its own panic.
     #[test]
     fn a_panic_within_the_library_is_an_error_and_prints_nothing() {
         let program = std::env::current_exe().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::model::problem::Problem;
 
-/// What is wrong with a vocabulary.
+/// An error in a vocabulary.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // Each variant's message is its documentation.
 pub enum Fault {

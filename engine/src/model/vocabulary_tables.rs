@@ -55,8 +55,8 @@ impl<'a> Tables<'a> {
         self.strings("tokenizer.ggml.tokens")
     }
 
-    /// The type of each token, if the file says. What ends a text by its spelling is a control token whatever it says,
-    /// so that no text that is taken literally ends itself.
+    /// The type of each token, if the file says. What ends a text by its spelling is a control
+    /// token whatever it says, so that no text that is taken literally ends itself.
     pub(crate) fn types(&self, tokens: &[&str]) -> Result<Option<Vec<i64>>, Fault> {
         let Some(mut types) = types(self.directory, tokens.len())? else {
             return Ok(None);
@@ -127,7 +127,8 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// The token of the vocabulary that a key names; where the file does not say, `default`, if there is one of that number.
+    /// The token of the vocabulary that a key names; where the file does not say, `default`, if
+    /// there is one of that number.
     pub(crate) fn id(&self, key: &'static str, default: Option<u32>, tokens: usize) -> Option<u32> {
         let named = self
             .get(key)
@@ -137,8 +138,8 @@ impl<'a> Tables<'a> {
         named.or(default).filter(|id| (*id as usize) < tokens)
     }
 
-    /// The token that begins a text, if the model wants one. Where the file does not say, `add` has it, and the number
-    /// is `default`.
+    /// The token that begins a text, if the model wants one. Where the file does not say, `add` has
+    /// it, and the number is `default`.
     pub(crate) fn bos(
         &self,
         add: bool,

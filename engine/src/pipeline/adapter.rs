@@ -1,7 +1,8 @@
-//! An adapter on the device, for the pipeline: A and B of each product, and the kernels that read A.
+//! A LoRA adapter on the device, for the pipeline: the matrices A and B of each GEMV, and the
+//! kernels that read A.
 //!
-//! A kernel in front of the product computes `u = s A x` from what the product reads; the product adds `B u` to its
-//! sums. Products without an adapter are launched as ever.
+//! A kernel in front of the GEMV computes `u = s A x` from the GEMV's input. The GEMV then adds `B
+//! u` to its sums. A GEMV without an adapter is launched as in a model without one.
 
 use std::sync::Arc;
 
@@ -10,35 +11,39 @@ use warpwright_kernels::pipeline::{
     LoraA, LoraANormed, LoraArgs, LoraProduct, Plan, WithLora, WithLoraArgs,
 };
 
-use super::product::Product;
-use crate::adapter::tiles::{self, LoraShape, Matrices};
-use crate::distinct::Distinct;
+use super::gemv_kind::GemvKind;
+use crate::adapter::tiles::{self, LoraMatrices, LoraShape};
+use crate::distinct::SharedKernels;
 use crate::model::outline::Outline;
 use crate::signed;
 
-/// The kernels in front of products.
+/// The kernels that compute `u` in front of GEMVs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ResolvedLora {
+    /// The kernel over block floating point inputs.
     pub(crate) plain: LoraA,
+    /// The kernel that norms its input first.
     pub(crate) normed: LoraANormed,
-    /// Rows of A of a product, at most.
+    /// The maximum number of rows of A in a GEMV.
     pub(crate) max_ranks: u32,
 }
 
 impl ResolvedLora {
-    /// Those of a model with an adapter.
-    pub(crate) fn of(outline: &Outline, overlap: bool, batch: u32) -> Option<ResolvedLora> {
+    /// Returns the kernels of a model, or `None` if it has no adapter.
+    pub(crate) fn for_model(outline: &Outline, overlap: bool, batch: u32) -> Option<ResolvedLora> {
         let max_ranks = tiles::max_ranks(outline);
-        let (plain, normed) = (LoraA { overlap, batch }, LoraANormed { overlap, batch });
-        (max_ranks > 0).then_some(ResolvedLora {
-            plain,
-            normed,
+        if max_ranks == 0 {
+            return None;
+        }
+        Some(ResolvedLora {
+            plain: LoraA { overlap, batch },
+            normed: LoraANormed { overlap, batch },
             max_ranks,
         })
     }
 }
 
-/// The same, compiled.
+/// The compiled kernels that compute `u` in front of GEMVs.
 pub(crate) struct LoraKernels {
     pub(super) plain: Kernel<LoraA>,
     pub(super) normed: Kernel<LoraANormed>,
@@ -54,43 +59,45 @@ impl LoraKernels {
     }
 }
 
-/// A product's kernel, with an adapter or without.
-pub(super) enum ProductKernel<K> {
+/// The compiled kernel of a GEMV, with an adapter or without.
+pub(super) enum LoadedGemv<K> {
     Plain(Arc<Kernel<K>>),
     WithLora(Arc<Kernel<WithLora<K>>>),
 }
 
-/// The kernels of a kind of product so far.
-pub(super) struct ProductKernels<'c, K> {
-    plain: Distinct<'c, K>,
-    with_lora: Distinct<'c, WithLora<K>>,
+/// The kernels of one kind of GEMV that were loaded so far.
+pub(super) struct GemvLoader<'c, K> {
+    plain: SharedKernels<'c, K>,
+    with_lora: SharedKernels<'c, WithLora<K>>,
 }
 
-impl<'c, K: LoraProduct + PartialEq> ProductKernels<'c, K> {
+impl<'c, K: LoraProduct + PartialEq> GemvLoader<'c, K> {
     pub(super) fn new(context: &'c Context) -> Self {
-        ProductKernels {
-            plain: Distinct::new(context),
-            with_lora: Distinct::new(context),
+        GemvLoader {
+            plain: SharedKernels::new(context),
+            with_lora: SharedKernels::new(context),
         }
     }
 
-    pub(super) fn load(&mut self, kernel: K, lora: bool) -> Result<ProductKernel<K>, Error> {
-        Ok(match lora {
-            false => ProductKernel::Plain(self.plain.load(kernel)?),
-            true => ProductKernel::WithLora(self.with_lora.load(WithLora(kernel))?),
-        })
+    /// Loads a kernel, with an adapter if `lora` is true.
+    pub(super) fn load(&mut self, kernel: K, lora: bool) -> Result<LoadedGemv<K>, Error> {
+        if lora {
+            Ok(LoadedGemv::WithLora(self.with_lora.load(WithLora(kernel))?))
+        } else {
+            Ok(LoadedGemv::Plain(self.plain.load(kernel)?))
+        }
     }
 }
 
-impl<K: LoraProduct> ProductKernel<K> {
+impl<K: LoraProduct> LoadedGemv<K> {
     pub(super) fn plan(&self) -> Plan {
         match self {
-            ProductKernel::Plain(kernel) => kernel.def().plan(),
-            ProductKernel::WithLora(kernel) => kernel.def().0.plan(),
+            LoadedGemv::Plain(kernel) => kernel.def().plan(),
+            LoadedGemv::WithLora(kernel) => kernel.def().0.plan(),
         }
     }
 
-    /// Launches it; `lora` is there if the product has an adapter.
+    /// Launches the kernel. `lora` must be given exactly if the GEMV has an adapter.
     pub(super) fn launch<'v>(
         &self,
         queue: &mut impl Queue,
@@ -98,8 +105,8 @@ impl<K: LoraProduct> ProductKernel<K> {
         lora: Option<&'v LoraViews>,
     ) -> Result<(), Error> {
         match (self, lora) {
-            (ProductKernel::Plain(kernel), None) => queue.launch(kernel, args),
-            (ProductKernel::WithLora(kernel), Some(LoraViews { b, u, rank })) => {
+            (LoadedGemv::Plain(kernel), None) => queue.launch(kernel, args),
+            (LoadedGemv::WithLora(kernel), Some(LoraViews { b, u, rank })) => {
                 let lora = LoraArgs::<Host> {
                     lora_b: b,
                     lora_u: u,
@@ -113,12 +120,12 @@ impl<K: LoraProduct> ProductKernel<K> {
                     },
                 )
             }
-            _ => unreachable!("a step's kernels and its adapter are those of the same outline"),
+            _ => unreachable!("the kernels and the adapter were resolved from the same outline"),
         }
     }
 }
 
-/// What a launch of a product has of its adapter: B, and `u` of the launch's tokens.
+/// The adapter of one GEMV launch: B, and `u` for the tokens of the launch.
 pub(super) struct LoraViews {
     pub(super) b: View<f32>,
     pub(super) u: View<f32>,
@@ -127,21 +134,21 @@ pub(super) struct LoraViews {
 
 /// An adapter on the device.
 pub(crate) struct LoadedAdapter {
-    /// For each layer, in the order of [`Product::OF_LAYER`].
+    /// The adapters of each layer, in the order of [`GemvKind::OF_LAYER`].
     layers: Vec<[Option<DeviceLora>; 4]>,
 }
 
-/// A product's adapter.
+/// The adapter of a GEMV.
 pub(crate) struct DeviceLora {
     pub(super) shape: LoraShape,
-    /// `[parts * rank, n]`
+    /// The matrix A of each projection that the GEMV joins, `[parts * rank, n]`.
     pub(super) a: View<f32>,
-    /// `[rows, rank]`
+    /// The matrix B, `[rows, rank]`.
     pub(super) b: View<f32>,
 }
 
 impl LoadedAdapter {
-    /// Copies the adapter of a model, if it has one.
+    /// Copies the adapter of a model to the device, if the model has one.
     pub(crate) fn load(
         context: &Context,
         outline: &Outline,
@@ -149,8 +156,9 @@ impl LoadedAdapter {
         if outline.adapter.is_none() {
             return Ok(None);
         }
-        let product = |product: Product, layer| -> Result<Option<DeviceLora>, Error> {
-            let Some(Matrices { shape, a, b }) = tiles::matrices(outline, product, layer) else {
+        let gemv = |product: GemvKind, layer| -> Result<Option<DeviceLora>, Error> {
+            let Some(LoraMatrices { shape, a, b }) = tiles::matrices(outline, product, layer)
+            else {
                 return Ok(None);
             };
             let copy = |numbers: &[f32], factor: &str| -> Result<View<f32>, Error> {
@@ -164,7 +172,7 @@ impl LoadedAdapter {
             }))
         };
         let layer = |layer| {
-            let [qkv, o, gate_up, down] = Product::OF_LAYER.map(|p| product(p, layer));
+            let [qkv, o, gate_up, down] = GemvKind::OF_LAYER.map(|kind| gemv(kind, layer));
             Ok([qkv?, o?, gate_up?, down?])
         };
         let layers = (0..outline.weights.blocks.len())
@@ -173,11 +181,11 @@ impl LoadedAdapter {
         Ok(Some(LoadedAdapter { layers }))
     }
 
-    /// That of a product of a layer.
-    pub(super) fn of(&self, product: Product, layer: usize) -> Option<&DeviceLora> {
-        let place = Product::OF_LAYER
+    /// Returns the adapter of a GEMV in a layer, if it has one.
+    pub(super) fn gemv(&self, kind: GemvKind, layer: usize) -> Option<&DeviceLora> {
+        let index = GemvKind::OF_LAYER
             .iter()
-            .position(|of_layer| *of_layer == product)?;
-        self.layers[layer][place].as_ref()
+            .position(|of_layer| *of_layer == kind)?;
+        self.layers[layer][index].as_ref()
     }
 }

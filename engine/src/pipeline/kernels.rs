@@ -1,4 +1,5 @@
-//! The pipeline's kernels, compiled for the device: each distinct one of a [`ResolvedStep`] once.
+//! The compiled kernels of the pipeline. Each distinct kernel of a [`ResolvedStep`] is compiled
+//! once.
 
 use std::sync::Arc;
 
@@ -10,33 +11,35 @@ use warpwright_kernels::pipeline::{
 };
 use warpwright_kernels::{AddNormed, Advance};
 
-use super::adapter::{LoraKernels, ProductKernel, ProductKernels};
-use super::resolved::{ResolvedEmbed, ResolvedProduct, ResolvedStep};
-use crate::distinct::Distinct;
+use super::adapter::{GemvLoader, LoadedGemv, LoraKernels};
+use super::resolved::{ResolvedEmbed, ResolvedGemv, ResolvedStep};
+use crate::distinct::SharedKernels;
 use crate::signed;
 
-/// The loaded kernels of a step.
+/// The compiled kernels of a step.
 pub(crate) struct Pipeline {
-    /// What they were loaded from.
+    /// The decisions from which the kernels were compiled.
     pub(crate) resolved: ResolvedStep,
-    /// For several tokens of a prompt.
+    /// The kernel that assigns prompt tokens, for batches.
     pub(super) split_prompt: Option<Kernel<SplitPrompt>>,
-    /// For drafts.
+    /// The kernel that assigns drafts, for steps that verify them.
     pub(super) place_drafts: Option<Kernel<PlaceDrafts>>,
     pub(super) embed: EmbedKernel,
-    /// In order.
+    /// The kernels of each layer, in order.
     pub(super) layers: Vec<LayerKernels>,
-    /// For models with norms after attention and the feed-forward.
+    /// The kernel that norms the outputs of attention and the feed-forward, in models that do.
     pub(super) add_normed: Option<Kernel<AddNormed>>,
-    /// For models with an adapter.
+    /// The kernels in front of GEMVs with an adapter.
     pub(super) lora: Option<LoraKernels>,
-    pub(super) head: LoadedProduct<Arc<Kernel<LmHead>>>,
+    pub(super) head: GemvWithLora<Arc<Kernel<LmHead>>>,
     pub(super) advance: Kernel<Advance>,
 }
 
-/// The kernel that embeds a token.
+/// The compiled kernel that embeds a token.
 pub(crate) enum EmbedKernel {
+    /// The table is stored as tiles.
     Tiles(Kernel<EmbedTiled>),
+    /// The table is stored as rows.
     Rows(Kernel<EmbedRows>),
 }
 
@@ -49,42 +52,43 @@ impl EmbedKernel {
     }
 }
 
-/// The kernels of a layer. Layers of the same formats and windows share them.
+/// The compiled kernels of a layer. Layers with the same formats and windows share them.
 pub(super) struct LayerKernels {
-    pub(super) qkv: LoadedProduct<ProductKernel<Qkv>>,
-    /// For models with head norms.
+    pub(super) qkv: GemvWithLora<LoadedGemv<Qkv>>,
+    /// The head norm, in models that have one.
     pub(super) head_norm: Option<Arc<Kernel<HeadNorm>>>,
     pub(super) attention: Arc<Kernel<PipelinedAttention>>,
-    pub(super) o: LoadedProduct<ProductKernel<Project>>,
-    pub(super) gate_up: LoadedProduct<ProductKernel<GateUp>>,
-    pub(super) down: LoadedProduct<ProductKernel<Project>>,
+    pub(super) o: GemvWithLora<LoadedGemv<Project>>,
+    pub(super) gate_up: GemvWithLora<LoadedGemv<GateUp>>,
+    pub(super) down: GemvWithLora<LoadedGemv<Project>>,
 }
 
-/// A [`ResolvedProduct`] whose kernel is loaded.
-pub(super) struct LoadedProduct<K> {
+/// A [`ResolvedGemv`] whose kernel is compiled.
+pub(super) struct GemvWithLora<K> {
     pub(super) kernel: K,
     pub(super) layout: Layout,
 }
 
 impl Pipeline {
-    /// Compiles the kernels.
+    /// Compiles the kernels of a step.
     pub(crate) fn load(context: &Context, step: ResolvedStep) -> Result<Pipeline, Error> {
-        let mut qkv = ProductKernels::new(context);
-        let mut project = ProductKernels::new(context);
-        let mut gate_up = ProductKernels::new(context);
-        let mut head_norm = Distinct::new(context);
-        let mut attention = Distinct::new(context);
+        // Most layers have equal kernels. The loaders compile each distinct kernel once.
+        let mut qkv = GemvLoader::new(context);
+        let mut project = GemvLoader::new(context);
+        let mut gate_up = GemvLoader::new(context);
+        let mut head_norm = SharedKernels::new(context);
+        let mut attention = SharedKernels::new(context);
         let layers = step.layers.iter().map(|layer| {
             Ok(LayerKernels {
-                qkv: LoadedProduct::load(&mut qkv, &layer.qkv)?,
+                qkv: GemvWithLora::load(&mut qkv, &layer.qkv)?,
                 head_norm: layer
                     .head_norm
                     .map(|kernel| head_norm.load(kernel))
                     .transpose()?,
                 attention: attention.load(layer.attention)?,
-                o: LoadedProduct::load(&mut project, &layer.o)?,
-                gate_up: LoadedProduct::load(&mut gate_up, &layer.gate_up)?,
-                down: LoadedProduct::load(&mut project, &layer.down)?,
+                o: GemvWithLora::load(&mut project, &layer.o)?,
+                gate_up: GemvWithLora::load(&mut gate_up, &layer.gate_up)?,
+                down: GemvWithLora::load(&mut project, &layer.down)?,
             })
         });
         let layers = layers.collect::<Result<_, Error>>()?;
@@ -103,7 +107,7 @@ impl Pipeline {
             layers,
             add_normed: add_normed.transpose()?,
             lora: lora.transpose()?,
-            head: LoadedProduct {
+            head: GemvWithLora {
                 kernel: Arc::new(signed::load(context, step.head.kernel)?),
                 layout: step.head.layout,
             },
@@ -122,12 +126,9 @@ impl EmbedKernel {
     }
 }
 
-impl<K: LoraProduct + PartialEq> LoadedProduct<ProductKernel<K>> {
-    fn load(
-        kernels: &mut ProductKernels<'_, K>,
-        product: &ResolvedProduct<K>,
-    ) -> Result<Self, Error> {
-        Ok(LoadedProduct {
+impl<K: LoraProduct + PartialEq> GemvWithLora<LoadedGemv<K>> {
+    fn load(kernels: &mut GemvLoader<'_, K>, product: &ResolvedGemv<K>) -> Result<Self, Error> {
+        Ok(GemvWithLora {
             kernel: kernels.load(product.kernel, product.lora)?,
             layout: product.layout,
         })

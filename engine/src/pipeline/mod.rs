@@ -1,9 +1,10 @@
-//! The forward pass as a pipeline of overlapped kernels over packed weights: what it decides, loads and launches.
+//! The pipeline: a forward pass of overlapped kernels over packed weights. Its modules select, load
+//! and launch the kernels.
 
 pub(crate) mod adapter;
+mod gemv_kind;
 pub(crate) mod kernels;
 pub mod path;
-mod product;
 pub(crate) mod resolved;
 pub(crate) mod step;
 mod target;
@@ -11,5 +12,5 @@ pub mod tuning;
 pub(crate) mod unsupported;
 pub(crate) mod workspace;
 
-pub use product::Product;
+pub use gemv_kind::GemvKind;
 pub use unsupported::Unsupported;

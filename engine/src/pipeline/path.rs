@@ -1,33 +1,33 @@
-//! Which kernels decode a model on a device: the pipeline over packed weights, or the simple kernels, which support
-//! every model.
+//! The set of kernels that decodes a model on a device: the pipeline over packed weights, or the
+//! simple kernels, which support every model.
 
 use std::fmt;
 
 use crate::pipeline::Unsupported;
 
-/// Which kernels decode.
+/// The set of kernels that decodes a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Path {
-    /// A pipeline of overlapped kernels over packed weights.
+pub enum KernelPath {
+    /// The pipeline with overlapped kernels, over packed weights.
     Overlapped,
     /// The pipeline without overlap: each kernel starts after its predecessor has ended.
     Sequential {
-        /// Why they do not overlap.
+        /// The reason why the kernels do not overlap.
         reason: Unsupported,
     },
-    /// The simple kernels, one per operation, over the file's rows.
+    /// The simple kernels, one per operation, over weights as the file stores them.
     Simple {
-        /// Why the pipeline does not support the model.
+        /// The reason why the pipeline does not support the model.
         reason: Unsupported,
     },
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for KernelPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Path::Overlapped => write!(f, "overlapping pipeline"),
-            Path::Sequential { reason } => write!(f, "pipeline without overlap: {reason}"),
-            Path::Simple { reason } => write!(f, "simple kernels: {reason}"),
+            KernelPath::Overlapped => write!(f, "overlapping pipeline"),
+            KernelPath::Sequential { reason } => write!(f, "pipeline without overlap: {reason}"),
+            KernelPath::Simple { reason } => write!(f, "simple kernels: {reason}"),
         }
     }
 }

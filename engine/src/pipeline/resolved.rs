@@ -1,7 +1,9 @@
-//! Which kernel, plan and layout each product of the pipeline has: decided once, for a model, a device and a tuning.
+//! The decisions about the pipeline: the kernel, the plan and the layout of each GEMV, for a model,
+//! a device and a tuning.
 //!
-//! Kernels are compiled from a [`Resolved`], launches take its layouts, and `info`, `bench` and the choice of a path
-//! read it. Nothing else in the engine chooses a plan or computes a layout.
+//! They are made once. Kernels are compiled from a [`Resolved`], launches use its layouts, and
+//! `info`, `bench` and the choice of a [`KernelPath`] read it. Nothing else in the engine chooses a
+//! plan or computes a layout.
 
 use std::ops::RangeInclusive;
 
@@ -16,92 +18,99 @@ use warpwright_kernels::pipeline::{
 use warpwright_kernels::{AddNormed, Format};
 
 use super::adapter::ResolvedLora;
-use super::product::Product;
-use super::target::Target;
+use super::gemv_kind::GemvKind;
+use super::target::KernelTarget;
 use super::unsupported::Unsupported;
 use crate::adapter::tiles;
 use crate::model::config::Config;
 use crate::model::outline::{Outline, Weight};
 use crate::model::roles::Block;
-use crate::pipeline::path::Path;
+use crate::pipeline::path::KernelPath;
 use crate::pipeline::tuning::{Tuning, default_plan, default_plan_with};
 
 /// The pipeline of a model on a device.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Resolved {
-    /// A step of one token.
+    /// The step of one token.
     pub(crate) single: ResolvedStep,
-    /// A step of several tokens, if the options ask for it.
+    /// The step of several tokens, if the options request one.
     pub(crate) batched: Option<ResolvedStep>,
-    /// Steps that verify drafts, the shortest first: see [`with_drafts`](Resolved::with_drafts).
+    /// The steps that verify drafts, the shortest first: see
+    /// [`with_drafts`](Resolved::with_drafts).
     pub(crate) verifying: Vec<ResolvedStep>,
-    /// Why its kernels do not overlap, if they do not.
+    /// The reason why the kernels do not overlap, or `None` if they do.
     pub(crate) sequential: Option<Unsupported>,
 }
 
-/// All kernels of a step.
+/// The kernels of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ResolvedStep {
     pub(crate) config: Config,
-    /// Tokens of the step.
+    /// The number of tokens in the step.
     pub(crate) batch: u32,
-    /// Tokens that share the device's SMs where attention splits positions: 1 for the splits of a step of one token.
+    /// The number of tokens among which the multiprocessors are divided when attention splits
+    /// positions. With 1, a step has the splits of a step of one token.
     sharing: u32,
-    /// SMs of the device.
+    /// The number of multiprocessors of the device.
     pub(crate) sms: u32,
-    /// Shared memory of a product's block, in bytes.
+    /// The shared memory of a GEMV's block, in bytes.
     pub(crate) shared: u32,
     /// Whether the kernels record timestamps.
     pub(crate) profile: bool,
-    /// For several tokens of a prompt.
+    /// The kernel that assigns prompt tokens, for batches.
     pub(crate) split_prompt: Option<SplitPrompt>,
-    /// For drafts.
+    /// The kernel that assigns drafts, for steps that verify them.
     pub(crate) place_drafts: Option<PlaceDrafts>,
     pub(crate) embed: ResolvedEmbed,
-    /// In order.
+    /// The kernels of each layer, in order.
     pub(crate) layers: Vec<ResolvedLayer>,
-    /// What the attention of all layers has in common: all but the window.
+    /// The attention kernel without a window. The layers differ only in the window.
     pub(crate) attention: PipelinedAttention,
-    /// For models that norm what attention and the feed-forward give.
+    /// The kernel that norms the outputs of attention and the feed-forward, in models that do.
     pub(crate) add_normed: Option<AddNormed>,
-    /// For models with an adapter.
+    /// The kernels in front of GEMVs with an adapter.
     pub(crate) lora: Option<ResolvedLora>,
-    pub(crate) head: ResolvedProduct<LmHead>,
+    pub(crate) head: ResolvedGemv<LmHead>,
 }
 
-/// The kernel that embeds a token: over the LM head's tiles if the model has no other matrix, else over rows.
+/// The kernel that embeds a token. It reads the tiles of the LM head if the model has no other
+/// matrix, and rows otherwise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ResolvedEmbed {
+    /// The table is stored as tiles.
     Tiles(EmbedTiled),
+    /// The table is stored as rows.
     Rows(EmbedRows),
 }
 
 /// The kernels of a layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ResolvedLayer {
-    pub(crate) qkv: ResolvedProduct<Qkv>,
-    /// For models that normalize heads.
+    pub(crate) qkv: ResolvedGemv<Qkv>,
+    /// The head norm, in models that have one.
     pub(crate) head_norm: Option<HeadNorm>,
     pub(crate) attention: PipelinedAttention,
-    pub(crate) o: ResolvedProduct<Project>,
-    pub(crate) gate_up: ResolvedProduct<GateUp>,
-    pub(crate) down: ResolvedProduct<Project>,
+    pub(crate) o: ResolvedGemv<Project>,
+    pub(crate) gate_up: ResolvedGemv<GateUp>,
+    pub(crate) down: ResolvedGemv<Project>,
 }
 
-/// A product's kernel, which has the formats and the plan, and how it is launched on the device.
+/// The kernel of a GEMV, which includes its formats and its plan, and its launch layout on the
+/// device.
 ///
-/// The plan's batch is the number of tokens of a launch. It is smaller than the step's if the activations of all do
-/// not fit shared memory; the product is then launched several times.
+/// The plan's batch is the number of tokens per launch. It is smaller than the step's batch if the
+/// activations of all tokens do not fit into shared memory. The GEMV is then launched several
+/// times.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct ResolvedProduct<K> {
+pub(crate) struct ResolvedGemv<K> {
     pub(crate) kernel: K,
     pub(crate) layout: Layout,
-    /// Whether the product has an adapter, and the kernel is [`WithLora`] of this one.
+    /// Whether the GEMV has an adapter, so that the kernel is [`WithLora`] of this one.
     pub(crate) lora: bool,
 }
 
-impl<K: LoraProduct> ResolvedProduct<K> {
-    /// The name of the kernel that is launched.
+impl<K: LoraProduct> ResolvedGemv<K> {
+    /// Returns the name of the kernel that is launched.
     fn name(&self) -> String {
         if self.lora {
             WithLora(self.kernel).name()
@@ -111,32 +120,34 @@ impl<K: LoraProduct> ResolvedProduct<K> {
     }
 }
 
-/// Query heads per block of attention, at most.
+/// The maximum number of query heads per block of attention.
 const ATTENTION_QUERIES: u32 = 8;
-/// Query heads that share a KV head, at most.
+/// The maximum number of query heads that share a KV head.
 const MAX_GROUP: u32 = 2 * ATTENTION_QUERIES;
-/// Dimensions of a head, at most.
+/// The maximum number of dimensions per head.
 const MAX_HEAD_DIM: u32 = 256;
-/// Blocks of a product per SM, at most, which then run one after the other; with timestamps only one.
+/// The maximum number of blocks per multiprocessor that a GEMV runs one after the other. With
+/// timestamps it is 1.
 const MAX_ROUNDS: u32 = 16;
-/// Tokens times warps of a block, at most, where a batch has the plan of one token: each warp has sums of each token in
-/// registers.
+/// The maximum product of tokens and warps per block in a batch that has the plan of one token,
+/// because each warp keeps the sums of each token in registers.
 const MAX_SUMS: u32 = 64;
-/// Activations of three bytes, at most: 70 KiB. More would leave the ring too few of the stages that two blocks of an SM of
-/// sm_90 have room for.
+/// The maximum number of activations of three bytes, which take 70 KiB. More would leave too little
+/// shared memory for the ring if two blocks share a multiprocessor of sm_90.
 const MAX_OF_THREE: u32 = 20_480;
-/// Ranges of positions into which attention is split, at most.
+/// The maximum number of splits of attention.
 const MAX_SPLITS: u32 = 64;
 
 impl Resolved {
-    /// Resolves steps of one token, and of `batch` tokens if that is more than one.
-    pub(crate) fn of(
+    /// Resolves the step of one token, and the step of `batch` tokens if `batch` is above 1.
+    /// Returns the reason if the pipeline does not support the model.
+    pub(crate) fn for_model(
         outline: &Outline,
         device: &Device,
         tuning: Tuning,
         batch: u32,
     ) -> Result<Resolved, Unsupported> {
-        let target = Target::of(device)?;
+        let target = KernelTarget::for_device(device)?;
         check_config(&outline.config)?;
         let resolver = |shared| Resolver {
             outline,
@@ -147,23 +158,26 @@ impl Resolved {
             like: None,
         };
         let single = |shared| resolver(tuning.shared.unwrap_or(shared)).step();
+        // Prefer blocks of which two fit on a multiprocessor. Long rows may need all of its shared
+        // memory.
         let single = single(target.preferred).or_else(|_| single(target.whole))?;
-        // Its plans are those of one token, so that its sums are too. It records no timestamps.
+        // The plans of a batch are those of one token, so that its sums have the same order. It
+        // records no timestamps.
         let shared = target.whole.max(single.shared);
         let tuning = Tuning {
             profile: false,
             ..tuning
         };
-        let batched = (batch > 1)
-            .then(|| {
-                Resolver {
-                    tuning,
-                    batch,
-                    ..resolver(shared)
-                }
-                .step()
-            })
-            .transpose()?;
+        let batched = if batch > 1 {
+            let resolver = Resolver {
+                tuning,
+                batch,
+                ..resolver(shared)
+            };
+            Some(resolver.step()?)
+        } else {
+            None
+        };
         Ok(Resolved {
             single,
             batched,
@@ -172,9 +186,11 @@ impl Resolved {
         })
     }
 
-    /// The same with steps that verify so many tokens. Each token of theirs has the bits of a step of one token: sums
-    /// are divided among as many warps, matrices among as many blocks where that matters, and attention among as many
-    /// splits.
+    /// Adds steps that verify drafts, for these numbers of tokens.
+    ///
+    /// Each of their tokens has the same bits as in a step of one token. Sums are divided among the
+    /// same number of warps, attention among the same number of splits, and matrices among the same
+    /// number of blocks where that matters.
     pub(crate) fn with_drafts(
         self,
         outline: &Outline,
@@ -182,7 +198,7 @@ impl Resolved {
         tuning: Tuning,
         tokens: impl Iterator<Item = u32>,
     ) -> Result<Resolved, Unsupported> {
-        let target = Target::of(device)?;
+        let target = KernelTarget::for_device(device)?;
         let like = Some(self.single.shared);
         let shared = target.whole.max(self.single.shared);
         let tuning = Tuning {
@@ -205,24 +221,25 @@ impl Resolved {
     }
 }
 
-impl Path {
-    /// The path of a model on a device.
-    pub fn of(outline: &Outline, device: &Device, tuning: Tuning) -> Path {
-        Path::from(&Resolved::of(outline, device, tuning, 1))
+impl KernelPath {
+    /// Returns the set of kernels that decodes a model on a device.
+    pub fn for_model(outline: &Outline, device: &Device, tuning: Tuning) -> KernelPath {
+        KernelPath::from_resolved(&Resolved::for_model(outline, device, tuning, 1))
     }
 
-    pub(crate) fn from(resolved: &Result<Resolved, Unsupported>) -> Path {
+    /// Returns the set of kernels that follows from the decisions about the pipeline.
+    pub(crate) fn from_resolved(resolved: &Result<Resolved, Unsupported>) -> KernelPath {
         match resolved {
             Ok(Resolved {
                 sequential: None, ..
-            }) => Path::Overlapped,
+            }) => KernelPath::Overlapped,
             Ok(Resolved {
                 sequential: Some(reason),
                 ..
-            }) => Path::Sequential {
+            }) => KernelPath::Sequential {
                 reason: reason.clone(),
             },
-            Err(reason) => Path::Simple {
+            Err(reason) => KernelPath::Simple {
                 reason: reason.clone(),
             },
         }
@@ -230,13 +247,13 @@ impl Path {
 }
 
 impl ResolvedStep {
-    /// The name of a product's kernel.
-    pub(crate) fn kernel(&self, product: Product, layer: usize) -> String {
+    /// Returns the name of a GEMV's kernel.
+    pub(crate) fn kernel(&self, product: GemvKind, layer: usize) -> String {
         self.described(product, layer).0
     }
 
-    /// The formats of a product, without duplicates: `Q4_K + Q6_K`.
-    pub(crate) fn formats(&self, product: Product, layer: usize) -> String {
+    /// Returns the formats of a GEMV without duplicates, such as `Q4_K + Q6_K`.
+    pub(crate) fn formats(&self, product: GemvKind, layer: usize) -> String {
         let mut formats = self.described(product, layer).1;
         formats.dedup();
         formats
@@ -246,34 +263,36 @@ impl ResolvedStep {
             .join(" + ")
     }
 
-    fn described(&self, product: Product, layer: usize) -> (String, Vec<Format>) {
+    /// Returns the kernel name and the formats of a GEMV.
+    fn described(&self, product: GemvKind, layer: usize) -> (String, Vec<Format>) {
         let layer = &self.layers[layer];
         match product {
-            Product::Qkv => (layer.qkv.name(), layer.qkv.kernel.formats.to_vec()),
-            Product::O => (layer.o.name(), vec![layer.o.kernel.format]),
-            Product::GateUp => (layer.gate_up.name(), vec![layer.gate_up.kernel.format]),
-            Product::Down => (layer.down.name(), vec![layer.down.kernel.format]),
-            Product::Head => (self.head.kernel.name(), vec![self.head.kernel.format]),
+            GemvKind::Qkv => (layer.qkv.name(), layer.qkv.kernel.formats.to_vec()),
+            GemvKind::O => (layer.o.name(), vec![layer.o.kernel.format]),
+            GemvKind::GateUp => (layer.gate_up.name(), vec![layer.gate_up.kernel.format]),
+            GemvKind::Down => (layer.down.name(), vec![layer.down.kernel.format]),
+            GemvKind::Head => (self.head.kernel.name(), vec![self.head.kernel.format]),
         }
     }
 
-    /// Blocks of a product, at most.
+    /// Returns the maximum number of blocks of a GEMV.
     pub(crate) fn max_blocks(&self) -> u32 {
         self.sms * MAX_ROUNDS
     }
 
-    /// KV heads of so many tokens, each counted as often as its query heads need blocks.
+    /// Returns the number of blocks that attention of this many tokens needs without splits: one
+    /// per KV head, or more if its query heads need several.
     fn attention_units(&self, tokens: u32) -> u32 {
         let groups = (self.config.heads / self.config.kv_heads).div_ceil(ATTENTION_QUERIES);
         tokens * self.config.kv_heads * groups
     }
 
-    /// Blocks of attention: one per SM, or more if it needs them.
+    /// Returns the number of blocks of attention: one per multiprocessor, or more if it needs them.
     pub(crate) fn attention_blocks(&self, splits: u32) -> u32 {
         self.sms.max(self.attention_units(self.batch) * splits)
     }
 
-    /// Ranges of positions into which attention is split: as many as there are SMs for.
+    /// Returns the number of splits of attention: as many as there are multiprocessors for.
     pub(crate) fn splits(&self, ctx: u32) -> u32 {
         let useful = ctx.div_ceil(self.attention.min_split_positions());
         (self.sms / self.attention_units(self.sharing))
@@ -282,39 +301,53 @@ impl ResolvedStep {
     }
 }
 
+/// Returns the reason why the pipeline does not support a configuration.
 fn check_config(c: &Config) -> Result<(), Unsupported> {
-    let multiple = |what, found: u32, multiple| match found % multiple {
-        0 => Ok(()),
-        _ => Err(Unsupported::Multiple {
+    let multiple = |what, found: u32, multiple| {
+        if found.is_multiple_of(multiple) {
+            return Ok(());
+        }
+        Err(Unsupported::Multiple {
             what,
             found,
             multiple,
-        }),
+        })
     };
     multiple("head_dim", c.head_dim, 16)?;
     multiple("the hidden size", c.hidden, 16)?;
     multiple("the feed-forward size", c.feed_forward, 8)?;
     multiple("the vocabulary size", c.vocab, 16)?;
-    let (head_dim, rope_dim) = (c.head_dim, c.rope.dim);
-    match c.heads / c.kv_heads {
-        _ if head_dim > MAX_HEAD_DIM => Err(Unsupported::HeadDim {
+    let head_dim = c.head_dim;
+    if head_dim > MAX_HEAD_DIM {
+        return Err(Unsupported::HeadDim {
             found: head_dim,
             max: MAX_HEAD_DIM,
-        }),
-        found if found > MAX_GROUP => Err(Unsupported::Group {
-            found,
-            max: MAX_GROUP,
-        }),
-        _ if c.local.is_some() && !c.architecture.head_norms => Err(Unsupported::TwoRopes),
-        _ if rope_dim != head_dim => Err(Unsupported::PartialRope { rope_dim, head_dim }),
-        _ => Ok(()),
+        });
     }
+    let group = c.heads / c.kv_heads;
+    if group > MAX_GROUP {
+        return Err(Unsupported::Group {
+            found: group,
+            max: MAX_GROUP,
+        });
+    }
+    // The QKV kernel rotates by one set of angles. Only the head norm kernel can choose between
+    // several.
+    if c.local.is_some() && !c.architecture.head_norms {
+        return Err(Unsupported::TwoRopes);
+    }
+    let rope_dim = c.rope.dim;
+    if rope_dim != head_dim {
+        return Err(Unsupported::PartialRope { rope_dim, head_dim });
+    }
+    Ok(())
 }
 
+/// Returns the reason why the pipeline does not support the matrices of a layer.
 fn check_block(b: &Block<Weight>) -> Result<(), Unsupported> {
-    [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down]
-        .into_iter()
-        .try_for_each(check_matrix)?;
+    for matrix in [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down] {
+        check_matrix(matrix)?;
+    }
     let encoding = |w: &Weight| Encoding::of(w.format);
     for other in [&b.k, &b.v] {
         if encoding(&b.q) != encoding(other) {
@@ -325,10 +358,11 @@ fn check_block(b: &Block<Weight>) -> Result<(), Unsupported> {
             ));
         }
     }
-    match b.gate.format == b.up.format {
-        true => Ok(()),
-        false => Err(mixed(&b.gate, &b.up, "the two must have the same format")),
+    // Gate and up are interleaved row by row in shared tiles.
+    if b.gate.format != b.up.format {
+        return Err(mixed(&b.gate, &b.up, "the two must have the same format"));
     }
+    Ok(())
 }
 
 fn mixed(a: &Weight, b: &Weight, why: &'static str) -> Unsupported {
@@ -338,8 +372,10 @@ fn mixed(a: &Weight, b: &Weight, why: &'static str) -> Unsupported {
     }
 }
 
+/// Returns the reason why the pipeline does not support a matrix.
 fn check_matrix(w: &Weight) -> Result<(), Unsupported> {
-    let (tensor, len) = (w.name.clone(), w.row_len());
+    let tensor = w.name.clone();
+    let len = w.row_len();
     match w.format.tile() {
         None => Err(Unsupported::Layout {
             tensor,
@@ -354,22 +390,25 @@ fn check_matrix(w: &Weight) -> Result<(), Unsupported> {
     }
 }
 
-/// Decides the kernels of one step.
+/// The inputs of the decisions about one step.
 #[derive(Clone, Copy)]
 struct Resolver<'a> {
     outline: &'a Outline,
     tuning: Tuning,
-    target: Target,
+    target: KernelTarget,
     batch: u32,
-    /// Shared memory of a product's block.
+    /// The shared memory of a GEMV's block.
     shared: u32,
-    /// For bits of a step of one token, the shared memory of its blocks.
+    /// The shared memory of a block in the step of one token, if this step must have its bits.
     like: Option<u32>,
 }
 
 impl Resolver<'_> {
     fn step(&self) -> Result<ResolvedStep, Unsupported> {
-        let (w, batch, overlap) = (&self.outline.weights, self.batch, self.target.overlaps());
+        let w = &self.outline.weights;
+        let batch = self.batch;
+        let overlap = self.target.overlaps();
+        // A shared matrix is checked here too, because the embeddings then serve as the head.
         check_matrix(w.head())?;
         let head = self.head(w.head().format)?;
         let layers = (0..)
@@ -394,17 +433,17 @@ impl Resolver<'_> {
             layers,
             attention: self.attention(None),
             add_normed,
-            lora: ResolvedLora::of(self.outline, overlap, batch),
+            lora: ResolvedLora::for_model(self.outline, overlap, batch),
             head,
         })
     }
 
     fn embed(&self) -> ResolvedEmbed {
-        let (w, overlap, batch) = (&self.outline.weights, self.target.overlaps(), self.batch);
-        let (format, scale) = (
-            w.embed.format,
-            self.outline.config.architecture.embedding_scale,
-        );
+        let w = &self.outline.weights;
+        let overlap = self.target.overlaps();
+        let batch = self.batch;
+        let format = w.embed.format;
+        let scale = self.outline.config.architecture.embedding_scale;
         match w.head {
             None => ResolvedEmbed::Tiles(EmbedTiled {
                 format,
@@ -428,7 +467,7 @@ impl Resolver<'_> {
             queries: c.heads / c.kv_heads,
             window,
             overlap: self.target.overlaps(),
-            // Whatever the tuning says.
+            // A tuning sets the shared memory of GEMVs only.
             memory: self.target.preferred,
             batch: self.batch,
             profile: self.tuning.profile,
@@ -438,49 +477,49 @@ impl Resolver<'_> {
     fn layer(&self, index: u32, b: &Block<Weight>) -> Result<ResolvedLayer, Unsupported> {
         check_block(b)?;
         let c = &self.outline.config;
-        let (overlap, batch) = (self.target.overlaps(), self.batch);
+        let overlap = self.target.overlaps();
+        let batch = self.batch;
         let angles = AngleSet {
             index: c.rope_of(index),
             count: c.ropes().len() as u32,
         };
         Ok(ResolvedLayer {
-            qkv: self.adapted(Product::Qkv, index, self.qkv(b)?),
+            qkv: self.adapted(GemvKind::Qkv, index, self.qkv(b)?),
             head_norm: c.architecture.head_norms.then_some(HeadNorm {
                 overlap,
                 batch,
                 angles,
             }),
             attention: self.attention(c.window_of(index)),
-            o: self.adapted(Product::O, index, self.o(b.o.format)?),
-            gate_up: self.adapted(Product::GateUp, index, self.gate_up(b.gate.format)?),
-            down: self.adapted(Product::Down, index, self.down(b)?),
+            o: self.adapted(GemvKind::O, index, self.o(b.o.format)?),
+            gate_up: self.adapted(GemvKind::GateUp, index, self.gate_up(b.gate.format)?),
+            down: self.adapted(GemvKind::Down, index, self.down(b)?),
         })
     }
 
-    /// The product of a layer, with its adapter if it has one.
-    fn adapted<K>(
-        &self,
-        product: Product,
-        layer: u32,
-        of: ResolvedProduct<K>,
-    ) -> ResolvedProduct<K> {
-        ResolvedProduct {
+    /// Returns a GEMV of a layer, marked if it has an adapter.
+    fn adapted<K>(&self, product: GemvKind, layer: u32, of: ResolvedGemv<K>) -> ResolvedGemv<K> {
+        ResolvedGemv {
             lora: tiles::shape(self.outline, product, layer as usize).is_some(),
             ..of
         }
     }
 
-    /// Bytes of an activation's integer in a product of a layer. It decides for all kernels, whatever their batch.
+    /// Returns the bytes of an integer activation in a GEMV. The result applies to all kernels,
+    /// whatever their batch.
     ///
-    /// Keys and values are rounded to binary16; what shifts them over a border of it counts most. That is the product that
-    /// they come from, and down, which those of the next layer come from; a file in Q2_K has it in all its layers.
-    fn activation_bytes(&self, product: Product, b: &Block<Weight>) -> ActivationBytes {
+    /// Three bytes are used where rounding matters most. Keys and values are rounded to binary16,
+    /// and a small error can move them across a rounding boundary. Those GEMVs are QKV, which
+    /// computes them, and the down projection, which feeds QKV of the next layer. A file in Q2_K
+    /// uses three bytes in all layers.
+    fn activation_bytes(&self, product: GemvKind, b: &Block<Weight>) -> ActivationBytes {
         let n = match product {
-            Product::Qkv => b.q.row_len(),
-            Product::Down => b.down.row_len(),
-            Product::O | Product::GateUp | Product::Head => return ActivationBytes::Two,
+            GemvKind::Qkv => b.q.row_len(),
+            GemvKind::Down => b.down.row_len(),
+            GemvKind::O | GemvKind::GateUp | GemvKind::Head => return ActivationBytes::Two,
         };
-        // With their scales they take 7 bytes for two. The ring needs the rest of a block's shared memory.
+        // Two activations take 7 bytes including their scales. The ring needs the rest of a block's
+        // shared memory.
         let shared = self.tuning.shared.unwrap_or(self.target.preferred);
         let fit = n <= MAX_OF_THREE && u64::from(n) * 7 / 2 <= u64::from(shared) * 5 / 8;
         let [q, k, v] = [&b.q, &b.k, &b.v].map(|w| w.format.activation_bytes());
@@ -491,9 +530,10 @@ impl Resolver<'_> {
         }
     }
 
-    fn qkv(&self, b: &Block<Weight>) -> Result<ResolvedProduct<Qkv>, Unsupported> {
-        let (c, formats) = (&self.outline.config, [&b.q, &b.k, &b.v].map(|w| w.format));
-        let bytes = self.activation_bytes(Product::Qkv, b);
+    fn qkv(&self, b: &Block<Weight>) -> Result<ResolvedGemv<Qkv>, Unsupported> {
+        let c = &self.outline.config;
+        let formats = [&b.q, &b.k, &b.v].map(|w| w.format);
+        let bytes = self.activation_bytes(GemvKind::Qkv, b);
         let default = || default_plan_with(bytes, formats[0], c.q_len() + 2 * c.kv_len(), c.hidden);
         let plan = self
             .plan(self.tuning.qkv.unwrap_or_else(default))
@@ -511,45 +551,47 @@ impl Resolver<'_> {
             plan,
         };
         let segments = kernel.segments(c.heads, c.kv_heads, c.head_dim);
-        let (plan, layout) = self.fit(Product::Qkv, &segments, kernel.plan, c.hidden)?;
-        Ok(ResolvedProduct {
+        let (plan, layout) = self.fit(GemvKind::Qkv, &segments, kernel.plan, c.hidden)?;
+        Ok(ResolvedGemv {
             kernel: Qkv { plan, ..kernel },
             layout,
             lora: false,
         })
     }
 
-    /// The output projection. The queries before it usually have its format.
-    fn o(&self, format: Format) -> Result<ResolvedProduct<Project>, Unsupported> {
+    /// Resolves the output projection. The QKV matrices before it usually have its format.
+    fn o(&self, format: Format) -> Result<ResolvedGemv<Project>, Unsupported> {
         let c = &self.outline.config;
         let default = || default_plan(format, c.hidden, c.q_len()).after(format);
         self.project(
-            Product::O,
+            GemvKind::O,
             format,
             self.plan(self.tuning.o.unwrap_or_else(default)),
             c.q_len(),
         )
     }
 
-    /// The down projection, after gate and up.
-    fn down(&self, b: &Block<Weight>) -> Result<ResolvedProduct<Project>, Unsupported> {
-        let (c, format) = (&self.outline.config, b.down.format);
-        let bytes = self.activation_bytes(Product::Down, b);
+    /// Resolves the down projection, which follows gate and up.
+    fn down(&self, b: &Block<Weight>) -> Result<ResolvedGemv<Project>, Unsupported> {
+        let c = &self.outline.config;
+        let format = b.down.format;
+        let bytes = self.activation_bytes(GemvKind::Down, b);
         let default =
             || default_plan_with(bytes, format, c.hidden, c.feed_forward).after(b.gate.format);
         let plan = self
             .plan(self.tuning.down.unwrap_or_else(default))
             .with_bytes(format, bytes);
-        self.project(Product::Down, format, plan, c.feed_forward)
+        self.project(GemvKind::Down, format, plan, c.feed_forward)
     }
 
+    /// Resolves a projection that is added to the residual stream.
     fn project(
         &self,
-        product: Product,
+        product: GemvKind,
         format: Format,
         plan: Plan,
         n: u32,
-    ) -> Result<ResolvedProduct<Project>, Unsupported> {
+    ) -> Result<ResolvedGemv<Project>, Unsupported> {
         let output = if self.outline.config.architecture.norms_after {
             ProjectOutput::Raw
         } else {
@@ -562,15 +604,15 @@ impl Resolver<'_> {
         };
         let segments = kernel.segments(self.outline.config.hidden);
         let (plan, layout) = self.fit(product, &segments, kernel.plan, n)?;
-        Ok(ResolvedProduct {
+        Ok(ResolvedGemv {
             kernel: Project { plan, ..kernel },
             layout,
             lora: false,
         })
     }
 
-    /// Gate and up. The output projection before them usually has their format.
-    fn gate_up(&self, format: Format) -> Result<ResolvedProduct<GateUp>, Unsupported> {
+    /// Resolves gate and up. The output projection before them usually has their format.
+    fn gate_up(&self, format: Format) -> Result<ResolvedGemv<GateUp>, Unsupported> {
         let c = &self.outline.config;
         let default = || default_plan(format, 2 * c.feed_forward, c.hidden).after(format);
         let kernel = GateUp {
@@ -579,15 +621,15 @@ impl Resolver<'_> {
             plan: self.plan(self.tuning.gate_up.unwrap_or_else(default)),
         };
         let segments = kernel.segments(c.feed_forward);
-        let (plan, layout) = self.fit(Product::GateUp, &segments, kernel.plan, c.hidden)?;
-        Ok(ResolvedProduct {
+        let (plan, layout) = self.fit(GemvKind::GateUp, &segments, kernel.plan, c.hidden)?;
+        Ok(ResolvedGemv {
             kernel: GateUp { plan, ..kernel },
             layout,
             lora: false,
         })
     }
 
-    fn head(&self, format: Format) -> Result<ResolvedProduct<LmHead>, Unsupported> {
+    fn head(&self, format: Format) -> Result<ResolvedGemv<LmHead>, Unsupported> {
         let c = &self.outline.config;
         let default = || default_plan(format, c.vocab, c.hidden);
         let kernel = LmHead {
@@ -595,15 +637,15 @@ impl Resolver<'_> {
             plan: self.plan(self.tuning.head.unwrap_or_else(default)),
         };
         let segments = kernel.segments(c.vocab);
-        let (plan, layout) = self.fit(Product::Head, &segments, kernel.plan, c.hidden)?;
-        Ok(ResolvedProduct {
+        let (plan, layout) = self.fit(GemvKind::Head, &segments, kernel.plan, c.hidden)?;
+        Ok(ResolvedGemv {
             kernel: LmHead { plan, ..kernel },
             layout,
             lora: false,
         })
     }
 
-    /// The plan as the device and the batch allow it.
+    /// Returns the plan, adjusted to the device and the batch.
     fn plan(&self, plan: Plan) -> Plan {
         let plan = match plan {
             // Twelve warps have too few registers each for the sums of a whole batch.
@@ -623,15 +665,16 @@ impl Resolver<'_> {
         }
     }
 
-    /// The plan with as many tokens per launch as fit shared memory, and its layout.
+    /// Returns the plan with the largest number of tokens per launch that fits into shared memory,
+    /// and its layout.
     fn fit(
         &self,
-        product: Product,
+        product: GemvKind,
         segments: &Segments,
         plan: Plan,
         n: u32,
     ) -> Result<(Plan, Layout), Unsupported> {
-        // More blocks have fewer rows each, and so fewer sums.
+        // With more blocks, each has fewer rows and so fewer sums in shared memory.
         let most = if self.tuning.profile { 1 } else { MAX_ROUNDS };
         let mut batches = (0..=self.batch.ilog2()).map(|halvings| self.batch >> halvings);
         let found = batches.find_map(|batch| {
@@ -648,7 +691,8 @@ impl Resolver<'_> {
                 Some(shared) => self.rounds_like(segments, single, n, shared)?,
             };
             let layout = rounds.find_map(layout)?;
-            // A block waits for the progress of the same block of the previous product.
+            // A block waits for the progress of the same block of the previous GEMV, so both need
+            // one block per multiprocessor.
             let prefetch_limit = plan
                 .prefetch_limit
                 .filter(|_| layout.blocks == self.target.sms);
@@ -667,8 +711,11 @@ impl Resolver<'_> {
         })
     }
 
-    /// Blocks for each SM with which rows have the sums that they have in a step of one token. A warp's tiles of a row
-    /// depend on the rows that its block has before, unless each warp has as many of each row: then any number does.
+    /// Returns the numbers of blocks per multiprocessor for which rows have the same sums as in a
+    /// step of one token.
+    ///
+    /// The tiles of a row that a warp gets depend on the rows before it in its block, so the number
+    /// must be the same. If each warp has the same number of tiles of each row, any number is fine.
     fn rounds_like(
         &self,
         segments: &Segments,
@@ -697,7 +744,8 @@ mod tests {
     use super::*;
     use crate::model::shape::{QUANTIZATIONS, SHAPES};
 
-    /// The batch has the plans of one token, but for twelve warps, and activations of as many bytes.
+    /// The batch has the plans of one token, but for twelve warps, and activations of as many
+    /// bytes.
     #[test]
     fn what_decodes_one_token_decodes_a_batch() {
         let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
@@ -707,15 +755,15 @@ mod tests {
                 continue;
             };
             let name = format!("{} {}", shape.name, quantization.name);
-            let Ok(single) = Resolved::of(&outline, device, Tuning::default(), 1) else {
+            let Ok(single) = Resolved::for_model(&outline, device, Tuning::default(), 1) else {
                 assert!(
-                    Resolved::of(&outline, device, Tuning::default(), 8).is_err(),
+                    Resolved::for_model(&outline, device, Tuning::default(), 8).is_err(),
                     "{name}"
                 );
                 continue;
             };
             assert_eq!(single.batched, None, "{name}");
-            let both = Resolved::of(&outline, device, Tuning::default(), 8).unwrap();
+            let both = Resolved::for_model(&outline, device, Tuning::default(), 8).unwrap();
             assert_eq!(both.single, single.single, "{name}");
             let batched = both.batched.unwrap();
             assert_eq!(batched.layers.len(), single.single.layers.len(), "{name}");
@@ -762,7 +810,7 @@ mod tests {
             .find(|q| q.name == "q2_k")
             .unwrap();
         let resolved =
-            Resolved::of(&Outline::of(shape, two_bits).unwrap(), device, tuning, 1).unwrap();
+            Resolved::for_model(&Outline::of(shape, two_bits).unwrap(), device, tuning, 1).unwrap();
         let layer = &resolved.single.layers[0];
         let bytes = [layer.qkv.kernel.plan, layer.down.kernel.plan].map(|plan| plan.bytes);
         assert_eq!(bytes, [ActivationBytes::Three, ActivationBytes::Two]);
@@ -779,7 +827,7 @@ mod tests {
             let Ok(outline) = Outline::of(shape, quantization) else {
                 continue;
             };
-            let Ok(one) = Resolved::of(&outline, device, tuning, 1) else {
+            let Ok(one) = Resolved::for_model(&outline, device, tuning, 1) else {
                 continue;
             };
             let name = format!("{} {}", shape.name, quantization.name);

@@ -1,17 +1,25 @@
-//! The forward pass as a pipeline of overlapped kernels over packed weights.
+//! The launches of the pipeline.
 //!
-//! It computes the same sums as `forward.rs` in five kernels per layer: QKV (norm, three products, bias, rotary
-//! embedding, append to the cache); attention; the output projection; gate and up (norm, two products, the gate); the
-//! down projection. For models with head norms, the first kernel stops after the bias, and a sixth kernel norms,
-//! rotates and appends. Models with norms after attention and the feed-forward have a kernel for each: the projection
-//! before it stores its sums, and it norms them and adds them to the residual stream. The pipeline starts with a kernel that embeds the token and ends with the LM head, which
-//! samples and advances the state. Each kernel prefetches weights while its predecessor still runs, and waits for the
-//! predecessor's end before it reads anything else.
+//! The pipeline computes the same sums as `simple/step.rs` in five kernels per layer:
+//! - QKV: norm, three GEMVs, bias, rotary embedding, and the append to the cache
+//! - attention
+//! - the output projection
+//! - gate and up: norm, two GEMVs, and the gate
+//! - the down projection
 //!
-//! The same pipeline prefills several tokens of a prompt as a batch: see `warpwright_kernels::pipeline`. It then starts
-//! with a kernel that assigns the tokens and ends before sampling. Drafts are verified by a batch that chooses the token
-//! after each. If the shared memory does not hold the activations
-//! of the whole batch, a product is launched several times with a smaller batch.
+//! In models with head norms, the first kernel stops after the bias, and a sixth kernel norms,
+//! rotates and appends. Models that norm the outputs of attention and the feed-forward have one
+//! more kernel for each. The projection in front of it stores its sums, and the kernel norms them
+//! and adds them to the residual stream.
+//!
+//! A step starts with a kernel that embeds the token and ends with the LM head, which chooses a
+//! token and advances the state. Each kernel prefetches weights while its predecessor still runs.
+//! It waits for the predecessor's end before it reads anything else.
+//!
+//! The same pipeline prefills several prompt tokens as a batch: see `warpwright_kernels::pipeline`.
+//! It then starts with a kernel that assigns the tokens, and ends before the choice of a token.
+//! Drafts are verified by a batch that chooses the token after each. If the activations of a whole
+//! batch do not fit into shared memory, a GEMV is launched several times with a smaller batch.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -25,10 +33,10 @@ use warpwright_kernels::pipeline::{
 };
 use warpwright_kernels::{AddNormed, AddNormedArgs};
 
-use super::adapter::{DeviceLora, LoadedAdapter, LoraKernels, LoraViews, ProductKernel};
-use super::kernels::{EmbedKernel, LoadedProduct, Pipeline};
-use super::product::Product;
-use super::workspace::{BatchVectors, BlockFloatBuffer, NODES, Workspace};
+use super::adapter::{DeviceLora, LoadedAdapter, LoadedGemv, LoraKernels, LoraViews};
+use super::gemv_kind::GemvKind;
+use super::kernels::{EmbedKernel, GemvWithLora, Pipeline};
+use super::workspace::{BatchVectors, BlockFloatBuffer, NODES, PipelineWorkspace};
 use crate::buffers::Buffers;
 use crate::step::StepKind;
 use crate::weights::info;
@@ -39,10 +47,10 @@ pub(crate) struct PipelineStep<'a> {
     pub(crate) pipeline: &'a Pipeline,
     pub(crate) weights: &'a Packed<View<u8>>,
     pub(crate) buffers: &'a Buffers,
-    pub(crate) workspace: &'a Workspace,
-    /// Of a model that has one.
+    pub(crate) workspace: &'a PipelineWorkspace,
+    /// The adapter, if the model has one.
     pub(crate) adapter: Option<&'a LoadedAdapter>,
-    /// The sequence number of the next product.
+    /// The sequence number of the next GEMV, by which kernels compare their progress.
     pub(crate) sequence: Cell<u32>,
 }
 
@@ -51,7 +59,7 @@ impl<'a> PipelineStep<'a> {
         pipeline: &'a Pipeline,
         weights: &'a Packed<View<u8>>,
         buffers: &'a Buffers,
-        workspace: &'a Workspace,
+        workspace: &'a PipelineWorkspace,
         adapter: Option<&'a LoadedAdapter>,
     ) -> Self {
         PipelineStep {
@@ -64,8 +72,9 @@ impl<'a> PipelineStep<'a> {
         }
     }
 
-    /// Launches one step for every token of the batch.
+    /// Queues one step for every token of the batch.
     pub(crate) fn run(&self, queue: &mut impl Queue, kind: StepKind) -> Result<(), Error> {
+        // Progress is compared only within a step, so the numbers start again.
         self.sequence.set(0);
         self.split_prompt(queue)?;
         self.place_drafts(queue)?;
@@ -95,12 +104,12 @@ impl<'a> PipelineStep<'a> {
         }
     }
 
-    /// The logits of each token of the batch.
+    /// Returns the logits of each token of the batch.
     pub(crate) fn logits(&self) -> View<f32> {
         self.vectors().logits
     }
 
-    /// The residual stream of each token of the batch.
+    /// Returns the residual stream of each token of the batch.
     pub(crate) fn residual_stream(&self) -> View<f32> {
         self.vectors().x
     }
@@ -109,7 +118,7 @@ impl<'a> PipelineStep<'a> {
         self.workspace.vectors(self.buffers)
     }
 
-    /// What the next product has besides its own arguments.
+    /// Returns the streaming arguments of the next GEMV, and advances the sequence number.
     fn stream_args<'v>(&self, layout: &Layout, views: &'v StreamViews) -> StreamArgs<Host<'v>> {
         let sequence = self.sequence.get();
         self.sequence.set(sequence + 1);
@@ -124,7 +133,7 @@ impl<'a> PipelineStep<'a> {
         }
     }
 
-    /// The memory of these.
+    /// Returns the progress flags and the timestamps of a GEMV.
     fn stream_views(&self, layout: &Layout, node: usize) -> StreamViews {
         StreamViews {
             progress: self
@@ -135,7 +144,7 @@ impl<'a> PipelineStep<'a> {
         }
     }
 
-    /// The batch in sub-batches of `at_once` tokens.
+    /// Returns the batch in sub-batches of `at_once` tokens.
     fn sub_batches(&self, at_once: u32) -> impl Iterator<Item = SubBatch> {
         let batch = self.pipeline.resolved.batch;
         (0..batch)
@@ -146,11 +155,12 @@ impl<'a> PipelineStep<'a> {
             })
     }
 
-    /// Assigns the tokens of a batch.
+    /// Queues the assignment of prompt tokens to the batch.
     fn split_prompt(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        let (Some(kernel), b) = (&self.pipeline.split_prompt, self.buffers) else {
+        let Some(kernel) = &self.pipeline.split_prompt else {
             return Ok(());
         };
+        let b = self.buffers;
         let batch_state = &self.vectors().state;
         queue.launch(
             kernel,
@@ -163,13 +173,14 @@ impl<'a> PipelineStep<'a> {
         )
     }
 
-    /// Assigns drafts.
+    /// Queues the assignment of drafts to the batch.
     fn place_drafts(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let b = self.buffers;
         let (Some(kernel), Some(drafts)) = (&self.pipeline.place_drafts, &b.drafts) else {
             return Ok(());
         };
-        let (drafts, batch_state) = (&drafts.given, &self.vectors().state);
+        let drafts = &drafts.given;
+        let batch_state = &self.vectors().state;
         queue.launch(
             kernel,
             PlaceDraftsArgs {
@@ -181,42 +192,46 @@ impl<'a> PipelineStep<'a> {
         )
     }
 
-    /// Launches a product of a layer over these tiles: the layer's own, or others of the same formats.
+    /// Queues a GEMV of a layer over these tiles, which may be another layer's if the formats are
+    /// the same.
     pub(crate) fn product(
         &self,
         queue: &mut impl Queue,
-        product: Product,
+        product: GemvKind,
         layer: usize,
         tiles: &View<u8>,
     ) -> Result<(), Error> {
         match product {
-            Product::Qkv => self.qkv(queue, layer, tiles),
-            Product::O => self.o(queue, layer, tiles),
-            Product::GateUp => self.gate_up(queue, layer, tiles),
-            Product::Down => self.down(queue, layer, tiles),
-            Product::Head => self.head(queue, tiles, &self.vectors().x),
+            GemvKind::Qkv => self.qkv(queue, layer, tiles),
+            GemvKind::O => self.o(queue, layer, tiles),
+            GemvKind::GateUp => self.gate_up(queue, layer, tiles),
+            GemvKind::Down => self.down(queue, layer, tiles),
+            GemvKind::Head => self.head(queue, tiles, &self.vectors().x),
         }
     }
 
-    /// The tiles of a product of a layer.
-    pub(crate) fn tiles(&self, product: Product, layer: usize) -> &'a View<u8> {
+    /// Returns the tiles of a GEMV in a layer.
+    pub(crate) fn tiles(&self, product: GemvKind, layer: usize) -> &'a View<u8> {
         let block = &self.weights.blocks[layer];
         match product {
-            Product::Qkv => &block.qkv,
-            Product::O => &block.o,
-            Product::GateUp => &block.gate_up,
-            Product::Down => &block.down,
-            Product::Head => &self.weights.head,
+            GemvKind::Qkv => &block.qkv,
+            GemvKind::O => &block.o,
+            GemvKind::GateUp => &block.gate_up,
+            GemvKind::Down => &block.down,
+            GemvKind::Head => &self.weights.head,
         }
     }
 
-    /// Bytes of keys and values that a layer's attention reads at this many positions, in f16.
+    /// Returns the bytes of keys and values that a layer's attention reads at this many positions,
+    /// in f16.
     pub(crate) fn kv_bytes(&self, layer: usize, attended: u32) -> u64 {
         info::kv_bytes_of(&self.pipeline.resolved.config, layer as u32, attended)
     }
 
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        let (b, v, step) = (self.buffers, self.vectors(), &self.pipeline.resolved);
+        let b = self.buffers;
+        let v = self.vectors();
+        let step = &self.pipeline.resolved;
         let c = &step.config;
         let args = EmbedTokenArgs::<Host> {
             state: &v.state,
@@ -237,57 +252,61 @@ impl<'a> PipelineStep<'a> {
     }
 
     fn qkv(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
-        let (b, v, step) = (self.buffers, self.vectors(), &self.pipeline.resolved);
+        let b = self.buffers;
+        let v = self.vectors();
+        let step = &self.pipeline.resolved;
         let c = &step.config;
-        let (w, LoadedProduct { kernel, layout }) = (
-            &self.weights.blocks[index],
-            &self.pipeline.layers[index].qkv,
-        );
+        let w = &self.weights.blocks[index];
+        let GemvWithLora { kernel, layout } = &self.pipeline.layers[index].qkv;
         let q = if w.qk_norm.is_some() {
             &*self.workspace.raw
         } else {
             &v.q
         };
-        // Those of the first rope; where there are several, head norms rotate, and this kernel reads none.
+        // The angles of the first rope. In models with several ropes the head norm kernel rotates,
+        // and this kernel reads no angles.
         let angles = self
             .workspace
             .angles
             .view_range(0..(step.batch * c.head_dim) as usize);
-        let lora = self.lora_normed(queue, Product::Qkv, index, &w.attn_norm)?;
+        let lora = self.lora_normed(queue, GemvKind::Qkv, index, &w.attn_norm)?;
         let views = self.stream_views(layout, NODES * index);
-        self.sub_batches(kernel.plan().batch)
-            .try_for_each(|tokens| {
-                let lora = lora.as_ref().map(|lora| lora.of(&tokens));
-                let args = QkvArgs::<Host> {
-                    w: tiles,
-                    x: &tokens.of(&v.x),
-                    gamma: &w.attn_norm.cast()?,
-                    // Without a bias it is not read, but the launch needs a valid buffer.
-                    bias: &w.bias.as_ref().unwrap_or(&w.attn_norm).cast()?,
-                    state: &tokens.of(&v.state),
-                    angles: &tokens.of(&angles),
-                    q: &tokens.of(q),
-                    k_cache: &b.k_cache[index],
-                    v_cache: &b.v_cache[index],
-                    heads: c.heads,
-                    kv_heads: c.kv_heads,
-                    head_dim: c.head_dim,
-                    ctx: b.ctx,
-                    n: c.hidden,
-                    epsilon: c.epsilon,
-                    stream: self.stream_args(layout, &views),
-                };
-                kernel.launch(queue, args, lora.as_ref())
-            })
+        for tokens in self.sub_batches(kernel.plan().batch) {
+            let lora = lora.as_ref().map(|lora| lora.sub_batch(&tokens));
+            let args = QkvArgs::<Host> {
+                w: tiles,
+                x: &tokens.rows(&v.x),
+                gamma: &w.attn_norm.cast()?,
+                // Without a bias it is not read, but the launch needs a valid buffer.
+                bias: &w.bias.as_ref().unwrap_or(&w.attn_norm).cast()?,
+                state: &tokens.rows(&v.state),
+                angles: &tokens.rows(&angles),
+                q: &tokens.rows(q),
+                k_cache: &b.k_cache[index],
+                v_cache: &b.v_cache[index],
+                heads: c.heads,
+                kv_heads: c.kv_heads,
+                head_dim: c.head_dim,
+                ctx: b.ctx,
+                n: c.hidden,
+                epsilon: c.epsilon,
+                stream: self.stream_args(layout, &views),
+            };
+            kernel.launch(queue, args, lora.as_ref())?;
+        }
+        Ok(())
     }
 
-    /// Head norm, rotary embedding and append to the cache, for models with head norms.
+    /// Queues the head norm, the rotary embedding and the append to the cache, in models with head
+    /// norms.
     fn head_norm(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
         let kernel = &self.pipeline.layers[index].head_norm;
         let (Some(kernel), Some(gamma)) = (kernel, &self.weights.blocks[index].qk_norm) else {
             return Ok(());
         };
-        let (b, v, step) = (self.buffers, self.vectors(), &self.pipeline.resolved);
+        let b = self.buffers;
+        let v = self.vectors();
+        let step = &self.pipeline.resolved;
         let c = &step.config;
         let args = HeadNormArgs::<Host> {
             x: &self.workspace.raw,
@@ -308,13 +327,12 @@ impl<'a> PipelineStep<'a> {
         queue.launch(kernel, args)
     }
 
+    /// Queues attention of a layer.
     pub(crate) fn attention(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
-        let (b, v, step, splits) = (
-            self.buffers,
-            self.vectors(),
-            &self.pipeline.resolved,
-            self.workspace.splits,
-        );
+        let b = self.buffers;
+        let v = self.vectors();
+        let step = &self.pipeline.resolved;
+        let splits = self.workspace.splits;
         let c = &step.config;
         let args = PipelinedAttentionArgs::<Host> {
             state: &v.state,
@@ -338,20 +356,24 @@ impl<'a> PipelineStep<'a> {
     }
 
     fn o(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
-        let lora = self.lora(queue, Product::O, index, &self.workspace.heads)?;
-        let (product, x) = (&self.pipeline.layers[index].o, &self.workspace.heads);
-        self.project(queue, NODES * index + 2, product, (tiles, x), lora)
+        let lora = self.lora(queue, GemvKind::O, index, &self.workspace.heads)?;
+        let product = &self.pipeline.layers[index].o;
+        let x = &self.workspace.heads;
+        self.project(queue, NODES * index + 2, product, tiles, x, lora)
     }
 
     fn down(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
-        let lora = self.lora(queue, Product::Down, index, &self.workspace.inner)?;
-        let (product, x) = (&self.pipeline.layers[index].down, &self.workspace.inner);
-        self.project(queue, NODES * index + 4, product, (tiles, x), lora)
+        let lora = self.lora(queue, GemvKind::Down, index, &self.workspace.inner)?;
+        let product = &self.pipeline.layers[index].down;
+        let x = &self.workspace.inner;
+        self.project(queue, NODES * index + 4, product, tiles, x, lora)
     }
 
-    /// Norms what the product before gives, and adds it to the residual stream: for models with norms after.
+    /// Queues the norm of the previous projection and its addition to the residual stream, in
+    /// models that norm it.
     fn add_normed(&self, queue: &mut impl Queue, gamma: Option<&View<u8>>) -> Result<(), Error> {
-        let (v, step) = (self.vectors(), &self.pipeline.resolved);
+        let v = self.vectors();
+        let step = &self.pipeline.resolved;
         let (Some(kernel), Some(projected), Some(gamma)) =
             (&self.pipeline.add_normed, &self.workspace.projected, gamma)
         else {
@@ -369,63 +391,68 @@ impl<'a> PipelineStep<'a> {
         queue.launch(kernel, args)
     }
 
-    /// Adds `W x` to the residual stream; or stores it, for models with norms after.
+    /// Queues the addition of `W x` to the residual stream, or only its computation in models that
+    /// norm it first.
     fn project(
         &self,
         queue: &mut impl Queue,
         node: usize,
-        LoadedProduct { kernel, layout }: &LoadedProduct<ProductKernel<Project>>,
-        (tiles, x): (&View<u8>, &BlockFloatBuffer),
+        GemvWithLora { kernel, layout }: &GemvWithLora<LoadedGemv<Project>>,
+        tiles: &View<u8>,
+        x: &BlockFloatBuffer,
         lora: Option<LoraTokens>,
     ) -> Result<(), Error> {
-        let (v, batch) = (self.vectors(), self.pipeline.resolved.batch);
+        let v = self.vectors();
+        let batch = self.pipeline.resolved.batch;
         let y = self.workspace.projected.as_deref().unwrap_or(&v.x);
         let views = self.stream_views(layout, node);
-        self.sub_batches(kernel.plan().batch)
-            .try_for_each(|tokens| {
-                let lora = lora.as_ref().map(|lora| lora.of(&tokens));
-                let args = ProjectArgs::<Host> {
-                    w: tiles,
-                    x: &tokens.of(&x.values),
-                    x_scale: &tokens.of(&x.scales),
-                    rows: y.len() as u32 / batch,
-                    n: x.values.len() as u32 / batch,
-                    y: &tokens.of(y),
-                    stream: self.stream_args(layout, &views),
-                };
-                kernel.launch(queue, args, lora.as_ref())
-            })
+        for tokens in self.sub_batches(kernel.plan().batch) {
+            let lora = lora.as_ref().map(|lora| lora.sub_batch(&tokens));
+            let args = ProjectArgs::<Host> {
+                w: tiles,
+                x: &tokens.rows(&x.values),
+                x_scale: &tokens.rows(&x.scales),
+                rows: y.len() as u32 / batch,
+                n: x.values.len() as u32 / batch,
+                y: &tokens.rows(y),
+                stream: self.stream_args(layout, &views),
+            };
+            kernel.launch(queue, args, lora.as_ref())?;
+        }
+        Ok(())
     }
 
     fn gate_up(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
-        let (v, step) = (self.vectors(), &self.pipeline.resolved);
-        let LoadedProduct { kernel, layout } = &self.pipeline.layers[index].gate_up;
+        let v = self.vectors();
+        let step = &self.pipeline.resolved;
+        let GemvWithLora { kernel, layout } = &self.pipeline.layers[index].gate_up;
         let gamma = &self.weights.blocks[index].ffn_norm;
-        let lora = self.lora_normed(queue, Product::GateUp, index, gamma)?;
+        let lora = self.lora_normed(queue, GemvKind::GateUp, index, gamma)?;
         let views = self.stream_views(layout, NODES * index + 3);
-        self.sub_batches(kernel.plan().batch)
-            .try_for_each(|tokens| {
-                let lora = lora.as_ref().map(|lora| lora.of(&tokens));
-                let args = GateUpArgs::<Host> {
-                    w: tiles,
-                    x: &tokens.of(&v.x),
-                    gamma: &gamma.cast()?,
-                    y: &tokens.of(&self.workspace.inner.values),
-                    y_scale: &tokens.of(&self.workspace.inner.scales),
-                    rows: step.config.feed_forward,
-                    n: step.config.hidden,
-                    epsilon: step.config.epsilon,
-                    stream: self.stream_args(layout, &views),
-                };
-                kernel.launch(queue, args, lora.as_ref())
-            })
+        for tokens in self.sub_batches(kernel.plan().batch) {
+            let lora = lora.as_ref().map(|lora| lora.sub_batch(&tokens));
+            let args = GateUpArgs::<Host> {
+                w: tiles,
+                x: &tokens.rows(&v.x),
+                gamma: &gamma.cast()?,
+                y: &tokens.rows(&self.workspace.inner.values),
+                y_scale: &tokens.rows(&self.workspace.inner.scales),
+                rows: step.config.feed_forward,
+                n: step.config.hidden,
+                epsilon: step.config.epsilon,
+                stream: self.stream_args(layout, &views),
+            };
+            kernel.launch(queue, args, lora.as_ref())?;
+        }
+        Ok(())
     }
 
-    /// What the adapter of a product makes of block floating point, if the product has one.
+    /// Queues the computation of `u` from block floating point activations, if the GEMV has an
+    /// adapter.
     fn lora(
         &self,
         queue: &mut impl Queue,
-        product: Product,
+        product: GemvKind,
         layer: usize,
         x: &BlockFloatBuffer,
     ) -> Result<Option<LoraTokens>, Error> {
@@ -445,11 +472,12 @@ impl<'a> PipelineStep<'a> {
         Ok(Some(tokens))
     }
 
-    /// The same of the residual stream, by a norm of these weights.
+    /// Queues the computation of `u` from the residual stream and a norm with these weights, if the
+    /// GEMV has an adapter.
     fn lora_normed(
         &self,
         queue: &mut impl Queue,
-        product: Product,
+        product: GemvKind,
         layer: usize,
         gamma: &View<u8>,
     ) -> Result<Option<LoraTokens>, Error> {
@@ -470,17 +498,15 @@ impl<'a> PipelineStep<'a> {
         Ok(Some(tokens))
     }
 
-    /// The adapter of a product, and where its `u` goes.
+    /// Returns the adapter of a GEMV, and the destination of its `u`.
     fn lora_of(
         &self,
-        product: Product,
+        product: GemvKind,
         layer: usize,
     ) -> Option<(&'a LoraKernels, &'a DeviceLora, LoraTokens)> {
-        let (kernels, buffer) = (
-            self.pipeline.lora.as_ref()?,
-            self.workspace.lora_u.as_ref()?,
-        );
-        let lora = self.adapter?.of(product, layer)?;
+        let kernels = self.pipeline.lora.as_ref()?;
+        let buffer = self.workspace.lora_u.as_ref()?;
+        let lora = self.adapter?.gemv(product, layer)?;
         let len = self.pipeline.resolved.batch * lora.shape.ranks();
         let u = buffer.view_range(0..len as usize);
         Some((
@@ -494,8 +520,9 @@ impl<'a> PipelineStep<'a> {
         ))
     }
 
-    /// The logits and the argmax token after a row of the residual stream, and the next position: the end of a step of
-    /// this kind that other kernels began.
+    /// Queues the end of a step that other kernels began: the LM head for rows of the residual
+    /// stream, the choice of the next token, and the update of the state. With
+    /// [`StepKind::Logits`], it queues only the logits.
     pub(crate) fn end(
         &self,
         queue: &mut impl Queue,
@@ -509,8 +536,10 @@ impl<'a> PipelineStep<'a> {
         }
     }
 
-    /// The logits and the next token; for a batch of one also the next position.
+    /// Queues the logits and the choice of the next token. For a batch of one it also updates the
+    /// state.
     fn head(&self, queue: &mut impl Queue, tiles: &View<u8>, x: &View<f32>) -> Result<(), Error> {
+        // The head chooses the argmax itself. A sampler chooses in additional kernels after it.
         if self.buffers.sampler.is_none() || self.pipeline.resolved.batch > 1 {
             return self.lm_head(queue, tiles, x, &self.vectors());
         }
@@ -518,7 +547,7 @@ impl<'a> PipelineStep<'a> {
         self.buffers.sample(queue).map(drop)
     }
 
-    /// The logits, where tokens are sampled: the head chooses nothing.
+    /// Queues the logits without a choice, by giving the head a state that is done.
     fn head_alone(
         &self,
         queue: &mut impl Queue,
@@ -532,7 +561,8 @@ impl<'a> PipelineStep<'a> {
         self.lm_head(queue, tiles, x, &v)
     }
 
-    /// The logits and the argmax token; for a batch of one also the next position, unless the state is done.
+    /// Queues the logits and the choice of the argmax. For a batch of one it also updates the
+    /// state, unless the state is done.
     fn lm_head(
         &self,
         queue: &mut impl Queue,
@@ -540,35 +570,37 @@ impl<'a> PipelineStep<'a> {
         x: &View<f32>,
         v: &BatchVectors,
     ) -> Result<(), Error> {
-        let (b, step) = (self.buffers, &self.pipeline.resolved);
-        let LoadedProduct { kernel, layout } = &self.pipeline.head;
+        let b = self.buffers;
+        let step = &self.pipeline.resolved;
+        let GemvWithLora { kernel, layout } = &self.pipeline.head;
         let blocks = (kernel.def().plan.batch * layout.blocks) as usize;
         let views = self.stream_views(layout, NODES * self.weights.blocks.len());
-        self.sub_batches(kernel.def().plan.batch)
-            .try_for_each(|tokens| {
-                let args = LmHeadArgs::<Host> {
-                    w: tiles,
-                    x: &tokens.of(x),
-                    gamma: &self.weights.norm.cast()?,
-                    logits: &tokens.of(&v.logits),
-                    value: &self.workspace.value.view_range(0..blocks),
-                    index: &self.workspace.index.view_range(0..blocks),
-                    ticket: &self.workspace.head_ticket,
-                    prompt: &b.prompt,
-                    stop: &b.stop,
-                    state: &tokens.of(&v.state),
-                    out: &b.out,
-                    rows: step.config.vocab,
-                    n: step.config.hidden,
-                    epsilon: step.config.epsilon,
-                    stops: b.stop_tokens.len() as u32,
-                    ctx: b.ctx,
-                    stream: self.stream_args(layout, &views),
-                };
-                queue.launch(kernel, args)
-            })
+        for tokens in self.sub_batches(kernel.def().plan.batch) {
+            let args = LmHeadArgs::<Host> {
+                w: tiles,
+                x: &tokens.rows(x),
+                gamma: &self.weights.norm.cast()?,
+                logits: &tokens.rows(&v.logits),
+                value: &self.workspace.value.view_range(0..blocks),
+                index: &self.workspace.index.view_range(0..blocks),
+                ticket: &self.workspace.head_ticket,
+                prompt: &b.prompt,
+                stop: &b.stop,
+                state: &tokens.rows(&v.state),
+                out: &b.out,
+                rows: step.config.vocab,
+                n: step.config.hidden,
+                epsilon: step.config.epsilon,
+                stops: b.stop_tokens.len() as u32,
+                ctx: b.ctx,
+                stream: self.stream_args(layout, &views),
+            };
+            queue.launch(kernel, args)?;
+        }
+        Ok(())
     }
 
+    /// Queues the update of the state without logits.
     fn advance(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let b = self.buffers;
         let args = AdvanceArgs::<Host> {
@@ -584,13 +616,13 @@ impl<'a> PipelineStep<'a> {
     }
 }
 
-/// What every product has of its own in the workspace.
+/// The workspace buffers of one GEMV.
 struct StreamViews {
     progress: View<u32>,
     timestamps: View<u64>,
 }
 
-/// A product's adapter with `u` of all tokens of a step.
+/// The adapter of a GEMV, with `u` for all tokens of a step.
 struct LoraTokens {
     b: View<f32>,
     u: View<f32>,
@@ -598,26 +630,26 @@ struct LoraTokens {
 }
 
 impl LoraTokens {
-    /// The same of a sub-batch.
-    fn of(&self, tokens: &SubBatch) -> LoraViews {
+    /// Returns the adapter with `u` for a sub-batch.
+    fn sub_batch(&self, tokens: &SubBatch) -> LoraViews {
         LoraViews {
             b: self.b.clone(),
-            u: tokens.of(&self.u),
+            u: tokens.rows(&self.u),
             rank: self.rank,
         }
     }
 }
 
-/// A sub-batch.
+/// The tokens of one launch, if a batch is launched in parts.
 struct SubBatch {
     range: Range<u32>,
-    /// Tokens of the whole batch.
+    /// The number of tokens in the whole batch.
     batch: u32,
 }
 
 impl SubBatch {
-    /// The sub-batch's rows of a buffer with one row per token.
-    fn of<T: Elem>(&self, all: &View<T>) -> View<T> {
+    /// Returns the sub-batch's rows of a buffer with one row per token.
+    fn rows<T: Elem>(&self, all: &View<T>) -> View<T> {
         let len = all.len() / self.batch as usize;
         all.view_range(self.range.start as usize * len..self.range.end as usize * len)
     }

@@ -1,26 +1,31 @@
-//! What the device decides of the pipeline.
+//! The properties of the pipeline that follow from the device.
 
 use warpwright_driver::{Device, Properties};
 use warpwright_kernels::pipeline::Copies;
 
 use super::unsupported::Unsupported;
 
-/// What the device decides.
+/// The properties of the pipeline that follow from the device.
 #[derive(Clone, Copy)]
-pub(super) struct Target {
+pub(super) struct KernelTarget {
     capability: (u32, u32),
-    /// How tiles come to shared memory, and so whether kernels overlap.
+    /// The instruction that copies tiles to shared memory. It also determines whether kernels
+    /// overlap.
     pub(super) copies: Copies,
+    /// The number of multiprocessors.
     pub(super) sms: u32,
-    /// Shared memory per block, in bytes: half an SM's if kernels overlap, so that blocks of two kernels fit.
+    /// The shared memory per block, in bytes. If kernels overlap, it is half of a multiprocessor's,
+    /// so that blocks of two kernels fit.
     pub(super) preferred: u32,
-    /// The same of a block that has its SM for itself.
+    /// The shared memory of a block that has its multiprocessor to itself, in bytes.
     pub(super) whole: u32,
 }
 
-impl Target {
-    pub(super) fn of(device: &Device) -> Result<Target, Unsupported> {
-        let (properties, capability) = (device.properties(), device.compute_capability());
+impl KernelTarget {
+    /// Returns the properties, or the reason why the pipeline does not support the device.
+    pub(super) fn for_device(device: &Device) -> Result<KernelTarget, Unsupported> {
+        let properties = device.properties();
+        let capability = device.compute_capability();
         let [half, whole] = shared(&properties);
         let (copies, preferred) = match capability.0 {
             ..8 => {
@@ -32,7 +37,7 @@ impl Target {
             8 => (Copies::Async, whole),
             9.. => (Copies::Bulk, half),
         };
-        Ok(Target {
+        Ok(KernelTarget {
             capability,
             copies,
             sms: properties.multiprocessors,
@@ -41,19 +46,25 @@ impl Target {
         })
     }
 
+    /// Returns true if the kernels overlap, which needs bulk copies.
     pub(super) fn overlaps(&self) -> bool {
         self.copies == Copies::Bulk
     }
 
+    /// Returns the reason why the kernels do not overlap, or `None` if they do.
     pub(super) fn sequential(&self) -> Option<Unsupported> {
-        (!self.overlaps()).then_some(Unsupported::Capability {
+        if self.overlaps() {
+            return None;
+        }
+        Some(Unsupported::Capability {
             found: self.capability,
             needed: 9,
         })
     }
 }
 
-/// Shared memory of a block of which two fit an SM, and of one that has it for itself.
+/// Returns the shared memory of a block if two fit on a multiprocessor, and if one has it to
+/// itself. Both are multiples of 128 bytes.
 fn shared(properties: &Properties) -> [u32; 2] {
     let half = properties.shared_per_multiprocessor / 2;
     let half = half.saturating_sub(properties.shared_reserved_per_block);

@@ -1,6 +1,4 @@
-//! How the pipeline's kernels divide their blocks.
-//!
-//! Without an option, the plan is derived from the matrix.
+//! The plans of the pipeline's GEMV kernels. A plan that is not set is derived from the matrix.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,34 +9,38 @@ use warpwright_kernels::pipeline::{Copies, Plan};
 
 use crate::Error;
 
-/// A plan for each product of the pipeline, and their shared memory. Missing values are derived from the model.
+/// A plan for each GEMV of the pipeline, and their shared memory. Missing values are derived from
+/// the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tuning {
-    /// Of queries, keys and values.
+    /// The plan of queries, keys and values.
     pub qkv: Option<Plan>,
-    /// Of the output projection after attention.
+    /// The plan of the output projection of attention.
     pub o: Option<Plan>,
-    /// Of gate and up.
+    /// The plan of gate and up.
     pub gate_up: Option<Plan>,
-    /// Of the down projection.
+    /// The plan of the down projection.
     pub down: Option<Plan>,
-    /// Of the LM head.
+    /// The plan of the LM head.
     pub head: Option<Plan>,
-    /// Bytes of shared memory of a block; half of an SM's by default.
+    /// The bytes of shared memory per block. The default is half of a multiprocessor's.
     pub shared: Option<u32>,
-    /// Whether the kernels record the timestamps that [`Decoder::profile`](crate::Decoder::profile) reads.
+    /// Whether the kernels record the timestamps that [`Decoder::profile`](crate::Decoder::profile)
+    /// reads.
     pub profile: bool,
 }
 
-/// With fewer rows, an SM gets one or two row blocks.
+/// The number of rows below which a multiprocessor gets only one or two row blocks.
 const FEW_ROWS: u32 = 3072;
-/// Shorter rows of 16-bit weights are faster with more warps.
+/// The row length below which 16-bit weights are faster with more warps.
 const SHORT_ROWS: u32 = 4096;
 
-/// The plan of a matrix in this format with `rows` of `n`. Measured on an H200.
+/// Returns the default plan of a matrix in this format, with `rows` rows of `n` weights. The limits
+/// were measured on an H200.
 ///
-/// Few, long rows are faster with more warps, which encode the many activations sooner. With more rows, the partial
-/// sums of more warps would take shared memory from the ring.
+/// Few, long rows are faster with more warps, because more warps encode the many activations
+/// sooner. With more rows, the partial sums of additional warps would take shared memory away from
+/// the ring.
 pub(crate) fn default_plan(format: Format, rows: u32, n: u32) -> Plan {
     match Plan::large(format) {
         Plan::HALF if n < SHORT_ROWS => Plan::HALF_SHORT_ROWS,
@@ -47,7 +49,8 @@ pub(crate) fn default_plan(format: Format, rows: u32, n: u32) -> Plan {
     }
 }
 
-/// The same with so many bytes an activation. Three leave twelve warps too few registers, where two blocks share an SM.
+/// Returns the default plan for activations of this size. Activations of three bytes leave twelve
+/// warps too few registers if two blocks share a multiprocessor.
 pub(crate) fn default_plan_with(bytes: ActivationBytes, format: Format, rows: u32, n: u32) -> Plan {
     match default_plan(format, rows, n) {
         Plan::TWELVE_WARPS if bytes == ActivationBytes::Three => Plan::DEFAULT,
@@ -56,17 +59,16 @@ pub(crate) fn default_plan_with(bytes: ActivationBytes, format: Format, rows: u3
 }
 
 impl Tuning {
-    /// This plan for all products.
+    /// Returns a tuning with this plan for all GEMVs.
     pub(crate) fn all(plan: Plan) -> Tuning {
         let mut tuning = Tuning::default();
-        tuning
-            .plans()
-            .into_iter()
-            .for_each(|(_, of)| *of = Some(plan));
+        for (_, slot) in tuning.plans() {
+            *slot = Some(plan);
+        }
         tuning
     }
 
-    /// The plans by product name.
+    /// Returns the plans by the name of the GEMV.
     fn plans(&mut self) -> [(&'static str, &mut Option<Plan>); 5] {
         let Tuning {
             qkv,
@@ -85,6 +87,7 @@ impl Tuning {
         ]
     }
 
+    /// Applies one setting of a comma-separated list.
     fn set(&mut self, part: &str) -> Result<(), String> {
         let Some((name, value)) = part.split_once('=') else {
             let Tuning {
@@ -105,16 +108,14 @@ impl Tuning {
             };
             return Ok(());
         };
-        match name {
-            "shared" => self.shared = Some(number(value)?),
-            _ => {
-                let of = self.plans().into_iter().find(|(known, _)| *known == name);
-                let unknown =
-                    || format!("{name} is not one of qkv, o, gate_up, down, head, shared");
-                let (_, of) = of.ok_or_else(unknown)?;
-                *of = Some(plan(value)?);
-            }
+        if name == "shared" {
+            self.shared = Some(number(value)?);
+            return Ok(());
         }
+        let slot = self.plans().into_iter().find(|(known, _)| *known == name);
+        let unknown = || format!("{name} is not one of qkv, o, gate_up, down, head, shared");
+        let (_, slot) = slot.ok_or_else(unknown)?;
+        *slot = Some(plan(value)?);
         Ok(())
     }
 }
@@ -124,11 +125,14 @@ fn number(text: &str) -> Result<u32, String> {
         .map_err(|_| format!("{text} is not an integer"))
 }
 
-/// `4x2_first`, as kernel names end: warps per group, and groups. `4x2_first_prefetch6` prefetches at most 6 stages before the
-/// previous product has issued its last load.
+/// Parses a plan such as `4x2_first`, in the form in which kernel names end: warps per group and
+/// groups.
+///
+/// `4x2_first_prefetch6` prefetches at most 6 stages before the previous GEMV has issued its last
+/// load.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// Returns a sentence about the text that is not a plan.
 pub fn plan(text: &str) -> Result<Plan, String> {
     let parsed = || {
         let (warps, rest) = text.split_once('_')?;
@@ -150,6 +154,7 @@ pub fn plan(text: &str) -> Result<Plan, String> {
     let plan = parsed().ok_or(format!(
         "{text} is not a plan such as 4x2_first or 4x2_first_prefetch6"
     ))?;
+    // A block has at most 32 warps, and one of them loads the weights.
     let most = [plan.width, plan.groups]
         .into_iter()
         .try_fold(1, u32::checked_mul);
@@ -162,23 +167,24 @@ pub fn plan(text: &str) -> Result<Plan, String> {
 impl FromStr for Tuning {
     type Err = Error;
 
-    /// Comma-separated settings; later ones override earlier ones: a plan for all products (`4x2_first`), for one
-    /// product (`down=8x1_first`), or `shared=100000`.
+    /// Parses comma-separated settings, of which later ones override earlier ones. A setting is a
+    /// plan for all GEMVs (`4x2_first`), a plan for one GEMV (`down=8x1_first`), or
+    /// `shared=100000`.
     fn from_str(text: &str) -> Result<Tuning, Error> {
         let mut tuning = Tuning::default();
         let wrong = |problem| Error::Tuning {
             text: text.into(),
             problem,
         };
-        text.split(',')
-            .try_for_each(|part| tuning.set(part))
-            .map_err(wrong)?;
+        for part in text.split(',') {
+            tuning.set(part).map_err(wrong)?;
+        }
         Ok(tuning)
     }
 }
 
 impl fmt::Display for Tuning {
-    /// The given values, in the syntax that is parsed.
+    /// Writes the values that are set, in the syntax that is parsed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut copy = *self;
         let plans = copy
@@ -190,7 +196,7 @@ impl fmt::Display for Tuning {
     }
 }
 
-/// As [`Tuning`] parses it.
+/// Returns the name of a plan, as [`Tuning`] parses it.
 pub fn plan_name(plan: Plan) -> String {
     let prefetch_limit = plan
         .prefetch_limit
@@ -274,7 +280,7 @@ mod tests {
             ("shared=much", "much is not an integer"),
         ];
         for (text, problem) in cases {
-            let wanted = format!("the tuning \"{text}\" is not understood: {problem}");
+            let wanted = format!("the tuning \"{text}\" is invalid: {problem}");
             assert_eq!(text.parse::<Tuning>().unwrap_err().to_string(), wanted);
         }
     }

@@ -1,10 +1,11 @@
-//! Why the pipeline does not run a model on a device, or not with overlap.
+//! The reasons why the pipeline does not run a model on a device, or runs it without overlap.
 
 use warpwright_kernels::Format;
 
-use super::product::Product;
+use super::gemv_kind::GemvKind;
 
-/// The reason, as a sentence of its own.
+/// A reason why the pipeline does not run a model on a device, or runs it without overlap.
+/// `Display` writes it as a sentence.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // Each variant's message is its documentation.
 #[non_exhaustive]
@@ -44,18 +45,18 @@ pub enum Unsupported {
     },
     #[error("{} with rows of {n} does not fit {shared} bytes of shared memory", spelled(*product))]
     SharedMemory {
-        product: Product,
+        product: GemvKind,
         n: u32,
         shared: u32,
     },
 }
 
-fn spelled(product: Product) -> &'static str {
+fn spelled(product: GemvKind) -> &'static str {
     match product {
-        Product::Qkv => "Q, K and V",
-        Product::O => "the output",
-        Product::GateUp => "gate and up",
-        Product::Down => "the down projection",
-        Product::Head => "the LM head",
+        GemvKind::Qkv => "Q, K and V",
+        GemvKind::O => "the output",
+        GemvKind::GateUp => "gate and up",
+        GemvKind::Down => "the down projection",
+        GemvKind::Head => "the LM head",
     }
 }

@@ -1,4 +1,4 @@
-//! The pipeline's workspace: device buffers that only the pipeline uses.
+//! The device buffers that only the pipeline uses.
 
 use warpwright_driver::{Buffer, Context, Error, View};
 use warpwright_kernels::pipeline::{block_float, plan};
@@ -7,41 +7,47 @@ use warpwright_kernels::state;
 use super::resolved::ResolvedStep;
 use crate::buffers::Buffers;
 
-/// Kernels of a layer that may record timestamps.
+/// The number of kernels per layer that may record timestamps.
 pub(super) const NODES: usize = 5;
 
-/// The workspace of a step. Buffers "per token" have one row for each token of the batch.
-pub(crate) struct Workspace {
-    /// `[ropes, head_dim / 2, 2]`, per token: cosine and sine at the position
+/// The workspace of a step. A buffer "per token" has one row for each token of the batch.
+pub(crate) struct PipelineWorkspace {
+    /// The cosine and sine at the position, per token: `[ropes, head_dim / 2, 2]`.
     pub(super) angles: Buffer<f32>,
-    /// `[heads + 2 * kv_heads, head_dim]`, per token: queries, keys and values before the head norm
+    /// The queries, keys and values before the head norm, per token: `[heads + 2 * kv_heads,
+    /// head_dim]`.
     pub(super) raw: Buffer<f32>,
-    /// `[hidden]`, per token: what a projection gives, if it is normed before it is added
+    /// The output of a projection that is normed before it is added, per token: `[hidden]`.
     pub(super) projected: Option<Buffer<f32>>,
-    /// `[max_blocks]`, per token: the largest logit of each block of the LM head, and its token
+    /// The largest logit of each block of the LM head, per token: `[max_blocks]`.
     pub(super) value: Buffer<f32>,
+    /// The token of the largest logit of each block, per token: `[max_blocks]`.
     pub(super) index: Buffer<u32>,
-    /// `[1]`: finished blocks of the LM head
+    /// The number of finished blocks of the LM head, `[1]`.
     pub(super) head_ticket: Buffer<u32>,
-    /// `[heads, head_dim]`, per token: attention's output, the input of the output projection
+    /// The output of attention, which is the input of the output projection, per token: `[heads,
+    /// head_dim]`.
     pub(super) heads: BlockFloatBuffer,
-    /// `[feed_forward]`, per token: the output of gate and up, the input of the down projection
+    /// The output of gate and up, which is the input of the down projection, per token:
+    /// `[feed_forward]`.
     pub(super) inner: BlockFloatBuffer,
-    /// `[heads, splits, partial_len]`, per token: partial results of attention's splits
+    /// The partial results of the splits of attention, per token: `[heads, splits, partial_len]`.
     pub(super) attention_partials: Buffer<f32>,
-    /// `[tickets]`, per token: finished splits of attention
+    /// The number of finished splits of attention, per token: `[tickets]`.
     pub(super) attention_ticket: Buffer<u32>,
-    /// `[max_blocks]`: progress flags, the sequence number of the latest product that has issued its last load
+    /// The progress flags, `[max_blocks]`: the sequence number of the latest GEMV whose block has
+    /// issued its last load.
     pub(super) progress: Buffer<u32>,
-    /// Splits of attention.
+    /// The number of splits of attention.
     pub(super) splits: u32,
-    /// `[max_ranks]`, per token: what a product's adapter has made of the product's input
+    /// The intermediate result `u` of the current GEMV's adapter, per token: `[max_ranks]`.
     pub(super) lora_u: Option<Buffer<f32>>,
-    /// For batches larger than 1; otherwise the buffers that both paths share.
+    /// The vectors of batches larger than 1. A batch of one uses the decoder's buffers.
     batch: Option<BatchVectors>,
-    /// `[nodes, node_timestamps]` if the kernels profile, otherwise unused: see `warpwright_kernels::pipeline::plan`.
+    /// The timestamps, `[nodes, node_timestamps]`, if the kernels profile: see
+    /// `warpwright_kernels::pipeline::plan`. Otherwise unused.
     timestamps: Buffer<u64>,
-    /// Timestamps per kernel; 0 if none profile.
+    /// The number of timestamps per kernel, or 0 if the kernels do not profile.
     node_timestamps: usize,
 }
 
@@ -61,15 +67,15 @@ impl BlockFloatBuffer {
     }
 }
 
-/// Per-token buffers.
+/// The vectors of each token of the batch.
 #[derive(Clone)]
 pub(super) struct BatchVectors {
     pub(super) state: View<u32>,
-    /// `[hidden]`
+    /// The residual stream, `[hidden]`.
     pub(super) x: View<f32>,
-    /// `[heads, head_dim]`
+    /// The queries, `[heads, head_dim]`.
     pub(super) q: View<f32>,
-    /// `[vocab]`
+    /// The logits, `[vocab]`.
     pub(super) logits: View<f32>,
 }
 
@@ -92,7 +98,8 @@ impl BatchVectors {
         })
     }
 
-    fn of(b: &Buffers) -> BatchVectors {
+    /// Returns the vectors of a batch of one, which are the decoder's buffers.
+    fn single(b: &Buffers) -> BatchVectors {
         BatchVectors {
             state: b.state.view(),
             x: b.x.view(),
@@ -102,30 +109,35 @@ impl BatchVectors {
     }
 }
 
-impl Workspace {
-    /// A workspace for contexts of `ctx` positions.
+impl PipelineWorkspace {
+    /// Allocates the workspace of a step, for contexts of `ctx` positions.
     pub(crate) fn new(
         context: &Context,
         step: &ResolvedStep,
         ctx: u32,
-    ) -> Result<Workspace, Error> {
-        let (blocks, c, attention) = (step.max_blocks() as usize, &step.config, &step.attention);
+    ) -> Result<PipelineWorkspace, Error> {
+        let blocks = step.max_blocks() as usize;
+        let c = &step.config;
+        let attention = &step.attention;
         let floats = |len: u32| Buffer::uninit(context, step.batch as usize * len as usize);
-        let projected = step.add_normed.map(|_| floats(c.hidden));
+        let projected = match step.add_normed {
+            Some(_) => Some(floats(c.hidden)?.labelled("projected")),
+            None => None,
+        };
         let lora_u = step.lora.map(|lora| floats(lora.max_ranks)).transpose()?;
-        let (splits, nodes) = (step.splits(ctx), NODES * step.layers.len() + 1);
+        let splits = step.splits(ctx);
+        let nodes = NODES * step.layers.len() + 1;
         let tickets = (step.batch * attention.tickets(c.kv_heads)) as usize;
+        // Attention has the most blocks of all kernels.
         let node_timestamps = if step.profile {
             (step.attention_blocks(splits) * plan::TIMESTAMPS) as usize
         } else {
             0
         };
-        Ok(Workspace {
+        Ok(PipelineWorkspace {
             angles: floats(c.ropes().len() as u32 * c.head_dim)?.labelled("angles"),
             raw: floats(c.q_len() + 2 * c.kv_len())?.labelled("raw"),
-            projected: projected
-                .transpose()?
-                .map(|buffer| buffer.labelled("projected")),
+            projected,
             value: floats(step.max_blocks())?.labelled("head.value"),
             index: Buffer::uninit(context, step.batch as usize * blocks)?.labelled("head.index"),
             head_ticket: Buffer::zeroed(context, 1)?.labelled("head.ticket"),
@@ -137,23 +149,25 @@ impl Workspace {
             progress: Buffer::zeroed(context, blocks)?.labelled("progress"),
             splits,
             lora_u: lora_u.map(|buffer| buffer.labelled("lora.u")),
-            batch: (step.batch > 1)
-                .then(|| BatchVectors::new(context, step))
-                .transpose()?,
+            batch: if step.batch > 1 {
+                Some(BatchVectors::new(context, step)?)
+            } else {
+                None
+            },
             timestamps: Buffer::zeroed(context, (nodes * node_timestamps).max(1))?
                 .labelled("timestamps"),
             node_timestamps,
         })
     }
 
-    /// The per-token buffers; those of a batch of one are in `buffers`.
+    /// Returns the vectors of each token. Those of a batch of one are in `buffers`.
     pub(super) fn vectors(&self, buffers: &Buffers) -> BatchVectors {
         self.batch
             .clone()
-            .unwrap_or_else(|| BatchVectors::of(buffers))
+            .unwrap_or_else(|| BatchVectors::single(buffers))
     }
 
-    /// The timestamp buffer of a kernel.
+    /// Returns the timestamp buffer of a kernel.
     pub(super) fn timestamps(&self, node: usize) -> View<u64> {
         match self.node_timestamps {
             0 => self.timestamps.view(),
@@ -161,7 +175,8 @@ impl Workspace {
         }
     }
 
-    /// The timestamps of the latest step: per kernel, per block, by [`Timestamp`](plan::Timestamp).
+    /// Returns the timestamps of the latest step: by kernel, by block, by
+    /// [`Timestamp`](plan::Timestamp).
     pub(crate) fn times(&self) -> Result<Vec<Vec<[u64; 8]>>, Error> {
         let timestamps = self.timestamps.to_vec()?;
         let blocks = |node: &[u64]| node.as_chunks().0.to_vec();

@@ -1,80 +1,87 @@
-//! Which tokens may be chosen next: bits that the host writes for each step, and the kernel that heeds them.
+//! The tokens that constrained decoding allows: a bit mask that the host writes for each step, and
+//! the kernel that applies it.
 
 use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Pinned, Queue, Stream};
 use warpwright_kernels::sample::{AllowTokens, AllowTokensArgs, RowsArgs, SampleParams};
 
-use super::device::{Rows, Sampler};
+use super::device::{SampledRows, Sampler};
 use crate::signed;
 
-/// The kernel, and the bits of each sequence.
+/// The masking kernel, and the mask of each sequence.
 ///
-/// The host writes pinned memory while the forward pass runs. The copy to the device is the first work of the choice, so
-/// it comes after the choice before, which the host has waited for.
-pub(crate) struct Allowed {
+/// The host writes pinned memory while the forward pass runs. The copy to the device is the first
+/// work of the launch that chooses a token. It cannot overtake the previous choice, because the
+/// host has waited for that one.
+pub(crate) struct AllowedTokens {
     kernel: Kernel<AllowTokens>,
-    /// Of a sequence's bits.
+    /// The number of words per mask.
     words: usize,
-    /// `[sequences, words]`
+    /// The masks on the device, `[sequences, words]`.
     bits: Buffer<u32>,
+    /// The masks as the host writes them, with the shape of `bits`.
     host: Pinned<u32>,
-    /// `[sequences, 16]`: parameters of sampling on their way to the device
+    /// The sampling parameters, `[sequences, 16]`, on their way to the device.
     params: Pinned<u32>,
-    sequences: Vec<Known>,
+    sequences: Vec<SequenceMask>,
 }
 
-/// What is known of a sequence.
+/// The parameters and the mask of a sequence, as far as the host tracks them.
 #[derive(Clone, Copy)]
-struct Known {
-    /// Parameters as they were asked for, and as the device has them.
+struct SequenceMask {
+    /// The requested parameters.
     asked: SampleParams,
+    /// The parameters that the device has.
     there: SampleParams,
-    /// Whether a grammar has ruled its bits.
+    /// Whether a grammar has written the mask.
     ruled: bool,
 }
 
-impl Known {
-    const NEW: Known = Known {
+impl SequenceMask {
+    const NEW: SequenceMask = SequenceMask {
         asked: SampleParams::GREEDY,
         there: SampleParams::GREEDY,
         ruled: false,
     };
 }
 
-impl Allowed {
-    /// Everything is allowed yet.
+impl AllowedTokens {
+    /// Allocates masks that allow every token.
     pub(crate) fn new(
         context: &Context,
         vocab: u32,
         sequences: u32,
         overlap: bool,
-    ) -> Result<Allowed, Error> {
-        let (words, count) = (vocab.div_ceil(32) as usize, sequences as usize);
-        Ok(Allowed {
+    ) -> Result<AllowedTokens, Error> {
+        let words = vocab.div_ceil(32) as usize;
+        let count = sequences as usize;
+        Ok(AllowedTokens {
             kernel: signed::load(context, AllowTokens { overlap })?,
             words,
             bits: Buffer::from_slice(context, &vec![u32::MAX; count * words])?.labelled("allowed"),
             host: Pinned::zeroed(context, count * words)?.labelled("allowed.host"),
             params: Pinned::zeroed(context, count * SampleParams::WORDS)?
                 .labelled("allowed.params"),
-            sequences: vec![Known::NEW; count],
+            sequences: vec![SequenceMask::NEW; count],
         })
     }
 
-    /// Best tokens that the latest choice of a sequence has recorded.
+    /// Returns the number of best tokens that the latest choice of a sequence has recorded.
     pub(crate) fn best(&self, sequence: u32) -> u32 {
         self.sequences[sequence as usize].there.best
     }
 
-    /// The device has these parameters of a sequence now.
+    /// Records the parameters that the device now has for a sequence.
     pub(crate) fn set_params(&mut self, sequence: u32, params: SampleParams) {
         let known = &mut self.sequences[sequence as usize];
-        (known.asked, known.there) = (params, params);
+        known.asked = params;
+        known.there = params;
     }
 
-    /// Allows these tokens in the next choice of a sequence; none is in flight.
+    /// Sets the mask for the next choice of a sequence. No choice may be in flight.
     ///
-    /// Few tokens make top-k, and the record of the best, ask for more than there are. What that means does not change
-    /// with as many as there are, and the kernels then look at these alone.
+    /// The number of allowed tokens may be smaller than `top_k` and the number of recorded tokens.
+    /// Both are then reduced to it. This does not change the result, and the kernels need not look
+    /// at forbidden tokens.
     pub(crate) fn write(
         &mut self,
         stream: &Stream,
@@ -87,7 +94,8 @@ impl Allowed {
         let known = &mut self.sequences[sequence as usize];
         known.ruled = true;
         let asked = known.asked;
-        let (top_k, best) = (asked.top_k.min(count), asked.best.min(count));
+        let top_k = asked.top_k.min(count);
+        let best = asked.best.min(count);
         self.write_params(
             stream,
             sampler,
@@ -100,7 +108,7 @@ impl Allowed {
         )
     }
 
-    /// Allows a sequence everything again; no choice is in flight.
+    /// Allows every token of a sequence again. No choice may be in flight.
     pub(crate) fn free(
         &mut self,
         stream: &Stream,
@@ -109,7 +117,8 @@ impl Allowed {
     ) -> Result<(), Error> {
         let known = &mut self.sequences[sequence as usize];
         let asked = known.asked;
-        if std::mem::take(&mut known.ruled) {
+        if known.ruled {
+            known.ruled = false;
             self.host
                 .write_slice(sequence as usize * self.words, &vec![u32::MAX; self.words]);
             self.copy(&mut &*stream, sequence)?;
@@ -117,6 +126,7 @@ impl Allowed {
         self.write_params(stream, sampler, sequence, asked)
     }
 
+    /// Copies the parameters of a sequence to the device, unless it has them already.
     fn write_params(
         &mut self,
         stream: &Stream,
@@ -138,7 +148,7 @@ impl Allowed {
         )
     }
 
-    /// Takes the bits of a sequence to the device.
+    /// Queues the copy of a sequence's mask to the device.
     pub(crate) fn copy(&self, queue: &mut impl Queue, sequence: u32) -> Result<(), Error> {
         let first = sequence as usize * self.words;
         let words = first..first + self.words;
@@ -148,14 +158,14 @@ impl Allowed {
         )
     }
 
-    /// Forbids the tokens of these rows that the bits on the device do not allow.
+    /// Queues the kernel that lowers the logits of forbidden tokens to -2^100.
     pub(crate) fn forbid<'a>(
         &'a self,
         queue: &mut impl Queue,
-        rows: Rows<'a>,
+        rows: SampledRows<'a>,
         of: RowsArgs<Host<'a>>,
     ) -> Result<(), Error> {
-        let Rows { logits, state, .. } = rows;
+        let SampledRows { logits, state, .. } = rows;
         queue.launch(
             &self.kernel,
             AllowTokensArgs {
@@ -167,7 +177,7 @@ impl Allowed {
         )
     }
 
-    /// Bytes of the buffers on the device.
+    /// Returns the bytes of the device buffers.
     pub(crate) fn bytes(vocab: u32, sequences: u32) -> u64 {
         4 * u64::from(vocab.div_ceil(32)) * u64::from(sequences)
     }

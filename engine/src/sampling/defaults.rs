@@ -1,4 +1,5 @@
-//! What a model folder says of sampling: `generation_config.json`, as transformers' `GenerationConfig` has it.
+//! The sampling defaults of a model folder: `generation_config.json`, in the format of
+//! `GenerationConfig` of the `transformers` library.
 
 use std::path::Path;
 
@@ -11,10 +12,10 @@ use crate::model::folder::read;
 use crate::model::folder::special::GENERATION;
 use crate::model::problem::Problem;
 
-/// What `generation_config.json` says; what it does not say is `None`.
+/// The contents of `generation_config.json`. Settings that the file does not have are `None`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GenerationConfig {
-    /// Whether to sample: if not, the most likely token is taken.
+    /// Whether to sample. If false, the most likely token is chosen.
     pub do_sample: Option<bool>,
     /// See [`Sampling::temperature`].
     pub temperature: Option<f64>,
@@ -28,23 +29,27 @@ pub struct GenerationConfig {
     pub typical_p: Option<f64>,
     /// See [`Sampling::repeat_penalty`].
     pub repetition_penalty: Option<f64>,
-    /// Keys that nothing here reads although they may change a text, each with its value.
+    /// The settings that are not supported although they may change the output, with their values.
     pub unread: Vec<(String, String)>,
 }
 
 impl GenerationConfig {
-    /// What of it is not followed, as a sentence; nothing if that changes no text.
+    /// Returns a warning that lists the unsupported settings, or `None` if there are none.
     pub fn warning(&self) -> Option<String> {
         let unread = self
             .unread
             .iter()
             .map(|(key, value)| format!("{key} ({value})"));
         let unread = unread.collect::<Vec<_>>().join(", ");
-        (!unread.is_empty())
-            .then(|| format!("{GENERATION} is not followed in {unread}: texts are made without"))
+        if unread.is_empty() {
+            return None;
+        }
+        Some(format!(
+            "{GENERATION} has settings that are not supported and are ignored: {unread}"
+        ))
     }
 
-    /// These, and `others` for what is not said.
+    /// Returns these settings, completed by `others`.
     pub fn over(&self, others: Sampling) -> Sampling {
         let sampled = Sampling {
             temperature: self.temperature.unwrap_or(others.temperature),
@@ -65,7 +70,7 @@ impl GenerationConfig {
     }
 }
 
-/// What a folder says; nothing if it has no such file.
+/// Reads the defaults of a model folder. They are empty if the folder has no such file.
 pub(crate) fn of_folder(folder: &Path, vocab: u32) -> Result<GenerationConfig, Error> {
     let Some(values) = read::object(folder, GENERATION)? else {
         return Ok(GenerationConfig::default());
@@ -85,6 +90,7 @@ pub(crate) fn of_folder(folder: &Path, vocab: u32) -> Result<GenerationConfig, E
     config
         .over(Sampling::off())
         .check(vocab)
+        // The file names the repetition penalty differently, and the error must name its key.
         .map_err(|error| match error {
             Error::Sampling {
                 name: "repeat_penalty",

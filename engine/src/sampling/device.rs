@@ -5,74 +5,83 @@ use warpwright_kernels::sample::{
     BINS, MAX_BIASES, RECORD_HEAD, RowsArgs, SampleAdjust, SampleAdjustArgs, SampleGather,
     SampleGatherArgs, SampleParams, SampleToken, SampleTokenArgs, blocks, mask_words,
 };
-use warpwright_kernels::state;
+use warpwright_kernels::state::{self, StepState};
 
 use super::options::Sampling;
 use super::probabilities::LogProbabilities;
 use crate::chunked::list::PassNode;
 use crate::signed;
 
-/// What sampling is made for.
+/// The capacity of a sampler.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
-    /// Logits of a row.
+pub(crate) struct SamplerSize {
+    /// The number of logits per row.
     pub(crate) vocab: u32,
-    /// Rows of logits.
+    /// The maximum number of rows of logits per launch.
     pub(crate) capacity: u32,
+    /// The number of sequences, each with its own parameters.
     pub(crate) sequences: u32,
-    /// Positions of a sequence.
+    /// The number of positions per sequence.
     pub(crate) ctx: u32,
-    /// Best log-probabilities of a token.
+    /// The maximum number of best log-probabilities per token.
     pub(crate) logprobs: u32,
-    /// Whether the kernels wait for those before them, so that they may start early.
+    /// Whether the kernels may start before their predecessors end, and wait for them.
     pub(crate) overlap: bool,
 }
 
-/// Kernels and buffers.
+/// The sampling kernels, with the parameters and the records of all sequences.
 pub(crate) struct Sampler {
-    room: Room,
+    size: SamplerSize,
     adjust: Kernel<SampleAdjust>,
     gather: Kernel<SampleGather>,
     token: Kernel<SampleToken>,
-    /// `[sequences, 16]`, `[sequences, 256, 2]`: see `SampleAdjustArgs`
+    /// The parameters, `[sequences, 16]`: see `SampleAdjustArgs`.
     pub(crate) params: Buffer<u32>,
+    /// The logit biases, `[sequences, 256, 2]`: see `SampleAdjustArgs`.
     bias: Buffer<u32>,
-    scratch: Scratch,
-    /// `[sequences, ctx, record]`, for the host to read
+    scratch: SamplerScratch,
+    /// The log-probabilities of each position, `[sequences, ctx, record]`, in memory that the host
+    /// reads.
     records: Pinned<u32>,
-    /// The state of a step that chooses nothing: it is done.
+    /// The state of a step that chooses nothing, because it is done.
     pub(crate) idle: Buffer<u32>,
 }
 
-/// What the kernels of sampling tell each other.
+/// The intermediate results that the sampling kernels pass to each other. All buffers but `z` may
+/// be longer than their shapes.
 #[derive(Clone)]
-pub(crate) struct Scratch {
-    /// Rows of logits.
+pub(crate) struct SamplerScratch {
+    /// The number of rows of logits.
     capacity: u32,
-    /// `[capacity, vocab]`
+    /// The adjusted logits, `[capacity, vocab]`.
     z: View<f32>,
-    /// `[capacity, blocks]`; this and what follows may be longer
+    /// The largest logit of each block, `[capacity, blocks]`.
     largest: View<f32>,
-    /// `[capacity, 1024]`
+    /// The histogram of logits, `[capacity, 1024]`.
     histogram: View<u32>,
-    /// `[capacity, words]`
+    /// The mask of the kept tokens, `[capacity, words]`.
     mask: View<u32>,
-    /// `[capacity]`
+    /// The number of kept tokens, `[capacity]`.
     listed: View<u32>,
-    /// `[capacity, 2, blocks]`
+    /// The probability mass of each block, `[capacity, 2, blocks]`.
     mass: View<u64>,
 }
 
-impl Scratch {
-    pub(crate) fn new(context: &Context, vocab: u32, capacity: u32) -> Result<Scratch, Error> {
-        let (rows, blocks) = (capacity as usize, blocks(vocab) as usize);
+impl SamplerScratch {
+    pub(crate) fn new(
+        context: &Context,
+        vocab: u32,
+        capacity: u32,
+    ) -> Result<SamplerScratch, Error> {
+        let rows = capacity as usize;
+        let blocks = blocks(vocab) as usize;
         let words = |name: &str, len: usize| {
             Ok::<_, Error>(Buffer::zeroed(context, rows * len)?.labelled(name).view())
         };
         let floats = |name: &str, len: usize| {
             Ok::<_, Error>(Buffer::zeroed(context, rows * len)?.labelled(name).view())
         };
-        Ok(Scratch {
+        Ok(SamplerScratch {
             capacity,
             z: floats("sample.z", vocab as usize)?,
             largest: floats("sample.largest", blocks)?,
@@ -85,10 +94,10 @@ impl Scratch {
         })
     }
 
-    /// The same for fewer rows.
-    pub(crate) fn of_rows(&self, capacity: u32) -> Scratch {
+    /// Returns the scratch memory for fewer rows.
+    pub(crate) fn of_rows(&self, capacity: u32) -> SamplerScratch {
         let len = self.z.len() / self.capacity as usize * capacity as usize;
-        Scratch {
+        SamplerScratch {
             capacity,
             z: self.z.view_range(0..len),
             ..self.clone()
@@ -96,60 +105,60 @@ impl Scratch {
     }
 }
 
-/// The rows of a step, and where their tokens go.
+/// The rows of a step, and the destination of their tokens.
 #[derive(Clone, Copy)]
-pub(crate) struct Rows<'a> {
-    /// `[capacity, vocab]`
+pub(crate) struct SampledRows<'a> {
+    /// The logits, `[capacity, vocab]`.
     pub(crate) logits: &'a View<f32>,
-    /// `[count]`: rows of the state
+    /// The row of the state for each row of logits, `[count]`.
     pub(crate) rows: &'a View<u32>,
+    /// The number of rows of logits.
     pub(crate) count: u32,
-    /// `[states, 8]`
+    /// The states, `[states, 8]`.
     pub(crate) state: &'a View<u32>,
-    /// `[sequences, ctx]`: the token at each position
+    /// The token at each position, `[sequences, ctx]`.
     pub(crate) tokens: &'a View<u32>,
-    /// `[stops]`
+    /// The tokens that end a text, `[stops]`.
     pub(crate) stop: &'a View<u32>,
-    /// `[sequences, ctx]`: the token after each position
+    /// The token after each position, `[sequences, ctx]`.
     pub(crate) out: &'a Pinned<u32>,
 }
 
 impl Sampler {
-    /// All sequences are greedy.
-    pub(crate) fn new(context: &Context, room: Room) -> Result<Sampler, Error> {
-        let Room {
+    /// Loads the kernels and allocates the buffers. All sequences are greedy at first.
+    pub(crate) fn new(context: &Context, size: SamplerSize) -> Result<Sampler, Error> {
+        let SamplerSize {
             vocab,
             capacity,
             sequences,
             ctx,
             overlap,
             ..
-        } = room;
+        } = size;
         let words =
             |name: &str, len: usize| Ok::<_, Error>(Buffer::zeroed(context, len)?.labelled(name));
         let greedy = Sampling::greedy().params().words();
-        let mut idle = [0; state::LEN];
-        idle[state::DONE as usize] = 1;
         Ok(Sampler {
-            room,
+            size,
             adjust: signed::load(context, SampleAdjust { overlap })?,
             gather: signed::load(context, SampleGather { overlap })?,
             token: signed::load(context, SampleToken { overlap })?,
             params: Buffer::from_slice(context, &greedy.repeat(sequences as usize))?
                 .labelled("sample.params"),
             bias: words("sample.bias", (sequences * 2 * MAX_BIASES) as usize)?,
-            scratch: Scratch::new(context, vocab, capacity)?,
+            scratch: SamplerScratch::new(context, vocab, capacity)?,
             records: Pinned::zeroed(
                 context,
-                (sequences as usize * ctx as usize * room.record() as usize).max(1),
+                // Without log-probabilities a record has no words, but a buffer cannot be empty.
+                (sequences as usize * ctx as usize * size.record() as usize).max(1),
             )?
             .labelled("sample.records"),
-            idle: Buffer::from_slice(context, &idle)?.labelled("sample.idle"),
+            idle: Buffer::from_slice(context, &StepState::IDLE.words())?.labelled("sample.idle"),
         })
     }
 
-    /// Lets a sequence be sampled in this way from the next launch on. The options have been checked. Gives what the
-    /// device has.
+    /// Sets the parameters of a sequence for all later launches, and returns the parameters that
+    /// the device now has. The options must have been checked.
     pub(crate) fn set(
         &self,
         stream: &Stream,
@@ -157,7 +166,7 @@ impl Sampler {
         sampling: &Sampling,
     ) -> Result<SampleParams, Error> {
         let params = SampleParams {
-            best: sampling.logprobs.min(self.room.logprobs),
+            best: sampling.logprobs.min(self.size.logprobs),
             ..sampling.params()
         };
         let words = params.words();
@@ -168,6 +177,7 @@ impl Sampler {
             .iter()
             .flat_map(|(id, bias)| [*id, bias.to_bits()])
             .collect();
+        // The parameters have the number of biases, so old biases behind the new ones are ignored.
         let first = (sequence * 2 * MAX_BIASES) as usize;
         if !biases.is_empty() {
             stream.write(&self.bias.view_range(first..first + biases.len()), &biases)?;
@@ -175,44 +185,46 @@ impl Sampler {
         Ok(params)
     }
 
-    /// The log-probabilities of the token after a position, if so many were asked for then, and its step has completed.
+    /// Returns the log-probabilities of the token after a position, whose step must have completed.
+    /// Returns `None` if none were recorded.
     pub(crate) fn log_probabilities(
         &self,
         sequence: u32,
         position: u32,
         count: u32,
     ) -> Option<LogProbabilities> {
-        let Room {
+        let SamplerSize {
             vocab,
             ctx,
             logprobs,
             ..
-        } = self.room;
+        } = self.size;
         let count = count.min(logprobs).min(vocab);
         if count == 0 {
             return None;
         }
         let first =
-            (sequence as usize * ctx as usize + position as usize) * self.room.record() as usize;
+            (sequence as usize * ctx as usize + position as usize) * self.size.record() as usize;
         let words =
             (0..(RECORD_HEAD + 2 * count) as usize).map(|word| self.records.read(first + word));
-        Some(LogProbabilities::of_record(&words.collect::<Vec<_>>()))
+        Some(LogProbabilities::from_record(&words.collect::<Vec<_>>()))
     }
 
-    /// Chooses the tokens of these rows.
-    pub(crate) fn run(&self, queue: &mut impl Queue, rows: Rows<'_>) -> Result<(), Error> {
+    /// Queues the choice of a token for each row.
+    pub(crate) fn run(&self, queue: &mut impl Queue, rows: SampledRows<'_>) -> Result<(), Error> {
         self.run_in(queue, &self.adjust, &self.scratch, rows)
     }
 
-    /// The same with other memory, for as many rows as that has room for, and another first kernel.
+    /// Queues the choice of a token for each row, with other scratch memory and another first
+    /// kernel. The scratch memory limits the number of rows.
     pub(crate) fn run_in(
         &self,
         queue: &mut impl Queue,
         adjust: &Kernel<SampleAdjust>,
-        scratch: &Scratch,
-        rows: Rows<'_>,
+        scratch: &SamplerScratch,
+        rows: SampledRows<'_>,
     ) -> Result<(), Error> {
-        let Rows {
+        let SampledRows {
             logits,
             state,
             tokens,
@@ -220,6 +232,8 @@ impl Sampler {
             out,
             ..
         } = rows;
+        // Three kernels: apply biases and penalties, gather the tokens that top-k, typical-p, top-p
+        // and min-p keep, and draw one of them.
         let args = SampleAdjustArgs::<Host> {
             logits,
             state,
@@ -255,25 +269,29 @@ impl Sampler {
             out,
             records: &self.records,
             stops: stop.len() as u32,
-            record: self.room.record(),
+            record: self.size.record(),
             of: self.rows_in(scratch, rows),
         };
         queue.launch(&self.token, args)
     }
 
-    /// What the kernels have in common.
-    pub(crate) fn rows<'a>(&'a self, rows: Rows<'a>) -> RowsArgs<Host<'a>> {
+    /// Returns the arguments that the sampling kernels share.
+    pub(crate) fn rows<'a>(&'a self, rows: SampledRows<'a>) -> RowsArgs<Host<'a>> {
         self.rows_in(&self.scratch, rows)
     }
 
-    /// The same with this memory.
-    fn rows_in<'a>(&'a self, scratch: &Scratch, rows: Rows<'a>) -> RowsArgs<Host<'a>> {
-        let Room {
+    /// Returns the arguments that the sampling kernels share, for this scratch memory.
+    fn rows_in<'a>(
+        &'a self,
+        scratch: &SamplerScratch,
+        rows: SampledRows<'a>,
+    ) -> RowsArgs<Host<'a>> {
+        let SamplerSize {
             vocab,
             sequences,
             ctx,
             ..
-        } = self.room;
+        } = self.size;
         RowsArgs {
             rows: rows.rows,
             params: &self.params,
@@ -286,7 +304,7 @@ impl Sampler {
         }
     }
 
-    /// The kernels, in the order in which [`run`](Sampler::run) launches them.
+    /// Returns the kernels in the order in which [`run`](Sampler::run) launches them.
     pub(crate) fn list(&self) -> [PassNode; 3] {
         [
             PassNode::plain("adjust", &self.adjust),
@@ -296,8 +314,8 @@ impl Sampler {
     }
 }
 
-impl Room {
-    /// Words of a record.
+impl SamplerSize {
+    /// Returns the number of words per record.
     fn record(&self) -> u32 {
         if self.logprobs == 0 {
             0
@@ -306,7 +324,7 @@ impl Room {
         }
     }
 
-    /// Bytes of the buffers on the device.
+    /// Returns the bytes of the device buffers.
     pub(crate) fn bytes(&self) -> u64 {
         let [vocab, mask, chunks, bins] =
             [self.vocab, mask_words(self.vocab), blocks(self.vocab), BINS].map(u64::from);

@@ -1,19 +1,21 @@
-//! What each key of `generation_config.json` means here: it is used, or changes no text, or would change the text if it
-//! were read.
+//! The meaning of each key of `generation_config.json` for this crate.
 //!
-//! The keys are those of transformers' `GenerationConfig`, up to 5.23, and what other programs add. A key that changes no
-//! text at its usual value is told only where it has another one; a key that is not known is told, too.
+//! A key is supported, never changes the output, or would change it if it were supported. The table
+//! has the keys of `GenerationConfig` of the `transformers` library, up to version 5.23, and those
+//! that other programs add. A key that is harmless at its usual value is reported only if it has
+//! another value. Unknown keys are reported.
 
 use serde_json::{Map, Value};
 
 use crate::model::folder::json::shown;
 
+/// The treatment of a key.
 enum Fate {
-    /// Something reads it.
+    /// The key is supported.
     Used,
-    /// It changes no token.
+    /// The key never changes a token.
     Harmless,
-    /// These values change nothing.
+    /// The key is harmless for the values that the function accepts.
     Only(fn(&Value) -> bool),
 }
 
@@ -35,7 +37,7 @@ fn empty(value: &Value) -> bool {
     value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty)
 }
 
-/// Nothing but `null`.
+/// Accepts no value but `null`, which is filtered out earlier.
 fn none(_: &Value) -> bool {
     false
 }
@@ -50,7 +52,7 @@ const KEYS: &[(&str, Fate)] = &[
     ("typical_p", Used),
     ("repetition_penalty", Used),
     ("eos_token_id", Used),
-    // What is drawn, and from what.
+    // The search and the distribution.
     ("num_beams", Only(one)),
     ("num_beam_groups", Only(one)),
     ("diversity_penalty", Only(zero)),
@@ -75,26 +77,27 @@ const KEYS: &[(&str, Fate)] = &[
     ("token_healing", Only(off)),
     ("guidance_scale", Only(one)),
     ("watermarking_config", Only(none)),
-    // Where a text ends.
+    // The end of a text.
     ("min_length", Only(zero)),
     ("min_new_tokens", Only(zero)),
     ("stop_strings", Only(empty)),
-    // How long a text gets is for the command to say.
+    // The length of a text, which the caller decides.
     ("max_length", Harmless),
     ("max_new_tokens", Harmless),
     ("max_time", Harmless),
     ("num_return_sequences", Harmless),
-    // Of beams.
+    // Settings of beam search, which `num_beams` reports.
     ("early_stopping", Harmless),
     ("length_penalty", Harmless),
-    // Tokens that only batches, or encoders with decoders, are given.
+    // Tokens that only batches and encoder-decoder models need.
     ("bos_token_id", Harmless),
     ("pad_token_id", Harmless),
     ("decoder_start_token_id", Harmless),
-    // The same probabilities, or a logit that is not finite, which is an error here.
+    // These leave the probabilities as they are, or replace a logit that is not finite, which is an
+    // error here.
     ("renormalize_logits", Harmless),
     ("remove_invalid_values", Harmless),
-    // How fast it is, and what is printed.
+    // Speed, and additional outputs.
     ("use_cache", Harmless),
     ("use_mtp", Harmless),
     ("cache_implementation", Harmless),
@@ -123,7 +126,7 @@ const KEYS: &[(&str, Fate)] = &[
     ("assistant_ensemble_weight", Harmless),
     ("speculation_type", Harmless),
     ("generation_kwargs", Only(empty)),
-    // What is said of the file.
+    // The origin of the file.
     ("_from_model_config", Harmless),
     ("_commit_hash", Harmless),
     ("_original_object_hash", Harmless),
@@ -131,12 +134,13 @@ const KEYS: &[(&str, Fate)] = &[
     ("transformers.js_config", Harmless),
 ];
 
-/// The keys that nothing reads and that may change a text, each with its value, in the order of the file.
+/// Returns the unsupported keys that may change the output, with their values, in the order of the
+/// file.
 pub(super) fn unread(values: &Map<String, Value>) -> Vec<(String, String)> {
-    let told = values
+    values
         .iter()
-        .filter(|(key, value)| !value.is_null() && may_change(key, value));
-    told.map(|(key, value)| (key.clone(), shown(value)))
+        .filter(|(key, value)| !value.is_null() && may_change(key, value))
+        .map(|(key, value)| (key.clone(), shown(value)))
         .collect()
 }
 

@@ -1,4 +1,5 @@
-//! Sampling: what tokens are drawn by, and the kernels and buffers that draw them. See `warpwright_kernels::sample`.
+//! Sampling: the parameters, and the kernels and buffers that apply them. See
+//! `warpwright_kernels::sample` for the arithmetic.
 
 pub(crate) mod allowed;
 pub(crate) mod defaults;

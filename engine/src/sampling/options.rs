@@ -1,79 +1,97 @@
-//! What tokens are drawn by.
+//! The sampling parameters of a sequence.
 
 use warpwright_kernels::sample::weight::scale;
 use warpwright_kernels::sample::{MAX_BEST, MAX_BIASES, MAX_WINDOW, SampleParams};
 
 use crate::Error;
 
-/// How tokens are chosen; fixed while a decoder or a batch has its graphs.
+/// The way in which a decoder or a batch chooses tokens. It decides which kernels are compiled, so
+/// it is fixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TokenChoice {
-    /// The token of the largest logit, in the kernels of the LM head.
+    /// Greedy decoding: the token with the largest logit, found by the kernels of the LM head.
     #[default]
     Greedy,
-    /// As [`Sampling`] says, in kernels of its own. Parameters can change between launches.
+    /// Sampling with the parameters of [`Sampling`], by additional kernels. The parameters may
+    /// change between launches.
     Sampled {
-        /// Best log-probabilities of a token that there is room for: at most 32.
+        /// The maximum number of best log-probabilities per token, at most 32.
         logprobs: u32,
     },
-    /// The same, and where a [`Matcher`](crate::Matcher) says so, only among the tokens that it allows:
-    /// [`Decoder::decode_within`](crate::Decoder::decode_within), [`Batch::step_within`](crate::Batch::step_within). The
-    /// host takes part in each such token.
-    Within {
-        /// As above.
+    /// Sampling, and constrained decoding if a [`Matcher`](crate::Matcher) is used.
+    ///
+    /// See [`Decoder::decode_constrained`](crate::Decoder::decode_constrained) and
+    /// [`Batch::step_constrained`](crate::Batch::step_constrained). Each constrained token needs
+    /// work on the CPU.
+    Constrained {
+        /// The maximum number of best log-probabilities per token, at most 32.
         logprobs: u32,
     },
 }
 
 impl TokenChoice {
-    /// Refuses more log-probabilities than there can be.
+    /// Returns an error if more log-probabilities are requested than the kernels can record.
     pub(crate) fn check(self) -> Result<(), Error> {
-        self.logprobs().map_or(Ok(()), |best| {
-            within("logprobs", best.into(), 0.0, MAX_BEST.into())
-        })
+        match self.logprobs() {
+            Some(best) => check_range("logprobs", best.into(), 0.0, MAX_BEST.into()),
+            None => Ok(()),
+        }
     }
 
-    /// Best log-probabilities that there is room for, where tokens are sampled.
+    /// Returns the maximum number of best log-probabilities, or `None` if tokens are not sampled.
     pub(crate) fn logprobs(self) -> Option<u32> {
         match self {
             TokenChoice::Greedy => None,
-            TokenChoice::Sampled { logprobs } | TokenChoice::Within { logprobs } => Some(logprobs),
+            TokenChoice::Sampled { logprobs } | TokenChoice::Constrained { logprobs } => {
+                Some(logprobs)
+            }
         }
     }
 }
 
-/// What the tokens of a sequence are drawn by. Biases and penalties change the logits; top-k, typical-p, top-p and min-p
-/// each keep some of the tokens that those before them left; the temperature weighs what is left.
+/// The sampling parameters of a sequence.
+///
+/// They are applied in this order. Biases and penalties change the logits. Top-k, typical-p, top-p
+/// and min-p then each keep some of the tokens that are left. The temperature scales the logits of
+/// the kept tokens, and one of them is drawn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
-    /// 0, the most likely token each time; or 0.01 to 100.
+    /// The temperature: 0.01 to 100, or 0 for the most likely token.
     pub temperature: f64,
-    /// The number of the most likely tokens that are kept; 0 keeps all.
+    /// The number of most likely tokens to keep, or 0 to keep all.
     pub top_k: u32,
-    /// The share of the probability that the fewest most likely tokens are to have: above 0, up to 1, which keeps all.
+    /// The probability mass to keep, above 0 and up to 1, which keeps all tokens. The smallest set
+    /// of most likely tokens with this mass is kept (nucleus sampling, Holtzman et al. 2020,
+    /// <https://arxiv.org/abs/1904.09751>).
     pub top_p: f64,
-    /// How probable a token must be, relative to the most likely one: 0, which keeps all, to 1.
+    /// The minimum probability of a token, relative to the most likely token: 0 to 1, where 0 keeps
+    /// all tokens (min-p sampling, Nguyen et al. 2024, <https://arxiv.org/abs/2407.01082>).
     pub min_p: f64,
-    /// As `top_p`, but of the tokens whose surprise is nearest to the mean.
+    /// The probability mass to keep, as for `top_p`, but of the tokens whose surprise is nearest to
+    /// the mean surprise (locally typical sampling, Meister et al. 2023,
+    /// <https://arxiv.org/abs/2202.00666>).
     pub typical_p: f64,
-    /// What the logits of the latest tokens are divided by, or multiplied by if they are negative: 0.01 to 100.
+    /// The divisor of positive logits of the latest tokens, and the factor of negative ones: 0.01
+    /// to 100. The value 1 changes nothing.
     pub repeat_penalty: f64,
-    /// What is subtracted from the logits of the latest tokens: -100 to 100.
+    /// The value subtracted from the logit of every token among the latest ones: -100 to 100.
     pub presence_penalty: f64,
-    /// What is subtracted for each time that a token is among the latest: -100 to 100.
+    /// The value subtracted from the logit of a token for each of its occurrences among the latest
+    /// ones: -100 to 100.
     pub frequency_penalty: f64,
-    /// The number of latest tokens that are penalized, those of the prompt among them: up to 1,024.
+    /// The number of latest tokens that are penalized, including tokens of the prompt: up to 1,024.
     pub penalty_window: u32,
-    /// Tokens, and what is added to their logits: at most 256, each -10,000 to 10,000.
+    /// Tokens and the values added to their logits: at most 256, each from -10,000 to 10,000.
     pub logit_bias: Vec<(u32, f32)>,
-    /// The same logits, seed and position give the same token.
+    /// The random seed. Equal logits, seed and position give the same token.
     pub seed: u64,
-    /// The number of best log-probabilities, at temperature 1 and before tokens are dropped: up to [`TokenChoice::Sampled`]'s.
+    /// The number of best log-probabilities to record per token, up to the maximum of
+    /// [`TokenChoice::Sampled`]. They are taken at temperature 1, before any token is dropped.
     pub logprobs: u32,
 }
 
 impl Default for Sampling {
-    /// llama.cpp's defaults, with no penalty.
+    /// Returns the defaults of llama.cpp, which include no penalty.
     fn default() -> Sampling {
         Sampling {
             temperature: 0.8,
@@ -86,7 +104,7 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// The whole distribution of the model.
+    /// Returns parameters that sample from the model's unchanged distribution.
     pub fn off() -> Sampling {
         Sampling {
             temperature: 1.0,
@@ -104,7 +122,7 @@ impl Sampling {
         }
     }
 
-    /// The most likely token each time.
+    /// Returns parameters that always choose the most likely token.
     pub fn greedy() -> Sampling {
         Sampling {
             temperature: 0.0,
@@ -112,39 +130,42 @@ impl Sampling {
         }
     }
 
-    /// Refuses what is outside its range.
+    /// Checks that every parameter is in its range.
     ///
     /// # Errors
-    /// The first such option, and its range.
+    /// Returns an error for the first parameter that is out of range, or for a bias that is given
+    /// twice or for a token outside the vocabulary.
     pub fn check(&self, vocab: u32) -> Result<(), Error> {
-        let (value, least, most) = (self.temperature, 0.01, 100.0);
+        let value = self.temperature;
+        let least = 0.01;
+        let most = 100.0;
         if value != 0.0 && !(least..=most).contains(&value) {
             return Err(Error::Temperature { value, least, most });
         }
-        // A share of the least positive number would round to none.
+        // A smaller share could round to no mass at all on the device.
         let least = 1e-6;
-        within("top_p", self.top_p, least, 1.0)?;
-        within("min_p", self.min_p, 0.0, 1.0)?;
-        within("typical_p", self.typical_p, least, 1.0)?;
-        within("repeat_penalty", self.repeat_penalty, 0.01, 100.0)?;
-        within("presence_penalty", self.presence_penalty, -100.0, 100.0)?;
-        within("frequency_penalty", self.frequency_penalty, -100.0, 100.0)?;
-        within(
+        check_range("top_p", self.top_p, least, 1.0)?;
+        check_range("min_p", self.min_p, 0.0, 1.0)?;
+        check_range("typical_p", self.typical_p, least, 1.0)?;
+        check_range("repeat_penalty", self.repeat_penalty, 0.01, 100.0)?;
+        check_range("presence_penalty", self.presence_penalty, -100.0, 100.0)?;
+        check_range("frequency_penalty", self.frequency_penalty, -100.0, 100.0)?;
+        check_range(
             "penalty_window",
             self.penalty_window.into(),
             0.0,
             MAX_WINDOW.into(),
         )?;
-        within(
+        check_range(
             "the number of logit biases",
             self.logit_bias.len() as f64,
             0.0,
             MAX_BIASES.into(),
         )?;
-        self.logit_bias
-            .iter()
-            .try_for_each(|(_, bias)| within("logit_bias", (*bias).into(), -1e4, 1e4))?;
-        within("logprobs", self.logprobs.into(), 0.0, MAX_BEST.into())?;
+        for (_, bias) in &self.logit_bias {
+            check_range("logit_bias", (*bias).into(), -1e4, 1e4)?;
+        }
+        check_range("logprobs", self.logprobs.into(), 0.0, MAX_BEST.into())?;
         self.check_biased(vocab)
     }
 
@@ -160,7 +181,7 @@ impl Sampling {
         }
     }
 
-    /// Whether there is a penalty.
+    /// Returns true if a penalty changes logits.
     pub(crate) fn penalizes(&self) -> bool {
         let neutral = self.repeat_penalty == 1.0
             && self.presence_penalty == 0.0
@@ -168,22 +189,18 @@ impl Sampling {
         !neutral && self.penalty_window > 0
     }
 
-    /// As the device has them; [`check`](Sampling::check)ed before.
+    /// Returns the parameters in the form that the kernels read. They must have been
+    /// [checked](Sampling::check).
     pub fn params(&self) -> SampleParams {
         let greedy = self.temperature == 0.0;
+        // Greedy sampling keeps one token, so that the draw has no choice.
+        let top_k = if greedy { 1 } else { self.top_k };
+        let share = |p: f64| if greedy { 0 } else { SampleParams::share(p) };
         SampleParams {
             seed: self.seed,
-            top_k: if greedy { 1 } else { self.top_k },
-            top_p: if greedy {
-                0
-            } else {
-                SampleParams::share(self.top_p)
-            },
-            typical_p: if greedy {
-                0
-            } else {
-                SampleParams::share(self.typical_p)
-            },
+            top_k,
+            top_p: share(self.top_p),
+            typical_p: share(self.typical_p),
             min_gap: self.min_p.ln() as f32,
             scale: scale(if greedy { 1.0 } else { self.temperature }),
             repeat: self.repeat_penalty as f32,
@@ -200,8 +217,8 @@ impl Sampling {
     }
 }
 
-/// Refuses a number outside its range; NaN is outside of all.
-fn within(name: &'static str, value: f64, least: f64, most: f64) -> Result<(), Error> {
+/// Returns an error if `value` is outside its range. NaN is outside of every range.
+fn check_range(name: &'static str, value: f64, least: f64, most: f64) -> Result<(), Error> {
     if (least..=most).contains(&value) {
         Ok(())
     } else {

@@ -1,4 +1,4 @@
-//! The kernels of a step that multiply by no weights, compiled for the device.
+//! The simple kernels that multiply by no weights, compiled for the device.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use warpwright_kernels::{
 };
 
 use crate::Error;
-use crate::distinct::Distinct;
+use crate::distinct::SharedKernels;
 use crate::model::config::Config;
 use crate::model::outline::Outline;
 use crate::signed;
 
-/// One loaded kernel for each kind of launch.
-pub(crate) struct Kernels {
+/// The compiled kernels, one for each kind of launch.
+pub(crate) struct SimpleKernels {
     pub(crate) embed: Kernel<Embed>,
     pub(crate) norm: Kernel<RmsNorm>,
-    /// The head norm of Q and K.
+    /// The head norm of queries and keys.
     pub(crate) head_norm: Kernel<RmsNorm>,
     pub(crate) rope: Kernel<Rope>,
-    /// One a layer; layers with the same window share it.
+    /// The attention kernel of each layer. Layers with the same window share one.
     pub(crate) attention: Vec<Arc<Kernel<Attention>>>,
     pub(crate) combine: Kernel<AttentionCombine>,
     pub(crate) swiglu: Kernel<SwiGlu>,
@@ -32,16 +32,17 @@ pub(crate) struct Kernels {
 }
 
 const THREADS: u32 = 256;
-/// Lengths from here on are worth a block of 1024 to RMSNorm.
+/// The vector length from which RMSNorm uses a block of 1024 threads.
 const LONG: u32 = 2048;
 
-impl Kernels {
-    pub(crate) fn load(context: &Context, outline: &Outline) -> Result<Kernels, Error> {
-        let (c, w) = (&outline.config, &outline.weights);
+impl SimpleKernels {
+    pub(crate) fn load(context: &Context, outline: &Outline) -> Result<SimpleKernels, Error> {
+        let c = &outline.config;
+        let w = &outline.weights;
         let head_dim = c.head_dim;
-        let mut distinct = Distinct::new(context);
+        let mut distinct = SharedKernels::new(context);
         let attention = (0..c.layers).map(|layer| distinct.load(attention(c, c.window_of(layer))));
-        Ok(Kernels {
+        Ok(SimpleKernels {
             embed: signed::load(
                 context,
                 Embed {
@@ -74,18 +75,19 @@ impl Kernels {
     }
 }
 
-/// RMSNorm of the residual stream.
+/// Returns the RMSNorm of the residual stream.
 pub(crate) fn norm(c: &Config) -> RmsNorm {
     RmsNorm {
         threads: if c.hidden < LONG { THREADS } else { 1024 },
     }
 }
 
-/// The most query heads of an attention block: more run out of registers.
+/// The maximum number of query heads per attention block, because more run out of registers.
 const MAX_QUERIES: u32 = 8;
 
-/// The variant with the most query heads per block: a shipped one, or the same kernel for a head length that no variant
-/// is shipped for.
+/// Returns the attention kernel with the most query heads per block. A kernel on the list of
+/// `warpwright_kernels` is preferred. If none has this head length, the same kernel is compiled for
+/// it.
 fn attention(c: &Config, window: Option<u32>) -> Attention {
     let group = c.heads / c.kv_heads;
     let queries = (1..=group.min(MAX_QUERIES))

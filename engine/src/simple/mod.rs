@@ -1,4 +1,5 @@
-//! The forward pass with one kernel per operation, over the file's rows, for every model and device.
+//! The simple forward pass: one kernel per operation, over weights as the file stores them, for
+//! every model and device.
 
 pub(crate) mod kernels;
 pub(crate) mod products;

@@ -1,4 +1,5 @@
-//! The weights of the simple kernels: each matrix with the kernel for its format and shape, decided when it is loaded.
+//! The weights of the simple kernels. Each matrix has the GEMV kernel for its format and shape,
+//! selected when it is loaded.
 
 use std::sync::Arc;
 
@@ -8,95 +9,95 @@ use warpwright_kernels::{AddNormed, Format, Gemv, GemvAdd, GemvBias, Team};
 
 use crate::adapter::names;
 use crate::adapter::tiles::{self, LoraShape};
-use crate::distinct::Distinct;
+use crate::distinct::SharedKernels;
 use crate::model::outline::{Outline, Weight, Weights};
 use crate::model::roles::Block;
 
-/// All weights of a model.
-pub(crate) struct Products {
-    /// The file's rows.
+/// The weights of a model.
+pub(crate) struct SimpleWeights {
+    /// The embedding, as the file stores it.
     pub(crate) embed: View<u8>,
-    /// In order.
-    pub(crate) layers: Vec<Layer>,
+    /// The layers, in order.
+    pub(crate) layers: Vec<SimpleLayer>,
     pub(crate) norm: View<f32>,
-    pub(crate) head: Matrix<Gemv>,
-    /// `[max_rank]`: `A x` of a projection's adapter, for models with one.
+    pub(crate) head: GemvMatrix<Gemv>,
+    /// The intermediate result `A x` of an adapter, `[max_rank]`, in models with an adapter.
     pub(crate) lora_u: Option<View<f32>>,
 }
 
 /// The weights of a transformer block.
-pub(crate) struct Layer {
+pub(crate) struct SimpleLayer {
     pub(crate) attn_norm: View<f32>,
-    /// Q, K and V.
-    pub(crate) qkv: [Projection; 3],
-    pub(crate) o: Output,
+    /// The projections of queries, keys and values.
+    pub(crate) qkv: [QkvProjection; 3],
+    pub(crate) o: OutputProjection,
     pub(crate) ffn_norm: View<f32>,
-    pub(crate) gate: Matrix<Gemv>,
-    pub(crate) up: Matrix<Gemv>,
-    pub(crate) down: Output,
+    pub(crate) gate: GemvMatrix<Gemv>,
+    pub(crate) up: GemvMatrix<Gemv>,
+    pub(crate) down: OutputProjection,
     /// The adapters of the projections, in the order of the forward pass.
-    pub(crate) lora: [Option<Lora>; 7],
+    pub(crate) lora: [Option<SimpleLora>; 7],
 }
 
-/// The adapter of a projection: `y += B (A x)`, by the kernels of any matrix in F32.
-pub(crate) struct Lora {
-    /// `[rank, n]`
-    pub(crate) a: Matrix<Gemv>,
-    /// `[rows, rank]`
-    pub(crate) b: Matrix<GemvAdd>,
+/// The adapter of a projection, `y += B (A x)`. It uses the GEMV kernels for F32.
+pub(crate) struct SimpleLora {
+    /// The matrix A, `[rank, n]`.
+    pub(crate) a: GemvMatrix<Gemv>,
+    /// The matrix B, `[rows, rank]`.
+    pub(crate) b: GemvMatrix<GemvAdd>,
 }
 
-/// What attention or the feed-forward adds to the residual stream.
-pub(crate) enum Output {
-    /// `W x`
-    Plain(Matrix<GemvAdd>),
-    /// An RMSNorm of `W x`: its kernel and weights.
-    Normed(Matrix<Gemv>, Arc<Kernel<AddNormed>>, View<f32>),
+/// A projection that is added to the residual stream, after attention or the feed-forward.
+pub(crate) enum OutputProjection {
+    /// `W x`.
+    Plain(GemvMatrix<GemvAdd>),
+    /// The RMSNorm of `W x`, with its kernel and weights.
+    Normed(GemvMatrix<Gemv>, Arc<Kernel<AddNormed>>, View<f32>),
 }
 
-/// Queries, keys or values.
-pub(crate) enum Projection {
-    /// `W x`
-    Plain(Matrix<Gemv>),
-    /// `W x + b`
-    Biased(Matrix<GemvBias>, View<f32>),
-    /// `W x`, and then an RMSNorm of each head.
-    Normed(Matrix<Gemv>, View<f32>),
+/// The projection of queries, keys or values.
+pub(crate) enum QkvProjection {
+    /// `W x`.
+    Plain(GemvMatrix<Gemv>),
+    /// `W x + b`.
+    Biased(GemvMatrix<GemvBias>, View<f32>),
+    /// `W x`, followed by an RMSNorm of each head.
+    Normed(GemvMatrix<Gemv>, View<f32>),
 }
 
-/// A matrix and its kernel, which matrices of the same format and team share.
-pub(crate) struct Matrix<K> {
+/// A matrix and its kernel. Matrices with the same format and team of threads share a kernel.
+pub(crate) struct GemvMatrix<K> {
     pub(crate) kernel: Arc<Kernel<K>>,
-    /// The file's rows.
+    /// The weights, as the file stores them.
     pub(crate) w: View<u8>,
     pub(crate) rows: u32,
     pub(crate) n: u32,
 }
 
-impl Products {
-    /// Compiles the kernels for weights that are in these buffers, or will be.
+impl SimpleWeights {
+    /// Compiles the kernels of weights that are in these buffers, or will be uploaded to them.
     pub(crate) fn load(
         context: &Context,
         outline: &Outline,
         buffers: &Weights<View<u8>>,
-    ) -> Result<Products, Error> {
-        let mut kernels = Kernels {
-            plain: Distinct::new(context),
-            biased: Distinct::new(context),
-            added: Distinct::new(context),
-            normed: Distinct::new(context),
+    ) -> Result<SimpleWeights, Error> {
+        let mut kernels = GemvKernels {
+            plain: SharedKernels::new(context),
+            biased: SharedKernels::new(context),
+            added: SharedKernels::new(context),
+            normed: SharedKernels::new(context),
         };
         let w = &outline.weights;
         let layer = |(index, (w, b)): (usize, (&Block<Weight>, &Block<View<u8>>))| {
             let lora = |projection| kernels.lora(outline, index, projection);
             let [q, k, v, o, gate, up, down] = [0, 1, 2, 3, 4, 5, 6].map(lora);
             let lora = [q?, k?, v?, o?, gate?, up?, down?];
-            Ok(Layer {
+            Ok(SimpleLayer {
                 lora,
                 ..kernels.layer(w, b)?
             })
         };
-        let layers: Vec<Layer> = w
+        let layers: Vec<SimpleLayer> = w
             .blocks
             .iter()
             .zip(&buffers.blocks)
@@ -108,31 +109,32 @@ impl Products {
             .flat_map(|layer| &layer.lora)
             .flatten()
             .map(|lora| lora.a.rows);
-        let lora_u = ranks
-            .max()
-            .map(|rank| Buffer::uninit(context, rank as usize))
-            .transpose()?;
-        Ok(Products {
+        // All adapters share one buffer, because each uses it for two launches only.
+        let lora_u = match ranks.max() {
+            Some(rank) => Some(Buffer::uninit(context, rank as usize)?.labelled("lora.u")),
+            None => None,
+        };
+        Ok(SimpleWeights {
             embed: buffers.embed.clone(),
             layers,
-            lora_u: lora_u.map(|buffer| buffer.labelled("lora.u").view()),
+            lora_u: lora_u.map(|buffer| buffer.view()),
             norm: buffers.norm.cast()?,
             head: kernels.plain(w.head(), buffers.head())?,
         })
     }
 }
 
-/// The kernels so far.
-struct Kernels<'c> {
-    plain: Distinct<'c, Gemv>,
-    biased: Distinct<'c, GemvBias>,
-    added: Distinct<'c, GemvAdd>,
-    normed: Distinct<'c, AddNormed>,
+/// The GEMV kernels that were loaded so far.
+struct GemvKernels<'c> {
+    plain: SharedKernels<'c, Gemv>,
+    biased: SharedKernels<'c, GemvBias>,
+    added: SharedKernels<'c, GemvAdd>,
+    normed: SharedKernels<'c, AddNormed>,
 }
 
-impl Kernels<'_> {
-    fn layer(&mut self, w: &Block<Weight>, b: &Block<View<u8>>) -> Result<Layer, Error> {
-        Ok(Layer {
+impl GemvKernels<'_> {
+    fn layer(&mut self, w: &Block<Weight>, b: &Block<View<u8>>) -> Result<SimpleLayer, Error> {
+        Ok(SimpleLayer {
             attn_norm: b.attn_norm.cast()?,
             qkv: [
                 self.projection(&w.q, &b.q, &b.q_bias, &b.q_norm)?,
@@ -148,13 +150,13 @@ impl Kernels<'_> {
         })
     }
 
-    /// The adapter of a projection, if it has one; it is copied.
+    /// Copies the adapter of a projection to the device, if it has one.
     fn lora(
         &mut self,
         outline: &Outline,
         layer: usize,
         projection: usize,
-    ) -> Result<Option<Lora>, Error> {
+    ) -> Result<Option<SimpleLora>, Error> {
         let Some(matrices) = tiles::projection(outline, layer, projection) else {
             return Ok(None);
         };
@@ -168,7 +170,8 @@ impl Kernels<'_> {
                 .labelled(&name)
                 .cast()
         };
-        let (a, b) = (copy(&matrices.a, "a")?, copy(&matrices.b, "b")?);
+        let a = copy(&matrices.a, "a")?;
+        let b = copy(&matrices.b, "b")?;
         let format = Format::F32;
         let down = self.plain.load(Gemv {
             format,
@@ -178,14 +181,14 @@ impl Kernels<'_> {
             format,
             team: Team::of(format, rows, rank),
         })?;
-        Ok(Some(Lora {
-            a: Matrix {
+        Ok(Some(SimpleLora {
+            a: GemvMatrix {
                 kernel: down,
                 w: a,
                 rows: rank,
                 n,
             },
-            b: Matrix {
+            b: GemvMatrix {
                 kernel: up,
                 w: b,
                 rows,
@@ -194,22 +197,22 @@ impl Kernels<'_> {
         }))
     }
 
-    /// No architecture has both a bias and a norm.
+    /// Loads the projection of queries, keys or values. No architecture has both a bias and a norm.
     fn projection(
         &mut self,
         weight: &Weight,
         w: &View<u8>,
         bias: &Option<View<u8>>,
         norm: &Option<View<u8>>,
-    ) -> Result<Projection, Error> {
+    ) -> Result<QkvProjection, Error> {
         Ok(match (bias, norm) {
-            (Some(bias), _) => Projection::Biased(self.biased(weight, w)?, bias.cast()?),
-            (None, Some(norm)) => Projection::Normed(self.plain(weight, w)?, norm.cast()?),
-            (None, None) => Projection::Plain(self.plain(weight, w)?),
+            (Some(bias), _) => QkvProjection::Biased(self.biased(weight, w)?, bias.cast()?),
+            (None, Some(norm)) => QkvProjection::Normed(self.plain(weight, w)?, norm.cast()?),
+            (None, None) => QkvProjection::Plain(self.plain(weight, w)?),
         })
     }
 
-    fn plain(&mut self, weight: &Weight, w: &View<u8>) -> Result<Matrix<Gemv>, Error> {
+    fn plain(&mut self, weight: &Weight, w: &View<u8>) -> Result<GemvMatrix<Gemv>, Error> {
         matrix(
             &mut self.plain,
             |format, team| Gemv { format, team },
@@ -218,7 +221,7 @@ impl Kernels<'_> {
         )
     }
 
-    fn biased(&mut self, weight: &Weight, w: &View<u8>) -> Result<Matrix<GemvBias>, Error> {
+    fn biased(&mut self, weight: &Weight, w: &View<u8>) -> Result<GemvMatrix<GemvBias>, Error> {
         matrix(
             &mut self.biased,
             |format, team| GemvBias { format, team },
@@ -232,32 +235,34 @@ impl Kernels<'_> {
         weight: &Weight,
         w: &View<u8>,
         norm: &Option<View<u8>>,
-    ) -> Result<Output, Error> {
+    ) -> Result<OutputProjection, Error> {
         Ok(match norm {
             Some(norm) => {
                 let kernel = self.normed.load(AddNormed {
                     overlap: false,
                     batch: 1,
                 })?;
-                Output::Normed(self.plain(weight, w)?, kernel, norm.cast()?)
+                OutputProjection::Normed(self.plain(weight, w)?, kernel, norm.cast()?)
             }
             None => {
                 let added = |format, team| GemvAdd { format, team };
-                Output::Plain(matrix(&mut self.added, added, weight, w)?)
+                OutputProjection::Plain(matrix(&mut self.added, added, weight, w)?)
             }
         })
     }
 }
 
+/// Loads the kernel of a matrix.
 fn matrix<K: KernelDef + PartialEq>(
-    kernels: &mut Distinct<'_, K>,
+    kernels: &mut SharedKernels<'_, K>,
     def: impl Fn(Format, Team) -> K,
     weight: &Weight,
     w: &View<u8>,
-) -> Result<Matrix<K>, Error> {
-    let (rows, n) = (weight.rows(), weight.row_len());
+) -> Result<GemvMatrix<K>, Error> {
+    let rows = weight.rows();
+    let n = weight.row_len();
     let kernel = kernels.load(def(weight.format, Team::of(weight.format, rows, n)))?;
-    Ok(Matrix {
+    Ok(GemvMatrix {
         kernel,
         w: w.clone(),
         rows,

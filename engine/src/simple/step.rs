@@ -1,11 +1,15 @@
-//! The forward pass with the simple kernels: one token through the model, written once, over any queue.
+//! The launches of the simple forward pass: one token through the model, over any queue.
 //!
-//! With `x` the residual stream, `W` the matrices and `norm` RMSNorm, each block computes `x += Wo attention(rope(Wq
-//! norm(x)), rope(Wk norm(x)), Wv norm(x))` and `x += Wdown (silu(Wgate norm(x)) * Wup norm(x))`; the head is `W
-//! norm(x)`. Models with head norms apply an RMSNorm to each head of `Wq norm(x)` and `Wk norm(x)` before `rope`. What
-//! else a family has of its own is in its row: [`Architecture`](crate::model::config::Architecture).
-//! A projection `W` with an adapter gives `W x + B (A x)`, by two more products.
-//! Token and position are read from device memory, so every step makes the same launches.
+//! With `x` the residual stream, `W` the matrices and `norm` RMSNorm, each block computes `x += Wo
+//! attention(rope(Wq norm(x)), rope(Wk norm(x)), Wv norm(x))` and `x += Wdown (silu(Wgate norm(x))
+//! * Wup norm(x))`. The head is `W norm(x)`.
+//!
+//! Models with head norms apply an RMSNorm to each head of `Wq norm(x)` and `Wk norm(x)` before
+//! `rope`. Other differences between families are listed in their rows of
+//! [`Architecture`](crate::model::config::Architecture). A projection `W` with an adapter computes
+//! `W x + B (A x)` by two more GEMVs.
+//!
+//! The token and its position are read from device memory, so every step makes the same launches.
 
 use warpwright_driver::{Error, Host, Queue, View};
 use warpwright_kernels::advance::AdvanceArgs;
@@ -20,20 +24,22 @@ use warpwright_kernels::{AddNormedArgs, Gemv};
 
 use crate::buffers::Buffers;
 use crate::model::config::Config;
-use crate::simple::kernels::Kernels;
-use crate::simple::products::{Layer, Lora, Matrix, Output, Products, Projection};
+use crate::simple::kernels::SimpleKernels;
+use crate::simple::products::{
+    GemvMatrix, OutputProjection, QkvProjection, SimpleLayer, SimpleLora, SimpleWeights,
+};
 use crate::step::StepKind;
 
-/// Everything a step needs.
+/// Everything that a step of the simple kernels needs.
 pub(crate) struct SimpleStep<'a> {
     pub(crate) config: &'a Config,
-    pub(crate) kernels: &'a Kernels,
-    pub(crate) products: &'a Products,
+    pub(crate) kernels: &'a SimpleKernels,
+    pub(crate) products: &'a SimpleWeights,
     pub(crate) buffers: &'a Buffers,
 }
 
 impl SimpleStep<'_> {
-    /// One step.
+    /// Queues one step.
     pub(crate) fn run(&self, queue: &mut impl Queue, kind: StepKind) -> Result<(), Error> {
         self.blocks(queue)?;
         if let StepKind::Decode | StepKind::Logits = kind {
@@ -56,7 +62,8 @@ impl SimpleStep<'_> {
     }
 
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        let (b, table) = (&self.buffers, &self.products.embed);
+        let b = &self.buffers;
+        let table = &self.products.embed;
         let args = EmbedArgs::<Host> {
             state: &b.state,
             table,
@@ -67,7 +74,12 @@ impl SimpleStep<'_> {
         queue.launch(&self.kernels.embed, args)
     }
 
-    fn attention(&self, queue: &mut impl Queue, index: usize, layer: &Layer) -> Result<(), Error> {
+    fn attention(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        layer: &SimpleLayer,
+    ) -> Result<(), Error> {
         let b = &self.buffers;
         self.norm(queue, &layer.attn_norm)?;
         for ((projection, lora), y) in layer.qkv.iter().zip(&layer.lora).zip([&b.q, &b.k, &b.v]) {
@@ -78,7 +90,7 @@ impl SimpleStep<'_> {
         self.output(queue, &layer.o, &layer.lora[3], &b.heads)
     }
 
-    fn feed_forward(&self, queue: &mut impl Queue, layer: &Layer) -> Result<(), Error> {
+    fn feed_forward(&self, queue: &mut impl Queue, layer: &SimpleLayer) -> Result<(), Error> {
         let b = &self.buffers;
         self.norm(queue, &layer.ffn_norm)?;
         for (matrix, lora, y) in [
@@ -88,16 +100,13 @@ impl SimpleStep<'_> {
             self.gemv(queue, matrix, y)?;
             self.lora(queue, lora, &b.normed, y)?;
         }
-        let (gate, up, y) = (&b.gate, &b.up, &b.inner);
-        queue.launch(
-            &self.kernels.swiglu,
-            SwiGluArgs {
-                gate,
-                up,
-                y,
-                n: self.config.feed_forward,
-            },
-        )?;
+        let args = SwiGluArgs::<Host> {
+            gate: &b.gate,
+            up: &b.up,
+            y: &b.inner,
+            n: self.config.feed_forward,
+        };
+        queue.launch(&self.kernels.swiglu, args)?;
         self.output(queue, &layer.down, &layer.lora[6], &b.inner)
     }
 
@@ -107,7 +116,8 @@ impl SimpleStep<'_> {
     }
 
     fn norm(&self, queue: &mut impl Queue, w: &View<f32>) -> Result<(), Error> {
-        let (b, c) = (&self.buffers, &self.config);
+        let b = &self.buffers;
+        let c = &self.config;
         let args = RmsNormArgs::<Host> {
             x: &b.x,
             w,
@@ -118,21 +128,22 @@ impl SimpleStep<'_> {
         queue.launch(&self.kernels.norm, args)
     }
 
-    /// Queries, keys or values of the normed residual stream.
+    /// Queues the projection of queries, keys or values from the normed residual stream.
     fn project(
         &self,
         queue: &mut impl Queue,
-        projection: &Projection,
-        lora: &Option<Lora>,
+        projection: &QkvProjection,
+        lora: &Option<SimpleLora>,
         y: &View<f32>,
     ) -> Result<(), Error> {
-        let (b, c) = (&self.buffers, &self.config);
+        let b = &self.buffers;
+        let c = &self.config;
         match projection {
-            Projection::Plain(matrix) => {
+            QkvProjection::Plain(matrix) => {
                 self.gemv(queue, matrix, y)?;
                 self.lora(queue, lora, &b.normed, y)
             }
-            Projection::Biased(Matrix { kernel, w, rows, n }, bias) => {
+            QkvProjection::Biased(GemvMatrix { kernel, w, rows, n }, bias) => {
                 queue.launch(
                     kernel,
                     GemvBiasArgs {
@@ -146,8 +157,9 @@ impl SimpleStep<'_> {
                 )?;
                 self.lora(queue, lora, &b.normed, y)
             }
-            Projection::Normed(matrix, norm) => {
-                // Attention's output buffer holds the intermediate.
+            QkvProjection::Normed(matrix, norm) => {
+                // The output buffer of attention is free until attention runs, so it stores the
+                // values before the norm.
                 let x = b.heads.view_range(0..y.len());
                 self.gemv(queue, matrix, &x)?;
                 self.lora(queue, lora, &b.normed, &x)?;
@@ -163,14 +175,14 @@ impl SimpleStep<'_> {
         }
     }
 
-    /// `W x` of the normed residual stream.
+    /// Queues `y = W x`, where `x` is the normed residual stream.
     fn gemv(
         &self,
         queue: &mut impl Queue,
-        matrix: &Matrix<Gemv>,
+        matrix: &GemvMatrix<Gemv>,
         y: &View<f32>,
     ) -> Result<(), Error> {
-        let Matrix { kernel, w, rows, n } = matrix;
+        let GemvMatrix { kernel, w, rows, n } = matrix;
         queue.launch(
             kernel,
             GemvArgs {
@@ -183,15 +195,15 @@ impl SimpleStep<'_> {
         )
     }
 
-    /// `y += B (A x)`, if the projection has an adapter.
+    /// Queues `y += B (A x)`, if the projection has an adapter.
     fn lora(
         &self,
         queue: &mut impl Queue,
-        lora: &Option<Lora>,
+        lora: &Option<SimpleLora>,
         x: &View<f32>,
         y: &View<f32>,
     ) -> Result<(), Error> {
-        let (Some(Lora { a, b }), Some(u)) = (lora, &self.products.lora_u) else {
+        let (Some(SimpleLora { a, b }), Some(u)) = (lora, &self.products.lora_u) else {
             return Ok(());
         };
         let u = u.view_range(0..a.rows as usize);
@@ -217,17 +229,18 @@ impl SimpleStep<'_> {
         )
     }
 
-    /// Adds what attention or the feed-forward gives to the residual stream.
+    /// Queues the addition of a projection to the residual stream.
     fn output(
         &self,
         queue: &mut impl Queue,
-        output: &Output,
-        lora: &Option<Lora>,
+        output: &OutputProjection,
+        lora: &Option<SimpleLora>,
         x: &View<f32>,
     ) -> Result<(), Error> {
-        let (b, c) = (&self.buffers, &self.config);
+        let b = &self.buffers;
+        let c = &self.config;
         match output {
-            Output::Plain(Matrix { kernel, w, rows, n }) => {
+            OutputProjection::Plain(GemvMatrix { kernel, w, rows, n }) => {
                 queue.launch(
                     kernel,
                     GemvAddArgs {
@@ -240,8 +253,9 @@ impl SimpleStep<'_> {
                 )?;
                 self.lora(queue, lora, x, &b.x)
             }
-            Output::Normed(Matrix { kernel, w, rows, n }, add_normed, gamma) => {
-                // The normed stream has been read, and its buffer is free.
+            OutputProjection::Normed(GemvMatrix { kernel, w, rows, n }, add_normed, gamma) => {
+                // The normed residual stream was read by the earlier projections, so its buffer is
+                // free.
                 let y = &*b.normed;
                 queue.launch(
                     kernel,
@@ -254,26 +268,25 @@ impl SimpleStep<'_> {
                     },
                 )?;
                 self.lora(queue, lora, x, y)?;
-                let (x, y, n, epsilon) = (y, &b.x, c.hidden, c.epsilon);
-                queue.launch(
-                    add_normed,
-                    AddNormedArgs {
-                        x,
-                        gamma,
-                        y,
-                        n,
-                        epsilon,
-                        blocks: 1,
-                        shared: 0,
-                    },
-                )
+                let args = AddNormedArgs::<Host> {
+                    x: y,
+                    gamma,
+                    y: &b.x,
+                    n: c.hidden,
+                    epsilon: c.epsilon,
+                    blocks: 1,
+                    shared: 0,
+                };
+                queue.launch(add_normed, args)
             }
         }
     }
 
     fn rope(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
-        let (b, c) = (&self.buffers, &self.config);
-        let (rope, dim) = (c.rope_of(index as u32) as usize, c.rope.dim as usize);
+        let b = &self.buffers;
+        let c = &self.config;
+        let rope = c.rope_of(index as u32) as usize;
+        let dim = c.rope.dim as usize;
         let args = RopeArgs::<Host> {
             state: &b.state,
             freq: &b.freq.view_range(rope * dim..(rope + 1) * dim),
@@ -292,7 +305,8 @@ impl SimpleStep<'_> {
     }
 
     fn attend(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
-        let (b, c) = (&self.buffers, &self.config);
+        let b = &self.buffers;
+        let c = &self.config;
         let args = AttentionArgs::<Host> {
             state: &b.state,
             q: &b.q,
@@ -317,22 +331,18 @@ impl SimpleStep<'_> {
 
     fn argmax(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let b = &self.buffers;
-        let (value, index, n) = (&*b.value, &*b.index, self.config.vocab);
-        queue.launch(
-            &self.kernels.argmax,
-            ArgmaxBlocksArgs {
-                x: &b.logits,
-                value,
-                index,
-                n,
-            },
-        )?;
-        let blocks = value.len() as u32;
+        let args = ArgmaxBlocksArgs::<Host> {
+            x: &b.logits,
+            value: &b.value,
+            index: &b.index,
+            n: self.config.vocab,
+        };
+        queue.launch(&self.kernels.argmax, args)?;
         let args = ArgmaxFinalArgs::<Host> {
-            value,
-            index,
+            value: &b.value,
+            index: &b.index,
             token: &b.token,
-            blocks,
+            blocks: b.value.len() as u32,
         };
         queue.launch(&self.kernels.argmax_final, args)
     }

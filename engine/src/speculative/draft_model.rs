@@ -1,39 +1,45 @@
-//! A smaller model that guesses.
+//! A drafter that runs a smaller model.
 
 use std::ops::ControlFlow;
 
 use crate::Error;
-use crate::decode::cached::Cached;
+use crate::decode::cached::CachedTokens;
 use crate::decode::decoder::Decoder;
 use crate::model::outline::Outline;
 use crate::speculative::drafter::Drafter;
 use crate::weights::info;
 
-/// Guesses what a smaller model with the same vocabulary writes. Its sampler should be that of the model that verifies: the
-/// same random words at the same positions then choose the same tokens more often.
+/// A drafter that guesses the tokens that a smaller model with the same vocabulary generates.
 ///
-/// What its cache has of wrong guesses is forgotten. It guesses nothing where the text is longer than its context, or has a
-/// token that its vocabulary has not.
+/// Give its decoder the sampling parameters of the model that verifies. The two then draw the same
+/// random words at the same positions, so they choose the same token more often.
+///
+/// The drafter reuses its cache up to the first wrong guess. It guesses nothing if the text is
+/// longer than its context, or contains a token that is not in its vocabulary.
 pub struct DraftModel {
     decoder: Decoder,
-    cached: Cached,
+    cached: CachedTokens,
     cost: f64,
 }
 
-/// What a step takes besides its bytes, as a share of a step of the model that verifies.
+/// The fixed time of a draft step, in addition to the time to read its weights, as a fraction of a
+/// step of the model that verifies.
 const STEP: f64 = 0.05;
 
 impl DraftModel {
-    /// The decoder of the model `draft`, for a model `verified_by`. What it has is forgotten.
+    /// Creates a drafter from the decoder of the model `draft`, for the model `verified_by`. The
+    /// decoder's sequence is replaced by the first guess.
     pub fn new(decoder: Decoder, draft: &Outline, verified_by: &Outline) -> DraftModel {
-        let [bytes, of] = [draft, verified_by].map(|outline| info::token_bytes(outline) as f64);
+        let draft_bytes = info::token_bytes(draft) as f64;
+        let verified_bytes = info::token_bytes(verified_by) as f64;
         DraftModel {
             decoder,
-            cached: Cached::default(),
-            cost: bytes / of + STEP,
+            cached: CachedTokens::default(),
+            cost: draft_bytes / verified_bytes + STEP,
         }
     }
 
+    /// Decodes up to `most` tokens after `tokens`.
     fn guess(&mut self, tokens: &[u32], most: u32) -> Result<Vec<u32>, Error> {
         self.cached
             .prefill(&mut self.decoder, tokens, |_| ControlFlow::Continue(()))?;
@@ -50,6 +56,8 @@ impl DraftModel {
 impl Drafter for DraftModel {
     fn draft(&mut self, tokens: &[u32], most: u32) -> Result<Vec<u32>, Error> {
         match self.guess(tokens, most) {
+            // The draft model may have a shorter context or a smaller vocabulary, which only means
+            // that it cannot guess.
             Err(Error::PromptToken { .. } | Error::PromptLength { .. }) => Ok(vec![]),
             guessed => guessed,
         }

@@ -1,17 +1,24 @@
-//! What guesses tokens.
+//! The trait of drafters, which guess tokens.
 
 use crate::Error;
 
-/// Guesses the tokens that come next. Whatever it guesses, the text is the same; right guesses make it faster.
+/// A source of guesses for the next tokens of a text.
+///
+/// Guesses never change the text, because each is compared with the token that the model chooses
+/// itself. Right guesses make decoding faster.
 pub trait Drafter {
-    /// Guesses what comes after `tokens`, all tokens of the text so far: at most `most` tokens, fewer or none where it has
-    /// no idea.
+    /// Returns up to `most` guesses of the tokens after `tokens`, or fewer if the drafter cannot
+    /// tell.
+    ///
+    /// `tokens` is the whole text so far, including the prompt.
     ///
     /// # Errors
-    /// What makes it impossible to go on. A guess that cannot be made is none.
+    /// Returns an error only if decoding must stop. A drafter that cannot guess returns an empty
+    /// list.
     fn draft(&mut self, tokens: &[u32], most: u32) -> Result<Vec<u32>, Error>;
 
-    /// What a guess takes, in steps of the model that verifies it: 0 where it takes next to nothing.
+    /// Returns the time of one guess, as a fraction of a step of the model that verifies. The
+    /// default is 0.
     fn cost(&self) -> f64 {
         0.0
     }

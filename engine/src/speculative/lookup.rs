@@ -1,22 +1,24 @@
-//! Prompt lookup: the latest tokens have occurred before, and what came after them then may come again.
+//! Prompt lookup: a drafter that guesses what followed the latest tokens when they occurred before.
 //!
-//! The method is that of <https://github.com/apoorvumang/prompt-lookup-decoding>: texts repeat what they are about, and
-//! code repeats itself. A text that has begun to repeat its end is thought to go on like that.
+//! The method is prompt lookup decoding (Saxena, 2023,
+//! <https://github.com/apoorvumang/prompt-lookup-decoding>). It works well if a text repeats
+//! itself, as summaries and code do. A text that has just begun to repeat its own end is assumed to
+//! continue repeating it.
 
 use crate::Error;
 use crate::speculative::drafter::Drafter;
 
-/// Guesses what followed the latest tokens when they last occurred, in the prompt or in what was written.
+/// A drafter that guesses the tokens that followed the latest tokens earlier in the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PromptLookup {
-    /// Tokens that are looked for at most. An occurrence of more of them goes before a later one of fewer.
+    /// The maximum number of latest tokens to look for. A longer match is preferred to a later one.
     pub longest: u32,
-    /// Tokens that must be found at least: 1 or more.
+    /// The minimum number of latest tokens that must match. The value 0 counts as 1.
     pub shortest: u32,
 }
 
 impl Default for PromptLookup {
-    /// One to three tokens.
+    /// Returns a lookup of one to three tokens.
     fn default() -> PromptLookup {
         PromptLookup {
             longest: 3,
@@ -26,11 +28,14 @@ impl Default for PromptLookup {
 }
 
 impl PromptLookup {
-    /// Where the tokens after the best occurrence begin.
+    /// Returns the index of the token after the best match.
     fn find(&self, tokens: &[u32]) -> Option<usize> {
         let longest = self.longest as usize;
-        let (mut best, mut found) = (self.shortest.max(1) as usize - 1, None);
+        let mut best = self.shortest.max(1) as usize - 1;
+        let mut found = None;
         let last = tokens.last()?;
+        // Ends of possible matches, the latest first. An earlier match must be longer to replace
+        // it.
         for end in (1..tokens.len())
             .rev()
             .filter(|end| tokens[end - 1] == *last)
@@ -38,7 +43,8 @@ impl PromptLookup {
             let pairs = tokens[..end].iter().rev().zip(tokens.iter().rev());
             let same = pairs.take(longest).take_while(|(a, b)| a == b).count();
             if same > best {
-                (best, found) = (same, Some(end));
+                best = same;
+                found = Some(end);
             }
             if best >= longest {
                 break;
@@ -53,7 +59,7 @@ impl Drafter for PromptLookup {
         let Some(start) = self.find(tokens) else {
             return Ok(vec![]);
         };
-        // What was found may end with the text; then the guesses are repeated.
+        // The match may reach the end of the text. Its continuation then repeats.
         let found = tokens[start..].iter().cycle();
         Ok(found.take(most as usize).copied().collect())
     }

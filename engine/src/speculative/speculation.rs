@@ -1,55 +1,59 @@
-//! A drafter, how far it is trusted, and what came of it.
+//! A drafter with its adaptive draft length and its statistics.
 
 use crate::Error;
+use crate::speculative::draft_length::DraftLength;
 use crate::speculative::drafter::Drafter;
-use crate::speculative::pace::Pace;
 
-/// What guesses the tokens of texts, and what came of that so far. It can go from one text to another, and learns how many
-/// guesses are worth their time.
+/// A drafter together with its success so far.
+///
+/// Pass it to [`Decoder::decode_speculative`](crate::Decoder::decode_speculative). You can use the
+/// same value for one text after another. It learns how many guesses are worth their time.
 pub struct Speculation {
     drafter: Box<dyn Drafter>,
-    /// `None`: as many as there can be.
-    pace: Option<Pace>,
-    counts: Counts,
+    /// The adaptive draft length, or `None` to make as many guesses as fit.
+    length: Option<DraftLength>,
+    counts: DraftCounts,
 }
 
-/// Steps, and what came of guesses.
+/// The number of steps and guesses of speculative decoding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Steps that were made for 1, 2, 4 and 8 tokens.
+pub struct DraftCounts {
+    /// The numbers of steps with 1, 2, 4 and 8 tokens.
     pub steps: [u32; 4],
-    /// Tokens that they gave.
+    /// The number of tokens that the steps yielded.
     pub tokens: u32,
-    /// Guesses that were verified.
+    /// The number of guesses that were verified.
     pub drafted: u32,
-    /// Those that were right.
+    /// The number of guesses that were right.
     pub accepted: u32,
 }
 
 impl Speculation {
-    /// With this drafter, and as many guesses as seem worth their time.
+    /// Creates a speculation that makes as many guesses as seem worth their time.
     pub fn new(drafter: impl Drafter + 'static) -> Speculation {
         Speculation {
             drafter: Box::new(drafter),
-            pace: Some(Pace::default()),
-            counts: Counts::default(),
+            length: Some(DraftLength::default()),
+            counts: DraftCounts::default(),
         }
     }
 
-    /// The same with as many guesses each time as the decoder verifies at once.
+    /// Creates a speculation that always makes as many guesses as the decoder can verify in one
+    /// step.
     pub fn eager(drafter: impl Drafter + 'static) -> Speculation {
         Speculation {
-            pace: None,
+            length: None,
             ..Speculation::new(drafter)
         }
     }
 
-    /// What came of the guesses so far.
-    pub fn counts(&self) -> Counts {
+    /// Returns the number of steps and guesses so far.
+    pub fn counts(&self) -> DraftCounts {
         self.counts
     }
 
-    /// Guesses at most `most` tokens.
+    /// Returns up to `most` guesses, or an error if the drafter fails or guesses a token outside
+    /// the vocabulary.
     pub(crate) fn draft(
         &mut self,
         tokens: &[u32],
@@ -57,7 +61,10 @@ impl Speculation {
         vocab: u32,
     ) -> Result<Vec<u32>, Error> {
         let cost = self.drafter.cost();
-        let most = self.pace.map_or(most, |pace| pace.guesses(most, cost));
+        let most = match self.length {
+            Some(length) => length.guesses(most, cost),
+            None => most,
+        };
         if most == 0 {
             return Ok(vec![]);
         }
@@ -69,15 +76,15 @@ impl Speculation {
         }
     }
 
-    /// What a step chose where these were guessed.
-    pub(crate) fn heard(&mut self, drafts: &[u32], chosen: &[u32]) {
+    /// Records the tokens that a step chose after it was given `drafts`.
+    pub(crate) fn record(&mut self, drafts: &[u32], chosen: &[u32]) {
         let right = std::iter::zip(drafts, chosen)
             .take_while(|(guess, token)| guess == token)
             .count() as u32;
         let guesses = drafts.len() as u32;
-        self.pace
-            .iter_mut()
-            .for_each(|pace| pace.heard(guesses, right));
+        if let Some(length) = &mut self.length {
+            length.record(guesses, right);
+        }
         self.counts.steps[(guesses + 1).next_power_of_two().ilog2() as usize] += 1;
         self.counts.tokens += chosen.len() as u32;
         self.counts.drafted += guesses;
@@ -85,8 +92,8 @@ impl Speculation {
     }
 }
 
-impl Counts {
-    /// All steps.
+impl DraftCounts {
+    /// Returns the total number of steps.
     pub fn all_steps(&self) -> u32 {
         self.steps.iter().sum()
     }

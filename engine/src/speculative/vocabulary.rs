@@ -1,22 +1,28 @@
-//! Whether a draft model has the vocabulary of the model that verifies.
+//! The check that a draft model has the vocabulary of the model that verifies.
 
 use crate::Error;
 use crate::model::tokenizer::Tokenizer;
 
-/// Refuses a draft model whose tokens are others than those of the model that verifies. One of the two may have more of
-/// them, as files pad vocabularies; those are never guessed, or never accepted.
+/// Checks that a draft model has the same tokens as the model that verifies.
+///
+/// One vocabulary may be longer than the other, because model files pad them. The additional tokens
+/// are never guessed, or never accepted.
 ///
 /// # Errors
-/// The first token that is not the same, and what it is in both.
+/// Returns [`Error::DraftVocabulary`] with the first token that differs, and its text in both
+/// vocabularies.
 pub fn same_vocabulary(model: &Tokenizer, draft: &Tokenizer) -> Result<(), Error> {
     let ids = 0..model.size().min(draft.size()) as u32;
-    let of = |words: &Tokenizer, id| {
+    let token = |words: &Tokenizer, id| {
         (
             words.piece(id).to_vec(),
             words.control(id).map(str::to_owned),
         )
     };
-    match ids.into_iter().find(|id| of(model, *id) != of(draft, *id)) {
+    match ids
+        .into_iter()
+        .find(|id| token(model, *id) != token(draft, *id))
+    {
         None => Ok(()),
         Some(id) => Err(Error::DraftVocabulary {
             id,
@@ -26,7 +32,7 @@ pub fn same_vocabulary(model: &Tokenizer, draft: &Tokenizer) -> Result<(), Error
     }
 }
 
-/// A token as people read it; a control token says that it is one.
+/// Returns a readable form of a token, which marks control tokens as such.
 fn shown(words: &Tokenizer, id: u32) -> String {
     match (words.control(id), std::str::from_utf8(words.piece(id))) {
         (Some(name), _) => format!("the control token {name:?}"),

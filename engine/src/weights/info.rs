@@ -1,4 +1,4 @@
-//! What a model is, without loading it.
+//! Facts about a model that need no weights: sizes, formats and memory traffic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +11,22 @@ use crate::model::outline::{Outline, Weight};
 use crate::model::roles::Block;
 use crate::weights::packed::packed;
 
-/// Tensors of one role and shape, over all blocks.
+/// The tensors of one role and shape, over all blocks.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Class {
-    /// The tensor's name without its block: `attn_q.weight`.
+pub struct WeightClass {
+    /// The name of the tensors without the block, such as `attn_q.weight`.
     pub name: String,
-    /// Lengths, the contiguous dimension first.
+    /// The dimensions, the contiguous one first.
     pub dims: Vec<u64>,
-    /// How many tensors are in which number format.
+    /// The number of tensors in each number format.
     pub formats: BTreeMap<&'static str, usize>,
-    /// Bytes of all of them.
+    /// The total bytes.
     pub bytes: u64,
 }
 
-/// The tensors by role, in the order of the forward pass.
-pub fn classes(model: &Outline) -> Vec<Class> {
-    let mut classes: Vec<Class> = vec![];
+/// Returns the tensors by role, in the order of the forward pass.
+pub fn classes(model: &Outline) -> Vec<WeightClass> {
+    let mut classes: Vec<WeightClass> = vec![];
     let mut counted = BTreeSet::new();
     for tensor in model.weights.iter() {
         let name = role(&tensor.name);
@@ -35,7 +35,7 @@ pub fn classes(model: &Outline) -> Vec<Class> {
             .position(|c| c.name == name)
             .unwrap_or_else(|| {
                 let dims = tensor.fused.as_ref().unwrap_or(&tensor.dims).clone();
-                classes.push(Class {
+                classes.push(WeightClass {
                     name: name.to_owned(),
                     dims,
                     formats: BTreeMap::new(),
@@ -43,6 +43,7 @@ pub fn classes(model: &Outline) -> Vec<Class> {
                 });
                 classes.len() - 1
             });
+        // A tied LM head is the embedding again. It counts once.
         let first = counted.insert(&tensor.name);
         *classes[at].formats.entry(format(tensor)).or_default() += usize::from(first);
         classes[at].bytes += bytes(tensor);
@@ -50,30 +51,33 @@ pub fn classes(model: &Outline) -> Vec<Class> {
     classes
 }
 
-/// Tensors of one number format.
+/// The tensors of one number format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Mix {
-    /// How many.
+pub struct FormatTotal {
+    /// The number of tensors.
     pub tensors: usize,
-    /// Their weights.
+    /// The number of weights.
     pub numbers: u64,
-    /// Their bytes.
+    /// The total bytes.
     pub bytes: u64,
 }
 
-/// The tensors by number format, each once. The sum of the numbers is what a model's size is named by.
-pub fn mix(model: &Outline) -> BTreeMap<&'static str, Mix> {
-    let (mut mixes, mut counted) = (BTreeMap::<_, Mix>::new(), BTreeSet::new());
+/// Returns the tensors by number format, each counted once. The sum of the weights is the size by
+/// which models are named, such as 8B.
+pub fn format_totals(model: &Outline) -> BTreeMap<&'static str, FormatTotal> {
+    let mut totals = BTreeMap::<_, FormatTotal>::new();
+    let mut counted = BTreeSet::new();
     for tensor in model.weights.iter() {
-        let mix = mixes.entry(format(tensor)).or_default();
-        mix.tensors += usize::from(counted.insert(&tensor.name));
-        mix.numbers += numbers(tensor);
-        mix.bytes += bytes(tensor);
+        let total = totals.entry(format(tensor)).or_default();
+        total.tensors += usize::from(counted.insert(&tensor.name));
+        total.numbers += numbers(tensor);
+        total.bytes += bytes(tensor);
     }
-    mixes
+    totals
 }
 
-/// `attn_q.weight` of `blk.3.attn_q.weight`, and `mlp.up_proj.weight` of `model.layers.3.mlp.up_proj.weight`.
+/// Returns the role of a tensor: `attn_q.weight` for `blk.3.attn_q.weight`, and
+/// `mlp.up_proj.weight` for `model.layers.3.mlp.up_proj.weight`.
 fn role(name: &str) -> &str {
     let in_layer = ["blk.", "model.layers."]
         .iter()
@@ -83,7 +87,7 @@ fn role(name: &str) -> &str {
         .map_or(name, |(_, role)| role)
 }
 
-/// The format that kernels read, and which it was unpacked from.
+/// Returns the format that kernels read, and the format that it was unpacked from.
 fn format(tensor: &Weight) -> &'static str {
     match (tensor.nf4, tensor.format) {
         (Some(_), Format::F32) => "F32 of NF4",
@@ -97,8 +101,10 @@ fn bytes(tensor: &Weight) -> u64 {
     tensor.range.len() as u64
 }
 
-/// Bytes of all weights on a device: what [`Decoder::new`](crate::Decoder::new) copies. Packing moves bits and adds
-/// none, so they are the same for the simple kernels.
+/// Returns the bytes of all weights on a device, which [`Decoder::new`](crate::Decoder::new)
+/// copies.
+///
+/// They are the same for the pipeline and for the simple kernels, because packing only moves bits.
 pub fn weight_bytes(model: &Outline) -> u64 {
     packed(model)
         .iter()
@@ -106,13 +112,13 @@ pub fn weight_bytes(model: &Outline) -> u64 {
         .sum()
 }
 
-/// Bytes of an adapter on a device: its matrices, filled up with zeros, and what they make of a few tokens; 0 without
-/// one.
+/// Returns the bytes of an adapter on a device, or 0 without one: its matrices, padded with zeros,
+/// and the intermediate results of a few tokens.
 pub fn adapter_bytes(model: &Outline) -> u64 {
     tiles::bytes(model)
 }
 
-/// How many matrices of the layers are in which number format.
+/// Returns the number of layer matrices in each number format.
 pub fn layer_formats(model: &Outline) -> Formats {
     let mut formats = Formats::new();
     for matrix in matrices(model) {
@@ -126,13 +132,17 @@ pub fn layer_formats(model: &Outline) -> Formats {
     formats
 }
 
-/// Weights that a token of a prompt is multiplied with: those of all matrices of the layers.
+/// Returns the number of weights in all layer matrices. A prompt token is multiplied by each of
+/// them.
 pub fn layer_weights(model: &Outline) -> u64 {
     matrices(model).map(numbers).sum()
 }
 
-/// Multiplications of a prompt's tokens with weights of the layers, if it is prefilled in chunks of so many tokens. Of a
-/// chunk's tokens, the last layer multiplies all but the last one with queries, keys and values alone.
+/// Returns the number of multiplications of a prompt's tokens by layer weights, if it is prefilled
+/// in chunks of `chunk` tokens.
+///
+/// In the last layer, only the last token of a chunk needs more than queries, keys and values, so
+/// the other tokens skip the rest.
 pub fn chunked_multiplications(model: &Outline, tokens: u32, chunk: u32) -> u64 {
     let spared = u64::from(tokens - tokens.div_ceil(chunk));
     let rest = model.weights.blocks.last().map_or(0, |block| {
@@ -144,19 +154,20 @@ pub fn chunked_multiplications(model: &Outline, tokens: u32, chunk: u32) -> u64 
     layer_weights(model) * u64::from(tokens) - rest * spared
 }
 
-/// Bytes of the weights of all matrices of the layers.
+/// Returns the bytes of all layer matrices.
 pub fn layer_bytes(model: &Outline) -> u64 {
     matrices(model)
         .map(|matrix| matrix.format.row_bytes(numbers(matrix) as usize) as u64)
         .sum()
 }
 
-/// Weights of the LM head, with which a token is multiplied that another one follows.
+/// Returns the number of weights in the LM head. A token is multiplied by them only if another
+/// token is generated after it.
 pub fn head_weights(model: &Outline) -> u64 {
     numbers(model.weights.head())
 }
 
-/// The matrices of all layers.
+/// Returns the matrices of all layers.
 fn matrices(model: &Outline) -> impl Iterator<Item = &Weight> {
     model.weights.blocks.iter().flat_map(Block::projections)
 }
@@ -165,8 +176,8 @@ fn numbers(weight: &Weight) -> u64 {
     weight.dims.iter().product()
 }
 
-/// Bytes of weights that a token reads: all but the embedding, of which it is one row unless it is the LM
-/// head as well.
+/// Returns the bytes of weights that one token reads. It reads everything but the embedding, of
+/// which it reads one row, unless the embedding is also the LM head.
 pub fn token_bytes(model: &Outline) -> u64 {
     let embed = packed(model)
         .embed
@@ -174,15 +185,15 @@ pub fn token_bytes(model: &Outline) -> u64 {
     weight_bytes(model) - embed + bytes(&model.weights.embed) / u64::from(model.config.vocab)
 }
 
-/// Bytes of keys and values that a token reads that attends to this many positions, in f16: fewer than
-/// [`kv_bytes`] for each where layers have a window.
+/// Returns the bytes of keys and values that a token reads if it attends to `attended` positions,
+/// in f16. Layers with a sliding window read at most their window.
 pub fn kv_bytes_read(model: &Outline, attended: u32) -> u64 {
     (0..model.config.layers)
         .map(|layer| kv_bytes_of(&model.config, layer, attended))
         .sum()
 }
 
-/// The same of one layer.
+/// Returns the bytes of keys and values that a token reads in one layer, in f16.
 pub(crate) fn kv_bytes_of(c: &Config, layer: u32, attended: u32) -> u64 {
     let attended = c
         .window_of(layer)
@@ -190,12 +201,13 @@ pub(crate) fn kv_bytes_of(c: &Config, layer: u32, attended: u32) -> u64 {
     kv_position_bytes(c) * u64::from(attended)
 }
 
-/// Bytes of the keys and values of a position of a layer.
+/// Returns the bytes of the keys and values of one position in one layer.
 pub(crate) fn kv_position_bytes(c: &Config) -> u64 {
     u64::from(c.kv_len()) * 2 * 2
 }
 
-/// Bytes of keys and values that a token without windows reads for each position before it, in f16.
+/// Returns the bytes of keys and values per position over all layers, in f16. A token in a model
+/// without sliding windows reads this much for each position before it.
 pub fn kv_bytes(model: &Outline) -> u64 {
     let c = &model.config;
     u64::from(c.layers) * kv_position_bytes(c)

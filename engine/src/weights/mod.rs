@@ -1,4 +1,4 @@
-//! Weights on their way to a device: what each buffer holds, and who fills it.
+//! Weights: the contents of each device buffer, and the upload.
 
 pub mod info;
 pub(crate) mod packed;

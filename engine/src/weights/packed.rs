@@ -1,7 +1,9 @@
-//! The pipeline's weights on a device: which tensors share a buffer, and in which order their rows become tiles.
+//! The pipeline's weights on a device: the tensors that share a buffer, and the order in which
+//! their rows become tiles.
 //!
-//! The table is [`packed`], and for a transformer block `buffers!` below: one row a buffer. Packing moves bits and adds none, so the table says where all weights lie before any of
-//! them is there.
+//! The tables are [`packed`] for the model and `buffers!` below for a transformer block, with one
+//! row per buffer. Packing moves bits and adds none. The tables therefore determine the position of
+//! every weight before any weight is read.
 
 use std::convert::Infallible;
 
@@ -12,24 +14,27 @@ use crate::Error;
 use crate::model::config::Config;
 use crate::model::outline::{Outline, Weight};
 use crate::model::roles::{Block, mapped};
-use crate::weights::stored::{Job, Stored};
+use crate::weights::stored::{Stored, UploadJob};
 
-/// One `T` for each buffer: what it holds, or the buffer.
+/// A value per buffer of a model: the description of its contents, or the buffer itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Packed<T> {
-    /// The file's rows; `None` if the LM head's tiles serve.
+    /// The embedding, as the file stores it, or `None` if it is the LM head, whose tiles are read
+    /// instead.
     pub(crate) embed: Option<T>,
-    /// Tiles.
+    /// The LM head, as tiles.
     pub(crate) head: T,
-    /// In order.
+    /// The transformer blocks, in order.
     pub(crate) blocks: Vec<PackedBlock<T>>,
+    /// The weights of the last norm.
     pub(crate) norm: T,
 }
 
-/// What each buffer of a model's weights holds.
+/// Returns the contents of each buffer of a model's weights.
 pub(crate) fn packed(outline: &Outline) -> Packed<Stored<'_>> {
     let w = &outline.weights;
     Packed {
+        // A model that shares the LM head with the embeddings has them once, as the head's tiles.
         embed: w.head.is_some().then(|| Stored::rows([&w.embed])),
         head: Stored::tiles(RowOrder::PLAIN, w.head()),
         blocks: w.blocks.iter().map(|b| block(&outline.config, b)).collect(),
@@ -37,7 +42,7 @@ pub(crate) fn packed(outline: &Outline) -> Packed<Stored<'_>> {
     }
 }
 
-/// Makes [`PackedBlock`], and what each of its buffers holds, of the rows.
+/// Generates [`PackedBlock`] and the function that describes the contents of its buffers.
 macro_rules! buffers {
     ($block:ident, $pairs:ident; $($(#[doc = $doc:literal])* $name:ident: $type:ty = $held:expr $(, $optional:ident)?;)*) => {
         /// The buffers of a transformer block: matrices as tiles, vectors in F32.
@@ -46,7 +51,8 @@ macro_rules! buffers {
             $($(#[doc = $doc])* pub(crate) $name: $type,)*
         }
 
-        /// What each buffer of a block holds; `$pairs` is the order of rows that rotary pairs need.
+        /// Returns the contents of each buffer of a block. `$pairs` is the row order that rotary
+        /// pairs need.
         fn block<'a>(c: &Config, $block: &'a Block<Weight>) -> PackedBlock<Stored<'a>> {
             let $pairs = match c.architecture.pairing {
                 Pairing::Interleaved => RowOrder::interleaved(c.head_dim),
@@ -71,9 +77,9 @@ buffers! { b, pairs;
     qkv: T = Stored::tiles(pairs, &b.q)
         .then(Stored::tiles(pairs, &b.k))
         .then(Stored::tiles(RowOrder::PLAIN, &b.v));
-    /// Of q, k and v.
+    /// The biases of queries, keys and values.
     bias: Option<T> = Stored::all_of([&b.q_bias, &b.k_bias, &b.v_bias]), optional;
-    /// The norms of the heads of q and k.
+    /// The head norms of queries and keys.
     qk_norm: Option<T> = Stored::all_of([&b.q_norm, &b.k_norm]), optional;
     o: T = Stored::tiles(RowOrder::PLAIN, &b.o);
     attn_post_norm: Option<T> = Stored::all_of([&b.attn_post_norm]), optional;
@@ -84,23 +90,23 @@ buffers! { b, pairs;
 }
 
 impl<'a> Packed<Stored<'a>> {
-    /// Allocates the buffers and requests what is to be in them.
+    /// Allocates the buffers and requests the upload of their contents.
     pub(crate) fn load(
         &self,
         context: &Context,
-        mut request: impl FnMut(Job<'a>) -> Result<(), Error>,
+        mut request: impl FnMut(UploadJob<'a>) -> Result<(), Error>,
     ) -> Result<Packed<View<u8>>, Error> {
         self.try_map(|stored| stored.load(context, &mut request))
     }
 }
 
 impl<T> Packed<T> {
-    /// The embedding.
+    /// Returns the embedding.
     pub(crate) fn embed(&self) -> &T {
         self.embed.as_ref().unwrap_or(&self.head)
     }
 
-    /// Every buffer.
+    /// Returns an iterator over all buffers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         let mut all = vec![];
         let Ok(_) = self.try_map(|buffer| {

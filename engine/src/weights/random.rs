@@ -1,7 +1,8 @@
 //! Random weights on a device, for decoding without a file.
 //!
-//! The host generates a pool of blocks or tiles for each format once, and they are copied on the device from random
-//! offsets in the pool. Values repeat, but addresses, which determine memory traffic, do not.
+//! The host generates one pool of blocks or tiles per format. The device copies from random offsets
+//! of the pool, so values repeat. Addresses do not repeat, and they determine the memory traffic
+//! that benchmarks measure.
 
 use std::collections::BTreeMap;
 
@@ -11,50 +12,52 @@ use warpwright_kernels::{Format, Random};
 
 use crate::Error;
 use crate::model::outline::{Outline, Weight};
-use crate::weights::stored::Job;
+use crate::weights::stored::UploadJob;
 
-/// Bytes of a pool: fast to generate, and few copies.
+/// The bytes of a pool: small enough to be generated quickly, and large enough to need few copies.
 const POOL: usize = 1 << 20;
 
 const SEED: u64 = 1;
 
-/// The unit of a pool.
+/// The element of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Unit {
-    /// Blocks as in a file.
+pub(crate) enum RandomUnit {
+    /// A quantization block, as a file stores it.
     Block(Format),
-    /// Tiles.
+    /// A tile.
     Tile(Format),
 }
 
-impl Unit {
+impl RandomUnit {
     fn bytes(self) -> usize {
         match self {
-            Unit::Block(format) => format.block_bytes() as usize,
-            Unit::Tile(format) => format.tile().expect("what is packed has a tile").bytes as usize,
+            RandomUnit::Block(format) => format.block_bytes() as usize,
+            RandomUnit::Tile(format) => {
+                format.tile().expect("what is packed has a tile").bytes as usize
+            }
         }
     }
 
     fn random(self, count: usize, size: f32, random: &mut Random) -> Vec<u8> {
         match self {
-            Unit::Block(format) => format.random(count, size, random),
-            Unit::Tile(format) => tile::random(format, count, size, random),
+            RandomUnit::Block(format) => format.random(count, size, random),
+            RandomUnit::Tile(format) => tile::random(format, count, size, random),
         }
     }
 }
 
-/// Random blocks and tiles on a device.
-pub(crate) struct Pools {
+/// The pools of random blocks and tiles on a device.
+pub(crate) struct RandomPools {
     stream: Stream,
     random: Random,
     /// The approximate magnitude of the largest weight.
     size: f32,
-    pools: BTreeMap<Unit, Buffer<u8>>,
+    pools: BTreeMap<RandomUnit, Buffer<u8>>,
 }
 
-impl Pools {
-    pub(crate) fn new(context: &Context, size: f32) -> Result<Pools, Error> {
-        Ok(Pools {
+impl RandomPools {
+    pub(crate) fn new(context: &Context, size: f32) -> Result<RandomPools, Error> {
+        Ok(RandomPools {
             stream: Stream::new(context)?,
             random: Random(SEED),
             size,
@@ -62,15 +65,16 @@ impl Pools {
         })
     }
 
-    /// For the weights of a model. A matrix roughly preserves the length of a normalized vector, so nothing
-    /// overflows, not even in f16.
-    pub(crate) fn of(context: &Context, outline: &Outline) -> Result<Pools, Error> {
-        Pools::new(context, 2.0 / (outline.config.hidden as f32).sqrt())
+    /// Creates pools for the weights of a model. A matrix roughly preserves the length of a
+    /// normalized vector, so that nothing overflows, not even in f16.
+    pub(crate) fn for_model(context: &Context, outline: &Outline) -> Result<RandomPools, Error> {
+        RandomPools::new(context, 2.0 / (outline.config.hidden as f32).sqrt())
     }
 
-    /// Fills `to`, a whole number of units, without waiting.
-    pub(crate) fn fill(&mut self, unit: Unit, to: &View<u8>) -> Result<(), Error> {
-        let (block, pool) = (unit.bytes(), self.pool(unit)?);
+    /// Queues copies that fill `to`, a whole number of units.
+    pub(crate) fn fill(&mut self, unit: RandomUnit, to: &View<u8>) -> Result<(), Error> {
+        let block = unit.bytes();
+        let pool = self.pool(unit)?;
         let mut at = 0;
         while at < to.len() {
             let start = block * self.random.below((pool.len() / block) as u32) as usize;
@@ -86,21 +90,23 @@ impl Pools {
     }
 
     /// Fills the destination of a job.
-    pub(crate) fn write(&mut self, job: &Job<'_>) -> Result<(), Error> {
-        let (weight, to) = (job.part.weight, &job.to);
+    pub(crate) fn write(&mut self, job: &UploadJob<'_>) -> Result<(), Error> {
+        let weight = job.part.weight;
+        let to = &job.to;
         match (job.part.tiles, weight.dims.len()) {
-            (Some(_), _) => self.fill(Unit::Tile(weight.format), to),
+            (Some(_), _) => self.fill(RandomUnit::Tile(weight.format), to),
             (None, 1) => Ok(to.write(&self.vector(weight))?),
-            (None, _) => self.fill(Unit::Block(weight.format), to),
+            (None, _) => self.fill(RandomUnit::Block(weight.format), to),
         }
     }
 
-    /// Waits until everything is filled.
+    /// Waits until all copies are complete.
     pub(crate) fn finish(self) -> Result<(), Error> {
         Ok(self.stream.synchronize()?)
     }
 
-    fn pool(&mut self, unit: Unit) -> Result<View<u8>, Error> {
+    /// Returns the pool of a unit, and generates it first if necessary.
+    fn pool(&mut self, unit: RandomUnit) -> Result<View<u8>, Error> {
         if let Some(pool) = self.pools.get(&unit) {
             return Ok(pool.view());
         }
@@ -109,7 +115,7 @@ impl Pools {
         Ok(self.pools.entry(unit).or_insert(pool).view())
     }
 
-    /// Norm weights near 1, small biases.
+    /// Returns the values of a vector: norm weights near 1, or small biases.
     fn vector(&mut self, weight: &Weight) -> Vec<u8> {
         let middle = if weight.name.ends_with("bias") {
             0.0

@@ -1,7 +1,8 @@
-//! Weights as buffers on a device: which tensors a buffer holds, and in what form.
+//! The contents of weight buffers: the tensors that a buffer stores, and their form.
 //!
-//! A table of them drives allocation and upload, and `info` and the memory check count its bytes. The pipeline's table
-//! is [`packed`](crate::weights::packed::packed), that of the simple kernels is [`unpacked`].
+//! A table of these contents drives allocation and upload. `info` and the memory check add up its
+//! bytes. The pipeline's table is [`packed`](crate::weights::packed::packed), and the table of the
+//! simple kernels is [`unpacked`].
 
 use std::convert::Infallible;
 
@@ -11,30 +12,30 @@ use warpwright_kernels::{Format, RowOrder};
 use crate::Error;
 use crate::model::outline::{Outline, Weight, Weights};
 
-/// What a buffer holds: its parts, one after the other.
+/// The contents of a buffer: its parts, one after the other.
 #[derive(Debug, Clone)]
-pub(crate) struct Stored<'a>(Vec<Part<'a>>);
+pub(crate) struct Stored<'a>(Vec<StoredPart<'a>>);
 
-/// Weights that are uploaded together.
+/// A weight, or two interleaved weights, in a buffer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Part<'a> {
+pub(crate) struct StoredPart<'a> {
     pub(crate) weight: &'a Weight,
-    /// A matrix of the same shape and format: tiles then have rows of both.
+    /// The second matrix of the same shape and format, if the tiles have rows of both.
     pub(crate) other: Option<&'a Weight>,
-    /// The order in which rows become tiles; `None` for the file's bytes.
+    /// The order in which rows become tiles, or `None` to store the bytes of the file.
     pub(crate) tiles: Option<RowOrder>,
 }
 
-/// A part to be uploaded.
-pub(crate) struct Job<'a> {
-    pub(crate) part: Part<'a>,
-    /// Its place on the device, with as many bytes.
+/// A part to upload.
+pub(crate) struct UploadJob<'a> {
+    pub(crate) part: StoredPart<'a>,
+    /// The destination on the device, with as many bytes as the part.
     pub(crate) to: View<u8>,
 }
 
-impl<'a> Part<'a> {
-    fn rows(weight: &'a Weight) -> Part<'a> {
-        Part {
+impl<'a> StoredPart<'a> {
+    fn rows(weight: &'a Weight) -> StoredPart<'a> {
+        StoredPart {
             weight,
             other: None,
             tiles: None,
@@ -45,7 +46,7 @@ impl<'a> Part<'a> {
         self.weight.format
     }
 
-    /// One weight or two.
+    /// Returns the one or two weights of the part.
     pub(crate) fn weights(&self) -> impl Iterator<Item = &'a Weight> {
         [self.weight].into_iter().chain(self.other)
     }
@@ -56,65 +57,66 @@ impl<'a> Part<'a> {
 }
 
 impl<'a> Stored<'a> {
-    /// Weights as the file has them.
+    /// Returns the contents of weights as the file stores them.
     pub(crate) fn rows(weights: impl IntoIterator<Item = &'a Weight>) -> Stored<'a> {
-        Stored(weights.into_iter().map(Part::rows).collect())
+        Stored(weights.into_iter().map(StoredPart::rows).collect())
     }
 
-    /// The same of weights that a model has all of, or none.
+    /// Returns the contents of optional weights as the file stores them, or `None` if one is
+    /// missing.
     pub(crate) fn all_of<const N: usize>(weights: [&'a Option<Weight>; N]) -> Option<Stored<'a>> {
         weights
             .into_iter()
-            .map(|weight| weight.as_ref().map(Part::rows))
+            .map(|weight| weight.as_ref().map(StoredPart::rows))
             .collect::<Option<_>>()
             .map(Stored)
     }
 
-    /// A matrix as tiles.
+    /// Returns the contents of a matrix as tiles.
     pub(crate) fn tiles(order: RowOrder, weight: &'a Weight) -> Stored<'a> {
-        Stored(vec![Part {
+        Stored(vec![StoredPart {
             weight,
             other: None,
             tiles: Some(order),
         }])
     }
 
-    /// Two matrices as tiles that have rows of both.
+    /// Returns the contents of two matrices as tiles with rows of both.
     pub(crate) fn tiles_of_two(
         order: RowOrder,
         weight: &'a Weight,
         other: &'a Weight,
     ) -> Stored<'a> {
-        Stored(vec![Part {
+        Stored(vec![StoredPart {
             weight,
             other: Some(other),
             tiles: Some(order),
         }])
     }
 
-    /// These parts, and then others.
+    /// Appends the parts of `others`.
     pub(crate) fn then(mut self, others: Stored<'a>) -> Stored<'a> {
         self.0.extend(others.0);
         self
     }
 
-    /// Bytes of the buffer.
+    /// Returns the bytes of the buffer.
     pub(crate) fn bytes(&self) -> usize {
-        self.0.iter().map(Part::bytes).sum()
+        self.0.iter().map(StoredPart::bytes).sum()
     }
 
-    /// Allocates the buffer and requests its parts.
+    /// Allocates the buffer and requests the upload of its parts.
     pub(crate) fn load(
         &self,
         context: &Context,
-        request: &mut impl FnMut(Job<'a>) -> Result<(), Error>,
+        request: &mut impl FnMut(UploadJob<'a>) -> Result<(), Error>,
     ) -> Result<View<u8>, Error> {
         let name = self.0.first().map_or("", |part| &part.weight.name);
         let buffer = Buffer::uninit(context, self.bytes())?.labelled(name).view();
         let mut start = 0;
         for &part in &self.0 {
             let end = start + part.bytes();
-            request(Job {
+            request(UploadJob {
                 part,
                 to: buffer.view_range(start..end),
             })?;
@@ -124,8 +126,8 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// What each buffer of the simple kernels holds: a tensor as the file has it. The factors of the rotary frequencies
-/// stay on the host.
+/// Returns the contents of each buffer of the simple kernels: one tensor, as the file stores it.
+/// The factors of the rotary frequencies stay on the host.
 pub(crate) fn unpacked(outline: &Outline) -> Weights<Stored<'_>> {
     let Ok(weights) = outline
         .weights
@@ -138,11 +140,11 @@ pub(crate) fn unpacked(outline: &Outline) -> Weights<Stored<'_>> {
     }
 }
 
-/// Allocates the buffers of the simple kernels and requests what is to be in them.
+/// Allocates the buffers of the simple kernels and requests the upload of their contents.
 pub(crate) fn load<'a>(
     context: &Context,
     outline: &'a Outline,
-    mut request: impl FnMut(Job<'a>) -> Result<(), Error>,
+    mut request: impl FnMut(UploadJob<'a>) -> Result<(), Error>,
 ) -> Result<Weights<View<u8>>, Error> {
     unpacked(outline).try_map(|stored| stored.load(context, &mut request))
 }
@@ -153,7 +155,7 @@ mod tests {
     use crate::model::shape::{QUANTIZATIONS, SHAPES};
     use crate::weights::packed::packed;
 
-    /// So that what is free can be compared with what is needed before a path is chosen.
+    /// Equal totals let the memory check run before the kernels are chosen.
     #[test]
     fn both_tables_have_the_same_bytes() {
         for (shape, quantization) in SHAPES.iter().flat_map(|s| QUANTIZATIONS.map(|q| (s, q))) {

@@ -1,11 +1,13 @@
-//! Uploads weights from a file to the device.
+//! The upload of weights from a file to the device.
 //!
-//! Copies are fast only from pinned memory, and one thread fills pinned memory more slowly than the bus empties it.
-//! So there are several threads, which share only the queue of chunks. Each thread has a stream, two pinned buffers,
-//! and device memory for the rows of a chunk. It reads a chunk of the file into a pinned buffer, queues the copy
-//! to the device and, for tiles, the kernel that packs them. It continues while the device works.
+//! Copies are fast only from pinned memory, and one thread fills pinned memory more slowly than the
+//! bus empties it. We therefore use several threads, which share only the queue of chunks. Each
+//! thread has a stream, two pinned buffers, and device memory for the rows of a chunk. It reads a
+//! chunk of the file into a pinned buffer and queues the copy to the device. For tiles it also
+//! queues the kernel that packs them. It continues with the next chunk while the device works.
 //!
-//! A request names the destination of a tensor as soon as that is allocated, and does not wait for the upload.
+//! A request names the destination of a tensor as soon as the destination is allocated, and does
+//! not wait for the upload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -23,50 +25,55 @@ use crate::model::open::Model;
 use crate::model::outline::{Weight, floats};
 use crate::signed;
 use crate::weights::info::weight_bytes;
-use crate::weights::stored::{Job, Part};
+use crate::weights::stored::{StoredPart, UploadJob};
 
-/// The sender of upload requests.
-pub(crate) struct Jobs<'a> {
+/// The sending end of the upload queue.
+pub(crate) struct UploadQueue<'a> {
     chunks: Sender<Chunk<'a>>,
     chunk_bytes: usize,
 }
 
-/// A chunk of a request.
+/// A chunk of an upload job.
 struct Chunk<'a> {
-    part: Part<'a>,
+    part: StoredPart<'a>,
     /// The byte range in each weight.
     range: Range<usize>,
     to: View<u8>,
 }
 
-/// Bytes of a pinned buffer. A chunk has this many bytes of each weight, or one group of rows if that is larger.
+/// The bytes of a pinned buffer. A chunk has this many bytes of each weight, or one group of rows
+/// if a group is larger.
 const CHUNK_BYTES: usize = 2 << 20;
-/// Pinned buffers per thread: one is filled while the other is copied.
+/// The number of pinned buffers per thread: one is filled while the other is copied.
 const CHUNKS_PER_THREAD: usize = 2;
-/// The maximum number of threads. More contend: 4.9 GB took 8 threads 121 ms, 12 threads 129 and 16 threads 141, on
-/// an H200 with 16 cores.
+/// The maximum number of threads. More threads contend: on an H200 with 16 cores, 4.9 GB took 121
+/// ms with 8 threads, 129 ms with 12 and 141 ms with 16.
 const THREADS: usize = 8;
 
-/// Calls `make` with a queue for requests. Returns its result after all requests are done, and when they were.
-/// `progress` is called with the bytes copied so far.
+/// Calls `make` with an upload queue. Returns its result after all jobs are complete, and the time
+/// at which they were.
+///
+/// `progress` is called with the number of bytes copied so far.
 pub(crate) fn with_uploader<'a, T>(
     context: &Context,
     model: &'a Model,
     progress: impl FnMut(u64) + Send,
-    make: impl FnOnce(Jobs<'a>) -> Result<T, Error>,
+    make: impl FnOnce(UploadQueue<'a>) -> Result<T, Error>,
 ) -> Result<(T, Instant), Error> {
     in_chunks(CHUNK_BYTES, context, model, progress, make)
 }
 
+/// Runs `make` and the upload with chunks of this many bytes.
 fn in_chunks<'a, T>(
     chunk_bytes: usize,
     context: &Context,
     model: &'a Model,
     progress: impl FnMut(u64) + Send,
-    make: impl FnOnce(Jobs<'a>) -> Result<T, Error>,
+    make: impl FnOnce(UploadQueue<'a>) -> Result<T, Error>,
 ) -> Result<(T, Instant), Error> {
     let (chunks, queue) = channel();
-    let (queue, reported) = (Mutex::new(queue), Mutex::new((0, progress)));
+    let queue = Mutex::new(queue);
+    let reported = Mutex::new((0, progress));
     let upload = Upload {
         context: context.clone(),
         model,
@@ -76,29 +83,36 @@ fn in_chunks<'a, T>(
     };
     scope(|scope| {
         let done = scope.spawn(|| upload.run());
-        let made = make(Jobs {
+        // The sender is dropped with the queue at the end of `make`, which ends the upload threads.
+        let made = make(UploadQueue {
             chunks,
             chunk_bytes,
         });
         let done = join(done);
-        let (made, done) = (made?, done?);
+        // An error of `make` is reported first, because it can be the cause of the other.
+        let made = made?;
+        let done = done?;
+        // The file may have been overwritten while it was read.
         model.files.check()?;
         Ok((made, done))
     })
 }
 
-impl<'a> Jobs<'a> {
-    /// Converts it into a closure that accepts requests.
-    pub(crate) fn sink(mut self) -> impl FnMut(Job<'a>) -> Result<(), Error> {
+impl<'a> UploadQueue<'a> {
+    /// Converts the queue into a closure that accepts jobs.
+    pub(crate) fn sink(mut self) -> impl FnMut(UploadJob<'a>) -> Result<(), Error> {
         move |job| {
             self.push(job);
             Ok(())
         }
     }
 
-    fn push(&mut self, job: Job<'a>) {
-        let Job { part, to } = job;
-        let (count, len) = (part.weights().count(), part.weight.range.len());
+    /// Splits a job into chunks and queues them.
+    fn push(&mut self, job: UploadJob<'a>) {
+        let UploadJob { part, to } = job;
+        let count = part.weights().count();
+        let len = part.weight.range.len();
+        // Rows that become tiles together must be in one chunk.
         let group = part.tiles.map_or(1, |rows| group(rows, part.weight));
         let step = (self.chunk_bytes / group).max(1) * group;
         for start in (0..len).step_by(step) {
@@ -110,28 +124,31 @@ impl<'a> Jobs<'a> {
     }
 }
 
-/// Bytes of a group of rows, which becomes tiles together.
+/// Returns the bytes of a group of rows that become tiles together.
 fn group(rows: RowOrder, matrix: &Weight) -> usize {
     rows.stride as usize * matrix.format.row_bytes(matrix.row_len() as usize)
 }
 
-/// State shared by the threads.
+/// The state that the upload threads share.
 struct Upload<'a, P> {
     context: Context,
     model: &'a Model,
     chunk_bytes: usize,
     queue: Mutex<Receiver<Chunk<'a>>>,
-    /// Bytes so far, and the progress callback.
+    /// The bytes copied so far, and the progress callback.
     reported: Mutex<(u64, P)>,
 }
 
 type Kernels = BTreeMap<Format, Kernel<Pack>>;
 
 impl<'a, P: FnMut(u64) + Send> Upload<'a, P> {
-    /// Processes requests until the sender is dropped. Returns the time at which the last one was done.
+    /// Processes chunks until the sender is dropped. Returns the time at which the last one was
+    /// complete.
     fn run(&self) -> Result<Instant, Error> {
         let outline = &self.model.outline;
         scope(|scope| {
+            // Pinned memory is slow to allocate, so the threads allocate it while this one compiles
+            // the kernels.
             let workers = scope.spawn(|| {
                 each(0..self.threads(), |_| {
                     Worker::new(&self.context, self.chunk_bytes)
@@ -153,13 +170,14 @@ impl<'a, P: FnMut(u64) + Send> Upload<'a, P> {
         })
     }
 
-    /// At most one thread per chunk.
+    /// Returns the number of threads: at most one per core and per chunk.
     fn threads(&self) -> usize {
         let cores = available_parallelism().map_or(1, usize::from);
-        let pieces = weight_bytes(&self.model.outline).div_ceil(self.chunk_bytes as u64);
-        THREADS.min(cores).min(pieces as usize).max(1)
+        let chunks = weight_bytes(&self.model.outline).div_ceil(self.chunk_bytes as u64);
+        THREADS.min(cores).min(chunks as usize).max(1)
     }
 
+    /// Uploads chunks until the queue ends. Returns the time at which the last copy was complete.
     fn work(&self, mut worker: Worker, kernels: &Kernels) -> Result<Instant, Error> {
         while let Some(chunk) = self.next() {
             worker.upload(self.model, kernels, &chunk)?;
@@ -169,6 +187,7 @@ impl<'a, P: FnMut(u64) + Send> Upload<'a, P> {
         Ok(Instant::now())
     }
 
+    /// Waits for the next chunk.
     fn next(&self) -> Option<Chunk<'a>> {
         self.queue
             .lock()
@@ -184,7 +203,7 @@ impl<'a, P: FnMut(u64) + Send> Upload<'a, P> {
     }
 }
 
-/// The results of `f` for each item, in order, each on its own thread; or the first error.
+/// Calls `f` for each item on its own thread. Returns the results in order, or the first error.
 fn each<T: Send, R: Send>(
     items: impl IntoIterator<Item = T>,
     f: impl Fn(T) -> Result<R, Error> + Sync,
@@ -199,8 +218,10 @@ fn each<T: Send, R: Send>(
     })
 }
 
-/// Refuses a norm or a bias with a number that is not finite. A NaN in a norm would be lost where activations are
-/// quantized by their maximum; in every other weight it reaches the logits.
+/// Returns an error if a vector of norm weights or biases has a value that is not finite.
+///
+/// A NaN in a norm could vanish where activations are quantized by their maximum. In every other
+/// weight it reaches the logits, which are checked.
 fn check_vector(model: &Model, weight: &Weight, start: usize, bytes: &[u8]) -> Result<(), Error> {
     if weight.format != Format::F32 || weight.dims.iter().skip(1).any(|&n| n != 1) {
         return Ok(());
@@ -209,11 +230,9 @@ fn check_vector(model: &Model, weight: &Weight, start: usize, bytes: &[u8]) -> R
     let Some(index) = numbers.iter().position(|x| !x.is_finite()) else {
         return Ok(());
     };
-    let (path, tensor, value) = (
-        model.files.path().to_owned(),
-        weight.name.clone(),
-        numbers[index],
-    );
+    let path = model.files.path().to_owned();
+    let tensor = weight.name.clone();
+    let value = numbers[index];
     Err(Error::Weight {
         path,
         tensor,
@@ -222,18 +241,18 @@ fn check_vector(model: &Model, weight: &Weight, start: usize, bytes: &[u8]) -> R
     })
 }
 
-/// A thread's result; a panic is propagated.
+/// Returns the result of a thread, and propagates its panic.
 fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread
         .join()
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The resources of one thread.
+/// The resources of one upload thread.
 struct Worker {
     stream: Stream,
     staging: Staging,
-    /// Rows before they are packed into tiles.
+    /// The device memory of rows before they are packed into tiles.
     rows: Buffer<u8>,
 }
 
@@ -253,6 +272,8 @@ impl Worker {
         } else {
             chunk.to.clone()
         };
+        // Two weights of a part are uploaded one after the other and interleaved by the packing
+        // kernel.
         for (weight, at) in chunk.part.weights().zip((0..).step_by(chunk.range.len())) {
             let to = to.view_range(at..at + chunk.range.len());
             let mut read = Ok(());
@@ -273,7 +294,7 @@ impl Worker {
         }
     }
 
-    /// A device buffer for rows, grown if a group of rows is larger than a chunk.
+    /// Returns device memory for rows. It is reallocated if a group of rows is larger than a chunk.
     fn rows(&mut self, bytes: usize) -> Result<View<u8>, Error> {
         if self.rows.len() < bytes {
             self.rows = Buffer::uninit(self.stream.context(), bytes)?.labelled("rows");
@@ -281,6 +302,7 @@ impl Worker {
         Ok(self.rows.view_range(0..bytes))
     }
 
+    /// Queues the kernel that packs rows into tiles.
     fn pack(
         &self,
         rows: RowOrder,
@@ -288,7 +310,8 @@ impl Worker {
         chunk: &Chunk,
         from: &View<u8>,
     ) -> Result<(), Error> {
-        let (weight, len) = (chunk.part.weight, chunk.range.len());
+        let weight = chunk.part.weight;
+        let len = chunk.range.len();
         let args = PackArgs::<Host> {
             lo: &from.view_range(0..len),
             hi: &from.view_range(from.len() - len..from.len()),

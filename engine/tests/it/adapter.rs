@@ -395,6 +395,6 @@ fn a_batch_of_sequences_refuses_an_adapter() {
         .err()
         .unwrap();
     assert!(matches!(error, Error::NoBatch { .. }), "{error}");
-    let said = "sequences of this model cannot be stepped together: its kernels add no adapter; a Decoder does";
+    let said = "sequences of this model cannot be stepped together: its kernels do not apply adapters: use a Decoder, or merge the adapter";
     assert_eq!(error.to_string(), said);
 }

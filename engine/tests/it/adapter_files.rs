@@ -80,70 +80,70 @@ fn says_what_is_wrong_with_the_settings() {
     let cases = [
         (
             with("peft_type", json!("LOHA")),
-            "\"peft_type\" is \"LOHA\", must be \"LORA\"",
+            "\"peft_type\" is \"LOHA\", but must be \"LORA\"",
         ),
         (
             with("task_type", json!("SEQ_CLS")),
-            "\"task_type\" is \"SEQ_CLS\", must be \"CAUSAL_LM\" or null",
+            "\"task_type\" is \"SEQ_CLS\", but must be \"CAUSAL_LM\" or null",
         ),
         (
             with("bias", json!("all")),
-            "\"bias\" is \"all\", must be \"none\"",
+            "\"bias\" is \"all\", but must be \"none\"",
         ),
         (
             with("r", json!(0)),
-            "\"r\" is 0, must be a whole number from 1 to 256",
+            "\"r\" is 0, but must be a whole number from 1 to 256",
         ),
         (
             with("r", json!(257)),
-            "\"r\" is 257, must be a whole number from 1 to 256",
+            "\"r\" is 257, but must be a whole number from 1 to 256",
         ),
         (
             with("r", json!("8")),
-            "\"r\" is \"8\", must be a whole number from 1 to 256",
+            "\"r\" is \"8\", but must be a whole number from 1 to 256",
         ),
         (
             with("lora_alpha", json!(0)),
-            "\"lora_alpha\" is 0, must be a number from 1.2e-38 to 3.4e38, which f32 holds",
+            "\"lora_alpha\" is 0, but must be a number from 1.2e-38 to 3.4e38, which f32 holds",
         ),
         (
             with("lora_alpha", json!(1e39)),
-            "\"lora_alpha\" is 1e+39, must be a number from 1.2e-38 to 3.4e38, which f32 holds",
+            "\"lora_alpha\" is 1e+39, but must be a number from 1.2e-38 to 3.4e38, which f32 holds",
         ),
         (
             with("use_rslora", json!(1)),
-            "\"use_rslora\" is 1, must be true or false",
+            "\"use_rslora\" is 1, but must be true or false",
         ),
         (
             with("use_dora", json!(true)),
-            "\"use_dora\" is true: DoRA is not supported; only LoRA without magnitudes",
+            "\"use_dora\" is true: DoRA is not supported, only LoRA without magnitudes",
         ),
         (
             with("fan_in_fan_out", json!(true)),
-            "\"fan_in_fan_out\" is true: a transposed weight is not supported; only weights as [out, in]",
+            "\"fan_in_fan_out\" is true: a transposed weight is not supported, only weights as [out, in]",
         ),
         (
             with("modules_to_save", json!(["lm_head"])),
-            "\"modules_to_save\" is [\"lm_head\"]: a module that is trained whole is not supported; only A and B of \
+            "\"modules_to_save\" is [\"lm_head\"]: a module that is trained whole is not supported, only A and B of \
              projections",
         ),
         (
             with("init_lora_weights", json!("pissa")),
-            "\"init_lora_weights\" is \"pissa\": a start that changes the base model is not supported; only true, \
+            "\"init_lora_weights\" is \"pissa\": a start that changes the base model is not supported, only true, \
              false, gaussian",
         ),
         (
             with("use_new", json!(3)),
-            "\"use_new\" is 3: the key is unknown, and it is not switched off",
+            "\"use_new\" is 3: the key is unknown, and must be null, false or empty",
         ),
         (
             with("target_modules", json!(["lm_head"])),
-            "\"target_modules\" has \"lm_head\"; only q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj \
+            "\"target_modules\" has \"lm_head\": only q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj \
              can have an adapter",
         ),
         (
             with("target_modules", json!(["k_proj", "q_proj"])),
-            "it has no tensor of \"q_proj\", which \"target_modules\" of adapter_config.json names",
+            "no tensor of \"q_proj\", which \"target_modules\" of adapter_config.json names",
         ),
         (
             with("target_modules", json!(["layers.0.self_attn.k_proj"])),
@@ -162,8 +162,7 @@ fn says_what_is_wrong_with_the_settings() {
         ),
         (
             with("alpha_pattern", json!({"^model.*k_proj": 8})),
-            "\"alpha_pattern\" has the pattern \"^model.*k_proj\"; only names of modules are supported, such as \
-             \"q_proj\"",
+            "\"alpha_pattern\" has the pattern \"^model.*k_proj\": only module names such as \"q_proj\" are supported",
         ),
         (
             with("alpha_pattern", json!({"k_proj": 8, "self_attn.k_proj": 9})),
@@ -171,11 +170,11 @@ fn says_what_is_wrong_with_the_settings() {
         ),
         (
             with("rank_pattern", json!({"k_proj": 8})),
-            "tensor \"base_model.model.model.layers.1.self_attn.k_proj.lora_A.weight\" is [4, 256], must be \
+            "tensor \"base_model.model.model.layers.1.self_attn.k_proj.lora_A.weight\" is [4, 256], but must be \
              [8, 256] for this model and the rank in adapter_config.json",
         ),
-        (json!([]), "it is no JSON object"),
-        (json!({"peft_type": "LORA"}), "it has no key \"r\""),
+        (json!([]), "not a JSON object"),
+        (json!({"peft_type": "LORA"}), "the key \"r\" is missing"),
     ];
     let folder = folder("settings");
     for (settings, wanted) in cases {
@@ -184,8 +183,7 @@ fn says_what_is_wrong_with_the_settings() {
         assert_eq!(found.split_once(": ").unwrap().1, wanted);
     }
     std::fs::write(folder.join("adapter_config.json"), "{").unwrap();
-    let wanted =
-        "FOLDER/adapter_config.json: it is no JSON: EOF while parsing an object at line 1 column 1";
+    let wanted = "FOLDER/adapter_config.json: not valid JSON: EOF while parsing an object at line 1 column 1";
     assert_eq!(refusal(&folder), wanted);
 }
 
@@ -207,45 +205,55 @@ fn says_what_is_wrong_with_the_tensors() {
     let modules = "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj";
     let stray = |name: &str| {
         format!(
-            "tensor {name:?} is none that an adapter of this model has: lora_A and lora_B of {modules}"
+            "unexpected tensor {name:?}: an adapter of this model has lora_A and lora_B of {modules}"
         )
     };
     let cases = [
-        (vec![], "it has no tensors".to_owned()),
-        (good()[..1].to_vec(), format!("it has {a:?} without {b:?}")),
-        (good()[1..].to_vec(), format!("it has {b:?} without {a:?}")),
+        (vec![], "contains no tensors".to_owned()),
+        (
+            good()[..1].to_vec(),
+            format!("contains {a:?} but not {b:?}"),
+        ),
+        (
+            good()[1..].to_vec(),
+            format!("contains {b:?} but not {a:?}"),
+        ),
         (and(tensor(head, [4, 256])), stray(head)),
         (and(tensor(magnitude, [1, 128])), stray(magnitude)),
         (
             and(tensor(&name(2, 1, "A"), [4, 256])),
             format!(
-                "tensor {:?} is of layer 2; the model has layers 0 to 1",
+                "tensor {:?} belongs to layer 2, but the model has layers 0 to 1",
                 name(2, 1, "A")
             ),
         ),
         (
             vec![tensor(&a, [4, 512]), good().remove(1)],
             format!(
-                "tensor {a:?} is [4, 512], must be [4, 256] for this model and the rank in adapter_config.json"
+                "tensor {a:?} is [4, 512], but must be [4, 256] for this model and the rank in adapter_config.json"
             ),
         ),
         (
             vec![good().remove(0), tensor(&b, [256, 4])],
             format!(
-                "tensor {b:?} is [256, 4], must be [128, 4] for this model and the rank in adapter_config.json"
+                "tensor {b:?} is [256, 4], but must be [128, 4] for this model and the rank in adapter_config.json"
             ),
         ),
         (
             typed,
-            format!("tensor {a:?} is F64, must be F32, F16 or BF16"),
+            format!("tensor {a:?} is F64, but must be F32, F16 or BF16"),
         ),
         (
             number(f32::NAN),
-            format!("number 2 of tensor {b:?} is NaN, by the scale 1: not finite in f32"),
+            format!(
+                "value 2 of tensor {b:?} is NaN, which is not finite in f32 when multiplied by the scale 1"
+            ),
         ),
         (
             number(f32::INFINITY),
-            format!("number 2 of tensor {b:?} is inf, by the scale 1: not finite in f32"),
+            format!(
+                "value 2 of tensor {b:?} is inf, which is not finite in f32 when multiplied by the scale 1"
+            ),
         ),
     ];
     let folder = folder("tensors");
@@ -258,7 +266,7 @@ fn says_what_is_wrong_with_the_tensors() {
     }
     std::fs::write(folder.join("adapter_model.safetensors"), b"no tensors here").unwrap();
     assert!(
-        refusal(&folder).contains("it is no safetensors file: "),
+        refusal(&folder).contains("not a valid safetensors file: "),
         "{}",
         refusal(&folder)
     );
@@ -273,10 +281,11 @@ fn says_what_is_wrong_with_the_folder() {
         refusal(&folder)
     );
     std::fs::create_dir_all(&folder).unwrap();
-    let files = "an adapter is a folder with adapter_config.json and adapter_model.safetensors";
+    let files =
+        "an adapter is a directory that contains adapter_config.json and adapter_model.safetensors";
     assert_eq!(
         refusal(&folder),
-        format!("FOLDER: it has no adapter_config.json; {files}")
+        format!("FOLDER: contains no adapter_config.json: {files}")
     );
     std::fs::write(
         folder.join("adapter_config.json"),
@@ -285,19 +294,19 @@ fn says_what_is_wrong_with_the_folder() {
     .unwrap();
     assert_eq!(
         refusal(&folder),
-        format!("FOLDER: it has no adapter_model.safetensors; {files}")
+        format!("FOLDER: contains no adapter_model.safetensors: {files}")
     );
     std::fs::write(folder.join("adapter_model.bin"), "").unwrap();
-    let pickle = "it has its tensors as a pickle, which could run programs; save the adapter with PEFT's \
+    let pickle = "stores its tensors as a pickle, which can run arbitrary code: save the adapter with PEFT's \
                   safe_serialization=True";
     assert_eq!(refusal(&folder), format!("FOLDER: {pickle}"));
     assert_eq!(
         refusal(&folder.join("adapter_config.json")),
-        format!("FOLDER: it is no folder; {files}")
+        format!("FOLDER: not a directory: {files}")
     );
     write(&folder, &settings(&ONE), &good());
     std::fs::write(folder.join("warpwright.json"), "{\"base_formats\": [1]}").unwrap();
-    let wanted = "FOLDER/warpwright.json: \"base_formats\" is [1], must be an object of formats and how many \
+    let wanted = "FOLDER/warpwright.json: \"base_formats\" is [1], but must be an object of formats and how many \
                   projections have them";
     assert_eq!(refusal(&folder), wanted);
 }
@@ -307,7 +316,7 @@ fn fused_projections_are_refused() {
     let model = open("phi3", "phi3");
     let folder = make(&open("for-phi3", "llama"), "for-phi3", &ALL).folder;
     let error = model.with_adapter(&folder).unwrap_err().to_string();
-    let wanted = "adapters of phi3 models are not supported: their files have several projections in one matrix";
+    let wanted = "adapters of phi3 models are not supported: their files store several projections in one matrix";
     assert!(error.ends_with(wanted), "{error}");
 }
 
@@ -338,7 +347,8 @@ fn scales_are_those_of_peft() {
         // The number of A that the scale makes infinite names the scale.
         tensors[0].3[..4].copy_from_slice(&f32::INFINITY.to_le_bytes());
         write(&folder, &settings, &tensors);
-        let said = format!("is inf, by the scale {scale}: not finite in f32");
+        let said =
+            format!("is inf, which is not finite in f32 when multiplied by the scale {scale}");
         assert!(refusal(&folder).ends_with(&said), "{}", refusal(&folder));
     }
 }
@@ -383,9 +393,9 @@ fn a_pair_that_is_missing_is_none_that_peft_draws_at_random() {
     let mut only = settings(&ONE);
     only["init_lora_weights"] = json!(false);
     write(&folder, &only, &good());
-    let said = "FOLDER/adapter_config.json: \"init_lora_weights\" is off, so PEFT would draw the matrices of \
-                model.layers.0.self_attn.k_proj at random: the settings name it, and the folder has none. Name the layers \
-                that it has in \"layers_to_transform\"";
+    let said = "FOLDER/adapter_config.json: \"init_lora_weights\" is off, so PEFT would initialize the matrices of \
+                model.layers.0.self_attn.k_proj at random: the settings name it, but the directory has none. List \
+                the layers that have matrices in \"layers_to_transform\"";
     assert_eq!(refusal(&folder), said);
     only["layers_to_transform"] = json!([1]);
     write(&folder, &only, &good());

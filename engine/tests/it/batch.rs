@@ -365,7 +365,9 @@ fn refuses_what_cannot_be() {
     assert!(message(&[]).contains("a step of 0 tokens"));
     assert!(message(&[(a, &[])]).contains("no tokens"));
     assert!(message(&[(a, &[1]), (a, &[2])]).contains("named twice"));
-    assert!(message(&[(a, &[1; 41])]).contains("a step of 41 tokens; this batch takes 1 to 40"));
+    assert!(
+        message(&[(a, &[1; 41])]).contains("invalid step of 41 tokens: this batch accepts 1 to 40")
+    );
     assert!(message(&[(a, &[1, 1 << 20])]).contains("token 1 of the prompt is 1048576"));
     assert!(
         message(&[(a, &[1]), (b, &[1])])

@@ -1,6 +1,8 @@
 //! Sequences of a batch, each within a grammar of its own or none.
 
-use warpwright_engine::{Batch, BatchOptions, Matcher, Sampling, SequenceId, TokenChoice, Within};
+use warpwright_engine::{
+    Batch, BatchOptions, ConstrainedSequence, Matcher, Sampling, SequenceId, TokenChoice,
+};
 
 use crate::batch::small;
 use crate::decode::emulator;
@@ -8,7 +10,7 @@ use crate::grammar::{Words, drawn, random, wild};
 
 /// Kernels of one bucket, so that no bit depends on neighbours.
 fn options() -> BatchOptions {
-    let choice = TokenChoice::Within { logprobs: 4 };
+    let choice = TokenChoice::Constrained { logprobs: 4 };
     BatchOptions {
         bucket: Some(8),
         choice,
@@ -50,14 +52,14 @@ fn write(words: &Words, texts: &[usize]) -> Vec<Vec<u32>> {
         .map(|text| words.encode(TEXTS[*text].0))
         .collect();
     let parts = texts.iter().zip(&prompts).zip(&mut matchers);
-    let mut work: Vec<Within<'_>> = parts
-        .map(|((text, prompt), matcher)| Within {
+    let mut work: Vec<ConstrainedSequence<'_>> = parts
+        .map(|((text, prompt), matcher)| ConstrainedSequence {
             sequence: joined(&mut batch, *text as u64),
             tokens: prompt,
             matcher: matcher.as_mut(),
         })
         .collect();
-    let made = batch.decode_within(&mut work, 16).unwrap();
+    let made = batch.decode_constrained(&mut work, 16).unwrap();
     assert!(
         matchers.iter_mut().flatten().all(Matcher::is_complete),
         "{made:?}"
@@ -117,18 +119,18 @@ fn what_is_chosen_is_what_the_reference_chooses_of_what_is_allowed() {
     for _ in 0..3 {
         let bits = matcher.allowed().unwrap().to_vec();
         let work = [
-            Within {
+            ConstrainedSequence {
                 sequence: guided,
                 tokens: &tokens[from..],
                 matcher: Some(&mut matcher),
             },
-            Within {
+            ConstrainedSequence {
                 sequence: free,
                 tokens: &others[other_from..],
                 matcher: None,
             },
         ];
-        let next = batch.step_within(&mut { work }).unwrap();
+        let next = batch.step_constrained(&mut { work }).unwrap();
         let logits = batch.logits(guided).unwrap();
         assert_eq!(
             next[0],
@@ -171,12 +173,12 @@ fn what_cannot_be_followed_is_refused_and_nothing_has_happened() {
     let grammar = words.lark("start: \"a\"\n");
     let refusal = |batch: &mut Batch, matcher: &mut Matcher| {
         let sequence = batch.join().unwrap();
-        let mut work = [Within {
+        let mut work = [ConstrainedSequence {
             sequence,
             tokens: &[1],
             matcher: Some(matcher),
         }];
-        let error = batch.step_within(&mut work).unwrap_err().to_string();
+        let error = batch.step_constrained(&mut work).unwrap_err().to_string();
         assert_eq!(batch.tokens(sequence).unwrap(), [0; 0]);
         error
     };
@@ -187,13 +189,13 @@ fn what_cannot_be_followed_is_refused_and_nothing_has_happened() {
     let mut batch = Batch::new(&emulator(), &words.model, greedy, |_| ()).unwrap();
     assert_eq!(
         refusal(&mut batch, &mut grammar.matcher()),
-        "no grammar can be followed here; make the decoder or the batch with TokenChoice::Within"
+        "cannot apply a grammar: create the decoder or the batch with TokenChoice::Constrained"
     );
     let other = small("batch-grammar");
     let mut batch = Batch::new(&emulator(), &other, options(), |_| ()).unwrap();
     assert_eq!(
         refusal(&mut batch, &mut grammar.matcher()),
-        "the grammar is for a vocabulary of 4096 tokens, the model has 160; compile it with the model's own"
+        "the grammar was compiled for a vocabulary of 4096 tokens, but the model has 160: compile it with the model's tokenizer"
     );
     let mut batch = self::batch(&words);
     let mut over = grammar.matcher();

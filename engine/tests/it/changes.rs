@@ -44,7 +44,7 @@ fn a_file_that_is_written_while_it_is_read_is_named() {
     for (name, change) in changes {
         let path = copy(name);
         let wanted = format!(
-            "{} changed while it was read; wait until it is written, and start again",
+            "{} changed while it was read: wait until it is complete and try again",
             path.display()
         );
         let model = Model::open(&path).unwrap();

@@ -1,7 +1,7 @@
 //! Whole models on the emulator, against the reference and the oracle.
 
 use warpwright_driver::{Context, Driver};
-use warpwright_engine::{Decoder, Launch, Model, Options, Path, StepKind};
+use warpwright_engine::{Decoder, KernelPath, Launch, Model, Options, StepKind};
 
 use crate::oracle::{self, Keep};
 use crate::synth::{Synth, synth};
@@ -57,8 +57,8 @@ fn refusal(model: &Model, ctx: u32, prompt: &[u32]) -> String {
 /// Compares all logits with those of float64, and each row with those of float64 with its cache in f16, which
 /// rounds by far the most. A number that rounds up here and down there moves a row by up to 3e-4. The pipeline also
 /// rounds activations, to 16 bits against quantized weights.
-pub(crate) fn check_logits(model: &Model, path: &Path, rows: &[Vec<f32>], ids: &[u32]) {
-    let bound = if matches!(path, Path::Simple { .. }) {
+pub(crate) fn check_logits(model: &Model, path: &KernelPath, rows: &[Vec<f32>], ids: &[u32]) {
+    let bound = if matches!(path, KernelPath::Simple { .. }) {
         5e-4
     } else {
         1e-3
@@ -97,7 +97,7 @@ pub(crate) fn distance(found: &[f64], wanted: &[f64]) -> f64 {
 fn check_greedy(quantization: &str, tokens: usize) {
     let model = open(quantization);
     let mut decoder = decoder(&model, 64, Launch::Graph);
-    assert_eq!(*decoder.path(), Path::Overlapped);
+    assert_eq!(*decoder.path(), KernelPath::Overlapped);
     for run in reference()[quantization].as_array().unwrap() {
         let (prompt, wanted) = (ids(&run["prompt_ids"]), ids(&run["greedy_ids"]));
         let margins = run["top8"].as_array().unwrap().iter().map(|top| {
@@ -314,21 +314,21 @@ fn refuses_what_it_has_no_room_for() {
     let model = Model::open(&crate::asset()).unwrap();
     assert_eq!(
         refusal(&model, 0, &[1]),
-        "a context of 0 positions; this model has 1 to 2048"
+        "invalid context of 0 positions: this model supports 1 to 2048"
     );
     assert_eq!(
         refusal(&model, 2049, &[1]),
-        "a context of 2049 positions; this model has 1 to 2048"
+        "invalid context of 2049 positions: this model supports 1 to 2048"
     );
     assert_eq!(
         refusal(&model, 8, &[]),
-        "the prompt has no tokens; a model needs at least one to continue from"
+        "the prompt is empty: a model needs at least one token to continue from"
     );
     assert_eq!(
         refusal(&model, 8, &[1; 9]),
-        "the prompt has 9 tokens; the context has room for 8"
+        "the prompt has 9 tokens, but the context holds 8"
     );
-    let outside = "token 1 of the prompt is 4096; the vocabulary ends before 4096";
+    let outside = "token 1 of the prompt is 4096, but the vocabulary has 4096 tokens";
     assert_eq!(refusal(&model, 8, &[1, 4096]), outside);
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use warpwright_engine::{
-    Decoder, End, Grammar, GrammarCompiler, GrammarText, Launch, Matcher, Model, Options, Prefer,
-    Sampling, TokenChoice, Tokenizer,
+    Decoder, GenerationEnd, Grammar, GrammarCompiler, GrammarText, Launch, Matcher, Model, Options,
+    Prefer, Sampling, TokenChoice, Tokenizer,
 };
 use warpwright_kernels::sample::reference;
 
@@ -74,7 +74,7 @@ impl Words {
 
     fn decoder(&self, options: Options) -> Decoder {
         let options = Options {
-            choice: TokenChoice::Within { logprobs: 4 },
+            choice: TokenChoice::Constrained { logprobs: 4 },
             ..options
         };
         Decoder::new(&emulator(), &self.model, options, |_| ()).unwrap()
@@ -109,10 +109,10 @@ fn write(
     prompt: &[u32],
     limit: u32,
     matcher: &mut Matcher,
-) -> (Vec<u32>, End) {
+) -> (Vec<u32>, GenerationEnd) {
     decoder.reset();
     decoder.prefill(prompt).unwrap();
-    let mut generation = decoder.decode_within(limit, matcher).unwrap();
+    let mut generation = decoder.decode_constrained(limit, matcher).unwrap();
     let tokens = generation.by_ref().collect::<Result<_, _>>().unwrap();
     (tokens, generation.end())
 }
@@ -163,7 +163,11 @@ fn a_text_is_json_that_its_schema_allows() {
         &mut matcher,
     );
     let text = words.tokenizer.decode(&tokens);
-    assert_eq!((end, matcher.is_complete()), (End::Grammar, true), "{text}");
+    assert_eq!(
+        (end, matcher.is_complete()),
+        (GenerationEnd::Grammar, true),
+        "{text}"
+    );
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     let name = json["name"].as_str().unwrap();
     assert!(
@@ -214,7 +218,7 @@ fn check_drawn(name: &str, words: &Words, options: Options, sampling: &Sampling,
             decoder.last_logits().unwrap(),
             matcher.allowed().unwrap().to_vec(),
         );
-        let mut generation = decoder.decode_within(1, &mut matcher).unwrap();
+        let mut generation = decoder.decode_constrained(1, &mut matcher).unwrap();
         let token = generation.next().unwrap().unwrap();
         assert_eq!(
             token,
@@ -280,7 +284,9 @@ fn every_launch_gives_the_same_text() {
     let wanted = of(short(Launch::Eager));
     let text = words.tokenizer.decode(&wanted.0);
     assert!(
-        text.starts_with("fn ") && text.contains("(x: u32) -> ") && wanted.1 == End::Grammar,
+        text.starts_with("fn ")
+            && text.contains("(x: u32) -> ")
+            && wanted.1 == GenerationEnd::Grammar,
         "{text}"
     );
     for launch in [Launch::Graph, Launch::Plain, Launch::Capture] {
@@ -306,10 +312,13 @@ fn a_text_ends_with_its_grammar_and_is_incomplete_before() {
         let (tokens, end) = write(&mut decoder, &prompt, limit, &mut matcher);
         (words.tokenizer.decode(&tokens), end, matcher.is_complete())
     };
-    assert_eq!(run("x{5}", 20), ("x".repeat(5), End::Grammar, true));
+    assert_eq!(
+        run("x{5}", 20),
+        ("x".repeat(5), GenerationEnd::Grammar, true)
+    );
     let (digits, end, complete) = run("[0-9]{60}", 3);
     assert!(
-        digits.len() < 60 && end == End::Limit && !complete,
+        digits.len() < 60 && end == GenerationEnd::Limit && !complete,
         "{digits}"
     );
     let (digits, end, complete) = run("[0-9]+", 3);
@@ -323,7 +332,7 @@ fn a_text_ends_with_its_grammar_and_is_incomplete_before() {
     let (tokens, end) = write(&mut decoder, &prompt, 20, &mut matcher);
     assert_eq!(
         (tokens.len(), end, matcher.is_complete()),
-        (3, End::ContextFull, false)
+        (3, GenerationEnd::ContextFull, false)
     );
     // Tokens that are forced end where the context does, too.
     let mut matcher = words
@@ -332,7 +341,7 @@ fn a_text_ends_with_its_grammar_and_is_incomplete_before() {
     let (tokens, end) = write(&mut decoder, &prompt, 20, &mut matcher);
     assert_eq!(
         (tokens.len(), end, matcher.is_complete()),
-        (3, End::ContextFull, false)
+        (3, GenerationEnd::ContextFull, false)
     );
 }
 
@@ -346,7 +355,10 @@ fn a_decoder_goes_on_after_a_grammar() {
         let mut tokens = words.encode("It is");
         decoder.prefill(&tokens).unwrap();
         let mut matcher = grammar.matcher();
-        let within = decoder.decode_within(40, &mut matcher).unwrap().take(read);
+        let within = decoder
+            .decode_constrained(40, &mut matcher)
+            .unwrap()
+            .take(read);
         tokens.extend(within.map(Result::unwrap));
         let rest: Vec<u32> = decoder.decode(2).unwrap().map(Result::unwrap).collect();
         decoder.reset();
@@ -581,24 +593,24 @@ fn a_decoder_that_was_not_made_for_grammars_says_so() {
         };
         let mut decoder = Decoder::new(&emulator(), model, options, |_| ()).unwrap();
         decoder
-            .decode_within(1, &mut grammar.matcher())
+            .decode_constrained(1, &mut grammar.matcher())
             .err()
             .unwrap()
             .to_string()
     };
-    let within = TokenChoice::Within { logprobs: 0 };
+    let within = TokenChoice::Constrained { logprobs: 0 };
     let other = small("grammar");
     assert_eq!(
         refusal(&other, TokenChoice::Greedy),
-        "no grammar can be followed here; make the decoder or the batch with TokenChoice::Within"
+        "cannot apply a grammar: create the decoder or the batch with TokenChoice::Constrained"
     );
     assert_eq!(
         refusal(&other, within),
-        "the grammar is for a vocabulary of 4096 tokens, the model has 160; compile it with the model's own"
+        "the grammar was compiled for a vocabulary of 4096 tokens, but the model has 160: compile it with the model's tokenizer"
     );
     assert_eq!(
         refusal(&words.model, within),
-        "the prompt has no tokens; a model needs at least one to continue from"
+        "the prompt is empty: a model needs at least one token to continue from"
     );
     let mut matcher = grammar.matcher();
     let wrong = words.tokenizer.encode_rest("b").unwrap()[0];

@@ -7,7 +7,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use warpwright_engine::merge::{Change, Merge, Others};
+use warpwright_engine::merge::{Merge, MergeStats, SideFiles};
 use warpwright_engine::model::Weight;
 use warpwright_engine::{Decoder, Error, Launch, Model, Options, Prefer};
 
@@ -33,9 +33,9 @@ pub(crate) const LLAMA: Synth = Synth {
 type Written = Vec<(PathBuf, Vec<u8>)>;
 
 /// The merged files, and what was done.
-fn merge(model: &Model) -> Result<(Written, Change), Error> {
+fn merge(model: &Model) -> Result<(Written, MergeStats), Error> {
     let merge = Merge::new(model)?;
-    let mut change = Change::default();
+    let mut change = MergeStats::default();
     let mut files = vec![];
     for file in merge.files() {
         let mut bytes = vec![];
@@ -50,7 +50,7 @@ fn merge(model: &Model) -> Result<(Written, Change), Error> {
 }
 
 /// Saves a merged GGUF file, and opens it.
-fn merged(model: &Model, name: &str) -> (Model, Change) {
+fn merged(model: &Model, name: &str) -> (Model, MergeStats) {
     let (files, change) = merge(model).unwrap();
     let path = crate::scratch(&format!("merged-{name}.gguf"));
     fs::write(&path, &files[0].1).unwrap();
@@ -283,7 +283,7 @@ fn a_folder_is_merged_as_its_gguf_file() {
     assert_eq!(files[0].0, folder.path().join("model.safetensors"));
     assert!(files[0].1 == wanted);
     assert_eq!(
-        Others::of(&model.files).unwrap(),
+        SideFiles::list(&model.files).unwrap(),
         others(
             &["config.json", "generation_config.json", "tokenizer.json"],
             &["adapter_config.json"]
@@ -291,9 +291,9 @@ fn a_folder_is_merged_as_its_gguf_file() {
     );
 }
 
-fn others(copied: &[&str], left: &[&str]) -> Others {
+fn others(copied: &[&str], left: &[&str]) -> SideFiles {
     let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    Others {
+    SideFiles {
         copied: owned(copied),
         left: owned(left),
     }
@@ -416,17 +416,20 @@ fn old_weights_do_not_go_along() {
         "pytorch_model.bin",
         "pytorch_model.bin.index.json",
     ];
-    assert_eq!(Others::of(&model.files).unwrap(), others(&copied, &left));
+    assert_eq!(
+        SideFiles::list(&model.files).unwrap(),
+        others(&copied, &left)
+    );
     split(folder.path());
     let model = Model::open(folder.path()).unwrap();
     assert!(
-        Others::of(&model.files)
+        SideFiles::list(&model.files)
             .unwrap()
             .copied
             .contains(&"model.safetensors.index.json".to_owned())
     );
     std::os::unix::fs::symlink("nowhere", folder.path().join("vocab.json")).unwrap();
-    let error = Others::of(&model.files).unwrap_err().to_string();
+    let error = SideFiles::list(&model.files).unwrap_err().to_string();
     assert!(
         error.starts_with("cannot open ") && error.contains("vocab.json: No such file"),
         "{error}"
@@ -460,8 +463,8 @@ fn says_why_an_adapter_is_not_merged() {
     // The formats go around: of the embedding and of layer 1's queries, or of layer 0's last projection.
     let one = |formats| synth(Synth { formats, ..LLAMA });
     let quantized = one(&[Q8_0, F16, F16, F16, F16, F16, F16, F16]);
-    let wanted = "M: tensor \"blk.1.attn_q.weight\" is Q8_0: rounded to Q8_0 again, it could lose what the adapter \
-                  adds; decode with `run --adapter`, or merge onto the model in F32, F16 or BF16";
+    let wanted = "M: tensor \"blk.1.attn_q.weight\" is Q8_0: the adapter could be lost when the sum is rounded \
+                  to Q8_0. Decode with `run --adapter`, or merge into the model in F32, F16 or BF16";
     assert_eq!(refusal(quantized, &made), wanted);
     let beside = one(&[F16, F16, F16, F16, F16, F16, F16, Q8_0]).save("merge-beside.gguf");
     let model = Model::open(&beside)
@@ -494,7 +497,7 @@ fn says_why_an_adapter_is_not_merged() {
     );
     let (start, end) = (
         "M: weight ",
-        "which F16 does not hold; decode with `run --adapter`, or merge onto the \
+        "which is out of range for F16. Decode with `run --adapter`, or merge into the \
                         model in a wider format",
     );
     assert!(

@@ -6,7 +6,7 @@
 //! layer's up projection make them, for its down projection to read.
 
 use ptx_gen::{bf16, f16};
-use warpwright_engine::{Launch, Model, Path};
+use warpwright_engine::{KernelPath, Launch, Model};
 
 use crate::decode::{compare_logits, decoder, distance, logits, numbers};
 use crate::oracle::{self, Grid, Keep, Place};
@@ -110,7 +110,7 @@ fn check(name: &str, file: File, at: Place) {
         "{name}: {outliers}, {others}"
     );
     let mut decoder = decoder(&model, 16, Launch::Graph);
-    assert_eq!(*decoder.path(), Path::Overlapped);
+    assert_eq!(*decoder.path(), KernelPath::Overlapped);
     compare_logits(&model, &logits(&mut decoder, &ids), &ids, [2e-3; 2]);
 }
 

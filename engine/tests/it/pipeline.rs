@@ -3,8 +3,8 @@
 use warpwright_engine::config::{Architecture, Config, Local};
 use warpwright_engine::shape::QUANTIZATIONS;
 use warpwright_engine::{
-    Decoder, End, Launch, Model, Options, Outline, Path, Prefer, Shape, StepKind, Tuning,
-    Unsupported,
+    Decoder, GenerationEnd, KernelPath, Launch, Model, Options, Outline, Prefer, Shape, StepKind,
+    Tuning, Unsupported,
 };
 
 use crate::decode::{bits, check_logits, emulator, generate, logits};
@@ -39,7 +39,7 @@ fn open(name: &str, case: Synth) -> Model {
 
 fn decoder(model: &Model, options: Options) -> Decoder {
     let decoder = Decoder::new(&emulator(), model, options, |_| ()).unwrap();
-    assert_eq!(*decoder.path(), Path::Overlapped);
+    assert_eq!(*decoder.path(), KernelPath::Overlapped);
     decoder
 }
 
@@ -202,7 +202,7 @@ fn logits_are_the_oracles() {
         let model = open(name, case);
         let ids = [3, 300, 0, 17, 17, 255, 40, 8];
         let rows = logits(&mut decoder(&model, Options::new(16, Launch::Graph)), &ids);
-        check_logits(&model, &Path::Overlapped, &rows, &ids);
+        check_logits(&model, &KernelPath::Overlapped, &rows, &ids);
     }
 }
 
@@ -379,11 +379,11 @@ fn a_text_ends_inside_a_launch() {
     let mut decoder = decoder(&model, Options::new(40, Launch::Graph));
     assert_eq!(generate(&mut decoder, &prompt, 30), wanted[..=at]);
     assert_eq!(generate(&mut decoder, &prompt, 30), wanted[..=at]);
-    assert_eq!(end(&mut decoder, &prompt, 30), End::Text);
+    assert_eq!(end(&mut decoder, &prompt, 30), GenerationEnd::Text);
 }
 
 /// Why the tokens end.
-fn end(decoder: &mut Decoder, prompt: &[u32], limit: u32) -> End {
+fn end(decoder: &mut Decoder, prompt: &[u32], limit: u32) -> GenerationEnd {
     let mut tokens = decoder.generate(prompt, limit).unwrap();
     for token in tokens.by_ref() {
         token.unwrap();
@@ -395,7 +395,11 @@ fn end(decoder: &mut Decoder, prompt: &[u32], limit: u32) -> End {
 fn tokens_end_with_their_limit_or_with_the_context() {
     let mut decoder = decoder(&open("why", LLAMA), Options::new(8, Launch::Graph));
     // Four positions take the prompt; the last of them and each after makes a token.
-    for (limit, why) in [(4, End::Limit), (5, End::Limit), (6, End::ContextFull)] {
+    for (limit, why) in [
+        (4, GenerationEnd::Limit),
+        (5, GenerationEnd::Limit),
+        (6, GenerationEnd::ContextFull),
+    ] {
         assert_eq!(end(&mut decoder, &[3, 300, 0, 17], limit), why, "{limit}");
     }
 }
@@ -421,7 +425,7 @@ fn every_tuning_gives_the_same_logits() {
         };
         decoder = decoder.with_options(&model.outline, options).unwrap();
         let rows = logits(&mut decoder, &ids);
-        check_logits(&model, &Path::Overlapped, &rows, &ids);
+        check_logits(&model, &KernelPath::Overlapped, &rows, &ids);
         let eager = Options {
             launch: Launch::Eager,
             ..options
@@ -467,7 +471,7 @@ fn says_why_the_pipeline_does_not_support_a_model() {
     for (i, (case, edit, wanted)) in cases.into_iter().enumerate() {
         let mut outline = open(&format!("refused-{i}"), case).outline;
         edit(&mut outline);
-        let path = Path::of(&outline, context.device(), Tuning::default());
+        let path = KernelPath::for_model(&outline, context.device(), Tuning::default());
         assert_eq!(path.to_string(), format!("simple kernels: {wanted}"));
     }
 }
@@ -482,7 +486,7 @@ fn the_simple_kernels_can_be_requested() {
     let mut decoder = Decoder::new(&emulator(), &model, options, |_| ()).unwrap();
     assert_eq!(
         *decoder.path(),
-        Path::Simple {
+        KernelPath::Simple {
             reason: Unsupported::Requested
         }
     );
@@ -512,7 +516,7 @@ fn random_weights_decode_in_rounds() {
         let outline = Outline::of(&shape, quantization).unwrap();
         let mut decoder =
             Decoder::random(&emulator(), &outline, Options::new(110, Launch::Graph)).unwrap();
-        assert_eq!(*decoder.path(), Path::Overlapped, "{name}");
+        assert_eq!(*decoder.path(), KernelPath::Overlapped, "{name}");
         let graph = decoder.round(100, 10).unwrap().tokens;
         let mut eager = decoder
             .with_options(&outline, Options::new(110, Launch::Eager))

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow::{self, Break, Continue};
 
 use ptx_gen::f16;
-use warpwright_engine::{Cached, Decoder, Error, Launch, Model, Options, Prefer};
+use warpwright_engine::{CachedTokens, Decoder, Error, Launch, Model, Options, Prefer};
 
 use crate::batch::{VOCAB, small};
 use crate::decode::{bits, distance, emulator, generate, logits, numbers};
@@ -97,7 +97,7 @@ fn what_stays_is_as_if_it_were_given_anew() {
     for options in &ways(64)[1..] {
         let mut decoder = decoder(&model, *options);
         let wanted = [20, 43].map(|len| after(&mut decoder, &ids[..len], &[len]));
-        let mut cached = Cached::default();
+        let mut cached = CachedTokens::default();
         // What the decoder had before, how much of it stays, and which tokens there are then.
         let other = [&ids[..30], &[1, 2, 3, 4]].concat();
         decoder.reset();
@@ -141,16 +141,16 @@ fn a_decoder_goes_back_to_tokens_that_it_has() {
     let sentence = |done: Result<(), Error>| done.unwrap_err().to_string();
     assert_eq!(
         sentence(decoder.rewind(1, 0)),
-        "the first 1 tokens of a sequence that has 0"
+        "cannot keep the first 1 tokens: the sequence has only 0"
     );
     decoder.prefill(&ids).unwrap();
-    let wanted = format!("token 3 of the prompt is {VOCAB}; the vocabulary ends before {VOCAB}");
+    let wanted = format!("token 3 of the prompt is {VOCAB}, but the vocabulary has {VOCAB} tokens");
     assert_eq!(sentence(decoder.rewind(4, VOCAB)), wanted);
     assert_eq!(decoder.position(), 9);
     decoder.rewind(0, 0).unwrap();
     assert_eq!(decoder.position(), 0);
     // Tokens that do not fit change nothing but what had to go.
-    let mut cached = Cached::default();
+    let mut cached = CachedTokens::default();
     cached
         .prefill(&mut decoder, &ids, |_| Continue(()))
         .unwrap();
@@ -160,7 +160,7 @@ fn a_decoder_goes_back_to_tokens_that_it_has() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the prompt has 12 tokens after 5; the context has room for 16"
+        "the prompt has 12 tokens after 5, but the context holds 16"
     );
     assert_eq!((cached.tokens(), decoder.position()), (&ids[..5], 5));
     // A break leaves what was taken in.
@@ -405,7 +405,7 @@ fn what_is_refused_changes_nothing() {
             ..Options::new(40, Launch::Graph)
         },
     );
-    let none = "the prompt has no tokens; a model needs at least one to continue from";
+    let none = "the prompt is empty: a model needs at least one token to continue from";
     assert_eq!(decoder.decode(4).err().unwrap().to_string(), none);
     assert_eq!(decoder.last_logits().unwrap_err().to_string(), none);
     decoder.prefill(&ids[..21]).unwrap();
@@ -414,11 +414,11 @@ fn what_is_refused_changes_nothing() {
         (&[], none),
         (
             &ids[20..],
-            "the prompt has 20 tokens after 21; the context has room for 40",
+            "the prompt has 20 tokens after 21, but the context holds 40",
         ),
         (
             &[1, VOCAB],
-            "token 1 of the prompt is 160; the vocabulary ends before 160",
+            "token 1 of the prompt is 160, but the vocabulary has 160 tokens",
         ),
     ];
     for (tokens, sentence) in refused {
@@ -434,10 +434,10 @@ fn what_is_refused_changes_nothing() {
     assert_eq!(decoder.position(), 40);
     // The last position makes one more token, for which there is none.
     assert_eq!(decoder.decode(9).unwrap().count(), 1);
-    let full = "the prompt has 2 tokens after 41; the context has room for 40";
+    let full = "the prompt has 2 tokens after 41, but the context holds 40";
     assert_eq!(decoder.prefill(&[1, 2]).unwrap_err().to_string(), full);
     assert_eq!(decoder.decode(9).unwrap().count(), 0);
-    let full = "the context of 40 positions is full; the last token has no room in it";
+    let full = "the context of 40 positions is full: the last token has no position";
     assert_eq!(decoder.last_logits().unwrap_err().to_string(), full);
     assert_eq!(generate(&mut decoder, &ids[..21], 2).len(), 2);
 }

@@ -118,7 +118,7 @@ fn refuses_a_round_without_room() {
         let message = decoder.round(attended, 4).unwrap_err().to_string();
         assert_eq!(
             message,
-            format!("a round of {needed} positions; the decoder has room for 1 to 8"),
+            format!("cannot measure {needed} positions: the decoder has 1 to 8"),
             "{attended}"
         );
     }

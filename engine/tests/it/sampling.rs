@@ -353,55 +353,55 @@ fn what_is_out_of_range_is_refused() {
             temperature: 0.001,
             ..off.clone()
         },
-        "the temperature is 0.001; it can be 0, the most likely token each time, or 0.01 to 100",
+        "the temperature is 0.001, but must be 0 (greedy) or from 0.01 to 100",
     );
     says(
         Sampling {
             top_p: 0.0,
             ..off.clone()
         },
-        "the sampling option top_p is 0; it can be 0.000001 to 1",
+        "the sampling option top_p is 0, but must be from 0.000001 to 1",
     );
     says(
         Sampling {
             min_p: f64::NAN,
             ..off.clone()
         },
-        "the sampling option min_p is NaN; it can be 0 to 1",
+        "the sampling option min_p is NaN, but must be from 0 to 1",
     );
     says(
         Sampling {
             penalty_window: 2000,
             ..off.clone()
         },
-        "the sampling option penalty_window is 2000; it can be 0 to 1024",
+        "the sampling option penalty_window is 2000, but must be from 0 to 1024",
     );
     says(
         Sampling {
             logit_bias: vec![(1, 1e5)],
             ..off.clone()
         },
-        "the sampling option logit_bias is 100000; it can be -10000 to 10000",
+        "the sampling option logit_bias is 100000, but must be from -10000 to 10000",
     );
     says(
         Sampling {
             logit_bias: vec![(160, 1.0)],
             ..off.clone()
         },
-        "the logit bias of token 160: the vocabulary ends before 160",
+        "the logit bias of token 160 is invalid: the vocabulary has 160 tokens",
     );
     says(
         Sampling {
             logit_bias: vec![(7, 1.0), (7, 2.0)],
             ..off
         },
-        "token 7 has two logit biases; give one",
+        "token 7 has two logit biases: pass one",
     );
     let model = small("sampled-refused");
     let mut greedy =
         Decoder::new(&emulator(), &model, Options::new(8, Launch::Eager), |_| ()).unwrap();
     assert_eq!(
         greedy.set_sampling(&all()).unwrap_err().to_string(),
-        "tokens are chosen greedily here; to sample them, make it with TokenChoice::Sampled"
+        "cannot sample: tokens are chosen greedily unless the decoder or the batch is created with TokenChoice::Sampled"
     );
 }

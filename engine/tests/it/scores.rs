@@ -164,19 +164,18 @@ fn what_cannot_be_scored_is_refused() {
         |ids: &[u32], first| decoder.log_likelihoods(ids, first).unwrap_err().to_string();
     let sentence = |tokens, first| {
         format!(
-            "log-likelihoods of {tokens} tokens from token {first} on: there must be a token before the first, and one to \
-             score"
+            "cannot score {tokens} tokens from token {first} on: at least one token must precede the first scored one, and at least one must be scored"
         )
     };
     assert_eq!(refused(&[1, 2], 0), sentence(2, 0));
     assert_eq!(refused(&[1, 2], 2), sentence(2, 2));
     assert_eq!(refused(&[], 1), sentence(0, 1));
     // The last token is not taken in, and still must be one.
-    let outside = "token 1 of the prompt is 160; the vocabulary ends before 160";
+    let outside = "token 1 of the prompt is 160, but the vocabulary has 160 tokens";
     assert_eq!(refused(&[1, VOCAB], 1), outside);
     assert_eq!(
         refused(&[1; 10], 1),
-        "the prompt has 9 tokens; the context has room for 8"
+        "the prompt has 9 tokens, but the context holds 8"
     );
     assert_eq!(decoder.log_likelihoods(&[1; 9], 1).unwrap().len(), 8);
     assert!(matches!(decoder.hidden_states(&[]), Err(Error::NoPrompt)));

@@ -2,9 +2,9 @@
 //! bit for bit.
 
 use warpwright_engine::{
-    Counts, Decoder, DraftModel, Drafter, End, Error, Generation, Launch, LogProbabilities, Model,
-    Options, Prefer, PromptLookup, Sampling, Speculation, StepKind, TokenChoice, Tokenizer,
-    same_vocabulary,
+    Decoder, DraftCounts, DraftModel, Drafter, Error, Generation, GenerationEnd, Launch,
+    LogProbabilities, Model, Options, Prefer, PromptLookup, Sampling, Speculation, StepKind,
+    TokenChoice, Tokenizer, same_vocabulary,
 };
 
 use crate::batch::small;
@@ -66,7 +66,11 @@ fn prompt(len: u32) -> Vec<u32> {
 }
 
 /// Tokens, how likely they were, and why there are no more.
-type Read = (Vec<u32>, Vec<Option<LogProbabilities>>, Option<End>);
+type Read = (
+    Vec<u32>,
+    Vec<Option<LogProbabilities>>,
+    Option<GenerationEnd>,
+);
 
 fn read(mut tokens: Generation<'_>) -> Read {
     let (mut read, mut likely) = (vec![], vec![]);
@@ -132,7 +136,7 @@ fn check(name: &str, decoder: &mut Decoder, prompt: &[u32], limit: u32, wrong: u
         wanted,
         "{name}, {wrong}"
     );
-    let Counts {
+    let DraftCounts {
         drafted,
         accepted,
         tokens,
@@ -293,13 +297,16 @@ fn texts_end_where_they_would() {
     };
     let mut verifying = decoder(&model, few);
     let text = plain(&mut verifying, &prompt(5), 40);
-    assert_eq!((text.0.len(), text.2), (10, Some(End::ContextFull)));
+    assert_eq!(
+        (text.0.len(), text.2),
+        (10, Some(GenerationEnd::ContextFull))
+    );
     let by = || scripted(&prompt(5), &[&text.0[..], &[1; 9]].concat(), RIGHT);
     for (limit, why) in [
-        (1, End::Limit),
-        (6, End::Limit),
-        (10, End::Limit),
-        (11, End::ContextFull),
+        (1, GenerationEnd::Limit),
+        (6, GenerationEnd::Limit),
+        (10, GenerationEnd::Limit),
+        (11, GenerationEnd::ContextFull),
     ] {
         let found = speculative(&mut verifying, &prompt(5), limit, &mut by());
         assert_eq!(found.0, text.0[..10.min(limit as usize)], "{limit}");
@@ -311,7 +318,10 @@ fn texts_end_where_they_would() {
     model.outline.stop = vec![text.0[end]];
     let mut stopping = decoder(&model, few);
     let found = speculative(&mut stopping, &prompt(5), 40, &mut by());
-    assert_eq!((&found.0[..], found.2), (&text.0[..=end], Some(End::Text)));
+    assert_eq!(
+        (&found.0[..], found.2),
+        (&text.0[..=end], Some(GenerationEnd::Text))
+    );
     assert_eq!(plain(&mut stopping, &prompt(5), 40), found);
 }
 
@@ -523,15 +533,15 @@ fn what_cannot_be_verified_is_refused() {
     };
     let mut plain = decoder(&model, Options { drafts: 0, ..few });
     plain.prefill(&prompt(3)).unwrap();
-    let none = "the decoder was made to verify no drafts; make it with Options::drafts from 1 to 7";
+    let none = "the decoder cannot verify drafts: create it with Options::drafts from 1 to 7";
     assert_eq!(refusal(&mut plain, &prompt(3), 4), none);
     let mut decoder = decoder(&model, few);
-    let none = "the prompt has no tokens; a model needs at least one to continue from";
+    let none = "the prompt is empty: a model needs at least one token to continue from";
     assert_eq!(refusal(&mut decoder, &[], 4), none);
     decoder.prefill(&prompt(3)).unwrap();
-    let other = "the drafter was given 2 tokens, and the decoder has 3; give all that it has";
+    let other = "the drafter received 2 tokens, but the decoder has 3: pass the whole sequence";
     assert_eq!(refusal(&mut decoder, &prompt(2), 4), other);
-    let wild = "the drafter's token 304 is outside the vocabulary, which ends before 304";
+    let wild = "the drafter guessed token 304, but the vocabulary has 304 tokens";
     assert_eq!(refusal(&mut decoder, &prompt(3), 4), wild);
     let simple = Options {
         prefer: Prefer::Simple,

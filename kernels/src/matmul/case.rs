@@ -11,7 +11,7 @@ use crate::case::{Case, Random, Variant};
 use crate::format::Format;
 use crate::format::dequantize::SET;
 use crate::format::tile::{self, ROWS, RowOrder};
-use crate::state::LEN;
+use crate::state::{LEN, StepState};
 use ptx_gen::*;
 
 /// A shape to run.
@@ -359,10 +359,13 @@ impl Heads {
     fn args(&self, tokens: u32, capacity: u32, random: &mut Random) -> Vec<CpuArg> {
         let dim = self.append.head_dim;
         let state = (0..tokens).flat_map(|i| {
-            let position = 61 + 2 * (i / 4);
-            let done = u32::from(i % 7 == 3);
-            let sequence = i % 4;
-            [0, position, done, 0, sequence, 0, 0, 0]
+            StepState {
+                position: 61 + 2 * (i / 4),
+                done: i % 7 == 3,
+                sequence: i % 4,
+                ..StepState::default()
+            }
+            .words()
         });
         let state: Vec<u32> = state.collect();
         debug_assert_eq!(state.len(), tokens as usize * LEN);

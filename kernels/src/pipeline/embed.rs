@@ -17,7 +17,7 @@ use crate::format::row::RowFragment;
 use crate::format::tile::{ROWS, Tile};
 use crate::simple::embed::{EmbeddingScale, Table, copy_fragment, copy_row};
 use crate::simple::rope::{angle, exact_angles, frequencies};
-use crate::state;
+use crate::state::{self, StepState};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -475,19 +475,12 @@ impl EmbedCase {
     /// Returns the case for a table. The error is at most `bound`.
     fn filled(&self, table: Vec<u8>, batch: u32, bound: f64) -> Case {
         // The tokens of a batch have descending ids, down to 0.
-        let word = |i| {
-            [
-                self.token.saturating_sub(5 * i),
-                self.position + i,
-                0,
-                0,
-                0,
-                0,
-                0,
-                0,
-            ]
+        let item = |i| StepState {
+            token: self.token.saturating_sub(5 * i),
+            position: self.position + i,
+            ..StepState::default()
         };
-        let state = (0..batch).flat_map(word).collect();
+        let state = (0..batch).flat_map(|i| item(i).words()).collect();
         let mut args = vec![
             CpuArg::U32(state),
             CpuArg::U8(table),

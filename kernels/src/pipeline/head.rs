@@ -18,7 +18,7 @@ use crate::contract::Contract;
 use crate::format::Format;
 use crate::format::tile::ROWS;
 use crate::simple::argmax::{key, key_on_cpu};
-use crate::state::{LEN, NO_TOKEN, POSITION};
+use crate::state::{LEN, NO_TOKEN, POSITION, StepState};
 use ptx_gen::*;
 
 args! {
@@ -357,7 +357,13 @@ impl Variant for LmHead {
                 let ctx = 4;
                 // The last tokens of a large batch are past the cache.
                 let state = (0..shape.batch)
-                    .flat_map(|i| [0, 2 + i, 0, 0, 0, 0, 0, 0])
+                    .flat_map(|i| {
+                        StepState {
+                            position: 2 + i,
+                            ..StepState::default()
+                        }
+                        .words()
+                    })
                     .collect();
                 let mut args = vec![
                     CpuArg::U8(packed.tiles),

@@ -17,7 +17,7 @@ use crate::cache::{self, OwnRows, key, keys};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::reduce::warp_sum;
-use crate::state::{LEN, POSITION};
+use crate::state::{LEN, POSITION, StepState};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -443,7 +443,13 @@ impl HeadNorm {
             .flat_map(|angle| [angle.cos(), angle.sin()])
             .collect();
         let state = (0..batch)
-            .flat_map(|i| [0, position + i, 0, 0, 0, 0, 0, 0])
+            .flat_map(|i| {
+                StepState {
+                    position: position + i,
+                    ..StepState::default()
+                }
+                .words()
+            })
             .collect();
         let cache = random.halves((kv * cache::pages(ctx) * cache::PAGE * dim) as usize);
         let mut args = vec![

@@ -10,7 +10,7 @@
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::pipeline::plan::MAX_BATCH;
-use crate::state::LEN;
+use crate::state::{LEN, StepState};
 use ptx_gen::*;
 
 args! {
@@ -81,7 +81,13 @@ impl KernelDef for PlaceDrafts {
         let [first, count] = [a.drafts[0], a.drafts[1]];
         for (i, state) in (0..).zip(a.batch_state.chunks_mut(LEN)) {
             let token = a.drafts[(DRAFTS_HEAD + i.min(count.clamp(1, self.batch) - 1)) as usize];
-            state.copy_from_slice(&[token, first + i, u32::from(i >= count), 0, 0, 0, 0, 0]);
+            let item = StepState {
+                token,
+                position: first + i,
+                done: i >= count,
+                ..StepState::default()
+            };
+            state.copy_from_slice(&item.words());
             if i < count && first + i < a.ctx {
                 a.tokens[(first + i) as usize] = token;
             }

@@ -19,7 +19,7 @@ use crate::contract::Contract;
 use crate::format::Format;
 use crate::format::tile::ROWS;
 use crate::simple::rope::Pairing;
-use crate::state::{LEN, POSITION};
+use crate::state::{LEN, POSITION, StepState};
 use ptx_gen::*;
 
 args! {
@@ -767,7 +767,13 @@ impl Qkv {
             .flat_map(|angle| [angle.cos(), angle.sin()])
             .collect();
         let state = (0..batch)
-            .flat_map(|i| [0, position + i, 0, 0, 0, 0, 0, 0])
+            .flat_map(|i| {
+                StepState {
+                    position: position + i,
+                    ..StepState::default()
+                }
+                .words()
+            })
             .collect();
         let cache = random.halves((kv * cache::pages(ctx) * cache::PAGE * dim) as usize);
         let stored = if self.output == QkvOutput::Raw {

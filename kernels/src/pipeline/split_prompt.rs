@@ -7,7 +7,7 @@
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
-use crate::state::{LEN, POSITION, PROMPT_LEN, TOKEN};
+use crate::state::{LEN, POSITION, PROMPT_LEN, StepState, TOKEN};
 use ptx_gen::*;
 
 args! {
@@ -86,10 +86,17 @@ impl KernelDef for SplitPrompt {
         let last = len.min(a.ctx).max(1) - 1;
         let token = |at: u32| a.prompt[at.min(last) as usize];
         for (at, to) in (position..).zip(a.batch_state.chunks_mut(LEN)) {
-            to.copy_from_slice(&[token(at), at, 0, len, 0, 0, 0, 0]);
+            let item = StepState {
+                token: token(at),
+                position: at,
+                prompt_len: len,
+                ..StepState::default()
+            };
+            to.copy_from_slice(&item.words());
         }
         let next = (position + self.batch).min(last);
-        a.state[..2].copy_from_slice(&[token(next), next]);
+        a.state[TOKEN as usize] = token(next);
+        a.state[POSITION as usize] = next;
     }
 }
 
@@ -108,9 +115,15 @@ impl Variant for SplitPrompt {
         let case = |(position, len, ctx): (u32, u32, u32)| {
             let mut random = Random(seed);
             let prompt = (0..ctx).map(|_| random.below(1000)).collect();
+            let state = StepState {
+                token: 9,
+                position,
+                prompt_len: len,
+                ..StepState::default()
+            };
             let args = vec![
                 CpuArg::U32(prompt),
-                CpuArg::U32(vec![9, position, 0, len, 0, 0, 0, 0]),
+                CpuArg::U32(state.words().into()),
                 CpuArg::U32(vec![0; self.batch as usize * LEN]),
                 CpuArg::scalar(ctx),
             ];

@@ -21,7 +21,7 @@ use crate::overlap::Overlap;
 use crate::pipeline::normed;
 use crate::reduce::lanes_sum;
 use crate::simple::rope::{Pairing, angle, exact_angles, frequencies};
-use crate::state::{DONE, LEN, POSITION, SEQUENCE};
+use crate::state::{DONE, LEN, POSITION, SEQUENCE, StepState};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;
@@ -517,13 +517,16 @@ impl RotateCase {
         let bias = sized(if kernel.bias { rows * dim } else { 0 });
         let gamma = random.units(if kernel.norm { 2 * dim } else { 0 });
         let cache = (CACHE_PAGES * self.kv_heads * PAGE) as usize * dim;
-        let state = self
-            .tokens
-            .iter()
-            .flat_map(|&(position, sequence)| match sequence {
-                DROPPED => [0, position, 1, 0, 0, 0, 0, 0],
-                _ => [0, position, 0, 0, sequence, 0, 0, 0],
-            });
+        let state = self.tokens.iter().flat_map(|&(position, sequence)| {
+            let done = sequence == DROPPED;
+            StepState {
+                position,
+                done,
+                sequence: if done { 0 } else { sequence },
+                ..StepState::default()
+            }
+            .words()
+        });
         let mut args = vec![
             CpuArg::F32(x),
             CpuArg::F32(bias),

@@ -8,7 +8,7 @@ use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
 use crate::format::fragment::{Bytes, Group, LaneSplit};
-use crate::state;
+use crate::state::{self, StepState};
 use ptx_gen::*;
 
 /// The number of threads of a block.
@@ -215,15 +215,17 @@ impl Variant for Embed {
 
 impl Embed {
     fn case(&self, random: &mut Random, token: u32, vocab: usize, n: usize) -> Case {
-        let mut state = vec![0; state::LEN];
-        state[state::TOKEN as usize] = token;
+        let state = StepState {
+            token,
+            ..StepState::default()
+        };
         let table = self
             .format
             .random(vocab * n / self.format.block_len() as usize, 1.0, random);
         Case {
             label: format!("token={token} vocab={vocab} n={n}"),
             args: vec![
-                CpuArg::U32(state),
+                CpuArg::U32(state.words().into()),
                 CpuArg::U8(table),
                 CpuArg::F32(vec![0.0; n]),
                 CpuArg::scalar(n as u32),

@@ -4,6 +4,7 @@
 use ptx_gen::{Cpu, KernelDef, f16};
 use warpwright_kernels::simple::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
 use warpwright_kernels::simple::attention::{AttentionArgs, AttentionCombineArgs};
+use warpwright_kernels::state::StepState;
 use warpwright_kernels::{
     ALL, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Random, cache,
 };
@@ -53,7 +54,11 @@ fn splits_of_attention_combine_to_the_softmax() {
             window: None,
         }
         .reference(AttentionArgs::<Cpu> {
-            state: &[0, position, 0, 0, 0, 0, 0, 0],
+            state: &StepState {
+                position,
+                ..StepState::default()
+            }
+            .words(),
             q: &q,
             k_cache: &k,
             v_cache: &v,

@@ -4,9 +4,10 @@ use proptest::prelude::*;
 use ptx_emu::Module;
 use ptx_gen::{CpuArg, Target, f16, print};
 use warpwright_kernels::simple::rope::{Pairing, revolutions};
+use warpwright_kernels::state::StepState;
 use warpwright_kernels::{
     Activation, Attention, Case, Format, Gemv, GemvAdd, Pack, Random, RmsNorm, Rope, RowOrder,
-    SwiGlu, Team, Variant, cache, state,
+    SwiGlu, Team, Variant, cache,
 };
 
 fn holds(kernel: &dyn Variant, args: Vec<CpuArg>, bound: f64) -> Result<(), TestCaseError> {
@@ -45,9 +46,11 @@ fn halves(random: &mut Random, n: u32) -> CpuArg {
 }
 
 fn state_at(position: u32) -> CpuArg {
-    let mut state = vec![0; state::LEN];
-    state[state::POSITION as usize] = position;
-    CpuArg::U32(state)
+    let state = StepState {
+        position,
+        ..StepState::default()
+    };
+    CpuArg::U32(state.words().into())
 }
 
 /// Returns a matrix whose first row has the signs of the activations. Its sum is about as large as

@@ -1,4 +1,4 @@
-//! Models without a file, to measure.
+//! Models without a file, for measurements.
 
 use std::path::Path;
 
@@ -14,11 +14,12 @@ use crate::{Config, Error, LayerWeights, Projection, Weights};
 const LARGEST: f32 = 0.05;
 
 impl Base {
-    /// Random weights for a model of this outline, all projections in NF4. The name is for errors.
+    /// Returns random weights for a model with this outline, with all projections in NF4. `name`
+    /// names the model in errors.
     ///
     /// # Errors
-    ///
-    /// A family or a scaling of RoPE that has no backward yet.
+    /// Returns [`Error::Family`] if there is no backward pass for the model's family or its RoPE
+    /// scaling.
     pub fn random(outline: &Outline, name: &str) -> Result<Base, Error> {
         let config = config_of(outline, Path::new(name))?;
         let mut random = Random(1);
@@ -36,7 +37,7 @@ impl Base {
                 .blocks
                 .iter()
                 .map(|block| {
-                    let gains = |there: bool| there.then(|| vec![1.0; config.head_dim]);
+                    let gains = |_: &_| vec![1.0; config.head_dim];
                     let biases = [
                         block.q_bias.is_some(),
                         block.k_bias.is_some(),
@@ -45,7 +46,10 @@ impl Base {
                     layer(
                         &mut random,
                         &config,
-                        [gains(block.q_norm.is_some()), gains(block.k_norm.is_some())],
+                        [
+                            block.q_norm.as_ref().map(gains),
+                            block.k_norm.as_ref().map(gains),
+                        ],
                         biases,
                     )
                 })
@@ -69,7 +73,10 @@ fn layer(
 ) -> LayerWeights<Vec<f32>, Matrix> {
     let mut biases = [const { None }; 7];
     for ((bias, there), p) in biases.iter_mut().zip(biased).zip(Projection::ALL) {
-        *bias = there.then(|| numbers(random, p.shape(config)[0]));
+        if there {
+            let [n, _] = p.shape(config);
+            *bias = Some(numbers(random, n));
+        }
     }
     LayerWeights {
         attention_norm: vec![1.0; config.hidden],

@@ -1,9 +1,14 @@
-//! Conversations: `{"messages": [{"role", "content"}]}`, or ShareGPT's `{"conversations": [{"from", "value"}]}`.
+//! Conversations: `{"messages": [{"role", "content"}]}`, or ShareGPT's `{"conversations": [{"from",
+//! "value"}]}`.
 //!
-//! The model's template makes the text, which begins and ends as the template has it. Learned is what the assistant says:
-//! the parts in `{% generation %}`, if the template marks them. Otherwise a reply goes from the end of the text of all
-//! that was said before it, with the beginning of a reply, to the end of the text that ends with it; both must be how the
-//! whole begins, or it is unknown where the reply is.
+//! The model's chat template renders the text, including its beginning and its end. The replies of
+//! the assistant are learned. If the template marks them with `{% generation %}`, they are the
+//! marked parts.
+//!
+//! Otherwise a reply is found by rendering prefixes of the conversation. It starts at the end of
+//! the messages before it, rendered with the beginning of a reply, and ends with the messages up to
+//! it. Both texts must be prefixes of the whole text. If they are not, the position of the reply is
+//! unknown, which is an error.
 
 use std::ops::Range;
 
@@ -17,11 +22,11 @@ use super::marks::{self, Mark};
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Tokens {
     pub(super) ids: Vec<u32>,
-    /// Which of them are learned, in order.
+    /// The ranges of tokens that are learned, in order.
     pub(super) learned: Vec<Range<usize>>,
 }
 
-/// Who speaks in ShareGPT's rows, and the role that templates know.
+/// The speakers of ShareGPT rows, with the roles that templates know.
 const SPEAKERS: [(&str, &str); 11] = [
     ("human", "user"),
     ("user", "user"),
@@ -36,11 +41,11 @@ const SPEAKERS: [(&str, &str); 11] = [
     ("observation", "tool"),
 ];
 
-/// A conversation, and what its messages say about learning them.
+/// A conversation, with the marks of its messages.
 #[derive(Clone)]
 pub(super) struct Chat {
     pub(super) conversation: Conversation,
-    /// A mark for each message.
+    /// The mark of each message.
     pub(super) marks: Vec<Mark>,
 }
 
@@ -58,7 +63,7 @@ const TURN_KEYS: [&str; 2] = ["from", "value"];
 pub(super) fn parse(line: &[u8], object: &Map<String, Value>) -> Result<Chat, String> {
     // Templates see the keys in the order of the line, which `object` does not have.
     let ordered: chat::Value =
-        serde_json::from_slice(line).map_err(|error| format!("is no JSON: {error}"))?;
+        serde_json::from_slice(line).map_err(|error| format!("is not valid JSON: {error}"))?;
     let get = |key: &str| ordered.get(key).filter(|value| !value.is_null()).cloned();
     let mut marks = vec![];
     let messages: Vec<chat::Value> = match object.get("messages") {
@@ -107,6 +112,7 @@ pub(super) fn parse(line: &[u8], object: &Map<String, Value>) -> Result<Chat, St
     })
 }
 
+/// Returns the marks of messages, of which `known` are the keys that are read elsewhere.
 fn message_marks(messages: &[Value], known: &[&str]) -> Result<Vec<Mark>, String> {
     let numbered = (1..).zip(messages);
     let mark = |(number, message): (usize, &Value)| match message {
@@ -116,6 +122,7 @@ fn message_marks(messages: &[Value], known: &[&str]) -> Result<Vec<Mark>, String
     numbered.map(mark).collect()
 }
 
+/// Returns a list of messages that is not empty.
 fn list<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>, String> {
     match value.as_array() {
         Some(list) if list.is_empty() => Err(format!("has no messages in {key:?}")),
@@ -124,7 +131,7 @@ fn list<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>, String> {
     }
 }
 
-/// Refuses messages that a template would render as something else than a text.
+/// Returns an error for messages that a template would not render as text.
 fn check(messages: &Value) -> Result<(), String> {
     for (number, message) in (1..).zip(list(messages, "messages")?) {
         if !message["role"].is_string() {
@@ -149,15 +156,17 @@ fn check(messages: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// ShareGPT's messages under the names of templates. Some sets have the system's message beside the list.
+/// Returns ShareGPT messages in the form that templates expect. Some data sets have the system
+/// message next to the list.
 fn sharegpt(object: &Map<String, Value>) -> Result<Vec<chat::Value>, String> {
     let message =
         |role: &str, text: &str| chat::Value::from_pairs([("role", role), ("content", text)]);
     let mut messages = match object.get("system") {
         None | Some(Value::Null) => vec![],
+        // Templates would write an empty block for an empty system message.
         Some(Value::String(text)) if text.is_empty() => vec![],
         Some(Value::String(text)) => vec![message("system", text)],
-        Some(_) => return Err("has a \"system\" that is no string".into()),
+        Some(_) => return Err("has a \"system\" that is not a string".into()),
     };
     let conversations = object.get("conversations").unwrap_or(&Value::Null);
     for (number, turn) in (1..).zip(list(conversations, "conversations")?) {
@@ -169,7 +178,7 @@ fn sharegpt(object: &Map<String, Value>) -> Result<Vec<chat::Value>, String> {
         let Some((_, role)) = SPEAKERS.iter().find(|(known, _)| *known == from) else {
             let known = SPEAKERS.map(|(known, _)| known).join(", ");
             return Err(format!(
-                "has a message {number} from {from:?}, must be of {known}"
+                "has a message {number} from {from:?}, but must be from {known}"
             ));
         };
         messages.push(message(role, value));
@@ -206,7 +215,7 @@ pub(super) fn tokens(
     })
 }
 
-/// A text, and the bytes of it that are learned.
+/// A text, and its byte ranges that are learned.
 struct Spoken {
     text: String,
     learned: Vec<Range<usize>>,
@@ -235,6 +244,7 @@ fn replies(chat: &Chat, template: &ChatTemplate) -> Result<Spoken, String> {
         ));
     }
     if template.marks_replies() {
+        // Templates that mark replies report their ranges.
         let rendered = template
             .render(&chat.conversation, Then::End)
             .map_err(unrendered)?;
@@ -288,8 +298,8 @@ fn without_excluded(
 ) -> Result<Spoken, String> {
     let Spoken { text, mut learned } = spoken;
     for index in (0..chat.marks.len()).filter(|&index| chat.marks[index] == Mark::Excluded) {
-        // A template may render an earlier message differently when others follow, for example without its reasoning.
-        // Then the place of the message in the whole text is unknown.
+        // A template may render an earlier message differently when others follow, for example
+        // without its reasoning. Then the place of the message in the whole text is unknown.
         let before = render(&chat.conversation, template, index, Then::End)?;
         let after = render(&chat.conversation, template, index + 1, Then::End)?;
         if !text.starts_with(&before) || !text.starts_with(&after) || after.len() < before.len() {
@@ -330,7 +340,7 @@ fn spoken(text: String, learned: Vec<Range<usize>>) -> Result<Spoken, String> {
     Ok(Spoken { text, learned })
 }
 
-/// The text of the first messages.
+/// Renders the first `count` messages.
 fn render(
     conversation: &Conversation,
     template: &ChatTemplate,
@@ -357,7 +367,8 @@ pub(super) fn one_range(range: Range<usize>) -> Vec<Range<usize>> {
     std::iter::once(range).collect()
 }
 
-/// The tokens that share a byte with one of the parts of a text, which are in order and apart.
+/// Returns the ranges of tokens that share a byte with one of `parts`, which must be in order and
+/// not touch.
 fn overlapping(places: &[(u32, Range<usize>)], parts: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut learned: Vec<Range<usize>> = vec![];
     for (index, (_, place)) in places.iter().enumerate() {
@@ -451,7 +462,7 @@ mod tests {
             ),
             (
                 r#"{"conversations": [{"from": "me", "value": "a"}]}"#,
-                "has a message 1 from \"me\", must be of human, user, gpt, chatgpt, bard, model, assistant, system, tool, \
+                "has a message 1 from \"me\", but must be from human, user, gpt, chatgpt, bard, model, assistant, system, tool, \
                  function_response, observation",
             ),
         ];

@@ -1,10 +1,11 @@
 //! Keys of rows and messages that decide what is learned.
 //!
-//! Trainers and services exclude a message or a row from learning by a key next to its text: `"weight": 0` (OpenAI,
-//! Fireworks, Together, Mistral), `"train": false` or `"training": false` (axolotl), `"trainable": false` and
-//! `"loss": false` (ms-swift). These are honored. Other keys that would change what is learned, for example a mask or a
-//! rejected answer, are refused by name, because ignoring them would train on the wrong text without a word. All other
-//! keys, such as `source` and `id`, are ignored.
+//! Trainers and services exclude a message or a row from learning by a key next to its text:
+//! `"weight": 0` (OpenAI, Fireworks, Together, Mistral), `"train": false` or `"training": false`
+//! (axolotl), `"trainable": false` and `"loss": false` (ms-swift). These are honored. Other keys
+//! that would change what is learned, for example a mask or a rejected answer, are refused by name,
+//! because ignoring them would train on the wrong text without a word. All other keys, such as
+//! `source` and `id`, are ignored.
 
 use serde_json::{Map, Value};
 
@@ -38,8 +39,9 @@ const LEARNING_WORDS: [&str; 23] = [
     "untrained",
 ];
 
-/// Keys, as a whole, with text or other content that the forms of rows do not have. Leaving it out would train on
-/// another text than the row describes, or on an answer that is meant as a bad example.
+/// Keys, as a whole, with text or other content that the forms of rows do not have. Leaving it out
+/// would train on another text than the row describes, or on an answer that is meant as a bad
+/// example.
 const CONTENT_KEYS: [&str; 20] = [
     "chosen",
     "rejected",
@@ -63,7 +65,7 @@ const CONTENT_KEYS: [&str; 20] = [
     "token_ids",
 ];
 
-/// What a row or a message says about learning it.
+/// The effect of the switches of a row or a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mark {
     /// No switch: the form of the row decides.
@@ -74,8 +76,9 @@ pub(super) enum Mark {
     Excluded,
 }
 
-/// Reads the switches of a row or a message, and refuses keys that would change what is learned. `known` are the keys
-/// that the caller reads itself. `place` is empty or ends with a space, for example `"in message 2 "`.
+/// Reads the switches of a row or a message, and refuses keys that would change what is learned.
+/// `known` are the keys that the caller reads itself. `place` is empty or ends with a space, for
+/// example `"in message 2 "`.
 ///
 /// # Errors
 ///

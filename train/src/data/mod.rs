@@ -1,4 +1,4 @@
-//! Training data: a file of samples, and the batches that are made of them.
+//! Training data: a file of samples, and the batches made of them.
 
 mod batches;
 mod chat;
@@ -8,6 +8,6 @@ mod preprocess;
 mod row;
 mod sample;
 
-pub use batches::{Batches, Length, Shape};
+pub use batches::{BatchShape, Batches, TrainingLength};
 pub use preprocess::Preprocess;
-pub use sample::{Data, Sample};
+pub use sample::{Dataset, Sample};

@@ -1,22 +1,24 @@
-//! The order of an epoch: samples shuffled, then packed into rows.
+//! The order of an epoch: samples are shuffled and then packed into rows.
 
 use warpwright_kernels::train::philox::philox4x32;
 
-/// Samples that are packed together: enough for rows with little room left, few enough for the order to stay random.
+/// The number of samples that are packed together. It is large enough to leave little space in
+/// rows, and small enough to keep the order random.
 const WINDOW: usize = 1024;
 
-/// Tells the random numbers of orders from those of dropout, whose second word is 0.
+/// A counter word that separates the random numbers of orders from those of dropout, which use 0.
 const ORDER: u32 = 1;
 
-/// Tells the random numbers by which samples are held out.
+/// A counter word that separates the random numbers of held-out samples.
 const HELD_OUT: u32 = 2;
 
-/// Samples by the random number of each, which depends on seed, epoch and sample alone.
+/// Returns the samples, sorted by a random number for each. The number depends only on the seed,
+/// the epoch and the sample.
 pub(super) fn shuffled(samples: usize, seed: u64, epoch: u32) -> Vec<usize> {
     by_random(samples, seed, [ORDER, epoch])
 }
 
-/// Which samples are held out of training: so many that the seed chooses, in order.
+/// Returns `chosen` samples to hold out from training, in ascending order. The seed decides which.
 pub(super) fn held_out(samples: usize, seed: u64, chosen: usize) -> Vec<usize> {
     let mut order = by_random(samples, seed, [HELD_OUT, 0]);
     order.truncate(chosen);
@@ -24,6 +26,7 @@ pub(super) fn held_out(samples: usize, seed: u64, chosen: usize) -> Vec<usize> {
     order
 }
 
+/// Returns the samples, sorted by the Philox number of each.
 fn by_random(samples: usize, seed: u64, [purpose, epoch]: [u32; 2]) -> Vec<usize> {
     let key = [seed as u32, (seed >> 32) as u32];
     let number = |sample: &usize| {
@@ -38,8 +41,8 @@ fn by_random(samples: usize, seed: u64, [purpose, epoch]: [u32; 2]) -> Vec<usize
     order
 }
 
-/// Rows of samples, by first fit: each goes into the first row of its window that has room for it. No sample is longer
-/// than a row.
+/// Packs samples into rows by first fit: each sample goes into the first row of its window that has
+/// space for it. No sample may be longer than a row.
 pub(super) fn packed(order: &[usize], lens: &[usize], row: usize) -> Vec<Vec<usize>> {
     let mut rows = vec![];
     for window in order.chunks(WINDOW) {

@@ -1,16 +1,16 @@
-//! What lines of a file become tokens by.
+//! The parameters by which lines of a file become tokens.
 
 use warpwright_engine::Tokenizer;
 use warpwright_engine::chat::ChatTemplate;
 
-/// What makes tokens of a line.
+/// The parameters by which lines of a file become tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Preprocess<'a> {
-    /// The model's.
+    /// The model's tokenizer.
     pub tokenizer: &'a Tokenizer,
-    /// The model's, if it has one: for conversations.
+    /// The model's chat template, if it has one. Conversations need it.
     pub template: Option<&'a ChatTemplate>,
-    /// No sample becomes longer than so many tokens.
+    /// The maximum number of tokens per sample. Longer samples are cut.
     pub len: usize,
     /// Whether prompts are learned too.
     pub train_on_prompt: bool,

@@ -1,12 +1,14 @@
 //! A line of a file of samples.
 //!
-//! `{"text"}` is learned as a whole, and `{"prompt", "completion"}` only where the completion is. An Alpaca row,
-//! `{"instruction", "input", "output"}` with or without `"input"`, has a prompt by its template, and `"output"` as the
-//! completion. All of these end with the token that ends a text. Conversations are in [`chat`]. [`marks`] reads the
-//! switches that exclude a row or a message.
+//! A row of `{"text"}` is learned entirely. In a row of `{"prompt", "completion"}` only the
+//! completion is learned. An Alpaca row, `{"instruction", "input", "output"}` with or without
+//! `"input"`, becomes a prompt by Alpaca's template and a completion. The token that ends a text
+//! follows all of these. [`chat`] reads conversations, and [`marks`] the switches that exclude a row
+//! or a message.
 //!
-//! A line has the keys of one form. There are two exceptions: rows of the published Alpaca set also have the whole as
-//! `"text"`, and rows of UltraChat also have the first message as `"prompt"`. Both are ignored.
+//! A line must have the keys of one form. There are two exceptions, whose additional key is ignored:
+//! - Rows of the published Alpaca data set repeat prompt and completion as `"text"`.
+//! - Rows of UltraChat repeat the first message as `"prompt"`.
 
 use serde_json::error::Category;
 use serde_json::{Map, Value};
@@ -16,19 +18,20 @@ use super::chat::{self, Chat, Tokens};
 use super::marks::{self, Mark};
 use super::preprocess::Preprocess;
 
+/// The content of a line.
 pub(super) enum Row {
     Text(String),
     Completion { prompt: String, completion: String },
     Chat(Box<Chat>),
 }
 
-/// A row, and what it says about learning it.
+/// A row, with its mark.
 pub(super) struct MarkedRow {
     pub(super) row: Row,
     pub(super) mark: Mark,
 }
 
-/// All keys of all forms.
+/// The keys of all forms.
 const KEYS: [&str; 8] = [
     "text",
     "prompt",
@@ -47,15 +50,19 @@ impl MarkedRow {
     ///
     /// Returns the problem, which completes "it".
     pub(super) fn parse(line: &[u8]) -> Result<MarkedRow, String> {
-        let value: Value = serde_json::from_slice(line).map_err(|error| no_json(line, &error))?;
+        let value: Value =
+            serde_json::from_slice(line).map_err(|error| invalid_json(line, &error))?;
         let Value::Object(object) = value else {
-            return Err("is no JSON object; write a sample as {\"text\": \"..\"}".into());
+            return Err("is not a JSON object: write a sample as {\"text\": \"..\"}".into());
         };
         unique_keys(line)?;
         let has = |key: &str| object.contains_key(key);
         let string = |key: &str| string(&object, key);
         let completion = |prompt, completion| Row::Completion { prompt, completion };
-        let (alpaca, chat) = (has("instruction") && has("output"), has("messages"));
+        let alpaca = has("instruction") && has("output");
+        let chat = has("messages");
+        // Data sets of these two forms often repeat their content under another key. It is not used,
+        // so it does not make the form ambiguous.
         let spare = |key: &str| alpaca && key == "text" || chat && key == "prompt";
         let known: Vec<&str> = KEYS
             .into_iter()
@@ -75,7 +82,7 @@ impl MarkedRow {
             ["messages"] | ["conversations"] => Row::Chat(Box::new(chat::parse(line, &object)?)),
             _ => {
                 return Err(format!(
-                    "has the keys [{}], must have those of one form: \"text\"; \"prompt\" and \"completion\"; \
+                    "has the keys [{}], but must have those of one form: \"text\"; \"prompt\" and \"completion\"; \
                      \"instruction\" and \"output\", with or without \"input\"; \"messages\"; or \"conversations\"",
                     object
                         .keys()
@@ -126,20 +133,23 @@ impl Row {
     }
 }
 
-/// Why a line is no JSON. Of its one line, the column says where.
-fn no_json(line: &[u8], error: &serde_json::Error) -> String {
+/// Returns the reason why a line is not valid JSON. A sample is on one line, so only the column is
+/// reported.
+fn invalid_json(line: &[u8], error: &serde_json::Error) -> String {
     if std::str::from_utf8(line).is_err() {
-        return "is not in UTF-8; save the file in UTF-8".into();
+        return "is not valid UTF-8: save the file in UTF-8".into();
     }
     let problem = error.to_string();
     let problem = problem.split(" at line ").next().unwrap_or_default();
     let instead = match error.classify() {
-        Category::Eof => "; a sample begins and ends on one line",
-        _ if problem == "trailing characters" => "; a line has one sample, and nothing behind it",
+        Category::Eof => ": a sample begins and ends on one line",
+        _ if problem == "trailing characters" => {
+            ": a line contains one sample and nothing after it"
+        }
         _ => "",
     };
     format!(
-        "is no JSON: {problem} at column {}{instead}",
+        "is not valid JSON: {problem} at column {}{instead}",
         error.column()
     )
 }
@@ -148,8 +158,9 @@ const NO_TEMPLATE: &str = "is a conversation, and the model has no chat template
                            chat_template.jinja, or chat_template in tokenizer_config.json, of a folder); write \
                            {\"prompt\", \"completion\"} with a template applied";
 
-/// The template that Stanford Alpaca was trained with, `PROMPT_DICT` in
-/// <https://github.com/tatsu-lab/stanford_alpaca/blob/main/train.py>. There too an empty input counts as none.
+/// Returns the prompt that Stanford Alpaca was trained with: `PROMPT_DICT` in
+/// <https://github.com/tatsu-lab/stanford_alpaca/blob/main/train.py>. There, too, an empty input
+/// counts as none.
 fn alpaca_prompt(instruction: &str, input: &str) -> String {
     let (paired, input) = match input {
         "" => ("", String::new()),
@@ -167,7 +178,7 @@ fn alpaca_prompt(instruction: &str, input: &str) -> String {
 fn string(object: &Map<String, Value>, key: &str) -> Result<String, String> {
     match object.get(key) {
         Some(Value::String(text)) => Ok(text.clone()),
-        _ => Err(format!("has a {key:?} that is no string")),
+        _ => Err(format!("has a {key:?} that is not a string")),
     }
 }
 
@@ -214,7 +225,7 @@ mod tests {
     fn a_line_has_the_keys_of_one_form() {
         let of = |keys: &str| {
             format!(
-                "has the keys [{keys}], must have those of one form: \"text\"; \"prompt\" and \"completion\"; \
+                "has the keys [{keys}], but must have those of one form: \"text\"; \"prompt\" and \"completion\"; \
                  \"instruction\" and \"output\", with or without \"input\"; \"messages\"; or \"conversations\""
             )
         };
@@ -237,7 +248,7 @@ mod tests {
             ),
             (
                 r#"{"instruction": "a", "input": null, "output": "b"}"#,
-                "has a \"input\" that is no string".into(),
+                "has a \"input\" that is not a string".into(),
             ),
             (r#"{"messages": [], "text": "a"}"#, of("messages, text")),
             (
@@ -246,7 +257,7 @@ mod tests {
             ),
             (
                 r#"{"instruction": 3, "output": "b"}"#,
-                "has a \"instruction\" that is no string".into(),
+                "has a \"instruction\" that is not a string".into(),
             ),
         ];
         for (line, wanted) in cases {

@@ -1,4 +1,4 @@
-//! A file of samples: JSON Lines, an object a line.
+//! A file of samples in JSON Lines: one object per line.
 
 use std::ops::Range;
 use std::path::Path;
@@ -10,38 +10,39 @@ use super::preprocess::Preprocess;
 use super::row::{MarkedRow, Row};
 use crate::Error;
 
-/// All samples of a file.
+/// The samples of a file.
 #[derive(Clone, PartialEq, Default, Debug)]
-pub struct Data {
-    /// In the file's order.
+pub struct Dataset {
+    /// The samples, in the order of the file.
     pub samples: Vec<Sample>,
-    /// Samples of which nothing was left to be learned when they had lost their end. They are not among `samples`.
+    /// The number of samples that had nothing left to learn when they were cut. They are not in
+    /// `samples`.
     pub dropped: usize,
-    /// The number of samples that their marks exclude, such as `"weight": 0` of a row or of each of its replies. They
-    /// are not among `samples`.
+    /// The number of samples that their marks exclude, such as `"weight": 0` of a row or of each of
+    /// its replies. They are not in `samples`.
     pub excluded: usize,
-    /// The number of conversations in which a token that ends a text follows a learned range and is not learned. A model
-    /// that is trained on them may not learn to stop.
+    /// The number of conversations in which a token that ends texts follows a learned range and is
+    /// not learned. A model trained on them may not learn to stop.
     pub unlearned_ends: usize,
     /// The number of samples that are conversations.
     pub conversations: usize,
 }
 
-/// A document.
+/// A document of tokens.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sample {
-    /// Its line in the file, from 1.
+    /// The line in the file, counted from 1.
     pub line: usize,
-    /// Its tokens.
+    /// The tokens.
     pub ids: Vec<u32>,
-    /// Which of them are learned, in order; none goes beyond the tokens.
+    /// The ranges of tokens that are learned, in order. They end within the tokens.
     pub learned: Vec<Range<usize>>,
-    /// Whether it was longer than a row, and lost its end.
+    /// Whether the document was longer than a row and was cut.
     pub cut: bool,
 }
 
 impl Sample {
-    /// The token after that at `index`, if it is to be learned.
+    /// Returns the token after the one at `index` if it is learned, and `None` otherwise.
     pub fn label(&self, index: usize) -> Option<u32> {
         let next = index + 1;
         let range = self.learned.partition_point(|range| range.end <= next);
@@ -52,9 +53,9 @@ impl Sample {
         self.ids.get(next).filter(|_| learned).copied()
     }
 
-    /// Tokens that are learned.
+    /// Returns the number of tokens that are learned.
     pub fn labelled(&self) -> usize {
-        // The first token follows none that it could be learned from.
+        // The first token has no predecessor from which it could be learned.
         self.learned
             .iter()
             .map(|range| range.end.saturating_sub(range.start.max(1)))
@@ -62,26 +63,28 @@ impl Sample {
     }
 }
 
-impl Data {
+impl Dataset {
     /// Reads a file of samples.
     ///
     /// # Errors
-    ///
-    /// A file that cannot be read, with its line what is no sample, and a file in which nothing is to be learned.
-    pub fn read(path: &Path, how: &Preprocess<'_>) -> Result<Data, Error> {
+    /// - [`Error::Read`] if the file cannot be read.
+    /// - [`Error::Data`] with the line number if a line is not a sample.
+    /// - [`Error::NoSamples`], [`Error::NothingToLearn`] or [`Error::AllExcluded`] if nothing is to
+    ///   be learned.
+    pub fn read(path: &Path, how: &Preprocess<'_>) -> Result<Dataset, Error> {
         let len = how.len;
         let bytes = std::fs::read(path).map_err(|source| Error::Read {
             path: path.to_owned(),
             source,
         })?;
-        // Some editors begin a file with the mark of its encoding.
+        // Some editors start a file with a byte order mark.
         let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
         let refuse = |line: usize, problem: String| Error::Data {
             path: path.to_owned(),
             line,
             problem,
         };
-        let mut data = Data::default();
+        let mut data = Dataset::default();
         for (line, text) in (1..).zip(text.split(|&byte| byte == b'\n')) {
             if text.trim_ascii().is_empty() {
                 continue;
@@ -129,29 +132,30 @@ impl Data {
         }
     }
 
+    /// Adds a sample, cut to `len` tokens, unless nothing of it is learned then.
     fn add(&mut self, mut sample: Sample, len: usize) {
         if sample.ids.len() > len {
             sample.ids.truncate(len);
             sample.learned.retain(|range| range.start < len);
-            sample
-                .learned
-                .iter_mut()
-                .for_each(|range| range.end = range.end.min(len));
+            for range in &mut sample.learned {
+                range.end = range.end.min(len);
+            }
             sample.cut = true;
         }
-        match sample.labelled() {
-            0 => self.dropped += 1,
-            _ => self.samples.push(sample),
+        if sample.labelled() == 0 {
+            self.dropped += 1;
+        } else {
+            self.samples.push(sample);
         }
     }
 
-    /// Takes samples out, for an evaluation: this share of them, rounded, but at least one, and never all. The seed chooses
-    /// which.
+    /// Removes samples for evaluation and returns them. It takes the fraction `share` of all
+    /// samples, rounded, but at least one and never all. The seed decides which.
     ///
     /// # Errors
-    ///
-    /// A share that is not between 0 and 1; less than two samples.
-    pub fn hold_out(&mut self, share: f64, seed: u64) -> Result<Data, Error> {
+    /// Returns [`Error::Setting`] if `share` is not between 0 and 1, or if there are fewer than two
+    /// samples.
+    pub fn hold_out(&mut self, share: f64, seed: u64) -> Result<Dataset, Error> {
         let inside = share > 0.0 && share < 1.0;
         Error::unless(
             inside,
@@ -160,7 +164,7 @@ impl Data {
             "above 0 and below 1",
         )?;
         let all = self.samples.len();
-        let wanted = "at least 2, where a share of them is for evaluation";
+        let wanted = "at least 2, because a share of them is for evaluation";
         Error::unless(all > 1, "the number of samples", all, wanted)?;
         let chosen = held_out(
             all,
@@ -170,26 +174,27 @@ impl Data {
         let samples = std::mem::take(&mut self.samples).into_iter().enumerate();
         let (held, kept): (Vec<_>, Vec<_>) =
             samples.partition(|(i, _)| chosen.binary_search(i).is_ok());
-        let of = |some: Vec<(usize, Sample)>| some.into_iter().map(|(_, sample)| sample).collect();
-        self.samples = of(kept);
-        Ok(Data {
-            samples: of(held),
+        let samples =
+            |some: Vec<(usize, Sample)>| some.into_iter().map(|(_, sample)| sample).collect();
+        self.samples = samples(kept);
+        Ok(Dataset {
+            samples: samples(held),
             conversations: self.conversations,
-            ..Data::default()
+            ..Dataset::default()
         })
     }
 
-    /// Samples that were longer than a row.
+    /// Returns the number of samples that were cut.
     pub fn cut(&self) -> usize {
         self.samples.iter().filter(|sample| sample.cut).count()
     }
 
-    /// Tokens of all samples.
+    /// Returns the number of tokens in all samples.
     pub fn tokens(&self) -> usize {
         self.samples.iter().map(|sample| sample.ids.len()).sum()
     }
 
-    /// Those that are learned.
+    /// Returns the number of tokens that are learned in all samples.
     pub fn labelled(&self) -> usize {
         self.samples.iter().map(Sample::labelled).sum()
     }
@@ -206,27 +211,27 @@ mod tests {
     use super::*;
     use crate::data::chat::one_range;
 
-    fn data(samples: usize) -> Data {
+    fn data(samples: usize) -> Dataset {
         let sample = |line| Sample {
             line,
             ids: vec![1; line],
             learned: one_range(0..line),
             cut: line % 2 == 0,
         };
-        Data {
+        Dataset {
             samples: (1..=samples).map(sample).collect(),
             dropped: 2,
-            ..Data::default()
+            ..Dataset::default()
         }
     }
 
-    fn lines(data: &Data) -> Vec<usize> {
+    fn lines(data: &Dataset) -> Vec<usize> {
         data.samples.iter().map(|sample| sample.line).collect()
     }
 
     #[test]
     fn labels_are_the_next_tokens_that_are_learned() {
-        let mut data = Data::default();
+        let mut data = Dataset::default();
         let sample = Sample {
             line: 1,
             ids: (10..18).collect(),
@@ -288,12 +293,12 @@ mod tests {
         for share in [0.0, 1.0, -0.5, f64::NAN] {
             let error = data(9).hold_out(share, 0).unwrap_err().to_string();
             let wanted = format!(
-                "the share of samples to evaluate on is {share}, must be above 0 and below 1"
+                "the share of samples to evaluate on is {share}, but must be above 0 and below 1"
             );
             assert_eq!(error, wanted);
         }
         let error = data(1).hold_out(0.5, 0).unwrap_err().to_string();
-        let wanted = "the number of samples is 1, must be at least 2, where a share of them is for evaluation";
+        let wanted = "the number of samples is 1, but must be at least 2, because a share of them is for evaluation";
         assert_eq!(error, wanted);
     }
 }

@@ -1,4 +1,4 @@
-//! The layers, backward.
+//! The backward pass of the layers.
 
 use super::adapters::Adapter;
 use super::forward::{Activations, LayerActivations, Rotated};
@@ -8,24 +8,25 @@ use crate::Projection;
 use warpwright_kernels::train::attention::Saved;
 use warpwright_kernels::train::products::add_scaled;
 
-/// Gradients inside of a layer.
+/// Gradients inside a layer.
 #[derive(Clone, Debug)]
 pub struct LayerGradients {
-    /// `[tokens, hidden]`: of the residual stream before the layer.
+    /// The gradient of the residual stream before the layer, `[tokens, hidden]`.
     pub dh: Vec<f64>,
-    /// `[tokens, heads, head_dim]`: of the product that makes queries.
+    /// The gradient of the query projection's output, `[tokens, heads, head_dim]`.
     pub dq: Vec<f64>,
-    /// `[tokens, kv_heads, head_dim]`: of the product that makes keys.
+    /// The gradient of the key projection's output, `[tokens, kv_heads, head_dim]`.
     pub dk: Vec<f64>,
-    /// `[tokens, kv_heads, head_dim]`: of the product that makes values.
+    /// The gradient of the value projection's output, `[tokens, kv_heads, head_dim]`.
     pub dv: Vec<f64>,
 }
 
-/// Gradients of the adapters of a layer.
+/// The gradients of a layer's adapters.
 type Grads = [Option<Adapter>; 7];
 
 impl Run<'_> {
-    /// Gradients inside of the layers, and of their adapters. `dh` is the gradient after the last layer.
+    /// Returns the gradients inside the layers and of their adapters. `dh` is the gradient of the
+    /// residual stream after the last layer.
     pub(super) fn backward(
         &self,
         saved: &Activations,
@@ -43,7 +44,8 @@ impl Run<'_> {
         layers.into_iter().rev().unzip()
     }
 
-    /// The gradient of the residual stream after attention, of that after the layer.
+    /// Returns the gradient of the residual stream after attention. `dh` is its gradient after the
+    /// layer.
     fn feed_forward_backward(
         &self,
         l: usize,
@@ -51,13 +53,15 @@ impl Run<'_> {
         dh: &[f64],
         grads: &mut Grads,
     ) -> Vec<f64> {
-        let da = self.projected((l, Projection::Down), dh, (layer, &layer.a), grads);
+        let da = self.projected(l, Projection::Down, dh, layer, &layer.a, grads);
         let (dg, dup) = self.model.ops.swiglu_backward(&da, &layer.g, &layer.up);
-        let (dg, dup) = (self.store(dg), self.store(dup));
-        let mut dx = self.projected((l, Projection::Gate), &dg, (layer, &layer.x2), grads);
+        let dg = self.store(dg);
+        let dup = self.store(dup);
+        // Both projections read `x2`. Their gradients are added before the sum is rounded.
+        let mut dx = self.projected(l, Projection::Gate, &dg, layer, &layer.x2, grads);
         add_scaled(
             1.0,
-            &self.projected((l, Projection::Up), &dup, (layer, &layer.x2), grads),
+            &self.projected(l, Projection::Up, &dup, layer, &layer.x2, grads),
             &mut dx,
         );
         let gains = &self.model.weights.layers[l].feed_forward_norm;
@@ -71,7 +75,8 @@ impl Run<'_> {
         )
     }
 
-    /// The gradients inside of the layer, of that of the residual stream after attention.
+    /// Returns the gradients inside the layer. `dh1` is the gradient of the residual stream after
+    /// attention.
     fn attention_backward(
         &self,
         l: usize,
@@ -80,11 +85,12 @@ impl Run<'_> {
         grads: &mut Grads,
     ) -> LayerGradients {
         let weights = &self.model.weights.layers[l];
-        let grad = self.store(self.projected((l, Projection::O), &dh1, (layer, &layer.o), grads));
+        let grad = self.store(self.projected(l, Projection::O, &dh1, layer, &layer.o, grads));
         let [dq, dk, dv] = self.heads_backward(layer, &grad);
         let dq = self.rotated_back(Norm::Q, &dq, &layer.q, weights.q_norm.as_deref());
         let dk = self.rotated_back(Norm::K, &dk, &layer.k, weights.k_norm.as_deref());
         let dv = self.store(dv);
+        // Q, K and V read `x1`. Their gradients are added before the sum is rounded.
         let mut dx = vec![0.0; layer.x1.len()];
         for (p, dy) in [
             (Projection::Q, &dq),
@@ -93,7 +99,7 @@ impl Run<'_> {
         ] {
             add_scaled(
                 1.0,
-                &self.projected((l, p), dy, (layer, &layer.x1), grads),
+                &self.projected(l, p, dy, layer, &layer.x1, grads),
                 &mut dx,
             );
         }
@@ -109,9 +115,10 @@ impl Run<'_> {
         LayerGradients { dh, dq, dk, dv }
     }
 
-    /// `dq`, `dk` and `dv`, rotated as the forward rotated, of the gradient of attention's output.
+    /// Returns `dq`, `dk` and `dv` in rotated form. `grad` is the gradient of attention's output.
     fn heads_backward(&self, layer: &LayerActivations, grad: &[f64]) -> [Vec<f64>; 3] {
-        let (ops, at) = (self.model.ops, self.heads());
+        let ops = self.model.ops;
+        let at = self.heads();
         let saved = Saved {
             q: &layer.q.rotated,
             k: &layer.k.rotated,
@@ -123,7 +130,8 @@ impl Run<'_> {
         [dq, ops.sum_groups(&at, &dk), ops.sum_groups(&at, &dv)]
     }
 
-    /// The gradient of a product of queries or keys: back through RoPE, then through the head norm.
+    /// Returns the gradient of the projection's output of queries or keys: back through RoPE, and
+    /// then through the head norm.
     fn rotated_back(
         &self,
         which: Norm,
@@ -145,7 +153,7 @@ impl Run<'_> {
         }
     }
 
-    /// Back through a norm; `sum` is the gradient that passes it by.
+    /// Returns the gradient of a norm's input. `sum` is the gradient that bypasses the norm.
     fn normed(
         &self,
         which: Norm,
@@ -161,16 +169,19 @@ impl Run<'_> {
         self.store(sum)
     }
 
-    /// `dx` of a projection, not stored; the gradients of its adapter go among those of the layer.
+    /// Returns the unrounded `dx` of a projection, and adds the gradients of its adapter to
+    /// `grads`.
     fn projected(
         &self,
-        (l, p): (usize, Projection),
+        l: usize,
+        p: Projection,
         dy: &[f64],
-        (layer, x): (&LayerActivations, &[f64]),
+        layer: &LayerActivations,
+        x: &[f64],
         grads: &mut Grads,
     ) -> Vec<f64> {
         let dx;
-        (dx, grads[p as usize]) = self.project_backward((l, p), dy, x, &layer.u[p as usize]);
+        (dx, grads[p as usize]) = self.project_backward(l, p, dy, x, &layer.u[p as usize]);
         dx
     }
 }

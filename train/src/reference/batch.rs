@@ -1,30 +1,34 @@
-//! What a pass takes in.
+//! Micro-batches, the input of a pass.
 
 use crate::Error;
 
-/// The tokens of one pass: rows of a batch one after another, each of one or several documents.
+/// The tokens of one pass: the rows of a batch, one after another. Each row has one or more
+/// documents.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MicroBatch {
-    /// The number of this micro-batch, from 0, over all steps: it chooses dropout's masks.
+    /// The number of the micro-batch over all steps, from 0. It selects the masks of dropout.
     pub number: u32,
-    /// `[tokens]`
+    /// The token ids, `[tokens]`.
     pub ids: Vec<u32>,
-    /// `[tokens]`: the next token, where it is to be learned.
+    /// The next token at each position if it is learned, `[tokens]`.
     pub labels: Vec<Option<u32>>,
-    /// `[tokens]`: positions in the document.
+    /// The positions in the document, `[tokens]`.
     pub positions: Vec<u32>,
-    /// `[tokens]`: the index, here, of the first token of the document.
+    /// The index in the micro-batch of the document's first token, `[tokens]`.
     pub starts: Vec<u32>,
-    /// What the sum of the losses is divided by: the labelled tokens of all micro-batches of the optimizer's step.
+    /// The divisor of the sum of losses: the number of labelled tokens in all micro-batches of the
+    /// optimizer step.
     pub n: usize,
 }
 
 impl MicroBatch {
-    /// The tokens of this micro-batch that have a label.
+    /// Returns the number of tokens with a label in this micro-batch.
     pub fn labelled(&self) -> usize {
         self.labels.iter().flatten().count()
     }
 
+    /// Returns an error if the lists have different lengths, a token is not in the vocabulary, or a
+    /// document starts after one of its tokens.
     pub(crate) fn check(&self, vocab: usize) -> Result<(), Error> {
         let tokens = self.ids.len();
         let lists = [

@@ -1,4 +1,4 @@
-//! The layers, forward.
+//! The forward pass of the layers.
 
 use super::ops::Norm;
 use super::run::Run;
@@ -6,62 +6,63 @@ use crate::Projection;
 use warpwright_kernels::train::embed;
 use warpwright_kernels::train::products::add_scaled;
 
-/// What the forward keeps.
+/// The activations that the forward pass keeps for the backward pass.
 #[derive(Clone, Debug)]
 pub struct Activations {
-    /// The layers.
+    /// The layers, in order.
     pub layers: Vec<LayerActivations>,
-    /// `[tokens, hidden]`: the residual stream after the last layer.
+    /// The residual stream after the last layer, `[tokens, hidden]`.
     pub h: Vec<f64>,
 }
 
-/// What the forward keeps of a layer.
+/// The activations of a layer.
 #[derive(Clone, Default, Debug)]
 pub struct LayerActivations {
-    /// `[tokens, hidden]`: the residual stream before the layer.
+    /// The residual stream before the layer, `[tokens, hidden]`.
     pub h: Vec<f64>,
-    /// `[tokens]`: `inv` of the norm before attention.
+    /// The inverse RMS of the norm before attention, `[tokens]`.
     pub inv1: Vec<f64>,
-    /// `[tokens, hidden]`: what that norm gave.
+    /// The output of the norm before attention, `[tokens, hidden]`.
     pub x1: Vec<f64>,
-    /// Queries.
+    /// The queries.
     pub q: Rotated,
-    /// Keys.
+    /// The keys.
     pub k: Rotated,
-    /// `[tokens, kv_heads, head_dim]`
+    /// The values, `[tokens, kv_heads, head_dim]`.
     pub v: Vec<f64>,
-    /// `[tokens, heads, head_dim]`: what attention gave.
+    /// The output of attention, `[tokens, heads, head_dim]`.
     pub o: Vec<f64>,
-    /// `[tokens, heads]`, natural
+    /// The natural log-sum-exp of the attention scores, `[tokens, heads]`.
     pub lse: Vec<f64>,
-    /// `[tokens, hidden]`: the residual stream after attention.
+    /// The residual stream after attention, `[tokens, hidden]`.
     pub h1: Vec<f64>,
-    /// `[tokens]`: `inv` of the norm before the feed-forward block.
+    /// The inverse RMS of the norm before the feed-forward block, `[tokens]`.
     pub inv2: Vec<f64>,
-    /// `[tokens, hidden]`: what that norm gave.
+    /// The output of the norm before the feed-forward block, `[tokens, hidden]`.
     pub x2: Vec<f64>,
-    /// `[tokens, feed_forward]`
+    /// The output of the gate projection, `[tokens, feed_forward]`.
     pub g: Vec<f64>,
-    /// `[tokens, feed_forward]`
+    /// The output of the up projection, `[tokens, feed_forward]`.
     pub up: Vec<f64>,
-    /// `[tokens, feed_forward]`: what SwiGLU gave.
+    /// The output of SwiGLU, `[tokens, feed_forward]`.
     pub a: Vec<f64>,
-    /// `[tokens, rank]` of each projection that is a target, in the order of [`Projection::ALL`]
+    /// The intermediate results `u` of the target projections, `[tokens, rank]` each, in the order
+    /// of [`Projection::ALL`].
     pub u: [Vec<f64>; 7],
 }
 
-/// Queries or keys.
+/// The queries or the keys.
 #[derive(Clone, Default, Debug)]
 pub struct Rotated {
-    /// `[tokens, heads, head_dim]`: before the head norm; empty without one.
+    /// The values before the head norm, `[tokens, heads, head_dim]`. Empty without a head norm.
     pub raw: Vec<f64>,
-    /// `[tokens, heads]`: `inv` of the head norm; empty without one.
+    /// The inverse RMS of the head norm, `[tokens, heads]`. Empty without a head norm.
     pub inv: Vec<f64>,
-    /// `[tokens, heads, head_dim]`: what attention takes.
+    /// The values that attention reads, `[tokens, heads, head_dim]`.
     pub rotated: Vec<f64>,
 }
 
-/// `u` of each projection of a layer.
+/// The intermediate results `u` of a layer's projections.
 type Us = [Vec<f64>; 7];
 
 impl Run<'_> {
@@ -78,24 +79,29 @@ impl Run<'_> {
     }
 
     fn attention(&self, l: usize, h: Vec<f64>) -> LayerActivations {
-        let (ops, weights, mut u) = (self.model.ops, &self.model.weights.layers[l], Us::default());
+        let ops = self.model.ops;
+        let weights = &self.model.weights.layers[l];
+        let mut u = Us::default();
         let (x1, inv1) = self.norm(Norm::Attention, &h, &weights.attention_norm);
         let q = self.rotated(
-            (l, Projection::Q),
+            l,
+            Projection::Q,
             &x1,
             weights.q_norm.as_deref().map(|g| (Norm::Q, g)),
             &mut u,
         );
         let k = self.rotated(
-            (l, Projection::K),
+            l,
+            Projection::K,
             &x1,
             weights.k_norm.as_deref().map(|g| (Norm::K, g)),
             &mut u,
         );
-        let v = self.store(self.project((l, Projection::V), &x1, &mut u));
+        let v = self.store(self.project(l, Projection::V, &x1, &mut u));
         let (o, lse) = ops.attention(&self.heads(), &q.rotated, &k.rotated, &v);
+        // The device stores this tensor, so it is rounded to the format of its storage.
         let o = self.store(o);
-        let h1 = self.residual(&h, self.project((l, Projection::O), &o, &mut u));
+        let h1 = self.residual(&h, self.project(l, Projection::O, &o, &mut u));
         LayerActivations {
             h,
             inv1,
@@ -111,31 +117,33 @@ impl Run<'_> {
         }
     }
 
-    /// The residual stream after the layer.
+    /// Returns the residual stream after the layer.
     fn feed_forward(&self, l: usize, layer: &mut LayerActivations) -> Vec<f64> {
-        let (u, h1) = (&mut layer.u, &layer.h1);
+        let u = &mut layer.u;
+        let h1 = &layer.h1;
         let gains = &self.model.weights.layers[l].feed_forward_norm;
         (layer.x2, layer.inv2) = self.norm(Norm::FeedForward, h1, gains);
-        layer.g = self.store(self.project((l, Projection::Gate), &layer.x2, u));
-        layer.up = self.store(self.project((l, Projection::Up), &layer.x2, u));
+        layer.g = self.store(self.project(l, Projection::Gate, &layer.x2, u));
+        layer.up = self.store(self.project(l, Projection::Up, &layer.x2, u));
         layer.a = self.store(self.model.ops.swiglu(&layer.g, &layer.up));
-        self.residual(h1, self.project((l, Projection::Down), &layer.a, u))
+        self.residual(h1, self.project(l, Projection::Down, &layer.a, u))
     }
 
-    /// A projection, then the head norm if there is one, then RoPE.
+    /// Returns a projection after its head norm, if there is one, and RoPE.
     fn rotated(
         &self,
-        at: (usize, Projection),
+        l: usize,
+        p: Projection,
         x: &[f64],
         norm: Option<(Norm, &[f64])>,
         u: &mut Us,
     ) -> Rotated {
-        let (ops, eps, y) = (
-            self.model.ops,
-            self.model.config.eps,
-            self.project(at, x, u),
-        );
+        let ops = self.model.ops;
+        let eps = self.model.config.eps;
+        let y = self.project(l, p, x, u);
         let rotated = |y: &[f64]| self.store(ops.rope(y, &self.angles));
+        // Without a head norm, the projection is rotated before it is stored, so it is rounded only
+        // once.
         let Some((which, gains)) = norm else {
             return Rotated {
                 rotated: rotated(&y),
@@ -151,7 +159,7 @@ impl Run<'_> {
         }
     }
 
-    /// A norm's output as stored, and its `inv`.
+    /// Returns the stored output of a norm, and its inverse RMS.
     pub(super) fn norm(&self, which: Norm, x: &[f64], gains: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let (y, inv) = self
             .model
@@ -160,7 +168,7 @@ impl Run<'_> {
         (self.store(y), inv)
     }
 
-    /// `h + y`
+    /// Returns `h + y`.
     fn residual(&self, h: &[f64], mut y: Vec<f64>) -> Vec<f64> {
         add_scaled(1.0, h, &mut y);
         self.store(y)

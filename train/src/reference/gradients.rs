@@ -1,4 +1,4 @@
-//! Forward and backward of a micro-batch.
+//! The forward and backward pass of a micro-batch.
 
 use super::adapters::Adapters;
 use super::backward::LayerGradients;
@@ -9,35 +9,34 @@ use super::model::Model;
 use super::run::Run;
 use crate::Error;
 
-/// What a micro-batch gives.
+/// The results of a micro-batch.
 #[derive(Clone, Debug)]
 pub struct Gradients {
-    /// The sum of its losses over `n`.
+    /// The sum of its losses, divided by `n`.
     pub loss: f64,
-    /// Gradients of the adapters.
+    /// The gradients of the adapters.
     pub adapters: Adapters,
-    /// What the forward kept.
+    /// The activations of the forward pass.
     pub activations: Activations,
-    /// What the head gave.
+    /// The results of the LM head.
     pub head: HeadResult,
-    /// Gradients inside of the layers.
+    /// The gradients inside the layers.
     pub layers: Vec<LayerGradients>,
 }
 
 impl Model<'_> {
-    /// Forward and backward of a micro-batch.
+    /// Computes the forward and backward pass of a micro-batch.
     ///
     /// # Errors
-    ///
-    /// Tensors or lists of other lengths, tokens that are not in the vocabulary.
+    /// Returns an error if a tensor or a list has the wrong length, or if a token is not in the
+    /// vocabulary.
     pub fn gradients(&self, adapters: &Adapters, micro: &MicroBatch) -> Result<Gradients, Error> {
         adapters.check(&self.config, &self.lora)?;
         micro.check(self.config.vocab)?;
         let mut stored = adapters.clone();
-        stored
-            .tensors_mut()
-            .flatten()
-            .for_each(|x| *x = self.storage.round(*x));
+        for x in stored.tensors_mut().flatten() {
+            *x = self.storage.round(*x);
+        }
         let run = Run::new(self, &stored, micro);
         let activations = run.forward();
         let head = run.head(&activations.h);

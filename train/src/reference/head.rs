@@ -1,27 +1,31 @@
-//! The last norm, the head and the loss, a chunk of tokens at a time.
+//! The last norm, the LM head and the loss, computed for a chunk of tokens at a time.
 
 use super::ops::Norm;
 use super::run::Run;
 use warpwright_kernels::train::linear::Weight;
 
-/// What the head gave.
+/// The results of the LM head.
 #[derive(Clone, Debug)]
 pub struct HeadResult {
     /// The sum of the losses of the labelled tokens.
     pub loss: f64,
-    /// `[tokens, hidden]`: what the last norm gave.
+    /// The output of the last norm, `[tokens, hidden]`.
     pub x: Vec<f64>,
-    /// `[tokens]`: log of the sum of exponentials of the logits.
+    /// The log-sum-exp of the logits, `[tokens]`.
     pub lse: Vec<f64>,
-    /// `[tokens, hidden]`: the gradient of the residual stream after the last layer.
+    /// The gradient of the residual stream after the last layer, `[tokens, hidden]`.
     pub dh: Vec<f64>,
 }
 
 impl Run<'_> {
     pub(super) fn head(&self, h: &[f64]) -> HeadResult {
-        let (weights, hidden) = (&self.model.weights, self.model.config.hidden);
+        let weights = &self.model.weights;
+        let hidden = self.model.config.hidden;
         let (x, inv) = self.norm(Norm::Last, h, &weights.norm);
-        let (mut loss, mut lse, mut dx) = (0.0, vec![], vec![]);
+        let mut loss = 0.0;
+        let mut lse = vec![];
+        let mut dx = vec![];
+        // The logits of all tokens would need `tokens * vocab` numbers, so they exist chunk by chunk.
         let chunks = x.chunks(self.model.head_chunk * hidden);
         for (x, labels) in chunks.zip(self.micro.labels.chunks(self.model.head_chunk)) {
             let (chunk_loss, chunk_lse, chunk_dx) = self.head_chunk(x, labels);
@@ -41,9 +45,11 @@ impl Run<'_> {
         }
     }
 
-    /// Sum of losses, `lse` and `dx` of the tokens whose outputs of the last norm are `x`.
+    /// Returns the sum of losses, the log-sum-exps and `dx` of the tokens whose outputs of the last
+    /// norm are `x`.
     fn head_chunk(&self, x: &[f64], labels: &[Option<u32>]) -> (f64, Vec<f64>, Vec<f64>) {
-        let (ops, vocab) = (self.model.ops, self.model.config.vocab);
+        let ops = self.model.ops;
+        let vocab = self.model.config.vocab;
         let weight = Weight {
             w: self.model.weights.head(),
             bias: None,
@@ -54,6 +60,7 @@ impl Run<'_> {
         let loss = ops.loss(&logits, &lse, labels);
         let dl = self.store(ops.loss_backward(&logits, &lse, labels));
         let dx = ops.linear_backward(&dl, &weight, None);
+        // `dl` belongs to the sum of losses. The loss is their mean over the labelled tokens.
         let n = self.micro.n as f64;
         (
             loss,

@@ -1,14 +1,17 @@
-//! A training step in `f64` on the CPU, for models of a few thousand weights: what the step on a device must give.
+//! A training step in `f64` on the CPU: the reference for the step on a device. It is meant for
+//! models with a few thousand weights.
 //!
-//! A [`Model`] is frozen weights and the settings of its adapters. [`Model::gradients`] is one micro-batch, forward and
-//! backward; a [`Trainer`] adds micro-batches up, clips, and updates the adapters. What tells the families apart is in
-//! the [`Weights`]: `qwen2` has biases, `qwen3` head norms, and a model without a head of its own uses its embedding.
+//! A [`Model`] consists of frozen weights and the settings of its adapters. [`Model::gradients`]
+//! computes the forward and backward pass of one micro-batch. A [`Trainer`] adds up micro-batches,
+//! clips the gradients, and updates the adapters. The families differ only in their [`Weights`]:
+//! `qwen2` has biases, `qwen3` has head norms, and a model without an LM head uses its embedding.
 //!
-//! Every operation goes through [`Ops`]. Its default methods are the references of kernels; an implementation may
-//! replace single ones, by kernels that run on a device, or by faults that tests plant.
+//! Every operation goes through [`Ops`]. Its default methods are the references of the kernels. An
+//! implementation can replace single operations, for example by kernels on a device, or by faults
+//! that tests plant.
 //!
-//! Tensors that a device keeps in memory are rounded to the model's [`Storage`], once, where they are stored; sums
-//! inside of an operation are not.
+//! Tensors that a device keeps in memory are rounded to the model's [`Storage`] once, when they are
+//! stored. Sums inside an operation are not rounded.
 
 mod adapters;
 mod backward;

@@ -1,4 +1,4 @@
-//! A model: frozen weights, and how it computes with them.
+//! A model: frozen weights, and the way in which it computes with them.
 
 use super::ops::Ops;
 use crate::weights::Weights;
@@ -6,26 +6,26 @@ use crate::{Config, Error, Lora};
 use warpwright_kernels::Pairing;
 use warpwright_kernels::train::Storage;
 
-/// Frozen weights and the settings of their adapters.
+/// The frozen weights of a model, and the settings of their adapters.
 pub struct Model<'a> {
     pub(super) config: Config,
     pub(super) lora: Lora,
     pub(super) weights: Weights,
     pub(super) storage: Storage,
     pub(super) ops: &'a dyn Ops,
-    /// Which dimensions of a head RoPE rotates together: half split in safetensors files, interleaved in GGUF files of
-    /// the llama family.
+    /// The dimensions of a head that RoPE rotates together. Safetensors files use NeoX (half-split)
+    /// RoPE. GGUF files of the llama family use GPT-J (interleaved) RoPE.
     pub pairing: Pairing,
-    /// Tokens whose logits are in memory at once.
+    /// The number of tokens whose logits are in memory at the same time.
     pub head_chunk: usize,
 }
 
 impl<'a> Model<'a> {
-    /// A model whose tensors in memory have this type, the weights among them.
+    /// Creates a model whose tensors in memory, including the weights, have the type `storage`.
     ///
     /// # Errors
-    ///
-    /// Sizes or settings that make no model, and tensors of other shapes.
+    /// Returns an error if a size or a setting is out of range, or if a tensor has another shape
+    /// than the configuration requires.
     pub fn new(
         config: Config,
         lora: Lora,
@@ -36,18 +36,17 @@ impl<'a> Model<'a> {
         config.check()?;
         lora.check()?;
         weights.check(&config)?;
-        weights
-            .tensors_mut()
-            .for_each(|tensor| *tensor = storage.store(std::mem::take(tensor)));
-        let (pairing, head_chunk) = (Pairing::HalfSplit, 1024);
+        for tensor in weights.tensors_mut() {
+            *tensor = storage.store(std::mem::take(tensor));
+        }
         Ok(Model {
             config,
             lora,
             weights,
             storage,
             ops,
-            pairing,
-            head_chunk,
+            pairing: Pairing::HalfSplit,
+            head_chunk: 1024,
         })
     }
 }

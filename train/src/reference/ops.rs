@@ -1,4 +1,4 @@
-//! The operations of a step, as the model calls them.
+//! The operations of a training step, as the model calls them.
 
 use warpwright_kernels::train::adamw::{AdamW, Parameters, Rates};
 use warpwright_kernels::train::attention::{self, Heads, Saved};
@@ -7,26 +7,28 @@ use warpwright_kernels::train::lora::{self, Factors};
 use warpwright_kernels::train::rope::{self, Angles};
 use warpwright_kernels::train::{cross_entropy, rms_norm, swiglu};
 
-/// An adapter and its `u`, or its `du`.
+/// An adapter with its `u` or its `du`, or `None` if the projection has no adapter.
 pub type Applied<'a> = Option<(&'a Factors<'a>, &'a [f64])>;
 
-/// Which norm.
+/// The norms of a model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Norm {
-    /// Before attention.
+    /// The norm before attention.
     Attention,
-    /// Before the feed-forward block.
+    /// The norm before the feed-forward block.
     FeedForward,
-    /// Of the heads of queries.
+    /// The head norm of the queries.
     Q,
-    /// Of the heads of keys.
+    /// The head norm of the keys.
     K,
-    /// After the last layer.
+    /// The norm after the last layer.
     Last,
 }
 
-/// The operations of a step. Each method is the function of [`warpwright_kernels::train`] that it calls; their
-/// documentation has formulas and shapes.
+/// The operations of a training step.
+///
+/// Each method calls the function of [`warpwright_kernels::train`] with its name, whose
+/// documentation has the formula and the shapes.
 #[allow(missing_docs)]
 pub trait Ops {
     fn rms_norm(&self, _: Norm, x: &[f64], g: &[f64], eps: f64) -> (Vec<f64>, Vec<f64>) {
@@ -124,7 +126,7 @@ pub trait Ops {
     }
 }
 
-/// The references of the kernels.
+/// The references of the kernels, which are the default methods of [`Ops`].
 #[derive(Clone, Copy, Debug)]
 pub struct References;
 

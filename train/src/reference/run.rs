@@ -1,4 +1,4 @@
-//! A pass over a micro-batch: what all of its operations share.
+//! The inputs that all operations of a pass over a micro-batch share.
 
 use super::adapters::{Adapter, Adapters};
 use super::batch::MicroBatch;
@@ -11,6 +11,7 @@ use warpwright_kernels::train::linear::Weight;
 use warpwright_kernels::train::lora::Factors;
 use warpwright_kernels::train::rope::Angles;
 
+/// A pass over a micro-batch.
 pub(super) struct Run<'a> {
     pub(super) model: &'a Model<'a>,
     pub(super) micro: &'a MicroBatch,
@@ -35,7 +36,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A tensor as it is read back from memory.
+    /// Returns a tensor as it is read back from memory.
     pub(super) fn store(&self, tensor: Vec<f64>) -> Vec<f64> {
         self.model.storage.store(tensor)
     }
@@ -51,14 +52,16 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// `y` of a projection, not stored. Its adapter's `u` goes among those of the layer.
+    /// Returns the unrounded output of a projection, and sets its adapter's `u` in `us`.
     pub(super) fn project(
         &self,
-        (l, p): (usize, Projection),
+        l: usize,
+        p: Projection,
         x: &[f64],
         us: &mut [Vec<f64>; 7],
     ) -> Vec<f64> {
-        let (ops, weight) = (self.model.ops, self.weight(l, p));
+        let ops = self.model.ops;
+        let weight = self.weight(l, p);
         let Some(factors) = self.factors(l, p) else {
             return ops.linear(x, &weight, None);
         };
@@ -67,15 +70,17 @@ impl<'a> Run<'a> {
         ops.linear(x, &weight, Some((&factors, u)))
     }
 
-    /// `dx` of a projection, not stored, and the gradients of its adapter.
+    /// Returns the unrounded `dx` of a projection, and the gradients of its adapter.
     pub(super) fn project_backward(
         &self,
-        (l, p): (usize, Projection),
+        l: usize,
+        p: Projection,
         dy: &[f64],
         x: &[f64],
         u: &[f64],
     ) -> (Vec<f64>, Option<Adapter>) {
-        let (ops, weight) = (self.model.ops, self.weight(l, p));
+        let ops = self.model.ops;
+        let weight = self.weight(l, p);
         let Some(factors) = self.factors(l, p) else {
             return (ops.linear_backward(dy, &weight, None), None);
         };
@@ -91,7 +96,8 @@ impl<'a> Run<'a> {
     }
 
     fn weight(&self, l: usize, p: Projection) -> Weight<'_> {
-        let (layer, [n, _]) = (&self.model.weights.layers[l], p.shape(&self.model.config));
+        let layer = &self.model.weights.layers[l];
+        let [n, _] = p.shape(&self.model.config);
         Weight {
             w: &layer.projections[p as usize],
             bias: layer.biases[p as usize].as_deref(),
@@ -100,7 +106,8 @@ impl<'a> Run<'a> {
     }
 
     fn factors(&self, l: usize, p: Projection) -> Option<Factors<'_>> {
-        let (lora, Adapter { a, b }) = (&self.model.lora, self.adapters.of(l, p)?);
+        let lora = &self.model.lora;
+        let Adapter { a, b } = self.adapters.of(l, p)?;
         Some(Factors {
             a,
             b,
@@ -110,15 +117,18 @@ impl<'a> Run<'a> {
         })
     }
 
+    /// Returns the dropout mask of a projection, or `None` without dropout. Each projection has its
+    /// own random stream.
     fn mask(&self, l: usize, p: Projection) -> Option<Mask> {
         let lora = &self.model.lora;
-        let stream = (Projection::ALL.len() * l) as u32 + p as u32;
-        let mask = Mask {
+        if lora.dropout == 0.0 {
+            return None;
+        }
+        Some(Mask {
             threshold: threshold(lora.dropout),
             seed: lora.seed,
-            stream,
+            stream: (Projection::ALL.len() * l) as u32 + p as u32,
             micro: self.micro.number,
-        };
-        (lora.dropout > 0.0).then_some(mask)
+        })
     }
 }

@@ -1,4 +1,5 @@
-//! Optimizer steps: micro-batches added up, one clip, AdamW, and the state between steps.
+//! Optimizer steps: the sum of micro-batches, gradient clipping, AdamW, and the state between
+//! steps.
 
 use super::adapters::Adapters;
 use super::batch::MicroBatch;
@@ -15,51 +16,50 @@ pub struct Trainer<'a> {
     pub adapters: Adapters,
     /// Their moments.
     pub moments: Moments,
-    /// What a step takes from the one before.
+    /// The counters from which the next step continues.
     pub state: State,
     model: &'a Model<'a>,
     training: Training,
 }
 
-/// Moments of the adapters' gradients.
+/// The moments of the adapters' gradients, as in Adam.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Moments {
-    /// Means.
+    /// The running means of the gradients.
     pub first: Adapters,
-    /// Means of squares.
+    /// The running means of their squares.
     pub second: Adapters,
 }
 
-/// What a step takes from the one before, besides parameters and moments.
+/// The counters that a step continues from, in addition to parameters and moments.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub struct State {
-    /// Steps that were taken.
+    /// The number of steps taken.
     pub step: u32,
-    /// The bias corrections of the last of them, `1 - beta^step`.
+    /// The bias corrections of the last step, `1 - beta^step`.
     pub corrections: [f64; 2],
 }
 
-/// What a step did.
+/// The results of an optimizer step.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Record {
     /// The loss before the step: the mean over the labelled tokens of all micro-batches.
     pub loss: f64,
     /// The norm of the gradients before clipping.
     pub norm: f64,
-    /// The factor that clipping gave them.
+    /// The factor by which clipping scaled the gradients.
     pub clip: f64,
     /// The learning rate.
     pub lr: f64,
-    /// Loss or norm was not finite, so nothing was changed.
+    /// Whether the step changed nothing, because the loss or the norm was not finite.
     pub skipped: bool,
 }
 
 impl<'a> Trainer<'a> {
-    /// Begins with these adapters and moments of zeros.
+    /// Creates a trainer with these adapters and moments of zeros.
     ///
     /// # Errors
-    ///
-    /// Settings with which no step is defined.
+    /// Returns an error if a setting is out of range, or if the adapters do not fit the model.
     pub fn new(
         model: &'a Model<'a>,
         training: Training,
@@ -81,25 +81,24 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// One optimizer step over these micro-batches.
+    /// Takes one optimizer step over these micro-batches.
     ///
     /// # Errors
-    ///
-    /// Those of [`Trainer::gradients`].
+    /// Returns the errors of [`Trainer::gradients`].
     pub fn step(&mut self, micros: &[MicroBatch]) -> Result<Record, Error> {
         let (loss, gradients) = self.gradients(micros)?;
         Ok(self.update(loss, &gradients))
     }
 
-    /// The loss and the gradients over all micro-batches.
+    /// Returns the loss and the gradients over all micro-batches.
     ///
     /// # Errors
-    ///
-    /// No micro-batch; those of [`Model::gradients`].
+    /// Returns [`Error::Empty`] if there is no micro-batch, or an error of [`Model::gradients`].
     pub fn gradients(&self, micros: &[MicroBatch]) -> Result<(f64, Adapters), Error> {
         let (first, others) = micros.split_first().ok_or(Error::Empty)?;
         let first = self.model.gradients(&self.adapters, first)?;
-        let (mut loss, mut sum) = (first.loss, first.adapters);
+        let mut loss = first.loss;
+        let mut sum = first.adapters;
         for micro in others {
             let gradients = self.model.gradients(&self.adapters, micro)?;
             loss += gradients.loss;
@@ -108,16 +107,15 @@ impl<'a> Trainer<'a> {
         Ok((loss, sum))
     }
 
-    /// Clips gradients and updates the adapters with them. If loss or norm is not finite, nothing changes.
+    /// Clips the gradients and updates the adapters with them. If the loss or the norm is not
+    /// finite, nothing changes.
     pub fn update(&mut self, loss: f64, gradients: &Adapters) -> Record {
         let next = State {
             step: self.state.step + 1,
             corrections: self.training.adamw.next_corrections(self.state.corrections),
         };
-        let (norm, lr) = (
-            clip::norm(gradients.tensors()),
-            self.training.schedule.rate(next.step),
-        );
+        let norm = clip::norm(gradients.tensors());
+        let lr = self.training.schedule.rate(next.step);
         let clip = clip::factor(norm, self.training.max_norm);
         let skipped = !(loss.is_finite() && norm.is_finite());
         if !skipped {
@@ -140,8 +138,10 @@ impl<'a> Trainer<'a> {
         }
     }
 
+    /// Updates the parameters and moments.
     fn adamw(&mut self, gradients: &Adapters, rates: &Rates) {
-        let (ops, adamw): (&dyn Ops, _) = (self.model.ops, &self.training.adamw);
+        let ops: &dyn Ops = self.model.ops;
+        let adamw = &self.training.adamw;
         let moments = self
             .moments
             .first
@@ -155,7 +155,7 @@ impl<'a> Trainer<'a> {
         for ((p, (m, v)), g) in tensors {
             ops.adamw(adamw, Parameters { p, m, v }, g, rates);
         }
-        // On a device parameters and moments are f32, whatever the products read.
+        // A device stores parameters and moments in f32, whatever type the matmuls read.
         if self.model.storage != Storage::F64 {
             let moments = self
                 .moments
@@ -163,7 +163,9 @@ impl<'a> Trainer<'a> {
                 .tensors_mut()
                 .chain(self.moments.second.tensors_mut());
             let all = self.adapters.tensors_mut().chain(moments).flatten();
-            all.for_each(|x| *x = Storage::F32.round(*x));
+            for x in all {
+                *x = Storage::F32.round(*x);
+            }
         }
     }
 }

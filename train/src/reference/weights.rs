@@ -1,16 +1,17 @@
-//! Weights, unpacked, in `f64`.
+//! The unpacked weights in `f64`.
 
 use crate::weights::{LayerWeights, Weights, length};
 use crate::{Config, Error};
 
 impl Weights {
+    /// Returns an error if a tensor does not have the shape that the configuration requires.
     pub(super) fn check(&self, config: &Config) -> Result<(), Error> {
         let check = |named, tensor: &Vec<f64>| length(named, tensor.len());
         self.try_map(config, &mut { check }, &mut { check })
             .map(drop)
     }
 
-    /// Every tensor.
+    /// Returns every tensor.
     pub(super) fn tensors_mut(&mut self) -> impl Iterator<Item = &mut Vec<f64>> {
         let layers = self.layers.iter_mut().flat_map(LayerWeights::tensors_mut);
         [&mut self.embed, &mut self.norm]

@@ -1,4 +1,5 @@
-//! The adapters on the device: parameters, moments and gradients, each a flat buffer of the same layout.
+//! The adapters on the device: parameters, moments and gradients, each a flat buffer of the same
+//! layout.
 
 use std::ops::Range;
 
@@ -8,8 +9,9 @@ use warpwright_kernels::train::clip::PARTS;
 use crate::reference::Adapters;
 use crate::{Config, Error, Lora, Projection};
 
-/// Each tensor begins at a multiple of this many elements: kernels of the optimizer take some at once, and tensor maps
-/// want addresses of multiples of 16 bytes. What lies between two tensors is zero and stays zero.
+/// Each tensor begins at a multiple of this many elements: kernels of the optimizer take some at
+/// once, and tensor maps want addresses of multiples of 16 bytes. What lies between two tensors is
+/// zero and stays zero.
 const ALIGN: usize = 64;
 
 /// How tensors lie in a flat buffer.
@@ -17,8 +19,8 @@ const ALIGN: usize = 64;
 pub(super) enum Arrangement {
     /// A `[rank, k]` and B `[n, rank]`, as they are.
     Plain,
-    /// A `[rank, k]` and B transposed, `[rank, n]`, both with so many rows. The rows that the rank leaves over are zeros and
-    /// stay zeros: their gradients are sums of products with zeros.
+    /// A `[rank, k]` and B transposed, `[rank, n]`, both with so many rows. The rows that the rank
+    /// leaves over are zeros and stay zeros: their gradients are sums of products with zeros.
     Padded {
         /// Rows of every tensor.
         rank: u32,

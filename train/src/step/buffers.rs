@@ -1,4 +1,5 @@
-//! What the forward keeps for the backward, and workspace. `T` is a buffer, or its size where memory is only counted.
+//! What the forward keeps for the backward, and workspace. `T` is a buffer, or its size where
+//! memory is only counted.
 
 use warpwright_driver::Buffer;
 
@@ -13,7 +14,8 @@ pub(super) struct Buffers<T = Buffer<f32>> {
     pub(super) work: Workspace<T>,
 }
 
-/// What the forward keeps for the backward: `H` is a tensor like the residual stream, `L` the others of a layer.
+/// What the forward keeps for the backward: `H` is a tensor like the residual stream, `L` the
+/// others of a layer.
 pub(super) struct Kept<H, L> {
     /// `hidden`: the residual stream before each layer, and after the last.
     pub(super) streams: Vec<H>,
@@ -170,7 +172,8 @@ pub(super) struct Workspace<T = Buffer<f32>> {
 }
 
 impl<T> Buffers<T> {
-    /// For weights and adapters like these; `chunk` tokens have logits at once. `new` makes a buffer of so many elements.
+    /// For weights and adapters like these; `chunk` tokens have logits at once. `new` makes a
+    /// buffer of so many elements.
     pub(super) fn new(
         sizes: &Sizes,
         shape: &Layers<'_>,

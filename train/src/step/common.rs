@@ -1,5 +1,5 @@
-//! What steps in every precision have: batches, adapters, counters, and how a step ends - one norm over all gradients, clip,
-//! schedule, AdamW.
+//! What steps in every precision have: batches, adapters, counters, and how a step ends - one norm
+//! over all gradients, clip, schedule, AdamW.
 
 use warpwright_driver::{Buffer, Context, Error as DriverError, Host, Kernel, Pinned, Queue, View};
 use warpwright_kernels::simple::rope::revolutions;

@@ -1,4 +1,5 @@
-//! The forward of a micro-batch, and the head, which is forward and backward at once where it is trained.
+//! The forward of a micro-batch, and the head, which is forward and backward at once where it is
+//! trained.
 
 use warpwright_driver::{Buffer, Error, Host, Queue, View};
 use warpwright_kernels::simple::swiglu::SwiGluArgs;

@@ -1,18 +1,22 @@
 //! A training step on a device: forward and backward of micro-batches, clip and AdamW, as graphs.
 //!
-//! A [`Trainer`] has two graphs. One is a micro-batch: it copies the next batch from the host's memory, goes forward and
-//! backward, and adds to the gradients. The other is the last micro-batch of a step, which also clips and updates. A third
-//! one, forward to the losses without dropout, is made when [`Trainer::evaluate`] is first called. All are written once, as
-//! functions over a [`Queue`](warpwright_driver::Queue), so the same work can be captured or launched kernel by kernel: see
-//! [`Launch`]. Nothing that changes from step to step is frozen in them; it is in device
-//! memory, as [`warpwright_kernels::train::state`] says.
+//! A [`Trainer`] has two graphs. One is a micro-batch: it copies the next batch from the host's
+//! memory, goes forward and backward, and adds to the gradients. The other is the last micro-batch
+//! of a step, which also clips and updates. A third one, forward to the losses without dropout, is
+//! made when [`Trainer::evaluate`] is first called. All are written once, as functions over a
+//! [`Queue`](warpwright_driver::Queue), so the same work can be captured or launched kernel by
+//! kernel: see [`Launch`]. Nothing that changes from step to step is frozen in them; it is in
+//! device memory, as [`warpwright_kernels::train::state`] says.
 //!
-//! With [`Recomputation::Cheap`] all layers share the inputs of their projections that a norm or SwiGLU gives, which the
-//! backward makes again of what is kept. With [`Recomputation::Layers`] all layers share the buffers of one, in which the forward leaves what the backward reads;
-//! the backward of each layer but the last begins by computing them again from the residual stream before the layer.
+//! With [`Recomputation::Cheap`] all layers share the inputs of their projections that a norm or
+//! SwiGLU gives, which the backward makes again of what is kept. With [`Recomputation::Layers`] all
+//! layers share the buffers of one, in which the forward leaves what the backward reads; the
+//! backward of each layer but the last begins by computing them again from the residual stream
+//! before the layer.
 //!
-//! There are two passes ([`Precision`]). In `f32` the kernels are simple ones: a thread sums an element of a product. This is
-//! the precision that gates compare with the [reference](mod@crate::reference). In `bf16` the products are on tensor cores.
+//! There are two passes ([`Precision`]). In `f32` the kernels are simple ones: a thread sums an
+//! element of a product. This is the precision that gates compare with the
+//! [reference](mod@crate::reference). In `bf16` the products are on tensor cores.
 //!
 //! | file | holds |
 //! |---|---|
@@ -47,8 +51,8 @@ mod slots;
 mod trainer;
 mod weights;
 
-pub use needs::Needs;
-pub use precision::Part;
+pub use needs::TrainingNeeds;
+pub use precision::StepPhase;
 pub use profile::TimedKernel;
 pub use settings::{Launch, Precision, Recomputation, Settings, Tiles, Unpacking};
 pub use trainer::{Evaluation, Snapshot, Trainer};

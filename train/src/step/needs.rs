@@ -9,28 +9,32 @@ use super::settings::{Precision, Settings};
 use super::sizes::Sizes;
 use crate::{Config, Error};
 
-/// Bytes of device memory, by part. What a driver adds to each buffer is not counted.
+/// The device memory of a training run in bytes, by purpose. The driver's overhead per buffer is
+/// not counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Needs {
-    /// Frozen weights.
+pub struct TrainingNeeds {
+    /// The bytes of the frozen weights.
     pub weights: u64,
-    /// Adapters, both moments and gradients.
+    /// The bytes of adapters, both moments and gradients.
     pub adapters: u64,
-    /// What the forward keeps of the layers for the backward.
+    /// The bytes of the activations that the forward pass keeps for the backward pass.
     pub activations: u64,
-    /// Logits, and what else the head takes.
+    /// The bytes of the logits and of the other buffers of the LM head.
     pub head: u64,
-    /// What no kernel needs for long.
+    /// The bytes of scratch memory.
     pub workspace: u64,
 }
 
-impl Needs {
-    /// Of a model with frozen weights of so many bytes.
+impl TrainingNeeds {
+    /// Returns the memory of a training run whose frozen weights have `weights` bytes.
     ///
     /// # Errors
-    ///
-    /// Sizes that are 0 or above 2^24.
-    pub fn of(settings: &Settings, head_norms: bool, weights: u64) -> Result<Needs, Error> {
+    /// Returns [`Error::Setting`] if a size is 0 or above 2^24.
+    pub fn for_settings(
+        settings: &Settings,
+        head_norms: bool,
+        weights: u64,
+    ) -> Result<TrainingNeeds, Error> {
         let Settings {
             config,
             lora,
@@ -59,8 +63,8 @@ impl Needs {
             u64::from(sizes.hidden),
             u64::from(sizes.vocab),
         );
-        // Logits, what goes into the head and its gradient; and of each token, `inv`, `lse` and the loss. In `bf16` the
-        // gradients of logits are apart.
+        // Logits, what goes into the head and its gradient; and of each token, `inv`, `lse` and the
+        // loss. In `bf16` the gradients of logits are apart.
         let [logit, number] = match settings.precision {
             Precision::F32 => [4, 4],
             Precision::Bf16 => [6, 2],
@@ -68,7 +72,7 @@ impl Needs {
         let head = logit * chunk * vocab + u64::from(sizes.tokens) * (2 * number * hidden + 12);
         // Four buffers of `f32`.
         let adapters = 16 * arrangement(settings, &sizes).len() as u64;
-        Ok(Needs {
+        Ok(TrainingNeeds {
             weights,
             adapters,
             activations,
@@ -77,7 +81,7 @@ impl Needs {
         })
     }
 
-    /// All of it.
+    /// Returns the sum of all parts, in bytes.
     pub fn total(&self) -> u64 {
         self.weights + self.adapters + self.activations + self.head + self.workspace
     }

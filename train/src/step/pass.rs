@@ -1,4 +1,5 @@
-//! What forward and backward in `f32` share: all that they have on the device, and projections with their adapters.
+//! What forward and backward in `f32` share: all that they have on the device, and projections with
+//! their adapters.
 
 use std::ops::Deref;
 
@@ -126,7 +127,8 @@ impl Step {
         self.project(queue, purpose, (l, p), x, y)
     }
 
-    /// Adds the gradient of a projection's input to `dx`, and those of its adapter to the gradients.
+    /// Adds the gradient of a projection's input to `dx`, and those of its adapter to the
+    /// gradients.
     pub(super) fn project_backward(
         &self,
         queue: &mut impl Queue,

@@ -27,11 +27,11 @@ pub(super) enum Work {
 }
 
 impl Precision {
-    /// Refuses a precision that such a training does not have on this device.
+    /// Checks that a training run in this precision is supported on the device.
     ///
     /// # Errors
-    ///
-    /// [`Error::Precision`] says what it takes; sizes that are 0 or above 2^24.
+    /// Returns [`Error::Precision`] with the missing requirement, or [`Error::Setting`] if a size
+    /// is 0 or above 2^24.
     pub fn check(self, context: &Context, settings: &Settings) -> Result<(), Error> {
         let sizes = Sizes::new(&settings.config, settings.lora.rank, settings.tokens)?;
         match self {
@@ -44,22 +44,27 @@ impl Precision {
     }
 }
 
-/// A part of a step.
+/// A phase of a training step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum StepPhase {
     /// From the batch to the residual stream after the last layer.
     Forward,
-    /// Logits, losses, and their gradients back to the residual stream.
+    /// The logits, the losses, and their gradients back to the residual stream.
     Head,
     /// Back through the layers.
     Backward,
-    /// What a micro-batch and a step end with: counters, the norm of all gradients, AdamW.
+    /// The end of a micro-batch and of a step: counters, the norm of all gradients, and AdamW.
     Update,
 }
 
-impl Part {
-    /// All, in the order in which they run.
-    pub const ALL: [Part; 4] = [Part::Forward, Part::Head, Part::Backward, Part::Update];
+impl StepPhase {
+    /// All phases, in the order in which they run.
+    pub const ALL: [StepPhase; 4] = [
+        StepPhase::Forward,
+        StepPhase::Head,
+        StepPhase::Backward,
+        StepPhase::Update,
+    ];
 }
 
 /// A pass in one precision.
@@ -116,27 +121,27 @@ impl Pass {
         match work {
             Work::Evaluation => self.evaluate(queue),
             Work::Micro => {
-                Part::ALL[..3]
+                StepPhase::ALL[..3]
                     .iter()
                     .try_for_each(|part| self.part(queue, *part))?;
                 self.common().end_micro_batch(queue, self.losses())
             }
-            Work::Last => Part::ALL
+            Work::Last => StepPhase::ALL
                 .iter()
                 .try_for_each(|part| self.part(queue, *part)),
         }
     }
 
     /// A part of the last micro-batch of a step.
-    pub(super) fn part(&self, queue: &mut impl Queue, part: Part) -> Result<(), DriverError> {
+    pub(super) fn part(&self, queue: &mut impl Queue, part: StepPhase) -> Result<(), DriverError> {
         match (part, self) {
-            (Part::Forward, Pass::F32(step)) => step.forward(queue, Purpose::Training),
-            (Part::Forward, Pass::Bf16(step)) => step.forward(queue, Purpose::Training),
-            (Part::Head, Pass::F32(step)) => step.head(queue),
-            (Part::Head, Pass::Bf16(step)) => step.head(queue),
-            (Part::Backward, Pass::F32(step)) => step.backward(queue),
-            (Part::Backward, Pass::Bf16(step)) => step.backward(queue),
-            (Part::Update, _) => {
+            (StepPhase::Forward, Pass::F32(step)) => step.forward(queue, Purpose::Training),
+            (StepPhase::Forward, Pass::Bf16(step)) => step.forward(queue, Purpose::Training),
+            (StepPhase::Head, Pass::F32(step)) => step.head(queue),
+            (StepPhase::Head, Pass::Bf16(step)) => step.head(queue),
+            (StepPhase::Backward, Pass::F32(step)) => step.backward(queue),
+            (StepPhase::Backward, Pass::Bf16(step)) => step.backward(queue),
+            (StepPhase::Update, _) => {
                 self.common().end_micro_batch(queue, self.losses())?;
                 self.common().update(queue)
             }

@@ -4,35 +4,35 @@ use std::time::Duration;
 
 use warpwright_driver::Recorder;
 
-use super::precision::Part;
+use super::precision::StepPhase;
 use super::trainer::Trainer;
 use crate::Error;
 use crate::reference::MicroBatch;
 
-/// A kernel of a step, run by itself.
+/// The measured time of a kernel of a step, which ran by itself.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TimedKernel {
-    /// The part that it is of.
-    pub part: Part,
-    /// Its name; what fills memory or copies it is a word.
+    /// The phase to which the kernel belongs.
+    pub part: StepPhase,
+    /// The name of the kernel, or a word for operations that fill or copy memory.
     pub kernel: String,
-    /// The time between an event before it and one after it, launch included.
+    /// The time between an event before the kernel and one after it, which includes the launch.
     pub time: Duration,
-    /// Bytes of the tensors that it was given: read ones and written ones, those that are both twice.
+    /// The bytes of the tensors that the kernel reads and writes. A tensor that is both read and
+    /// written counts twice.
     pub bytes: u64,
 }
 
 impl Trainer {
-    /// The kernels of a step over this micro-batch, one after the other, each with its time. It is a step as any other,
-    /// but slower: nothing overlaps.
+    /// Takes a step over this micro-batch kernel by kernel, and returns the time of each kernel. It
+    /// is a complete step, but slower than others because nothing overlaps.
     ///
     /// # Errors
-    ///
-    /// As [`step`](Trainer::step).
+    /// Returns the errors of [`step`](Trainer::step).
     pub fn profile(&mut self, micro: &MicroBatch) -> Result<Vec<TimedKernel>, Error> {
         let mut kernels = vec![];
         self.last_micro_batch(micro, |pass, stream| {
-            for part in Part::ALL {
+            for part in StepPhase::ALL {
                 let mut recorder = Recorder::new(stream.context())?;
                 pass.part(&mut recorder, part)?;
                 let profile = recorder.finish().profile(stream)?;

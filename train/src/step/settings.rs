@@ -5,64 +5,69 @@ use warpwright_kernels::{Pairing, ProductTile};
 
 use crate::{Config, Lora, Training};
 
-/// What tensors are in memory between the kernels of a step.
+/// The type of the tensors in memory between the kernels of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Precision {
-    /// `f32`, by simple kernels, for models of every size on every device.
+    /// `f32` with simple kernels, for models of every size on every device.
     #[default]
     F32,
-    /// `bf16`, on the tensor cores of sm_90a. Adapters, moments, gradients and all sums are `f32`.
+    /// `bf16` on the tensor cores of sm_90a. Adapters, moments, gradients and all sums are `f32`.
     Bf16,
 }
 
-/// What the backward computes again instead of having it kept (gradient checkpointing: Chen et al., arXiv:1604.06174). The
-/// results have the same bits.
+/// The intermediate results that the backward pass computes again instead of keeping them (gradient
+/// checkpointing: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016,
+/// <https://arxiv.org/abs/1604.06174>). The results have the same bits in each case.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Recomputation {
-    /// Nothing.
+    /// Nothing is computed again.
     #[default]
     None,
-    /// The inputs of projections that a norm or SwiGLU makes of what is kept: one buffer each for all layers.
+    /// The inputs of projections that are the output of a norm or of SwiGLU. All layers share one
+    /// buffer for each.
     Cheap,
-    /// All of a layer but the residual stream before it.
+    /// Everything in a layer but the residual stream before it.
     Layers,
 }
 
-/// How a step reaches the device.
+/// The way in which a step is launched on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Launch {
-    /// As one hand-built graph for each micro-batch.
+    /// One graph per micro-batch, built node by node.
     #[default]
     Graph,
-    /// The same, captured from a stream by the driver.
+    /// One graph per micro-batch, captured from a stream by the driver.
     Capture,
-    /// Kernel by kernel.
+    /// One launch per kernel, without a graph.
     Eager,
 }
 
-/// The tiles that blocks compute of products in `bf16`. They change no bit of a result.
+/// The tile sizes of matmuls in `bf16`. They do not change the results.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Tiles {
-    /// Of each product the tile that wastes least; from 2,048 tokens on wide ones are of blocks in pairs.
+    /// The tile that wastes least, for each matmul. From 2,048 tokens on, wide matmuls use pairs of
+    /// blocks.
     #[default]
     Fitting,
-    /// This tile for each product whatever its size, so that a small model can show what the kernels of a large one do.
+    /// The same tile for every matmul, so that a small model can run the kernels of a large one.
     Only(ProductTile),
 }
 
-/// What unpacks frozen matrices in NF4 in a step in `bf16`. It changes no bit of a result.
+/// The kernels that unpack frozen NF4 matrices in a `bf16` step. They do not change the results.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Unpacking {
-    /// What is faster for so many tokens: from 2,048 on ahead, else apart.
+    /// The faster way for the number of tokens: `Ahead` from 2,048 tokens on, and `Apart` below.
     #[default]
     Fitting,
-    /// Idle warps of the product before, in layers whose matrices are all in NF4 with `absmax` in `f32`; else apart.
+    /// Idle warps of the previous matmul, in layers whose matrices are all in NF4 with an `f32`
+    /// `absmax`. Other layers use separate kernels.
     Ahead,
-    /// A kernel of its own before each product.
+    /// A separate kernel before each matmul.
     Apart,
 }
 
-/// The settings of a [`Trainer`](super::Trainer). [`Settings::new`] has defaults for all but the model and the adapters.
+/// The settings of a [`Trainer`](super::Trainer). [`Settings::new`] has defaults for all but the
+/// model and the adapters.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The sizes of the model.
@@ -73,13 +78,13 @@ pub struct Settings {
     pub training: Training,
     /// The dimensions of a head that RoPE rotates together.
     pub pairing: Pairing,
-    /// The largest number of tokens in a micro-batch, with padding.
+    /// The maximum number of tokens in a micro-batch, including padding.
     pub tokens: usize,
     /// The number of tokens whose logits are in memory at the same time.
     pub head_chunk: usize,
-    /// The intermediate results that the backward computes again.
+    /// The intermediate results that the backward pass computes again.
     pub recomputation: Recomputation,
-    /// The way a step is launched on the device.
+    /// The way in which a step is launched on the device.
     pub launch: Launch,
     /// The type of the tensors in memory.
     pub precision: Precision,
@@ -87,7 +92,8 @@ pub struct Settings {
     pub tiles: Tiles,
     /// The kernels that unpack NF4.
     pub unpacking: Unpacking,
-    /// The instruction that attention in `bf16` uses for heads of 64 and 128 dimensions. Other heads use `mma`.
+    /// The instruction that attention in `bf16` uses for heads of 64 and 128 dimensions. Other
+    /// heads use `mma`.
     pub attention: TensorOp,
 }
 

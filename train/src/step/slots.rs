@@ -59,8 +59,8 @@ impl Slots {
         })
     }
 
-    /// Writes micro-batch `i` into its slot, when the device has done with what was there. Tokens that the micro-batch is
-    /// short of are documents of their own without a label.
+    /// Writes micro-batch `i` into its slot, when the device has done with what was there. Tokens
+    /// that the micro-batch is short of are documents of their own without a label.
     pub(super) fn write(&self, i: u32, micro: &MicroBatch, tokens: u32) -> Result<(), Error> {
         let slot = i % SLOTS;
         self.done[slot as usize].synchronize()?;

@@ -15,6 +15,10 @@ use crate::reference::{Adapters, MicroBatch, Moments, Record};
 use crate::{Error, LayerWeights, Projection, Weights};
 
 /// A model in training on a device.
+///
+/// [`step`](Trainer::step) takes an optimizer step over some micro-batches.
+/// [`snapshot`](Trainer::snapshot) and [`restore`](Trainer::restore) save and resume training with
+/// the same bits.
 pub struct Trainer {
     stream: Stream,
     step: Pass,
@@ -28,34 +32,34 @@ pub struct Trainer {
     steps: u32,
 }
 
-/// All that training goes on from.
+/// Everything from which training continues.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Snapshot {
     /// The adapters.
     pub adapters: Adapters,
-    /// Their moments.
+    /// The moments of the adapters' gradients.
     pub moments: Moments,
-    /// Steps that were taken.
+    /// The number of steps taken.
     pub step: u32,
-    /// Steps that were skipped.
+    /// The number of steps skipped, because the loss or the gradient norm was not finite.
     pub skipped: u32,
-    /// Micro-batches.
+    /// The number of micro-batches processed.
     pub micro: u32,
-    /// The bias corrections of the last step that was taken, `1 - beta^step` as the device carries them.
+    /// The bias corrections of the last step taken, `1 - beta^step`, as the device computes them.
     pub corrections: [f32; 2],
 }
 
-/// What an [evaluation](Trainer::evaluate) found.
+/// The result of an [evaluation](Trainer::evaluate).
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Evaluation {
     /// The sum of the losses of the labelled tokens, in nats.
     pub loss: f64,
-    /// The labelled tokens.
+    /// The number of labelled tokens.
     pub tokens: usize,
 }
 
 impl Evaluation {
-    /// Nats a labelled token; NaN without any.
+    /// Returns the mean loss per labelled token in nats, or NaN if there are none.
     pub fn mean(&self) -> f64 {
         self.loss / self.tokens as f64
     }
@@ -71,11 +75,12 @@ struct Graphs {
 }
 
 impl Trainer {
-    /// Allocates everything, and makes the graphs.
+    /// Allocates all buffers and builds the graphs of a training run.
     ///
     /// # Errors
-    ///
-    /// Sizes or settings that make no model or that kernels do not support, tensors of other shapes, too little memory.
+    /// Returns an error if a size or a setting is out of range or not supported by the kernels, if
+    /// a tensor has another shape than the configuration requires, or if the device has too little
+    /// memory.
     pub fn new(
         context: &Context,
         settings: Settings,
@@ -112,12 +117,14 @@ impl Trainer {
         })
     }
 
-    /// One optimizer step over these micro-batches. It waits for the device.
+    /// Takes one optimizer step over these micro-batches, and waits for the device.
     ///
     /// # Errors
-    ///
-    /// No micro-batch; micro-batches that are too long, or wrong in themselves, or of another number than comes next;
-    /// faults of the device.
+    /// - [`Error::Empty`] if there is no micro-batch.
+    /// - [`Error::TooLong`] or [`Error::Number`] if a micro-batch is too long, or does not have the
+    ///   number that comes next.
+    /// - An error about the micro-batch if its lists or tokens are invalid.
+    /// - [`Error::Driver`] if a driver call fails.
     pub fn step(&mut self, micros: &[MicroBatch]) -> Result<Record, Error> {
         let (last, others) = micros.split_last().ok_or(Error::Empty)?;
         for (i, micro) in micros.iter().enumerate() {
@@ -152,11 +159,10 @@ impl Trainer {
         Ok(())
     }
 
-    /// The same, with other launches from now on.
+    /// Returns the trainer with another launch mode for all later steps.
     ///
     /// # Errors
-    ///
-    /// Faults of the device.
+    /// Returns a driver error if the graphs cannot be built.
     pub fn with_launch(self, launch: Launch) -> Result<Trainer, Error> {
         let graphs = Graphs::new(&self.step, &self.stream, launch)?;
         Ok(Trainer {
@@ -169,23 +175,24 @@ impl Trainer {
         })
     }
 
-    /// Adds the gradients of a micro-batch to those of the step, without an update: [`gradients`](Self::gradients) reads
-    /// them.
+    /// Adds the gradients of a micro-batch to the gradients of the current step, without an update.
+    /// [`gradients`](Self::gradients) returns the sum.
     ///
     /// # Errors
-    ///
-    /// As [`step`](Self::step).
+    /// Returns the errors of [`step`](Self::step).
     pub fn accumulate(&mut self, micro: &MicroBatch) -> Result<(), Error> {
         self.check(micro, self.micros)?;
         self.train(micro, Work::Micro)
     }
 
-    /// The losses of a micro-batch under the adapters as they are, without dropout; its number and `n` choose nothing. It
-    /// changes nothing that training goes on from, and waits for the device.
+    /// Returns the loss of a micro-batch under the current adapters, without dropout, and waits for
+    /// the device.
+    ///
+    /// It does not change the state of training. The micro-batch's number and its `n` have no
+    /// effect.
     ///
     /// # Errors
-    ///
-    /// A micro-batch that is too long, or wrong in itself; faults of the device.
+    /// Returns an error if the micro-batch is too long or invalid, or a driver error.
     pub fn evaluate(&mut self, micro: &MicroBatch) -> Result<Evaluation, Error> {
         self.check(micro, micro.number)?;
         self.launch(micro, Work::Evaluation)?;
@@ -196,12 +203,15 @@ impl Trainer {
         })
     }
 
-    /// The logits of a micro-batch, `[tokens, vocab]`, under the adapters as they are, without dropout. Like
-    /// [`evaluate`](Self::evaluate) it changes nothing that training goes on from.
+    /// Returns the logits of a micro-batch under the current adapters, `[tokens, vocab]`, without
+    /// dropout.
+    ///
+    /// Like [`evaluate`](Self::evaluate), it does not change the state of training.
     ///
     /// # Errors
-    ///
-    /// As [`evaluate`](Self::evaluate); a trainer of more tokens than have logits at once ([`Settings::head_chunk`]).
+    /// Returns the errors of [`evaluate`](Self::evaluate). It also returns an error if the trainer
+    /// was created for more tokens than [`Settings::head_chunk`], because the logits are then never
+    /// in memory at the same time.
     pub fn logits(&mut self, micro: &MicroBatch) -> Result<Vec<f32>, Error> {
         let Settings {
             tokens, head_chunk, ..
@@ -219,11 +229,10 @@ impl Trainer {
         Ok(logits)
     }
 
-    /// The gradients of the micro-batches since the last step.
+    /// Returns the sum of the gradients since the last step.
     ///
     /// # Errors
-    ///
-    /// Faults of the device.
+    /// Returns a driver error if the copy fails.
     pub fn gradients(&self) -> Result<Adapters, Error> {
         self.step
             .common()
@@ -231,11 +240,10 @@ impl Trainer {
             .read(&self.step.common().flat.gradients, &self.shapes)
     }
 
-    /// The adapters as they are.
+    /// Returns the current adapters.
     ///
     /// # Errors
-    ///
-    /// Faults of the device.
+    /// Returns a driver error if the copy fails.
     pub fn adapters(&self) -> Result<Adapters, Error> {
         self.step
             .common()
@@ -243,11 +251,10 @@ impl Trainer {
             .read(&self.step.common().flat.parameters, &self.shapes)
     }
 
-    /// All that training goes on from, after a step.
+    /// Returns everything from which training continues. Call it between steps.
     ///
     /// # Errors
-    ///
-    /// Faults of the device.
+    /// Returns a driver error if the copy fails.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         let (flat, state) = (&self.step.common().flat, &self.step.common().state);
         let read = |buffer| flat.read(buffer, &self.shapes);
@@ -266,12 +273,11 @@ impl Trainer {
         })
     }
 
-    /// Goes on from a snapshot, to the same bits as the trainer that it was taken of. Gradients that were added up for a
-    /// step that has not ended are dropped.
+    /// Resumes from a snapshot, with the same bits as the trainer from which it was taken.
+    /// Gradients of an unfinished step are discarded.
     ///
     /// # Errors
-    ///
-    /// Adapters or moments of other shapes; faults of the device.
+    /// Returns an error if the adapters or moments have other shapes, or a driver error.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
         let Snapshot {
             adapters,
@@ -302,7 +308,8 @@ impl Trainer {
         Ok(())
     }
 
-    /// Nodes of the graph of a step with one micro-batch; none if kernels are launched one by one.
+    /// Returns the number of nodes in the graph of a step with one micro-batch, or `None` if
+    /// kernels are launched one by one.
     pub fn nodes(&self) -> Option<usize> {
         self.graphs.as_ref().map(|graphs| graphs.last.nodes().len())
     }
@@ -334,7 +341,8 @@ impl Trainer {
         Ok(())
     }
 
-    /// The batch goes through the slot of the micro-batch that is next in training, by the device's counter.
+    /// The batch goes through the slot of the micro-batch that is next in training, by the device's
+    /// counter.
     fn launch(&mut self, micro: &MicroBatch, work: Work) -> Result<(), Error> {
         self.fill_slot(micro)?;
         let (step, stream) = (&self.step, &self.stream);
@@ -390,7 +398,8 @@ fn check(settings: &Settings, adapters: &Adapters) -> Result<(), Error> {
     Error::unless(*head_chunk > 0, "head_chunk", head_chunk, "at least 1")
 }
 
-/// Whether the layers have head norms. All must, or none; and only what is added to nothing may have a bias.
+/// Whether the layers have head norms. All must, or none; and only what is added to nothing may
+/// have a bias.
 fn head_norms<V, M>(weights: &Weights<V, M>) -> Result<bool, Error> {
     let norms = |layer: &LayerWeights<V, M>| [layer.q_norm.is_some(), layer.k_norm.is_some()];
     let has = weights

@@ -9,14 +9,14 @@ use crate::signed::load;
 use crate::weights::{Weights, length};
 use crate::{Config, Error};
 
-/// A frozen matrix, as a file has it.
+/// A frozen matrix, in the format of its file.
 #[derive(Clone, Debug)]
 pub enum Matrix {
-    /// `[n, k]`
+    /// F32 values, `[n, k]`.
     F32(Vec<f32>),
-    /// `[n, k]` in NF4. Blocks may cross rows.
+    /// NF4 codes, `[n, k]`. Blocks may cross rows.
     Nf4(Nf4),
-    /// The same with nested `absmax`.
+    /// NF4 codes with a nested `absmax`, `[n, k]`.
     Nested(Nf4<Nested>),
 }
 

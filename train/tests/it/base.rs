@@ -8,8 +8,8 @@ use warpwright_kernels::train::cross_entropy;
 use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{Base, BaseFormat};
-use warpwright_train::data::{Batches, Data, Length, Preprocess, Shape};
-use warpwright_train::peft::{self, Shapes};
+use warpwright_train::data::{BatchShape, Batches, Dataset, Preprocess, TrainingLength};
+use warpwright_train::peft::{self, AdapterShapes};
 use warpwright_train::reference::{
     Adapters, MicroBatch, Model as ReferenceModel, References, Storage, Weights,
 };
@@ -51,18 +51,18 @@ impl Bench {
             len: LEN,
             train_on_prompt: false,
         };
-        let data = Data::read(&file, &how).unwrap();
+        let data = Dataset::read(&file, &how).unwrap();
         let ids = data.samples[0].ids.clone();
-        let shape = Shape {
+        let shape = BatchShape {
             len: LEN,
             rows: 1,
             accumulate: 1,
             packing: true,
             seed: 0,
-            length: Length::Steps(1),
+            length: TrainingLength::Steps(1),
         };
         let micro = Batches::new(data, shape).unwrap().step(0).swap_remove(0);
-        let base = Base::of(&model, BaseFormat::Auto).unwrap();
+        let base = Base::from_model(&model, BaseFormat::Auto).unwrap();
         let schedule = Schedule {
             decay: Decay::Constant,
             lr: 1e-3,
@@ -211,7 +211,7 @@ fn a_trained_adapter_decodes_to_the_logits_of_the_reference() {
     }
     let (adapters, folder) = (trainer.adapters().unwrap(), tempfile::tempdir().unwrap());
     let (config, lora) = (&bench.base.config, &bench.settings.lora);
-    let shapes = Shapes {
+    let shapes = AdapterShapes {
         config,
         lora,
         pairing: bench.base.pairing,
@@ -259,7 +259,9 @@ fn a_trained_adapter_decodes_to_the_logits_of_the_reference() {
     let found: Vec<f64> = rows.flat_map(|row| wide(&row.unwrap())).collect();
     let error = apart(&found, &wanted);
     assert!(error < 1e-3, "the relative error is {error:e}");
-    let error = Base::of(&model, BaseFormat::Auto).unwrap_err().to_string();
-    let said = "fine-tuning does not know models with an adapter; merge the two first";
+    let error = Base::from_model(&model, BaseFormat::Auto)
+        .unwrap_err()
+        .to_string();
+    let said = "fine-tuning does not support models with an adapter: merge the two first";
     assert!(error.ends_with(said), "{error}");
 }

@@ -215,7 +215,7 @@ fn refuses_what_a_device_does_not_take() {
     let error = trainer.step(&[micro.clone()]).unwrap_err().to_string();
     assert_eq!(
         error,
-        "the micro-batch has number 3, must have 0, which comes next: dropout depends on it"
+        "the micro-batch has number 3, but 0 comes next, and dropout depends on the number"
     );
     micro.number = 0;
     for list in [&mut micro.ids, &mut micro.positions, &mut micro.starts] {
@@ -225,10 +225,10 @@ fn refuses_what_a_device_does_not_take() {
     let error = trainer.step(&[micro]).unwrap_err().to_string();
     assert_eq!(
         error,
-        "a micro-batch has 49 tokens, must have at most the 48 that the trainer was made for"
+        "a micro-batch has 49 tokens, but the trainer was created for at most 48"
     );
     assert_eq!(
         trainer.step(&[]).unwrap_err().to_string(),
-        "a step has no micro-batch; give at least one"
+        "the step has no micro-batch: pass at least one"
     );
 }

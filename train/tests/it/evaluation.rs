@@ -125,6 +125,6 @@ fn refuses_what_a_device_does_not_take() {
     let error = trainer.evaluate(&micro).unwrap_err().to_string();
     assert_eq!(
         error,
-        "a micro-batch has 49 tokens, must have at most the 48 that the trainer was made for"
+        "a micro-batch has 49 tokens, but the trainer was created for at most 48"
     );
 }

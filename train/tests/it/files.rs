@@ -7,12 +7,12 @@ use safetensors::SafeTensors;
 use warpwright_engine::adapter::names;
 use warpwright_kernels::Pairing;
 use warpwright_train::Projection;
-use warpwright_train::peft::{self, Shapes};
+use warpwright_train::peft::{self, AdapterShapes};
 
 use crate::setup::{Setup, read};
 
-fn shapes(setup: &Setup, pairing: Pairing) -> Shapes<'_> {
-    Shapes {
+fn shapes(setup: &Setup, pairing: Pairing) -> AdapterShapes<'_> {
+    AdapterShapes {
         config: &setup.config,
         lora: &setup.lora,
         pairing,
@@ -154,7 +154,7 @@ fn refuses_tensors_of_other_shapes() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("lora_A.weight is F32 [4, 64], must be F32 [8, 96]"),
+        error.contains("lora_A.weight is F32 [4, 64], but must be F32 [8, 96]"),
         "{error}"
     );
 }

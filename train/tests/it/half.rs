@@ -162,11 +162,10 @@ fn refuses_what_has_no_step_in_bf16() {
     let rank = refused(&|setup| setup.lora.rank = 129);
     assert_eq!(
         rank.as_deref(),
-        Some("training in bf16 takes a rank up to 128, not 129; choose f32")
+        Some("training in bf16 needs a rank up to 128, not 129: use f32")
     );
     let vocab = refused(&|setup| setup.config.vocab = 190);
-    let wanted =
-        "training in bf16 takes sizes that are multiples of 8, and vocab is 190; choose f32";
+    let wanted = "training in bf16 needs sizes that are multiples of 8, and vocab is 190: use f32";
     assert_eq!(vocab.as_deref(), Some(wanted));
 }
 
@@ -180,6 +179,6 @@ fn refuses_documents_out_of_order() {
     let refused = trainer.step(&[micro]).unwrap_err().to_string();
     assert_eq!(
         refused,
-        "the document of token 4 begins before that of the token before it; documents must be in order"
+        "the document of token 4 begins before the document of the previous token: documents must be in order"
     );
 }

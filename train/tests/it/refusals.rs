@@ -23,23 +23,23 @@ fn sizes_that_make_no_model() {
         change(&mut config);
         refused(config.check(), sentence);
     };
-    sizes(|c| c.vocab = 0, "vocab is 0, must be at least 1");
+    sizes(|c| c.vocab = 0, "vocab is 0, but must be at least 1");
     sizes(
         |c| c.kv_heads = 3,
-        "heads is 4, must be a multiple of kv_heads",
+        "heads is 4, but must be a multiple of kv_heads",
     );
     sizes(
         |c| c.head_dim = 15,
-        "head_dim is 15, must be an even number: RoPE rotates pairs",
+        "head_dim is 15, but must be an even number: RoPE rotates pairs",
     );
-    sizes(|c| c.eps = f64::NAN, "eps is NaN, must be 0 or more");
+    sizes(|c| c.eps = f64::NAN, "eps is NaN, but must be 0 or more");
     sizes(
         |c| c.frequencies[0] = 0.0,
-        "a rotary frequency is 0, must be above 0",
+        "a rotary frequency is 0, but must be above 0",
     );
     sizes(
         |c| c.frequencies.truncate(1),
-        "the number of rotary frequencies is 1, must be head_dim / 2",
+        "the number of rotary frequencies is 1, but must be head_dim / 2",
     );
 }
 
@@ -50,14 +50,14 @@ fn settings_that_make_no_adapter_or_step() {
         change(&mut lora);
         refused(lora.check(), sentence);
     };
-    lora(|l| l.rank = 0, "rank is 0, must be at least 1");
+    lora(|l| l.rank = 0, "rank is 0, but must be at least 1");
     lora(
         |l| l.alpha = f64::INFINITY,
-        "alpha is inf, must be above 0, and finite in f32 by the rank",
+        "alpha is inf, but must be above 0, and finite in f32 by the rank",
     );
     lora(
         |l| l.dropout = 1.0,
-        "dropout is 1, must be from 0 to below 1",
+        "dropout is 1, but must be from 0 to below 1",
     );
     let training = |change: fn(&mut Training), sentence| {
         let mut training = setup().training;
@@ -66,23 +66,23 @@ fn settings_that_make_no_adapter_or_step() {
     };
     training(
         |t| t.adamw.beta1 = 1.0,
-        "beta1 is 1, must be from 0 to below 1",
+        "beta1 is 1, but must be from 0 to below 1",
     );
     training(
         |t| t.adamw.beta2 = -0.5,
-        "beta2 is -0.5, must be from 0 to below 1",
+        "beta2 is -0.5, but must be from 0 to below 1",
     );
     training(
         |t| t.adamw.eps = f64::NAN,
-        "the optimizer's eps is NaN, must be 0 or more",
+        "the optimizer's eps is NaN, but must be 0 or more",
     );
     training(
         |t| t.adamw.decay = -1.0,
-        "weight decay is -1, must be 0 or more, and finite in f32",
+        "weight decay is -1, but must be 0 or more, and finite in f32",
     );
     training(
         |t| t.max_norm = 0.0,
-        "max_norm is 0, must be above 0 in f32",
+        "max_norm is 0, but must be above 0 in f32",
     );
 }
 
@@ -104,23 +104,26 @@ fn tensors_of_other_shapes() {
     short.layers[1].projections[3].pop();
     refused(
         model(short),
-        "o_proj of layer 1 has 4095 elements, must have 64 x 64 = 4096",
+        "o_proj of layer 1 has 4095 elements, but must have 64 x 64 = 4096",
     );
     let mut biased = weights();
     biased.layers[0].biases[1] = Some(vec![0.0; 31]);
     refused(
         model(biased),
-        "bias of k_proj of layer 0 has 31 elements, must have 1 x 32 = 32",
+        "bias of k_proj of layer 0 has 31 elements, but must have 1 x 32 = 32",
     );
     let mut few = weights();
     few.layers.pop();
-    refused(model(few), "there are weights of 1 layers, must be 2");
+    refused(
+        model(few),
+        "there are weights of 1 layers, but must be of 2",
+    );
     let model = setup.model(weights(), Storage::F64, &References);
     let mut adapters = setup.adapters();
     adapters.layers[0][0].as_mut().unwrap().b.clear();
     refused(
         Trainer::new(&model, setup.training.clone(), adapters),
-        "B of q_proj of layer 0 has 0 elements, must have 64 x 4 = 256",
+        "B of q_proj of layer 0 has 0 elements, but must have 64 x 4 = 256",
     );
 }
 
@@ -147,17 +150,17 @@ fn data_that_makes_no_pass() {
     );
     micro(
         |m| m.starts[2] = 3,
-        "the document of token 2 begins at token 3, must begin at the token or before it",
+        "the document of token 2 begins at token 3, but must begin at the token or before it",
     );
     micro(
         |m| m.n = 0,
-        "the loss is divided by 0 labelled tokens; give the number of labelled tokens of the step",
+        "the loss is divided by 0 labelled tokens: set the number of labelled tokens of the step",
     );
-    let short = "the list of positions of the micro-batch has 47 elements, must have one for each of its 48 tokens";
+    let short = "the list of positions of the micro-batch has 47 elements, but must have one for each of its 48 tokens";
     micro(|m| m.positions.truncate(47), short);
     let mut trainer = Trainer::new(&model, setup.training.clone(), setup.adapters()).unwrap();
     refused(
         trainer.step(&[]),
-        "a step has no micro-batch; give at least one",
+        "the step has no micro-batch: pass at least one",
     );
 }

@@ -14,7 +14,8 @@ use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{self, Base, BaseFormat};
 use warpwright_train::reference::{Adapters, MicroBatch, Moments, Record};
 use warpwright_train::step::{
-    self, Needs, Part, Precision, Settings, Snapshot, Tiles, TimedKernel, Trainer, Unpacking,
+    self, Precision, Settings, Snapshot, StepPhase, Tiles, TimedKernel, Trainer, TrainingNeeds,
+    Unpacking,
 };
 use warpwright_train::{Config, Lora, Projection, Training};
 
@@ -132,7 +133,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         check(args, &context, subject.outline(), settings, shape)?;
     }
     let base = match &subject {
-        Subject::File(model) => Base::of(model, BaseFormat::Auto)?,
+        Subject::File(model) => Base::from_model(model, BaseFormat::Auto)?,
         Subject::Random { name, outline } => Base::random(outline, name)?,
     };
     let ceiling = ceiling::measure(&context)?;
@@ -285,9 +286,9 @@ fn check(
     )
 }
 
-fn needs(outline: &Outline, settings: &Settings) -> Result<Needs, Failure> {
+fn needs(outline: &Outline, settings: &Settings) -> Result<TrainingNeeds, Failure> {
     let weights = base::bytes(outline, BaseFormat::Auto, settings.precision);
-    Ok(Needs::of(
+    Ok(TrainingNeeds::for_settings(
         settings,
         outline.config.architecture.head_norms,
         weights,
@@ -451,12 +452,12 @@ fn difference(a: &[Record], b: &[Record]) -> Option<String> {
     ))
 }
 
-fn name(part: Part) -> &'static str {
+fn name(part: StepPhase) -> &'static str {
     match part {
-        Part::Forward => "forward",
-        Part::Head => "head",
-        Part::Backward => "backward",
-        Part::Update => "update",
+        StepPhase::Forward => "forward",
+        StepPhase::Head => "head",
+        StepPhase::Backward => "backward",
+        StepPhase::Update => "update",
     }
 }
 
@@ -473,8 +474,8 @@ fn operations(outline: &Outline, lora: &Lora, config: &Config, [batch, seq]: [u3
 }
 
 impl Memory {
-    fn of(needs: &Needs, taken: u64) -> Memory {
-        let Needs {
+    fn of(needs: &TrainingNeeds, taken: u64) -> Memory {
+        let TrainingNeeds {
             weights,
             adapters,
             activations,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use warpwright_engine::tuning::plan_name;
-use warpwright_engine::{ColdSet, Effort, Product};
+use warpwright_engine::{ColdSet, Effort, GemvKind};
 
 use super::*;
 
@@ -129,7 +129,7 @@ impl Alone {
     }
 
     /// The plan with which a product takes the least time over all layers.
-    fn fastest(&self, product: Product) -> Option<Plan> {
+    fn fastest(&self, product: GemvKind) -> Option<Plan> {
         let whole = |of: &&Try| -> Duration {
             let both = self.rotations.iter().zip(&of.times);
             let of_product = both.filter(|(rotation, _)| rotation.product == product);
@@ -142,7 +142,7 @@ impl Alone {
 
     /// That of each product.
     fn best(&self) -> String {
-        let part = |product: Product| {
+        let part = |product: GemvKind| {
             Some(format!(
                 "{}={}",
                 product.name(),
@@ -154,8 +154,8 @@ impl Alone {
 }
 
 /// All products of a token, in its order.
-fn products() -> impl Iterator<Item = Product> {
-    Product::OF_LAYER.into_iter().chain([Product::Head])
+fn products() -> impl Iterator<Item = GemvKind> {
+    GemvKind::OF_LAYER.into_iter().chain([GemvKind::Head])
 }
 
 /// On a GPU, four times the second-level cache; the emulator has none, and takes its time.

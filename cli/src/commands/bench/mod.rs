@@ -30,7 +30,7 @@ use warpwright_engine::adapter::Adapter;
 use warpwright_engine::info::{kv_bytes_read, token_bytes};
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_engine::{
-    Batch, BatchOptions, Decoder, Error, Model, Options, Outline, Path, Quantization, Round,
+    Batch, BatchOptions, Decoder, Error, KernelPath, Model, Options, Outline, Quantization, Round,
     Sampling, Shape, StepKind, TokenChoice, Tuning,
 };
 use warpwright_kernels::pipeline::Plan;
@@ -416,7 +416,7 @@ impl Setup<'_> {
     fn decoder(&self, options: Options) -> Result<Decoder, Failure> {
         let decoder = sampled(self.subject.decoder(&self.context, options)?)?;
         match (self.args.plan, decoder.path()) {
-            (Some(_), Path::Simple { reason }) => Err(Failure::Input(format!(
+            (Some(_), KernelPath::Simple { reason }) => Err(Failure::Input(format!(
                 "--plan is of overlapping kernels, which do not run: {reason}"
             ))),
             _ => Ok(decoder),

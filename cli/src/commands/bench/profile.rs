@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
-use warpwright_engine::{KernelNode, Profile, Times};
+use warpwright_engine::{BlockTimes, KernelNode, Profile};
 use warpwright_kernels::pipeline::plan::Timestamp;
 
 use super::*;
@@ -33,7 +33,7 @@ pub(super) struct Report {
     pub(super) timeline: Vec<Bar>,
 }
 
-/// Times of a token, in microseconds.
+/// The times of a token, in microseconds.
 #[derive(Serialize)]
 struct TokenTimes {
     /// A token in a round, with the kernels that decode.
@@ -165,18 +165,18 @@ fn token_us(args: &Args, ctx: u32, decoder: &mut Decoder) -> Result<f64, Failure
 }
 
 /// The times of one kind that were taken.
-fn taken(times: &Times, stamp: Timestamp) -> impl Iterator<Item = u64> {
+fn taken(times: &BlockTimes, stamp: Timestamp) -> impl Iterator<Item = u64> {
     times
         .iter()
         .map(move |block| block[stamp as usize])
         .filter(|time| *time > 0)
 }
 
-fn begun(times: &Times) -> Option<u64> {
+fn begun(times: &BlockTimes) -> Option<u64> {
     taken(times, Timestamp::Begun).min()
 }
 
-fn ended(times: &Times) -> Option<u64> {
+fn ended(times: &BlockTimes) -> Option<u64> {
     taken(times, Timestamp::Stored).max()
 }
 
@@ -196,7 +196,7 @@ struct Sample {
 }
 
 impl Sample {
-    fn of(times: &Times, before: Option<&Times>) -> Sample {
+    fn of(times: &BlockTimes, before: Option<&BlockTimes>) -> Sample {
         let before = before.and_then(ended);
         let since = |time: Option<u64>| Some(us(time?, before?));
         let landed = || taken(times, Timestamp::Landed);
@@ -240,7 +240,7 @@ fn rows(profile: &Profile, ceiling: Option<f64>) -> Vec<Row> {
 }
 
 fn row_times(link: &KernelNode, nodes: &[usize], profile: &Profile, ceiling: f64) -> RowTimes {
-    let of_step = |step: &Vec<Times>| -> Vec<Sample> {
+    let of_step = |step: &Vec<BlockTimes>| -> Vec<Sample> {
         let before = |i: usize| i.checked_sub(1).map(|before| &step[before]);
         nodes
             .iter()
@@ -271,7 +271,7 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn bar(link: &KernelNode, times: &Times, token: &[Times]) -> Bar {
+fn bar(link: &KernelNode, times: &BlockTimes, token: &[BlockTimes]) -> Bar {
     let zero = begun(&token[0]);
     let since = |time: Option<u64>| {
         time.zip(zero)

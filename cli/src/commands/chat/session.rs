@@ -7,7 +7,8 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use warpwright_engine::{
-    Cached, Ending, Grammar, Matcher, Sampling, StopStrings, TextStream, TokenChoice, Tokenizer,
+    CachedTokens, Grammar, Matcher, Sampling, StopStrings, TextEnding, TextStream, TokenChoice,
+    Tokenizer,
 };
 
 use super::WhenFull;
@@ -72,7 +73,7 @@ struct Figures {
 /// A conversation.
 pub(super) struct Session<'a> {
     engine: Engine<'a>,
-    cached: Cached,
+    cached: CachedTokens,
     voice: Voice<'a>,
     pub(super) limits: Limits,
     parameters: Parameters,
@@ -93,7 +94,7 @@ impl<'a> Session<'a> {
     ) -> Session<'a> {
         Session {
             engine,
-            cached: Cached::default(),
+            cached: CachedTokens::default(),
             voice,
             limits,
             parameters,
@@ -168,7 +169,7 @@ impl<'a> Session<'a> {
             {
                 say("(the model is loaded again, with the kernels that sample)");
                 self.engine.writer = None;
-                self.cached = Cached::default();
+                self.cached = CachedTokens::default();
                 let made = (self.engine.make)(sampling);
                 // Without a model, the conversation cannot continue.
                 self.engine.writer = Some(made.map_err(Failure::fatal)?);
@@ -394,7 +395,7 @@ impl<'a> Session<'a> {
         self.messages.push(message);
         if matches!(
             ending,
-            Ending::Limit | Ending::ContextFull | Ending::Interrupted
+            TextEnding::Limit | TextEnding::ContextFull | TextEnding::Interrupted
         ) {
             say(format!("({})", why(&ending, Some(self.voice.words))));
         }
@@ -433,7 +434,7 @@ impl<'a> Session<'a> {
 
     /// Prints an answer, and gives whether it is a whole one within the grammar. While it grows, turns may be dropped.
     /// Nothing if it was interrupted before its first token.
-    fn speak(&mut self) -> Result<Option<(Reply, Ending, bool)>, Failure> {
+    fn speak(&mut self) -> Result<Option<(Reply, TextEnding, bool)>, Failure> {
         let Voice {
             words,
             end_tokens,
@@ -468,7 +469,7 @@ impl<'a> Session<'a> {
             }
             let ending = match taken {
                 ControlFlow::Break(()) if reply.tokens.is_empty() => return Ok(None),
-                ControlFlow::Break(()) => Ending::Interrupted,
+                ControlFlow::Break(()) => TextEnding::Interrupted,
                 ControlFlow::Continue(()) => {
                     let mut each = |made| figures.times.token(start.elapsed(), made);
                     self.print(
@@ -479,7 +480,7 @@ impl<'a> Session<'a> {
                     )?
                 }
             };
-            let more = if ending == Ending::ContextFull {
+            let more = if ending == TextEnding::ContextFull {
                 self.fit(&reply.tokens)?
             } else {
                 None
@@ -503,7 +504,7 @@ impl<'a> Session<'a> {
         (stream, matcher): (&mut TextStream<'_>, Option<&mut Matcher>),
         printer: &mut Printer<'_>,
         each: &mut dyn FnMut(u32),
-    ) -> Result<Ending, Failure> {
+    ) -> Result<TextEnding, Failure> {
         let limit = self.parameters.tokens.unwrap_or(u32::MAX) - reply.tokens.len() as u32;
         let cached = &mut self.cached;
         let tokens = self

@@ -10,7 +10,7 @@ use warpwright_kernels::train::schedule;
 use warpwright_train::Projection;
 use warpwright_train::base::{Absmax, BaseFormat, Quantization};
 use warpwright_train::checkpoint;
-use warpwright_train::data::{Length, Shape};
+use warpwright_train::data::{BatchShape, TrainingLength};
 use warpwright_train::step::{self, Recomputation};
 
 use super::{disk, metrics};
@@ -433,16 +433,16 @@ impl Args {
         }
     }
 
-    pub(super) fn shape(&self) -> Shape {
-        Shape {
+    pub(super) fn shape(&self) -> BatchShape {
+        BatchShape {
             len: self.seq,
             rows: self.batch,
             accumulate: self.grad_accum,
             packing: !self.no_packing,
             seed: self.seed,
             length: match self.steps {
-                Some(steps) => Length::Steps(steps),
-                None => Length::Epochs(self.epochs.unwrap_or(1)),
+                Some(steps) => TrainingLength::Steps(steps),
+                None => TrainingLength::Epochs(self.epochs.unwrap_or(1)),
             },
         }
     }

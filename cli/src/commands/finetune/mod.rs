@@ -14,8 +14,8 @@ use warpwright_engine::Model;
 use warpwright_engine::chat::{self, ChatTemplate};
 use warpwright_kernels::pipeline::lora::MAX_RANK;
 use warpwright_train::base::{self, Base};
-use warpwright_train::data::Data;
-use warpwright_train::peft::Shapes;
+use warpwright_train::data::Dataset;
+use warpwright_train::peft::AdapterShapes;
 
 use crate::failure::Failure;
 use crate::terminal::say;
@@ -60,9 +60,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Ok(());
     }
     plan.check(&context, args.insist, &samples)?;
-    let base = Base::of(&model, args.quantization())?;
+    let base = Base::from_model(&model, args.quantization())?;
     let fingerprint = plan.fingerprint(args, &model, template.as_ref(), &samples)?;
-    let shapes = Shapes {
+    let shapes = AdapterShapes {
         config: &plan.settings.config,
         lora: &plan.settings.lora,
         pairing: base.pairing,
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Warns if the chat template leaves the token that ends a turn outside of what is learned.
-fn warn_of_unlearned_ends(data: &Data) {
+fn warn_of_unlearned_ends(data: &Dataset) {
     if data.unlearned_ends > 0 {
         say(format!(
             "warning: in {} of {} conversations, the token that ends a reply is not learned, so the model may not learn to stop; \

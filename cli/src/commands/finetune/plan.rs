@@ -15,8 +15,8 @@ use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::schedule::Schedule;
 use warpwright_train::base;
 use warpwright_train::checkpoint::Fingerprint;
-use warpwright_train::data::Data;
-use warpwright_train::step::{Needs, Precision, Recomputation, Settings, Tiles, Unpacking};
+use warpwright_train::data::Dataset;
+use warpwright_train::step::{Precision, Recomputation, Settings, Tiles, TrainingNeeds, Unpacking};
 use warpwright_train::{Config, Error, Lora, Training};
 
 use super::args::{AbsmaxChoice, Args, EvaluateOn, PrecisionChoice, Recompute};
@@ -31,7 +31,7 @@ pub(crate) const HEAD_CHUNK: usize = 512;
 
 pub(crate) struct Plan {
     pub(super) settings: Settings,
-    needs: Needs,
+    needs: TrainingNeeds,
     /// All that training takes, by what is computed again.
     choices: Vec<(Recompute, u64)>,
     /// Weights that a token is multiplied by.
@@ -150,7 +150,7 @@ impl Plan {
             .iter()
             .map(|(choice, needs)| (*choice, needs.total()))
             .collect();
-        let fits = |needs: &Needs| needs.total() + needs.total() / HEADROOM <= free;
+        let fits = |needs: &TrainingNeeds| needs.total() + needs.total() / HEADROOM <= free;
         let chosen = all.iter().find(|(choice, needs)| match args.recompute {
             Some(wish) => *choice == wish,
             None => fits(needs),
@@ -410,7 +410,7 @@ fn warmup(warmup: f64, steps: u32) -> u32 {
     count as u32
 }
 
-fn count(data: &Data) -> String {
+fn count(data: &Dataset) -> String {
     let mut samples = data.samples.len().to_string();
     if data.cut() > 0 {
         samples += &format!(" ({} cut)", data.cut());
@@ -424,7 +424,7 @@ fn count(data: &Data) -> String {
     samples
 }
 
-fn tokens(data: &Data, labelled: &str) -> String {
+fn tokens(data: &Dataset, labelled: &str) -> String {
     let share = 100.0 * data.labelled() as f64 / data.tokens() as f64;
     format!("{}, {share:.1} % of them {labelled}", data.tokens())
 }
@@ -492,10 +492,10 @@ fn choose(
     }
 }
 
-fn needs(args: &Args, model: &Model, settings: &Settings) -> Result<Needs, Failure> {
+fn needs(args: &Args, model: &Model, settings: &Settings) -> Result<TrainingNeeds, Failure> {
     let head_norms = model.outline.config.architecture.head_norms;
     let weights = base::bytes(&model.outline, args.quantization(), settings.precision);
-    Ok(Needs::of(settings, head_norms, weights)?)
+    Ok(TrainingNeeds::for_settings(settings, head_norms, weights)?)
 }
 
 /// The value of --recompute.

@@ -3,7 +3,7 @@
 use warpwright_engine::Tokenizer;
 use warpwright_engine::chat::ChatTemplate;
 use warpwright_train::Error;
-use warpwright_train::data::{Batches, Data, Length, Preprocess, Shape};
+use warpwright_train::data::{BatchShape, Batches, Dataset, Preprocess, TrainingLength};
 
 use super::args::{Args, EvaluateOn};
 
@@ -31,16 +31,16 @@ impl Samples {
             len: args.seq,
             train_on_prompt: args.train_on_prompt,
         };
-        let read = |path| Data::read(path, &how);
+        let read = |path| Dataset::read(path, &how);
         let mut data = read(&args.data)?;
         let apart = match &args.eval {
             None => None,
             Some(EvaluateOn::File(path)) => Some(read(path)?),
             Some(EvaluateOn::Share(share)) => Some(data.hold_out(*share, args.seed)?),
         };
-        let once = Shape {
+        let once = BatchShape {
             accumulate: 1,
-            length: Length::Epochs(1),
+            length: TrainingLength::Epochs(1),
             ..args.shape()
         };
         let evaluation = apart.map(|data| {

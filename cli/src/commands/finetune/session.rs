@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use warpwright_driver::Context;
 use warpwright_train::base::Base;
 use warpwright_train::checkpoint::{self, Fingerprint};
-use warpwright_train::peft::{self, Shapes};
+use warpwright_train::peft::{self, AdapterShapes};
 use warpwright_train::reference::Adapters;
 use warpwright_train::step::{Evaluation, Trainer};
 
@@ -25,7 +25,7 @@ const PATIENCE: u32 = 5;
 
 pub(super) struct Session<'a> {
     args: &'a Args,
-    shapes: &'a Shapes<'a>,
+    shapes: &'a AdapterShapes<'a>,
     fingerprint: &'a Fingerprint,
     base: &'a Base,
     trainer: Trainer,
@@ -46,7 +46,7 @@ impl<'a> Session<'a> {
         context: &Context,
         plan: &Plan,
         base: &'a Base,
-        shapes: &'a Shapes<'a>,
+        shapes: &'a AdapterShapes<'a>,
         fingerprint: &'a Fingerprint,
     ) -> Result<Session<'a>, Failure> {
         let fault =

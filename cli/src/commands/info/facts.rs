@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 use warpwright_driver::Device;
-use warpwright_engine::info::{self, Class, kv_bytes, token_bytes};
+use warpwright_engine::info::{self, WeightClass, kv_bytes, token_bytes};
 use warpwright_engine::rope::{Rope, Scaling};
-use warpwright_engine::{Config, Model, Path, Tuning, gguf};
+use warpwright_engine::{Config, KernelPath, Model, Tuning, gguf};
 
 use crate::failure::sentence;
 
@@ -120,7 +120,7 @@ pub(super) struct Tensors {
 impl Facts {
     pub(super) fn of(model: &Model, device: &Device) -> Facts {
         let (outline, c) = (&model.outline, &model.outline.config);
-        let formats = info::mix(outline);
+        let formats = info::format_totals(outline);
         Facts {
             file: model.files.path().display().to_string(),
             name: general(model, "general.name"),
@@ -151,7 +151,7 @@ impl Facts {
             sampling: sampling(model),
             weight_bytes_per_token: token_bytes(outline),
             kv_bytes_per_position: kv_bytes(outline),
-            path: Path::of(outline, device, Tuning::default()).to_string(),
+            path: KernelPath::for_model(outline, device, Tuning::default()).to_string(),
             device: device.name().to_owned(),
             tensors: info::classes(outline)
                 .into_iter()
@@ -252,13 +252,13 @@ impl RopeFacts {
     }
 }
 
-impl From<info::Mix> for Mix {
+impl From<info::FormatTotal> for Mix {
     fn from(
-        info::Mix {
+        info::FormatTotal {
             tensors,
             numbers,
             bytes,
-        }: info::Mix,
+        }: info::FormatTotal,
     ) -> Mix {
         Mix {
             tensors,
@@ -268,14 +268,14 @@ impl From<info::Mix> for Mix {
     }
 }
 
-impl From<Class> for Tensors {
+impl From<WeightClass> for Tensors {
     fn from(
-        Class {
+        WeightClass {
             name,
             dims,
             formats,
             bytes,
-        }: Class,
+        }: WeightClass,
     ) -> Tensors {
         Tensors {
             name,

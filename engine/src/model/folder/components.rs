@@ -1,5 +1,5 @@
-//! The components of `tokenizer.json`, a row for each type: what the library `tokenizers` would leave out without a word,
-//! or panic on, is named.
+//! The components of `tokenizer.json`, a row for each type: what the library `tokenizers` would
+//! leave out without a word, or panic on, is named.
 
 use serde_json::Value;
 
@@ -147,13 +147,16 @@ pub(crate) fn check(
     let others = object.filter(|key| *key != "type" && !keys.contains(&key.as_str()));
     spare.extend(others.map(|key| format!("{key} of {kind} ({})", part.key())));
     if let Some(steps) = component.get(part.steps()).and_then(Value::as_array) {
-        return steps.iter().try_for_each(|step| match step {
-            Value::Null => Err(Fault::Component {
-                part: part.key(),
-                kind: "null".to_owned(),
-            }),
-            step => check(part, step, vocab, spare),
-        });
+        for step in steps {
+            if step.is_null() {
+                return Err(Fault::Component {
+                    part: part.key(),
+                    kind: "null".to_owned(),
+                });
+            }
+            check(part, step, vocab, spare)?;
+        }
+        return Ok(());
     }
     step(part, kind, component, vocab)
 }
@@ -164,7 +167,8 @@ fn known(component: &Value) -> Option<(&'static str, &'static [&'static str])> {
     TYPES.iter().find(|(known, _)| *known == kind).copied()
 }
 
-/// Refuses a step that the library would read and then panic on, or understand otherwise than in Python.
+/// Refuses a step that the library would read and then panic on, or understand otherwise than in
+/// Python.
 fn step(part: Part, kind: &'static str, step: &Value, vocab: u32) -> Result<(), Fault> {
     let wrong = |key, problem: &str| {
         Err(Fault::Setting {

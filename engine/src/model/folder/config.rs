@@ -83,18 +83,16 @@ fn family(keys: Object<'_>) -> Result<&'static Architecture, Problem> {
         Some(Value::Array(classes)) if classes.iter().all(|found| found == class) => {
             Ok(architecture)
         }
-        Some(found) => {
-            let (key, found) = ("architectures".to_owned(), shown(found));
-            Err(Problem::Key {
-                key,
-                found,
-                expected: format!("[{class:?}], the class that writes text"),
-            })
-        }
+        Some(found) => Err(Problem::Key {
+            key: "architectures".to_owned(),
+            found: shown(found),
+            expected: format!("[{class:?}], the class that writes text"),
+        }),
     }
 }
 
-/// A head's length. Where no key says it, the head norms' family has 128, and the others divide the hidden length.
+/// A head's length. Where no key says it, the head norms' family has 128, and the others divide the
+/// hidden length.
 fn head_dim(
     keys: Object<'_>,
     architecture: &Architecture,
@@ -118,13 +116,13 @@ fn head_dim(
             "an even number, of whose elements pairs are rotated",
         );
     }
-    match heads <= MAX_SIZE / head_dim {
-        true => Ok(head_dim),
-        false => keys.wrong(
+    if heads > MAX_SIZE / head_dim {
+        return keys.wrong(
             "num_attention_heads",
             format!("at most {MAX_SIZE} elements in all heads of {head_dim}"),
-        ),
+        );
     }
+    Ok(head_dim)
 }
 
 fn epsilon(keys: Object<'_>) -> Result<f32, Problem> {

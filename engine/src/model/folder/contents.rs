@@ -1,8 +1,8 @@
 //! The weights of a folder: its safetensors files, read as one.
 //!
-//! The files stand one after the other in one range of bytes, so that a weight is a range of it, whichever file it is in.
-//! Kernels want norms and biases in F32, which most folders have in 16 bits: these follow the files, converted when they
-//! are read. So do matrices in NF4, unpacked.
+//! The files stand one after the other in one range of bytes, so that a weight is a range of it,
+//! whichever file it is in. Kernels want norms and biases in F32, which most folders have in 16
+//! bits: these follow the files, converted when they are read. So do matrices in NF4, unpacked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -24,10 +24,10 @@ use crate::model::folder::tensor::Tensor;
 pub(crate) const ONE: &str = "model.safetensors";
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
-/// The open files of a folder, and its tensors.
+/// The open files of a model folder, and its tensors.
 #[derive(Debug)]
 pub struct Folder {
-    /// Where the folder was opened.
+    /// The path of the folder.
     pub path: PathBuf,
     /// Of weights and of everything else, in order.
     shards: Vec<(usize, Shard)>,
@@ -75,11 +75,10 @@ impl Folder {
         for (start, shard) in &self.shards {
             for tensor in &shard.tensors {
                 if let Some(first) = places.insert(&tensor.name, &shard.name) {
-                    let (tensor, second) = (tensor.name.clone(), shard.name.clone());
                     return Err(Fault::Twice {
-                        tensor,
+                        tensor: tensor.name.clone(),
                         first: first.to_owned(),
-                        second,
+                        second: shard.name.clone(),
                     });
                 }
                 let first = start + tensor.start as usize;
@@ -100,10 +99,9 @@ impl Folder {
                     }
                     _ => None,
                 };
-                let (dtype, shape) = (tensor.dtype, tensor.shape.clone());
                 let own = Tensor {
-                    dtype,
-                    shape,
+                    dtype: tensor.dtype,
+                    shape: tensor.shape.clone(),
                     range,
                     in_f32,
                     nf4: None,
@@ -199,9 +197,10 @@ impl Folder {
 
     /// Whether all files are still those that were opened.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.shards
-            .iter()
-            .try_for_each(|(_, shard)| shard.file.check())
+        for (_, shard) in &self.shards {
+            shard.file.check()?;
+        }
+        Ok(())
     }
 
     /// The files of weights: their names, and their bytes in the range that all files make.
@@ -213,7 +212,8 @@ impl Folder {
     }
 }
 
-/// The files of weights: one, or those that an index names. As in transformers, one file comes before an index.
+/// The files of weights: one, or those that an index names. As in transformers, one file comes
+/// before an index.
 fn files(folder: &Path) -> Result<Vec<Shard>, Error> {
     if folder.join(ONE).exists() {
         return Ok(vec![Shard::open(folder, ONE)?]);

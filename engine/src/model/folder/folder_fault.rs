@@ -1,6 +1,6 @@
 //! What is wrong with a folder.
 
-/// What is wrong with a file of a folder, or with the folder.
+/// An error in a model folder or in one of its files.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // Each variant's message is its documentation.
 pub enum Fault {

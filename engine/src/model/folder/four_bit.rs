@@ -1,12 +1,14 @@
-//! Matrices in the 4-bit format NF4 of bitsandbytes, read as the 16- or 32-bit matrices that they stand for.
+//! Matrices in the 4-bit format NF4 of bitsandbytes, read as the 16- or 32-bit matrices that they
+//! stand for.
 //!
-//! Beside `NAME.weight`, whose bytes have two codes each, a file has what unpacks them (`QuantState.as_dict` of
-//! bitsandbytes): `.quant_state.bitsandbytes__nf4`, JSON with the shape and the type; `.quant_map`, the value of each
-//! code; `.absmax`, a number for 64 weights in row-major order. That is F32, or nested: codes of 8 bits, whose values
-//! `.nested_quant_map` has, `.nested_absmax`, a scale for 256 of them, and an offset in the JSON.
+//! Beside `NAME.weight`, whose bytes have two codes each, a file has what unpacks them
+//! (`QuantState.as_dict` of bitsandbytes): `.quant_state.bitsandbytes__nf4`, JSON with the shape
+//! and the type; `.quant_map`, the value of each code; `.absmax`, a number for 64 weights in
+//! row-major order. That is F32, or nested: codes of 8 bits, whose values `.nested_quant_map` has,
+//! `.nested_absmax`, a scale for 256 of them, and an offset in the JSON.
 //!
-//! `w = round(map[code] * absmax)` with `absmax = nested_map[code] * scale + offset`: all of it in F32, and rounded once,
-//! to the type.
+//! `w = round(map[code] * absmax)` with `absmax = nested_map[code] * scale + offset`: all of it in
+//! F32, and rounded once, to the type.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -92,7 +94,8 @@ impl Taken<'_> {
         let state: Map<String, Value> = state.or_else(|error| {
             self.refuse(format!("has settings that are no JSON object: {error}"))
         })?;
-        let (shape, dtype) = (self.shape(&state)?, self.dtype(&state)?);
+        let shape = self.shape(&state)?;
+        let dtype = self.dtype(&state)?;
         self.is(&state, "quant_type", &Value::from("nf4"))?;
         self.is(&state, "blocksize", &Value::from(nf4::BLOCK))?;
         let map = self.take(".quant_map", Dtype::F32, Some(16))?;
@@ -221,15 +224,14 @@ impl FourBit {
     /// As a tensor whose numbers begin at `start`.
     pub(crate) fn tensor(&self, start: usize) -> Tensor {
         let len = self.shape[0] * self.shape[1] * self.number();
-        let (dtype, shape) = (self.dtype, self.shape.to_vec());
         let absmax = if self.absmax.is_nested() {
             outline::Absmax::Nested
         } else {
             outline::Absmax::F32
         };
         Tensor {
-            dtype,
-            shape,
+            dtype: self.dtype,
+            shape: self.shape.to_vec(),
             range: start..start + len,
             in_f32: None,
             nf4: Some(absmax),
@@ -255,13 +257,14 @@ impl FourBit {
         let numbers = nf4::dequantize(&packed, &self.absmax.of(blocks, bytes)?);
         let numbers = numbers.into_iter().flat_map(|w| rounded(w, self.dtype));
         let skipped = at - first * self.number();
-        into.iter_mut()
-            .zip(numbers.skip(skipped))
-            .for_each(|(to, byte)| *to = byte);
+        for (to, byte) in into.iter_mut().zip(numbers.skip(skipped)) {
+            *to = byte;
+        }
         Ok(())
     }
 
-    /// The codes as the file has them, and `absmax`: nested with the map of bitsandbytes, or what it is.
+    /// The codes as the file has them, and `absmax`: nested with the map of bitsandbytes, or what
+    /// it is.
     pub(crate) fn nf4(&self, bytes: Bytes<'_>) -> Result<Nf4<nested::Absmax>, Error> {
         let blocks = (self.shape[0] * self.shape[1]).div_ceil(nf4::BLOCK);
         let absmax = match &self.absmax {

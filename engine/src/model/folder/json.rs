@@ -1,4 +1,5 @@
-//! Values of a JSON object, with types and ranges checked. `null` is as good as no value, as transformers has it.
+//! Values of a JSON object, with types and ranges checked. `null` is as good as no value, as
+//! transformers has it.
 
 use serde_json::{Map, Value};
 

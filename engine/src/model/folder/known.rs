@@ -51,8 +51,8 @@ fn full(value: &Value) -> bool {
         .is_some_and(|layers| layers.iter().all(|layer| layer == "full_attention"))
 }
 
-/// The keys of `LlamaConfig`, `Qwen2Config`, `Qwen3Config` and their parent `PretrainedConfig` in transformers, and what
-/// other programs add.
+/// The keys of `LlamaConfig`, `Qwen2Config`, `Qwen3Config` and their parent `PretrainedConfig` in
+/// transformers, and what other programs add.
 #[rustfmt::skip] // one key a line
 const ROWS: &[Row] = &[
     ("model_type", Used, ""),
@@ -166,27 +166,30 @@ const ROWS: &[Row] = &[
 
 /// Checks every key. What is `null` says nothing.
 pub(crate) fn check(config: Object<'_>, family: &'static str) -> Result<(), Problem> {
-    config
-        .values
-        .iter()
-        .filter(|(_, value)| !value.is_null())
-        .try_for_each(|(key, value)| {
-            let found = shown(value);
-            match ROWS.iter().find(|(known, ..)| known == key) {
-                None => Err(Problem::UnknownKey {
+    for (key, value) in config.values {
+        if value.is_null() {
+            continue;
+        }
+        match ROWS.iter().find(|(known, ..)| known == key) {
+            None => {
+                return Err(Problem::UnknownKey {
                     key: key.clone(),
-                    found,
+                    found: shown(value),
                     architecture: family,
-                }),
-                Some((_, Used | Harmless, _)) => Ok(()),
-                Some((_, Only(holds), _)) if holds(value) => Ok(()),
-                Some((_, Only(_) | Refused, why)) => Err(Problem::RefusedKey {
-                    key: key.clone(),
-                    found,
-                    why,
-                }),
+                });
             }
-        })
+            Some((_, Used | Harmless, _)) => {}
+            Some((_, Only(holds), _)) if holds(value) => {}
+            Some((_, Only(_) | Refused, why)) => {
+                return Err(Problem::RefusedKey {
+                    key: key.clone(),
+                    found: shown(value),
+                    why,
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

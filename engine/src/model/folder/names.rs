@@ -1,4 +1,5 @@
-//! The names that tensors have in Hugging Face folders, and the tensors of a folder by their names in GGUF files.
+//! The names that tensors have in Hugging Face folders, and the tensors of a folder by their names
+//! in GGUF files.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,8 @@ const TOP: [(&str, &str); 3] = [
 
 const HEAD: &str = "lm_head.weight";
 
-/// Names of modules in a layer: in GGUF files behind `blk.N.`, and in folders behind `model.layers.N.`.
+/// Names of modules in a layer: in GGUF files behind `blk.N.`, and in folders behind
+/// `model.layers.N.`.
 const MODULES: [(&str, &str); 11] = [
     ("attn_norm", "input_layernorm"),
     ("attn_q", "self_attn.q_proj"),
@@ -34,7 +36,8 @@ const MODULES: [(&str, &str); 11] = [
     ("ffn_down", "mlp.down_proj"),
 ];
 
-/// A tensor that older checkpoints have in each layer: the rotary frequencies, which follow from the configuration.
+/// A tensor that older checkpoints have in each layer: the rotary frequencies, which follow from
+/// the configuration.
 const FREQUENCIES: &str = ".self_attn.rotary_emb.inv_freq";
 
 /// A folder, of a model whose embedding may be its head.

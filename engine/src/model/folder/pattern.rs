@@ -1,8 +1,8 @@
 //! Regular expressions of `tokenizer.json`.
 //!
-//! They are written for Oniguruma, with Ruby's syntax, which the Python package `tokenizers` has; here they are those of
-//! `fancy-regex`. What both read but understand otherwise is named. The rows come of comparing the two over 190
-//! expressions, and over all characters for the classes.
+//! They are written for Oniguruma, with Ruby's syntax, which the Python package `tokenizers` has;
+//! here they are those of `fancy-regex`. What both read but understand otherwise is named. The rows
+//! come of comparing the two over 190 expressions, and over all characters for the classes.
 
 use serde_json::Value;
 
@@ -17,8 +17,8 @@ const SET: &str = "has -- or ~~ in a set, which are characters there";
 const ESCAPE: &str = "has \\<, \\> or a \\p without braces, which are characters there";
 const FOLD: &str = "ignores the case of letters that are equal to others there, such as ss and ß";
 
-/// What keeps the pattern of a step from being used; one of a replacement must not match nothing, on which the library
-/// panics.
+/// What keeps the pattern of a step from being used; one of a replacement must not match nothing,
+/// on which the library panics.
 pub(crate) fn problem(pattern: &Value, replaced: bool) -> Option<String> {
     let empty = replaced.then(|| "also matches where there is nothing".to_owned());
     if let Some(text) = pattern["String"].as_str() {

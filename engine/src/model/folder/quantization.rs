@@ -30,7 +30,8 @@ enum Expected {
     Off,
 }
 
-/// Refuses weights of other formats. What is said of how to compute changes no weight: tensors say what they are.
+/// Refuses weights of other formats. What is said of how to compute changes no weight: tensors say
+/// what they are.
 pub(crate) fn check(config: Object<'_>) -> Result<(), Problem> {
     let key = "quantization_config";
     let values = match config.get(key) {
@@ -42,16 +43,15 @@ pub(crate) fn check(config: Object<'_>) -> Result<(), Problem> {
         values,
         prefix: "quantization_config.",
     };
-    ONLY.iter().try_for_each(|(key, wanted, named)| {
+    for (key, wanted, named) in &ONLY {
         let right = keys.get(key).is_none_or(|found| match wanted {
             Expected::Text(text) => found == text,
             Expected::Off => *found == Value::Bool(false),
         });
         let instead = "; give the folder of the 16-bit model, or a GGUF file";
-        if right {
-            Ok(())
-        } else {
-            keys.wrong(key, format!("{named}{instead}"))
+        if !right {
+            return keys.wrong(key, format!("{named}{instead}"));
         }
-    })
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
-//! Rotary position embedding as `config.json` says it: `rope_theta`, and `rope_scaling` or, in newer files,
-//! `rope_parameters` for both. The formulas are those of `modeling_rope_utils.py` of transformers.
+//! Rotary position embedding as `config.json` says it: `rope_theta`, and `rope_scaling` or, in
+//! newer files, `rope_parameters` for both. The formulas are those of `modeling_rope_utils.py` of
+//! transformers.
 
 use serde_json::{Map, Value};
 
@@ -109,17 +110,19 @@ fn scaling<'a>(config: Object<'a>) -> Result<Parameters<'a>, Problem> {
 }
 
 fn factor(keys: Object<'_>) -> Result<f64, Problem> {
-    required(keys, "factor").and_then(|factor| match factor >= 1.0 {
-        true => Ok(factor),
-        false => keys.wrong("factor", "a number from 1 up"),
-    })
+    let factor = required(keys, "factor")?;
+    if factor < 1.0 || factor.is_nan() {
+        return keys.wrong("factor", "a number from 1 up");
+    }
+    Ok(factor)
 }
 
 fn required(keys: Object<'_>, name: &str) -> Result<f64, Problem> {
     keys.positive(name)?.ok_or_else(|| keys.missing(name))
 }
 
-/// `_compute_llama3_parameters`: long waves are divided by the factor, short ones by 1, and those between by a mean.
+/// `_compute_llama3_parameters`: long waves are divided by the factor, short ones by 1, and those
+/// between by a mean.
 fn llama3(keys: Object<'_>, rope: &Rope) -> Result<Vec<f32>, Problem> {
     let factor = factor(keys)?;
     let [low, high] = [
@@ -151,7 +154,8 @@ fn llama3(keys: Object<'_>, rope: &Rope) -> Result<Vec<f32>, Problem> {
         .collect())
 }
 
-/// `_compute_yarn_parameters`. Without a magnitude of its own, cosine and sine have that of the paper.
+/// `_compute_yarn_parameters`. Without a magnitude of its own, cosine and sine have that of the
+/// paper.
 fn yarn(keys: Object<'_>, rope: Rope, context: u32) -> Result<Rope, Problem> {
     if keys.bool("truncate")? == Some(false) {
         return keys.wrong(

@@ -108,7 +108,8 @@ fn tensors(header: &[u8], data: u64, len: u64) -> Result<Vec<Stored>, Fault> {
     let metadata: Metadata = serde_json::from_slice(header).map_err(|error| {
         Fault::Safetensors(format!("its header is no safetensors header: {error}"))
     })?;
-    let (found, needed) = (len - data, metadata.data_len() as u64);
+    let found = len - data;
+    let needed = metadata.data_len() as u64;
     if found != needed {
         let what = format!(
             "it has {found} bytes of data, and its header says {needed}: download it again"

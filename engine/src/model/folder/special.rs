@@ -1,7 +1,8 @@
 //! The tokens of a folder that mean something by themselves: those that begin and end texts.
 //!
-//! `config.json` and `generation_config.json` name them by number, `tokenizer_config.json` by spelling, and
-//! `tokenizer.json` lists those that are found in a text as they stand (`added_tokens`).
+//! `config.json` and `generation_config.json` name them by number, `tokenizer_config.json` by
+//! spelling, and `tokenizer.json` lists those that are found in a text as they stand
+//! (`added_tokens`).
 
 use std::path::Path;
 
@@ -121,7 +122,8 @@ pub(crate) fn ids(values: &Map<String, Value>, key: &str, vocab: u32) -> Result<
     })
 }
 
-/// The spelling of a token under a key of `tokenizer_config.json`: a string, or an object with the string as `content`.
+/// The spelling of a token under a key of `tokenizer_config.json`: a string, or an object with the
+/// string as `content`.
 pub(crate) fn spelling<'a>(values: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
     match values.get(key)? {
         Value::String(text) => Some(text),

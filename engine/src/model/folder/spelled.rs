@@ -1,7 +1,8 @@
 //! How the tokens of `tokenizer.json` are spelled, as its decoder has it.
 //!
-//! A decoder is a chain of steps over the spellings of all tokens of a text. Those here are the chains in which each token
-//! has bytes of its own, whatever stands beside it, but for a space in front of the whole text.
+//! A decoder is a chain of steps over the spellings of all tokens of a text. Those here are the
+//! chains in which each token has bytes of its own, whatever stands beside it, but for a space in
+//! front of the whole text.
 
 use serde_json::Value;
 
@@ -115,17 +116,16 @@ struct Chain {
 impl Chain {
     fn all(mut self, chain: &[&Value]) -> Result<Spelled, Fault> {
         chain.iter().try_for_each(|step| self.step(step))?;
-        match self.spaces {
-            true => {
-                let prefix = self.prefix.unwrap_or(Prefix::None);
-                Ok(Spelled::Spaces {
-                    prefix,
-                    bytes: self.bytes,
-                })
-            }
-            false if chain.is_empty() => Err(Fault::Decoder("is missing".to_owned())),
-            false => Err(Fault::Decoder("makes no spaces of U+2581".to_owned())),
+        if chain.is_empty() {
+            return Err(Fault::Decoder("is missing".to_owned()));
         }
+        if !self.spaces {
+            return Err(Fault::Decoder("makes no spaces of U+2581".to_owned()));
+        }
+        Ok(Spelled::Spaces {
+            prefix: self.prefix.unwrap_or(Prefix::None),
+            bytes: self.bytes,
+        })
     }
 
     /// Where a step stands matters: before `Fuse` it sees tokens, after it the whole text.

@@ -1,5 +1,5 @@
-//! What is read of `tokenizer.json` besides what the library `tokenizers` reads: the spelling of each token, and what the
-//! library would leave out without a word or panic on.
+//! What is read of `tokenizer.json` besides what the library `tokenizers` reads: the spelling of
+//! each token, and what the library would leave out without a word or panic on.
 
 use std::collections::HashMap;
 
@@ -112,11 +112,10 @@ impl File {
                 vocab,
             })?;
             if !slot.0.is_empty() && slot.0 != text {
-                let (first, second) = (slot.0.to_owned(), String::from(text));
                 return Err(Fault::SameId {
                     id: id.unwrap_or_default(),
-                    first,
-                    second,
+                    first: slot.0.to_owned(),
+                    second: String::from(text),
                 });
             }
             *slot = (text, kind);
@@ -147,15 +146,16 @@ impl File {
         self.model.unk_id
     }
 
-    /// Those of the added tokens that end a text by their spelling, and of which the file says that they may stand in
-    /// any text.
+    /// Those of the added tokens that end a text by their spelling, and of which the file says that
+    /// they may stand in any text.
     pub(crate) fn has_common_markers(&self) -> bool {
         self.added_tokens
             .iter()
             .any(|added| !added.special && stop::is_marker(&added.content))
     }
 
-    /// Refuses components and settings that are not supported; gives a warning for each key that is left out.
+    /// Refuses components and settings that are not supported; gives a warning for each key that is
+    /// left out.
     pub(crate) fn check_parts(&self, vocab: u32) -> Result<Vec<String>, Fault> {
         let mut spare = vec![];
         let parts = [
@@ -196,7 +196,8 @@ impl File {
             .collect())
     }
 
-    /// Refuses a vocabulary that is not complete; says how the tokens are spelled, and warns of texts that lose bytes.
+    /// Refuses a vocabulary that is not complete; says how the tokens are spelled, and warns of
+    /// texts that lose bytes.
     pub(crate) fn check(&self, tokens: &[(&str, i64)]) -> Result<(Spelled, Option<String>), Fault> {
         let spelled = Spelled::new(&self.decoder, &self.pre_tokenizer, &self.normalizer)?;
         if self.kind() == "Unigram" {

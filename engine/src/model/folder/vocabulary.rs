@@ -1,4 +1,5 @@
-//! The tokenizer of a folder: `tokenizer.json`, as the library `tokenizers` reads it, if it is BPE or Unigram.
+//! The tokenizer of a folder: `tokenizer.json`, as the library `tokenizers` reads it, if it is BPE
+//! or Unigram.
 
 use std::path::Path;
 
@@ -18,7 +19,8 @@ use crate::model::vocabulary::{Encoder, Vocabulary, control};
 use crate::model::vocabulary_fault::Fault;
 use crate::unique_keys::unique_keys;
 
-/// Reads the vocabulary of a folder whose model has so many tokens; without a number, as many as it lists.
+/// Reads the vocabulary of a folder whose model has so many tokens; without a number, as many as it
+/// lists.
 pub(crate) fn read(
     folder: &Path,
     vocab: Option<u32>,
@@ -84,9 +86,10 @@ fn pieces(tokens: &[(&str, i64)], spelled: Spelled, encoder: &Library) -> Vec<Ve
 /// The library's tokenizer, of a file that has been checked.
 fn encoder(bytes: &[u8], file: &File) -> Result<Library, Fault> {
     let library = |error: tokenizers::Error| Fault::Library(error.to_string());
-    let mut encoder = match file.has_common_markers() {
-        true => Library::from_bytes(with_special_markers(bytes)),
-        false => Library::from_bytes(bytes),
+    let mut encoder = if file.has_common_markers() {
+        Library::from_bytes(with_special_markers(bytes))
+    } else {
+        Library::from_bytes(bytes)
     }
     .map_err(library)?;
     encoder.with_padding(None);
@@ -104,8 +107,8 @@ fn encoder(bytes: &[u8], file: &File) -> Result<Library, Fault> {
     }
 }
 
-/// The file with all added tokens that end a text by their spelling as special ones, so that a text that is taken
-/// literally has none.
+/// The file with all added tokens that end a text by their spelling as special ones, so that a text
+/// that is taken literally has none.
 fn with_special_markers(bytes: &[u8]) -> Vec<u8> {
     let mut file: Value = serde_json::from_slice(bytes).unwrap_or_default();
     for added in file["added_tokens"].as_array_mut().into_iter().flatten() {
@@ -138,9 +141,9 @@ fn eos(
 
 /// The token that begins a text, and a warning where two files differ in it.
 ///
-/// It is what the post-processor of `tokenizer.json` puts in front of a text, as in transformers since version 5, which
-/// does not read `add_bos_token` of `tokenizer_config.json` where there is a `tokenizer.json`. Version 4 obeyed it in
-/// Llama's own classes.
+/// It is what the post-processor of `tokenizer.json` puts in front of a text, as in transformers
+/// since version 5, which does not read `add_bos_token` of `tokenizer_config.json` where there is a
+/// `tokenizer.json`. Version 4 obeyed it in Llama's own classes.
 fn bos(
     encoder: &Library,
     settings: Option<&Map<String, Value>>,
@@ -152,7 +155,8 @@ fn bos(
             .map_err(|e| Fault::Library(e.to_string()))?;
         Ok::<Vec<u32>, Fault>(encoding.get_ids().to_vec())
     };
-    let (all, text) = (ids(true)?, ids(false)?);
+    let all = ids(true)?;
+    let text = ids(false)?;
     let added = match all.strip_suffix(&text[..]) {
         Some([]) => None,
         Some([bos]) if *bos >= vocab => return Err(Fault::BeginsOutside { id: *bos, vocab }),

@@ -1,7 +1,7 @@
 //! Merging: the neighbours whose concatenation has the best score first, the leftmost of several.
 //!
-//! Each pair that makes a piece waits in a heap, so a text of n characters takes O(n log n). A pair of which one part
-//! has changed since is left out when its turn comes.
+//! Each pair that makes a piece waits in a heap, so a text of n characters takes O(n log n). A pair
+//! of which one part has changed since is left out when its turn comes.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
@@ -45,7 +45,9 @@ pub(super) fn segments(model: &SentencePiece, text: &str) -> Vec<Range<usize>> {
         heap: BinaryHeap::new(),
         parts: HashMap::new(),
     };
-    (1..merger.symbols.len()).for_each(|right| merger.propose(right - 1, right));
+    for right in 1..merger.symbols.len() {
+        merger.propose(right - 1, right);
+    }
     while let Some(pair) = merger.heap.pop() {
         merger.merge(&pair);
     }

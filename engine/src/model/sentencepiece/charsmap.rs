@@ -1,9 +1,11 @@
-//! The normalization that a SentencePiece model carries, `precompiled_charsmap`: what beginnings of a text become.
+//! The normalization that a SentencePiece model carries, `precompiled_charsmap`: what beginnings of
+//! a text become.
 //!
-//! The bytes are the length of a trie, the trie as an array of 32-bit units, and the replacements, each ended by a zero
-//! (`normalizer.cc` of SentencePiece, `darts.h` of Darts-clone). From a unit with offset o at n, byte c leads to
-//! n ^ o ^ c, if the unit there has c as its label; if that one has a leaf, its own offset leads to where its
-//! replacement begins. Every unit that a text can lead to is checked once, when the file is read.
+//! The bytes are the length of a trie, the trie as an array of 32-bit units, and the replacements,
+//! each ended by a zero (`normalizer.cc` of SentencePiece, `darts.h` of Darts-clone). From a unit
+//! with offset o at n, byte c leads to n ^ o ^ c, if the unit there has c as its label; if that one
+//! has a leaf, its own offset leads to where its replacement begins. Every unit that a text can
+//! lead to is checked once, when the file is read.
 
 use std::collections::HashSet;
 

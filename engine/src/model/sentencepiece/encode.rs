@@ -71,16 +71,16 @@ impl SentencePiece {
             Kind::Unigram => unigram::segments(self, &normalized.text),
         };
         let begin = out.len();
-        segments
-            .into_iter()
-            .for_each(|segment| self.segment(segment, &normalized, begin, out));
-        out[begin..]
-            .iter_mut()
-            .for_each(|(_, at)| *at = at.start + range.start..at.end + range.start);
+        for segment in segments {
+            self.segment(segment, &normalized, begin, out);
+        }
+        for (_, at) in &mut out[begin..] {
+            *at = at.start + range.start..at.end + range.start;
+        }
     }
 
-    /// A segment's token, or those of its bytes, or the unknown one, of which one stands for neighbours too. The tokens
-    /// of this part of the text begin at `begin`.
+    /// A segment's token, or those of its bytes, or the unknown one, of which one stands for
+    /// neighbours too. The tokens of this part of the text begin at `begin`.
     fn segment(
         &self,
         segment: Range<usize>,

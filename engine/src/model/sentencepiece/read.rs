@@ -1,4 +1,5 @@
-//! A SentencePiece vocabulary in a GGUF file: `tokenizer.ggml.model` is `llama` (BPE) or `t5` (unigram).
+//! A SentencePiece vocabulary in a GGUF file: `tokenizer.ggml.model` is `llama` (BPE) or `t5`
+//! (unigram).
 
 use std::collections::HashMap;
 
@@ -14,10 +15,12 @@ use crate::model::token_type::{BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFI
 use crate::model::vocabulary_fault::Fault;
 use crate::model::vocabulary_tables::Tables;
 
-/// What a character without a token costs, below the least score of all normal tokens (`unigram_model.cc`).
+/// What a character without a token costs, below the least score of all normal tokens
+/// (`unigram_model.cc`).
 const UNKNOWN_PENALTY: f64 = 10.0;
 
-/// The longest token that a unigram model may have, in bytes: the time that a text takes is proportional to it.
+/// The longest token that a unigram model may have, in bytes: the time that a text takes is
+/// proportional to it.
 const LONGEST: usize = 1024;
 
 /// Reads a vocabulary. `unknown` is the number of the unknown token where the file does not say.

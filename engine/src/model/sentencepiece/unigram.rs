@@ -1,7 +1,8 @@
 //! The path of the best sum of scores through a text (Viterbi), in one pass from left to right.
 //!
-//! Each beginning of a character is reached by the best of the pieces that end there. A character without a piece of its
-//! own costs the unknown token's score. Sums are in `f64`, as in `tokenizers` and llama.cpp; SentencePiece has `f32`.
+//! Each beginning of a character is reached by the best of the pieces that end there. A character
+//! without a piece of its own costs the unknown token's score. Sums are in `f64`, as in
+//! `tokenizers` and llama.cpp; SentencePiece has `f32`.
 
 use std::ops::Range;
 

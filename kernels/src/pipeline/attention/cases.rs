@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::case::{Case, Random, Variant};
+use crate::state::StepState;
 
 impl Variant for PipelinedAttention {
     fn cases(&self, seed: u64) -> Vec<Case> {
@@ -145,7 +146,13 @@ impl AttentionCase {
         let batch = kernel.batch;
         let position = |item: u32| self.position.saturating_sub(batch - 1 - item);
         let state = (0..batch)
-            .flat_map(|i| [0, position(i), 0, 0, 0, 0, 0, 0])
+            .flat_map(|i| {
+                StepState {
+                    position: position(i),
+                    ..StepState::default()
+                }
+                .words()
+            })
             .collect();
         let mut numbers = |n: u32, factor: f32| {
             let mut v = random.units(n as usize * dim);

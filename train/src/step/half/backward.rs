@@ -13,8 +13,8 @@ use crate::Projection;
 use crate::step::sizes::Sizes;
 
 impl Step {
-    /// Takes the gradient of the residual stream from after the last layer to the first one's attention. What that is of
-    /// the embedded tokens nobody reads, as the embedding is frozen.
+    /// Takes the gradient of the residual stream from after the last layer to the first one's
+    /// attention. What that is of the embedded tokens nobody reads, as the embedding is frozen.
     pub(crate) fn backward(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let kept = &self.buffers.kept;
         for l in (0..kept.layers()).rev() {
@@ -184,8 +184,8 @@ impl Step {
         self.rotated_back(queue, &dv, group, None, &work.dv)
     }
 
-    /// The gradient of a product, of that of what attention took: sums of groups, rotated back and through the head norm,
-    /// if the product was `rotated`.
+    /// The gradient of a product, of that of what attention took: sums of groups, rotated back and
+    /// through the head norm, if the product was `rotated`.
     fn rotated_back(
         &self,
         queue: &mut impl Queue,

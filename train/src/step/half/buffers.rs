@@ -1,5 +1,5 @@
-//! What the forward keeps for the backward, and workspace. `H` is a buffer of `bf16` and `F` one of `f32`, or their sizes
-//! where memory is only counted.
+//! What the forward keeps for the backward, and workspace. `H` is a buffer of `bf16` and `F` one of
+//! `f32`, or their sizes where memory is only counted.
 
 use warpwright_driver::{Buffer, Context, bf16};
 
@@ -47,7 +47,8 @@ pub(crate) struct Head<H = Buffer<bf16>, F = Buffer<f32>> {
     pub(super) inv: F,
     /// `[chunk, vocab]`
     pub(super) logits: F,
-    /// `[chunk, vocab]`: their gradients, times the labelled tokens. Beside the head, unpacked matrices: see `unpacked.rs`.
+    /// `[chunk, vocab]`: their gradients, times the labelled tokens. Beside the head, unpacked
+    /// matrices: see `unpacked.rs`.
     pub(super) dl: H,
     pub(super) lse: F,
     pub(crate) losses: F,
@@ -69,13 +70,15 @@ pub(super) struct Workspace<H = Buffer<bf16>, F = Buffer<f32>> {
     pub(super) adapters: H,
     /// Queries and keys before they are rotated.
     pub(super) raw: [H; 2],
-    /// With dropout: the longest input of a projection, or a gradient of it; the same once more. Else a row.
+    /// With dropout: the longest input of a projection, or a gradient of it; the same once more.
+    /// Else a row.
     pub(super) masked: [H; 2],
     /// `rank`, padded, of each projection: gradients of adapters are made while the next ones are.
     pub(super) du: [H; 7],
     /// `hidden`: the gradient of the residual stream.
     pub(super) dh: H,
-    /// `hidden`: the gradient of what a norm gave; with dropout a sum that goes into it, else a row.
+    /// `hidden`: the gradient of what a norm gave; with dropout a sum that goes into it, else a
+    /// row.
     pub(super) dx: [H; 2],
     /// With dropout: `feed_forward`. Else a row.
     pub(super) da: H,
@@ -116,7 +119,8 @@ impl Buffers {
 }
 
 impl<H, F> Buffers<H, F> {
-    /// For weights like these; so many tokens have logits at once, and so many numbers are in the adapters.
+    /// For weights like these; so many tokens have logits at once, and so many numbers are in the
+    /// adapters.
     pub(crate) fn new(
         sizes: &Sizes,
         shape: &Layers<'_>,

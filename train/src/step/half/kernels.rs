@@ -54,11 +54,12 @@ pub(super) struct Kernels {
     pub(super) logit_gradients: Kernel<LogitGradients>,
 }
 
-/// What a tile costs besides its columns, in columns: what the kernel of prompts costs besides its tokens.
+/// What a tile costs besides its columns, in columns: what the kernel of prompts costs besides its
+/// tokens.
 const FIXED: u32 = 36;
 
-/// Rows from which blocks with wide tiles work in pairs: with 1,024 a step of 1.5B was 1 % slower so, with 2,048 one of 8B
-/// 2 % faster (`docs/lab/README.md`).
+/// Rows from which blocks with wide tiles work in pairs: with 1,024 a step of 1.5B was 1 % slower
+/// so, with 2,048 one of 8B 2 % faster (docs/lab/README.md).
 const PAIRED: u32 = 2048;
 
 impl Kernels {
@@ -187,7 +188,8 @@ impl Kernels {
     }
 }
 
-/// What a block of gradients of keys sums: whole groups, if that makes a block for each multiprocessor.
+/// What a block of gradients of keys sums: whole groups, if that makes a block for each
+/// multiprocessor.
 fn parts(sizes: &Sizes, multiprocessors: u32) -> SummedHeads {
     let blocks = sizes.tokens.div_ceil(FlashKeys::KEYS) * sizes.kv_heads;
     if blocks >= multiprocessors {

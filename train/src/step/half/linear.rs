@@ -207,8 +207,8 @@ impl Step {
         Ok(Some([u.view(), b]))
     }
 
-    /// `dx`, the gradient of a projection's input `x`, with a residual, or without; and the gradients of its adapter, which
-    /// are added up.
+    /// `dx`, the gradient of a projection's input `x`, with a residual, or without; and the
+    /// gradients of its adapter, which are added up.
     pub(super) fn project_backward(
         &self,
         queue: &mut impl Queue,
@@ -244,8 +244,8 @@ impl Step {
         self.linear(queue, &linear)
     }
 
-    /// `dx`, the gradient of the input `x` of two or three projections, of theirs; and the gradients of their adapters, which
-    /// are added up. Without dropout.
+    /// `dx`, the gradient of the input `x` of two or three projections, of theirs; and the
+    /// gradients of their adapters, which are added up. Without dropout.
     pub(super) fn sum_backward(
         &self,
         queue: &mut impl Queue,
@@ -274,8 +274,8 @@ impl Step {
         )
     }
 
-    /// The gradients of `g` and `up`, of that of the feed-forward block's output; and the gradients of the last projection's
-    /// adapter, which are added up. Without dropout.
+    /// The gradients of `g` and `up`, of that of the feed-forward block's output; and the gradients
+    /// of the last projection's adapter, which are added up. Without dropout.
     pub(super) fn swiglu_linear_backward(
         &self,
         queue: &mut impl Queue,

@@ -1,9 +1,11 @@
 //! A step in `bf16` on tensor cores: sm_90a.
 //!
-//! Tensors in memory are `bf16`, sums `f32`; adapters, moments and gradients are `f32`, and each pass begins with a rounded
-//! copy of the adapters. A projection is one product with its adapter and whatever is added to it, and so is the gradient of
-//! an input of several projections: see [`linear`](warpwright_kernels::train::half::linear). NF4 is unpacked by idle
-//! warps of the product before ([`Unpacking`](super::settings::Unpacking)). Only the update waits for gradients of adapters.
+//! Tensors in memory are `bf16`, sums `f32`; adapters, moments and gradients are `f32`, and each
+//! pass begins with a rounded copy of the adapters. A projection is one product with its adapter
+//! and whatever is added to it, and so is the gradient of an input of several projections: see
+//! [`linear`](warpwright_kernels::train::half::linear). NF4 is unpacked by idle warps of the
+//! product before ([`Unpacking`](super::settings::Unpacking)). Only the update waits for gradients
+//! of adapters.
 //!
 //! | file | holds |
 //! |---|---|

@@ -21,7 +21,8 @@ use crate::step::sizes::Sizes;
 use crate::step::weights::{Matrix, Unnesting};
 use crate::{Error, Weights};
 
-/// Tokens from which products unpack ahead: with 1,024 they are no faster so, and with fewer slower (`docs/lab/README.md`).
+/// Tokens from which products unpack ahead: with 1,024 they are no faster so, and with fewer slower
+/// (docs/lab/README.md).
 const AHEAD: u32 = 2048;
 
 fn unpacks_ahead(unpacking: Unpacking, tokens: u32) -> bool {

@@ -1,9 +1,10 @@
 //! Frozen matrices as products take them, in `bf16`.
 //!
-//! Those in NF4 are unpacked into a workspace that the product before does not read: by idle warps of that product
-//! ([`AheadArgs`]), or by a kernel of its own that may run beside it. The latter is how few tokens are faster, as products
-//! then leave multiprocessors free (`docs/lab/README.md`); and it unpacks what no product comes before, and layers of
-//! which some matrix has nested `absmax` or is not packed.
+//! Those in NF4 are unpacked into a workspace that the product before does not read: by idle warps
+//! of that product ([`AheadArgs`]), or by a kernel of its own that may run beside it. The latter is
+//! how few tokens are faster, as products then leave multiprocessors free (docs/lab/README.md);
+//! and it unpacks what no product comes before, and layers of which some matrix has nested `absmax`
+//! or is not packed.
 
 use std::sync::{MutexGuard, PoisonError};
 
@@ -51,7 +52,8 @@ impl Step {
     /// What is pending is taken: whether it is these matrices, which the next product takes.
     pub(super) fn take_pending(&self, way: Way, (l, of): Matrices<'_>) -> bool {
         let pending = self.pending().take();
-        // A layer that is computed again goes forward up to the product that its backward begins with.
+        // A layer that is computed again goes forward up to the product that its backward begins
+        // with.
         let is_there = |unpacked| {
             of.iter()
                 .all(|&p| self.start(unpacked, p) == self.start(way, p))
@@ -122,7 +124,8 @@ impl Step {
         Ok(w)
     }
 
-    /// Lets a product unpack the matrices of the next one, if it can: they are pending from then on.
+    /// Lets a product unpack the matrices of the next one, if it can: they are pending from then
+    /// on.
     pub(super) fn unpack_ahead(&self, next: Option<(Way, Matrices<'_>)>) -> Ahead {
         let found = next
             .filter(|_| self.unpacks_ahead)
@@ -164,8 +167,8 @@ impl Step {
         [&self.buffers.work.w, &self.buffers.head.dl]
     }
 
-    /// The workspace of a matrix, and its first weight there. Where kernels unpack, the places of the forward serve both
-    /// ways: more matrices unpacked at a time were 2 % slower for 0.5B.
+    /// The workspace of a matrix, and its first weight there. Where kernels unpack, the places of
+    /// the forward serve both ways: more matrices unpacked at a time were 2 % slower for 0.5B.
     fn start(&self, way: Way, p: Projection) -> (usize, usize) {
         let way = if self.unpacks_ahead {
             way

@@ -23,8 +23,8 @@ pub(super) struct DeviceWeights {
     packed: Vec<Option<PackedLayer>>,
 }
 
-/// The matrices of a layer that are all in NF4 and whole blocks, one after another: so several that a product takes can be
-/// unpacked as one.
+/// The matrices of a layer that are all in NF4 and whole blocks, one after another: so several that
+/// a product takes can be unpacked as one.
 struct PackedLayer {
     packed: Buffer<u8>,
     absmax: Buffer<f32>,
@@ -82,7 +82,8 @@ impl DeviceWeights {
         self.head.as_ref().unwrap_or(&self.embed)
     }
 
-    /// Matrices of a layer as one, if all of it are in NF4 and whole blocks: of projections that follow each other.
+    /// Matrices of a layer as one, if all of it are in NF4 and whole blocks: of projections that
+    /// follow each other.
     pub(super) fn packed(&self, l: usize, of: &[Projection]) -> Option<(View<u8>, View<f32>)> {
         Some(self.packed[l].as_ref()?.of(of))
     }

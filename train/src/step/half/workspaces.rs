@@ -13,8 +13,9 @@ pub(super) enum Way {
 /// What the latest product that was recorded unpacks: where, and the matrices.
 pub(super) type Pending = Option<(Way, usize, Vec<Projection>)>;
 
-/// The workspace that a matrix is unpacked into, and the matrices before it there. Those of products that follow each other
-/// are apart, so that one is unpacked while a product reads the other.
+/// The workspace that a matrix is unpacked into, and the matrices before it there. Those of
+/// products that follow each other are apart, so that one is unpacked while a product reads the
+/// other.
 pub(super) fn before(way: Way, p: Projection) -> (usize, &'static [Projection]) {
     match (way, p) {
         (_, Q) => (0, &[]),

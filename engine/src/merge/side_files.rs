@@ -1,4 +1,5 @@
-//! What stands in a Hugging Face folder beside the weights: what goes along with merged ones, and what does not.
+//! The files next to the weights in a model folder: those that also belong next to merged weights,
+//! and those that do not.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,26 +9,29 @@ use crate::Error;
 use crate::model::Files;
 use crate::model::folder::contents::{INDEX, ONE};
 
-/// Names in a folder, in order.
+/// The names of the files next to a model's weights, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Others {
-    /// Settings, tokenizer, template, licence and the like: right for merged weights too.
+pub struct SideFiles {
+    /// Settings, tokenizer, template, license and the like, which are also valid for merged
+    /// weights.
     pub copied: Vec<String>,
-    /// Everything else, such as the same weights in another format: they would be those without the adapter.
+    /// All other files, such as the weights in another format, which would lack the adapter.
     pub left: Vec<String>,
 }
 
-/// How names end that are copied; those without an end are too, such as `LICENSE`.
+/// The extensions of files that are copied. Files without an extension, such as `LICENSE`, are
+/// copied too.
 const COPIED: [&str; 7] = ["json", "jinja", "model", "tiktoken", "txt", "md", "py"];
 
-impl Others {
-    /// Those of a model's folder; none of a file. Names that begin with a dot are not looked at.
+impl SideFiles {
+    /// Lists the files in a model's folder, or none if the model is a single file. Names that begin
+    /// with a dot are ignored.
     ///
     /// # Errors
-    ///
-    /// A folder that cannot be read; a link that leads nowhere and would be copied.
-    pub fn of(files: &Files) -> Result<Others, Error> {
-        let mut others = Others::default();
+    /// Returns [`Error::Read`] if the folder cannot be read, or [`Error::Open`] if a file to copy
+    /// is a link without a target.
+    pub fn list(files: &Files) -> Result<SideFiles, Error> {
+        let mut others = SideFiles::default();
         let Files::Folder(folder) = files else {
             return Ok(others);
         };
@@ -38,16 +42,17 @@ impl Others {
                 continue;
             }
             let along = name.to_str().is_some_and(|name| goes_along(name, &shards));
-            match along && is_file(&folder.path.join(&name))? {
-                true => others.copied.push(shown),
-                false => others.left.push(shown),
+            if along && is_file(&folder.path.join(&name))? {
+                others.copied.push(shown);
+            } else {
+                others.left.push(shown);
             }
         }
         Ok(others)
     }
 }
 
-/// What is in a folder, in order.
+/// Returns the names in a folder, in order.
 fn names(folder: &Path) -> Result<Vec<OsString>, Error> {
     let names = fs::read_dir(folder).and_then(|entries| {
         entries
@@ -62,8 +67,10 @@ fn names(folder: &Path) -> Result<Vec<OsString>, Error> {
     Ok(names)
 }
 
-/// Whether a file of this name is right beside merged weights. An index is if the weights were found by it. An adapter
-/// would be added a second time: transformers adds one that it finds.
+/// Returns true if a file with this name is valid next to merged weights.
+///
+/// An index of shards is valid if the weights were found through it. An adapter is not, because
+/// `transformers` would find it and add it a second time.
 fn goes_along(name: &str, shards: &[&str]) -> bool {
     let known = name
         .rsplit_once('.')
