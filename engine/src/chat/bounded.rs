@@ -1,7 +1,7 @@
 //! Bounds of a template's cost. A template is a program from a stranger.
 //!
-//! The interpreter counts steps and memory, and limits how deep expressions, calls and values are nested. Here are the
-//! amount of steps, the time of a run, and the stack that the nesting needs.
+//! The interpreter counts steps and memory, and limits how deep expressions, calls and values are
+//! nested. Here are the amount of steps, the time of a run, and the stack that the nesting needs.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::Builder;
@@ -10,7 +10,8 @@ use std::time::Duration;
 /// The maximum cost of a run in steps. A message takes some hundreds.
 pub(super) const FUEL: u64 = 10_000_000;
 
-/// The time limit of parsing a template or rendering a conversation. It is far longer than the fuel lasts.
+/// The time limit of parsing a template or rendering a conversation. It is far longer than the fuel
+/// lasts.
 pub(super) const TIME: Duration = Duration::from_secs(10);
 
 /// The stack size for the deepest nesting in a build without optimization.

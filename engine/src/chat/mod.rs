@@ -1,8 +1,9 @@
 //! Chat templates: from messages to the text that a model was trained on.
 //!
-//! A model's files carry the template, in the language Jinja, for Python. It is rendered as transformers renders it
-//! (`_compile_jinja_template` in `utils/chat_template_utils.py`): with `trim_blocks`, `lstrip_blocks`, loop controls,
-//! `tojson` as Python's `json.dumps`, `raise_exception`, `strftime_now`, and `{% generation %}` around replies.
+//! A model's files carry the template, in the language Jinja, for Python. It is rendered as
+//! transformers renders it (`_compile_jinja_template` in `utils/chat_template_utils.py`): with
+//! `trim_blocks`, `lstrip_blocks`, loop controls, `tojson` as Python's `json.dumps`,
+//! `raise_exception`, `strftime_now`, and `{% generation %}` around replies.
 
 mod bounded;
 mod calls;
@@ -31,7 +32,8 @@ impl Model {
         self.template_named(&[source::DEFAULT])
     }
 
-    /// The chat template for conversations with tools: the one that is named `tool_use`, if the files have several.
+    /// The chat template for conversations with tools: the one that is named `tool_use`, if the
+    /// files have several.
     ///
     /// # Errors
     ///
@@ -53,7 +55,8 @@ impl Model {
             })
     }
 
-    /// A template that is not of the model's files, with the spellings of the model's tokens. `path` is for errors.
+    /// A template that is not of the model's files, with the spellings of the model's tokens.
+    /// `path` is for errors.
     ///
     /// # Errors
     ///

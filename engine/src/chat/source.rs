@@ -108,8 +108,8 @@ fn of_gguf(gguf: &Gguf, names: &[&str]) -> Result<Option<Found>, Error> {
     }))
 }
 
-/// `chat_template.jinja` comes before `chat_template.json`, and that before `tokenizer_config.json`. Beside the first,
-/// those with names have files of their own.
+/// `chat_template.jinja` comes before `chat_template.json`, and that before
+/// `tokenizer_config.json`. Beside the first, those with names have files of their own.
 fn of_folder(folder: &Folder, names: &[&str]) -> Result<Option<Found>, Error> {
     let folder = &folder.path;
     let settings = read::object(folder, TOKENIZER_CONFIG)?.unwrap_or_default();

@@ -1,12 +1,13 @@
-//! Escapes in the strings of a template: Python's codec `unicode-escape`, as `jinja2/lexer.py` uses it.
+//! Escapes in the strings of a template: Python's codec `unicode-escape`, as `jinja2/lexer.py` uses
+//! it.
 
 /// Returns the text of a string between its quotes.
 pub(super) fn decode(text: &str) -> Result<String, String> {
     if !text.contains('\\') {
         return Ok(text.to_owned());
     }
-    // Jinja writes characters beyond ASCII as escapes before it decodes them. A backslash in front of one therefore
-    // escapes the backslash of that escape.
+    // Jinja writes characters beyond ASCII as escapes before it decodes them. A backslash in front
+    // of one therefore escapes the backslash of that escape.
     let mut ascii = String::with_capacity(text.len());
     for c in text.chars() {
         match u32::from(c) {

@@ -1,4 +1,5 @@
-//! Python's two ways to format: `"%s" % value` and `"{}".format(value)`, and its reading of numbers.
+//! Python's two ways to format: `"%s" % value` and `"{}".format(value)`, and its reading of
+//! numbers.
 
 use super::arguments::Arguments;
 use super::error::Error;
@@ -12,8 +13,8 @@ fn failed<T>(problem: impl Into<String>) -> Run<T> {
     Err(Error::failed(problem))
 }
 
-/// Returns the text without the white space around it and the underscores between its digits, or nothing if an underscore
-/// is elsewhere.
+/// Returns the text without the white space around it and the underscores between its digits, or
+/// nothing if an underscore is elsewhere.
 fn plain_number(text: &str) -> Run<Option<String>> {
     let text = text.trim_matches(text::is_space);
     if text.chars().any(|c| !c.is_ascii() && text::is_decimal(c)) {

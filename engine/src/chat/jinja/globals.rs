@@ -14,7 +14,8 @@ type Run<T> = Result<T, Error>;
 /// The longest range that Jinja's sandbox allows.
 const LONGEST_RANGE: usize = 100_000;
 
-/// Returns the global variable with a name. Without a date, the function that reads it does not exist.
+/// Returns the global variable with a name. Without a date, the function that reads it does not
+/// exist.
 pub(super) fn global(name: &str, has_date: bool) -> Option<Value> {
     let functions = [
         "range",

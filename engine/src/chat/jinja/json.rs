@@ -1,4 +1,5 @@
-//! The filter `tojson`: the text that Python's `json.dumps` writes, with the arguments that transformers passes to it.
+//! The filter `tojson`: the text that Python's `json.dumps` writes, with the arguments that
+//! transformers passes to it.
 //!
 //! Letters beyond ASCII stay as they are, keys keep their order, and a space follows `,` and `:`
 //! (<https://docs.python.org/3/library/json.html#json.dumps>).

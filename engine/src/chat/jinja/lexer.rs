@@ -1,4 +1,5 @@
-//! From the text of a template to tokens, as `jinja2/lexer.py` makes them with `trim_blocks` and `lstrip_blocks`.
+//! From the text of a template to tokens, as `jinja2/lexer.py` makes them with `trim_blocks` and
+//! `lstrip_blocks`.
 
 use super::error::Error;
 use super::escapes;
@@ -98,7 +99,8 @@ fn raw_end(rest: &str) -> Option<usize> {
     Some(at + tag_end(&rest[at..], "%}")?)
 }
 
-/// The length of the end of a block or a comment: `+%}`, `-%}` and white space, or `%}` and a line break.
+/// The length of the end of a block or a comment: `+%}`, `-%}` and white space, or `%}` and a line
+/// break.
 fn tag_end(rest: &str, close: &str) -> Option<usize> {
     if rest.starts_with('+') && rest[1..].starts_with(close) {
         return Some(1 + close.len());

@@ -9,5 +9,6 @@ pub(super) const DEEPEST_VALUE: usize = 200;
 /// The deepest nesting of expressions and statements in a template.
 pub(super) const DEEPEST_SYNTAX: usize = 1000;
 
-/// The deepest nesting of calls and expressions at run time, for which the stack of a rendering thread is large enough.
+/// The deepest nesting of calls and expressions at run time, for which the stack of a rendering
+/// thread is large enough.
 pub(super) const DEEPEST_RUN: usize = 10_000;

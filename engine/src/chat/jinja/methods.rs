@@ -1,7 +1,7 @@
 //! Attributes and methods of Python's objects.
 //!
-//! An attribute that Python has and that is not here is an error with its name. It would otherwise look like a missing
-//! one, and a template would take the wrong branch without a word.
+//! An attribute that Python has and that is not here is an error with its name. It would otherwise
+//! look like a missing one, and a template would take the wrong branch without a word.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -283,8 +283,8 @@ fn need_int(name: &str, value: &Value) -> Run<i128> {
     })
 }
 
-/// Returns the part of a text between two positions in characters, and the position of its beginning. It is nothing if
-/// the beginning is behind the end.
+/// Returns the part of a text between two positions in characters, and the position of its
+/// beginning. It is nothing if the beginning is behind the end.
 fn part<'a>(name: &str, text: &'a str, bounds: &[Value]) -> Run<Option<(usize, &'a str)>> {
     let len = text.chars().count();
     let place = |value: Option<&Value>, default: usize| match value {

@@ -1,16 +1,18 @@
 //! Jinja, as Jinja2 3.1 renders it in Python.
 //!
-//! Chat templates are written for Python: they call methods of its strings, print its lists, and rely on the scopes that
-//! Jinja compiles to. Only an implementation of both renders them to the letter, and a prompt that differs in a space is
-//! another prompt. This one covers the language with the settings of transformers (`trim_blocks`, `lstrip_blocks`, loop
-//! controls, `{% generation %}`, no automatic escaping) and the sandbox, which hides everything that changes an object.
-//! Anything that Python has and that is not here is an error with its name, so that no text is silently different.
+//! Chat templates are written for Python: they call methods of its strings, print its lists, and
+//! rely on the scopes that Jinja compiles to. Only an implementation of both renders them to the
+//! letter, and a prompt that differs in a space is another prompt. This one covers the language
+//! with the settings of transformers (`trim_blocks`, `lstrip_blocks`, loop controls, `{% generation
+//! %}`, no automatic escaping) and the sandbox, which hides everything that changes an object.
+//! Anything that Python has and that is not here is an error with its name, so that no text is
+//! silently different.
 //!
-//! The stages are `lexer`, `parser` and `interpreter`. `value`, `operators`, `methods`, `format` and `text` are Python's
-//! objects. `filters`, `tests` and `globals` are Jinja's tables of names.
+//! The stages are `lexer`, `parser` and `interpreter`. `value`, `operators`, `methods`, `format`
+//! and `text` are Python's objects. `filters`, `tests` and `globals` are Jinja's tables of names.
 //!
-//! Limits: whole numbers have 128 bits, and other templates cannot be included. A generator is read when it is made, not
-//! item by item, apart from the condition of a loop.
+//! Limits: whole numbers have 128 bits, and other templates cannot be included. A generator is read
+//! when it is made, not item by item, apart from the condition of a loop.
 
 mod arguments;
 mod error;
@@ -55,7 +57,8 @@ pub(super) struct Inputs {
     pub(super) variables: Vec<(String, Value)>,
     /// The date of the day, for `strftime_now`.
     pub(super) date: Option<Date>,
-    /// The number of steps that the template may take. A step is an operation, or 64 bytes of a text.
+    /// The number of steps that the template may take. A step is an operation, or 64 bytes of a
+    /// text.
     pub(super) fuel: u64,
 }
 

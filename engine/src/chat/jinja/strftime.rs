@@ -1,7 +1,7 @@
 //! Python's `datetime.strftime` in the C locale, for midnight of a date without a time zone.
 //!
-//! Python leaves the work to the C library, so the directives are those of glibc, with its flags `_`, `-`, `0`, `^` and `#`
-//! and its widths. Python itself replaces `%f`, `%z`, `%:z` and `%Z`.
+//! Python leaves the work to the C library, so the directives are those of glibc, with its flags
+//! `_`, `-`, `0`, `^` and `#` and its widths. Python itself replaces `%f`, `%z`, `%:z` and `%Z`.
 
 /// A day of the Gregorian calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

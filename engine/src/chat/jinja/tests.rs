@@ -145,8 +145,8 @@ fn remainder(value: &Value, number: Option<&Value>) -> Result<Option<f64>, Error
     }
 }
 
-/// Returns true if two values are one object in CPython. Whether equal strings and larger numbers are one depends on how
-/// they were made.
+/// Returns true if two values are one object in CPython. Whether equal strings and larger numbers
+/// are one depends on how they were made.
 fn same(a: &Value, b: &Value) -> Result<bool, Error> {
     let unknown = || {
         Err(Error::failed(

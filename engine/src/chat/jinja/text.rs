@@ -272,7 +272,8 @@ fn push_title(c: char, out: &mut String) {
     }
 }
 
-/// `str.lower` of the part of a text from `at` on. A sigma at the end of a word depends on what is before it.
+/// `str.lower` of the part of a text from `at` on. A sigma at the end of a word depends on what is
+/// before it.
 fn lower_from(text: &str, at: usize) -> String {
     let len = text[at..].to_lowercase().len();
     let whole = text.to_lowercase();

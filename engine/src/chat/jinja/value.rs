@@ -384,7 +384,8 @@ impl Value {
         }
     }
 
-    /// Returns a queue of the items. The queue of a generator is the generator's own, so that reading it uses it up.
+    /// Returns a queue of the items. The queue of a generator is the generator's own, so that
+    /// reading it uses it up.
     pub(super) fn queue(&self) -> Result<Rc<RefCell<VecDeque<Value>>>, Error> {
         match self {
             Value::Iter(items) => Ok(Rc::clone(items)),
