@@ -1,4 +1,4 @@
-//! A chat template that is ready to render.
+//! A compiled chat template.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -31,7 +31,7 @@ pub struct Conversation {
     pub messages: Vec<Value>,
     /// Descriptions of functions that the assistant may call.
     pub tools: Option<Value>,
-    /// Additional variables of the template by name, such as `enable_thinking`.
+    /// Additional variables of the template, such as `enable_thinking`.
     pub more: Vec<(String, Value)>,
 }
 
@@ -47,7 +47,7 @@ pub enum Then {
 /// A conversation as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
-    /// The text. Control tokens appear in it by their names.
+    /// The text. It contains control tokens by their names.
     pub text: String,
     /// The byte ranges of the text inside `{% generation %}`, in order.
     pub replies: Vec<Range<usize>>,
@@ -109,7 +109,7 @@ impl ChatTemplate {
         self.date = Some(date);
     }
 
-    /// The formats of the calls that the template writes: none if they are unknown.
+    /// Returns the formats of the calls that the template writes, and finds them at the first call.
     fn formats(&self) -> &CallFormats {
         self.formats
             .get_or_init(|| calls::formats(self, &self.source))
@@ -149,7 +149,7 @@ impl ChatTemplate {
         conversation: &Conversation,
         prompt: &str,
     ) -> CallStream<'a> {
-        let foreign = ForeignText::new(conversation);
+        let foreign = ForeignText::new(&conversation.messages, conversation.tools.as_ref());
         CallStream::new(self.formats(), tools, foreign, prompt)
     }
 

@@ -7,7 +7,6 @@
 
 use serde_json::Value;
 
-use crate::chat::template::Conversation;
 use crate::chat::value as chat;
 
 /// The text of all messages and tool descriptions that the model may copy into a value, in a form
@@ -18,10 +17,11 @@ pub(crate) struct ForeignText {
 }
 
 impl ForeignText {
-    /// Collects the text of a conversation, except for the replies of the assistant.
-    pub(crate) fn new(conversation: &Conversation) -> ForeignText {
+    /// Collects the text of messages and tool descriptions, except for the replies of the
+    /// assistant.
+    pub(crate) fn new(messages: &[chat::Value], tools: Option<&chat::Value>) -> ForeignText {
         let mut foreign = ForeignText::default();
-        for message in &conversation.messages {
+        for message in messages {
             let role = message.get("role").and_then(chat::Value::as_str);
             // Earlier replies contain the separators of earlier calls. They would make every later
             // call ambiguous.
@@ -29,7 +29,7 @@ impl ForeignText {
                 foreign.add(message);
             }
         }
-        if let Some(tools) = &conversation.tools {
+        if let Some(tools) = tools {
             foreign.add(tools);
         }
         foreign
@@ -128,11 +128,7 @@ mod tests {
 
     fn foreign(role: &str, content: &str) -> ForeignText {
         let message = [("role", role), ("content", content)];
-        ForeignText::new(&Conversation {
-            messages: vec![chat::Value::from_pairs(message)],
-            tools: None,
-            more: vec![],
-        })
+        ForeignText::new(&[chat::Value::from_pairs(message)], None)
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod context;
 mod cursor;
 mod elements;
 mod foreign;
+mod marked;
 mod probe;
 mod python;
 mod readings;

@@ -5,6 +5,7 @@ use super::call::ToolCall;
 use super::context::Context;
 use super::cursor::{Cursor, Parsed};
 use super::elements::{self, Elements};
+use super::marked;
 use super::python;
 
 /// A format of calls.
@@ -293,7 +294,7 @@ static GEMMA: Syntax = Syntax {
     name: "gemma",
     opens: "<|tool_call>",
     ends: Ends::Reply(None),
-    body: Body::Marked(python::gemma),
+    body: Body::Marked(marked::gemma),
     tokens: &["<tool_call|>", "<|\"|>", "<|channel>", "<channel|>"],
     quiet: Some(["<|channel>", "<channel|>"]),
     told_by: &["<|tool_call>"],
@@ -303,7 +304,7 @@ static FUNCTION_GEMMA: Syntax = Syntax {
     name: "functiongemma",
     opens: "<start_function_call>",
     ends: Ends::Reply(None),
-    body: Body::Marked(python::function_gemma),
+    body: Body::Marked(marked::function_gemma),
     tokens: &["<end_function_call>", "<escape>"],
     told_by: &["<start_function_call>"],
     ..ANYWHERE

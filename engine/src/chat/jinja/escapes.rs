@@ -27,7 +27,7 @@ pub(super) fn decode(text: &str) -> Result<String, String> {
     Ok(decoded)
 }
 
-/// Decodes one escape behind its backslash, and returns the text after it.
+/// Decodes one escape after its backslash, and returns the text after it.
 fn escape<'a>(text: &'a str, decoded: &mut String) -> Result<&'a str, String> {
     let Some(kind) = text.chars().next() else {
         return Err("\\ at end of string".to_owned());

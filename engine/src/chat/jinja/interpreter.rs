@@ -488,10 +488,7 @@ impl Interpreter {
 
     /// Returns the value of a variable, or an undefined value.
     fn name(&mut self, name: &str, scope: &Rc<Scope>) -> Value {
-        match scope
-            .get(name)
-            .or_else(|| globals::global(name, self.date.is_some()))
-        {
+        match scope.get(name).or_else(|| globals::global(name, self.date)) {
             Some(value) => value,
             None => Value::undefined(format!("`{name}` is undefined")),
         }

@@ -1,4 +1,4 @@
-//! Jinja, as Jinja2 3.1 renders it in Python.
+//! An interpreter of Jinja templates that renders like Jinja2 3.1 in Python.
 //!
 //! Chat templates are written for Python: they call methods of its strings, print its lists, and
 //! rely on the scopes that Jinja compiles to. Only an implementation of both renders them to the
@@ -51,9 +51,9 @@ pub(super) struct Template {
     parsed: parser::Parsed,
 }
 
-/// What a template is rendered with.
+/// The inputs of a template.
 pub(super) struct Inputs {
-    /// Variables by name. The last of a name counts.
+    /// Variables by name. If a name occurs several times, the last one counts.
     pub(super) variables: Vec<(String, Value)>,
     /// The date of the day, for `strftime_now`.
     pub(super) date: Option<Date>,
@@ -86,7 +86,8 @@ impl Template {
     /// Renders the template, with [`MARKS`] around each reply if the template marks replies.
     ///
     /// # Errors
-    /// Returns the template's own refusal, or what it does that Jinja or this crate does not allow.
+    /// Returns an error if the template refuses the conversation, or if it does something that
+    /// Jinja or this crate does not allow.
     pub(super) fn render(&self, inputs: &Inputs) -> Result<String, Error> {
         if !self.marks_replies() {
             return Ok(self.run(inputs, Replies::Unmarked)?.0);
