@@ -221,11 +221,15 @@ impl Template {
         Ok(words.encode_rendered(&self.text(messages)?)?)
     }
 
-    /// Finds calls in the reply to such a text, if there are tools.
-    pub(crate) fn calls(&self, prompt: &str) -> Option<CallStream<'_>> {
-        self.tools
-            .as_ref()
-            .map(|tools| self.template.calls(tools, prompt))
+    /// Returns a reader that finds calls in the reply to a conversation, if there are tools. `prompt` is its text.
+    pub(crate) fn calls<'m>(
+        &self,
+        messages: impl IntoIterator<Item = &'m Message>,
+        prompt: &str,
+    ) -> Option<CallStream<'_>> {
+        let tools = self.tools.as_ref()?;
+        let conversation = self.conversation(messages);
+        Some(self.template.calls(tools, &conversation, prompt))
     }
 
     /// Returns true if a control token belongs in the text of a reply, because there are tools and it may mark a call.

@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
     let end: Vec<u32> = tokenizer.eos().into_iter().collect();
     let compiler =
-        GrammarCompiler::of_vocabulary(Arc::clone(&tokenizer), tokenizer.size() as u32, &end)?;
+        GrammarCompiler::from_vocabulary(Arc::clone(&tokenizer), tokenizer.size() as u32, &end)?;
     println!("prepared in {:.0?}", start.elapsed());
     println!(
         "| grammar | compiled | followed | chosen | forced | mask p50 | p99 | largest | taken p50 | p99 |"

@@ -65,7 +65,6 @@ const KNOTS: &[(&str, &[&str])] = &[
             "chat/template.rs",
         ],
     ),
-    ("engine", &["chat/calls/python.rs", "chat/calls/tools.rs"]),
 ];
 
 /// The libraries, and the files that may read the environment.

@@ -133,8 +133,16 @@ struct Asked {
     source: Source,
     tokens: Vec<u32>,
     words: Words,
-    /// That of a conversation, and the text that it makes of the prompt.
-    template: Option<(Template, String)>,
+    /// The conversation, for a prompt to a chat model.
+    chat: Option<AskedChat>,
+}
+
+/// A conversation that ends with the prompt.
+struct AskedChat {
+    template: Template,
+    messages: Vec<Message>,
+    /// The text that the template makes of the messages.
+    text: String,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -200,7 +208,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 impl Asked {
     fn new(args: &Args, model: &Model, source: Source, words: Words) -> Result<Asked, Failure> {
-        let (tokens, template) = match (&source, &words) {
+        let (tokens, chat) = match (&source, &words) {
             (Source::Text(text), Some(words)) if args.chat => {
                 let system = args
                     .template
@@ -211,11 +219,13 @@ impl Asked {
                     .chain([Message::new(USER, text)])
                     .collect();
                 let template = Template::open(&args.template, model)?;
-                let rendered = template.text(&messages)?;
-                (
-                    words.encode_rendered(&rendered)?,
-                    Some((template, rendered)),
-                )
+                let text = template.text(&messages)?;
+                let chat = AskedChat {
+                    template,
+                    messages,
+                    text,
+                };
+                (words.encode_rendered(&chat.text)?, Some(chat))
             }
             (source, words) => (source.tokens(words.as_deref())?, None),
         };
@@ -223,15 +233,15 @@ impl Asked {
             source,
             tokens,
             words,
-            template,
+            chat,
         })
     }
 
     /// Turns the reply's tokens into text.
     fn stream<'a>(&'a self, end_tokens: &'a [u32], stops: &'a StopStrings) -> TextStream<'a> {
         let mut stream = TextStream::new(self.words.as_deref(), end_tokens, stops);
-        if let Some((template, _)) = &self.template {
-            stream.spell(|token| template.shows_token(token));
+        if let Some(chat) = &self.chat {
+            stream.spell(|token| chat.template.shows_token(token));
         }
         stream
     }
@@ -239,9 +249,9 @@ impl Asked {
     /// Prints the reply.
     fn printer(&self, args: &Args) -> Printer<'_> {
         let calls = self
-            .template
+            .chat
             .as_ref()
-            .and_then(|(template, rendered)| template.calls(rendered));
+            .and_then(|chat| chat.template.calls(&chat.messages, &chat.text));
         Printer::new(args.form()).with_calls(calls)
     }
 

@@ -96,15 +96,15 @@ fn what_is_no_grammar_is_refused_before_the_first_token() {
     says(
         &["--json-schema", &unsupported],
         &format!(
-            "{unsupported}: the JSON schema cannot be used: the keyword contains at # is not supported; leave it out, or \
-             say the same with other keywords"
+            "{unsupported}: the JSON schema cannot be used: the keyword contains at # is not supported; remove it, or \
+             express it with other keywords"
         ),
     );
     says(
         &["--grammar", &gbnf],
         &format!(
-            "{gbnf}: the grammar cannot be used: line 2 is GBNF, as llama.cpp has it; grammars are in Lark's form here: \
-             `start` in place of `root`, `name:` in place of `name ::=`, /[a-z]/ in place of [a-z]"
+            "{gbnf}: the grammar cannot be used: line 2 is GBNF, the notation of llama.cpp; use Lark's notation: \
+             `start` instead of `root`, `name:` instead of `name ::=`, /[a-z]/ instead of [a-z]"
         ),
     );
     says(
@@ -115,7 +115,8 @@ fn what_is_no_grammar_is_refused_before_the_first_token() {
         r##"{"properties": {"next": {"$ref": "#"}}, "required": ["next"], "type": "object"}"##,
     );
     let end = runs(&["--json-schema", &endless]);
-    let sentence = format!("error: {endless}: the JSON schema cannot be used: no text within ");
+    let sentence =
+        format!("error: {endless}: the JSON schema cannot be used: no text can complete ");
     assert!(
         end.code == Some(2) && end.err.starts_with(&sentence),
         "{end:?}"

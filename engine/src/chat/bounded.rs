@@ -1,7 +1,9 @@
-//! Bounds of a template's cost. A template is a program from a stranger.
+//! Limits of the time and memory that a template may use, because it is a program from an unknown
+//! author.
 //!
-//! The interpreter counts steps and memory, and limits how deep expressions, calls and values are nested. Here are the
-//! amount of steps, the time of a run, and the stack that the nesting needs.
+//! The interpreter counts steps and memory, and limits the nesting of expressions, calls and
+//! values. This module has the number of steps, the time of a run, and the stack that the nesting
+//! needs.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::Builder;
@@ -10,7 +12,8 @@ use std::time::Duration;
 /// The maximum cost of a run in steps. A message takes some hundreds.
 pub(super) const FUEL: u64 = 10_000_000;
 
-/// The time limit of parsing a template or rendering a conversation. It is far longer than the fuel lasts.
+/// The time limit of parsing a template or rendering a conversation. It is far longer than the fuel
+/// lasts.
 pub(super) const TIME: Duration = Duration::from_secs(10);
 
 /// The stack size for the deepest nesting in a build without optimization.
@@ -29,8 +32,9 @@ pub(super) fn run<T: Send + 'static>(
         .name("chat template".to_owned())
         .stack_size(STACK)
         .spawn(done);
-    thread
-        .map_err(|error| format!("cannot be run, as there is no memory for its stack: {error}"))?;
+    thread.map_err(|error| {
+        format!("cannot be run, because there is no memory for its stack: {error}")
+    })?;
     receiver.recv_timeout(timeout).unwrap_or_else(|error| {
         Err(match error {
             RecvTimeoutError::Timeout => format!("takes more than {} s", timeout.as_secs_f64()),

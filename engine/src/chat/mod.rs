@@ -1,8 +1,11 @@
-//! Chat templates: from messages to the text that a model was trained on.
+//! Chat templates: turn the messages of a conversation into the text that a model was trained on.
 //!
-//! A model's files carry the template, in the language Jinja, for Python. It is rendered as transformers renders it
-//! (`_compile_jinja_template` in `utils/chat_template_utils.py`): with `trim_blocks`, `lstrip_blocks`, loop controls,
-//! `tojson` as Python's `json.dumps`, `raise_exception`, `strftime_now`, and `{% generation %}` around replies.
+//! A model's files contain the template in the language Jinja, written for Python. It is rendered
+//! as transformers renders it (`_compile_jinja_template` in `utils/chat_template_utils.py`): with
+//! `trim_blocks`, `lstrip_blocks`, loop controls, `tojson` like Python's `json.dumps`,
+//! `raise_exception`, `strftime_now`, and `{% generation %}` around replies.
+//!
+//! The other direction is [`ChatTemplate::calls`], which finds tool calls in the text of a reply.
 
 mod bounded;
 mod calls;
@@ -22,27 +25,26 @@ use crate::Error;
 use crate::model::Model;
 
 impl Model {
-    /// The chat template of the model's files, if there is one.
+    /// Returns the chat template of the model's files, if there is one.
     ///
     /// # Errors
-    ///
-    /// A file that cannot be read, and a template that is no Jinja.
+    /// Returns an error if a file cannot be read, or if the template is not valid Jinja.
     pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
         self.template_named(&[source::DEFAULT])
     }
 
-    /// The chat template for conversations with tools: the one that is named `tool_use`, if the files have several.
+    /// Returns the chat template for conversations with tools. If the files have several templates,
+    /// it is the one with the name `tool_use`.
     ///
     /// # Errors
-    ///
-    /// As [`chat_template`](Model::chat_template).
+    /// Returns an error if a file cannot be read, or if the template is not valid Jinja.
     pub fn chat_template_with_tools(&self) -> Result<Option<ChatTemplate>, Error> {
         self.template_named(&[source::TOOL_USE, source::DEFAULT])
     }
 
-    /// The first of these names that there is.
+    /// Returns the template with the first of these names that exists.
     fn template_named(&self, names: &[&str]) -> Result<Option<ChatTemplate>, Error> {
-        let Some(found) = source::of(&self.files, names)? else {
+        let Some(found) = source::find(&self.files, names)? else {
             return Ok(None);
         };
         ChatTemplate::compiled(&found.text, found.special)
@@ -53,11 +55,11 @@ impl Model {
             })
     }
 
-    /// A template that is not of the model's files, with the spellings of the model's tokens. `path` is for errors.
+    /// Compiles a template that is not in the model's files, with the spellings of the model's
+    /// tokens. Errors name `path`.
     ///
     /// # Errors
-    ///
-    /// As [`chat_template`](Model::chat_template).
+    /// Returns an error if a file cannot be read, or if the template is not valid Jinja.
     pub fn chat_template_from(&self, path: &Path, text: &str) -> Result<ChatTemplate, Error> {
         let special = source::special(&self.files)?;
         ChatTemplate::compiled(text, special).map_err(|problem| Error::ChatTemplate {

@@ -1,4 +1,4 @@
-//! Where a model's files have their chat template, and the spellings of tokens that it may use.
+//! Finds the chat template in a model's files, and the token spellings that it may use.
 
 use std::path::{Path, PathBuf};
 
@@ -13,16 +13,16 @@ use crate::model::folder::special::{
 };
 use crate::model::gguf::{self, Gguf};
 
-/// A template, and what comes with it.
+/// A chat template from a model's files.
 pub(super) struct Found {
-    /// The file that it is in.
+    /// The file that contains the template.
     pub(super) path: PathBuf,
     pub(super) text: String,
-    /// Variables that hold the spelling of a token.
+    /// The variables that contain the spelling of a token, such as `bos_token`.
     pub(super) special: Vec<(&'static str, String)>,
 }
 
-/// The names of such variables, and the keys in GGUF files.
+/// The variables with the spelling of a token, and the keys of their tokens in GGUF files.
 const SPECIAL: [(&str, &str); 7] = [
     ("bos_token", "tokenizer.ggml.bos_token_id"),
     ("eos_token", "tokenizer.ggml.eos_token_id"),
@@ -33,19 +33,19 @@ const SPECIAL: [(&str, &str); 7] = [
     ("mask_token", "tokenizer.ggml.mask_token_id"),
 ];
 
-/// Names of templates, where there are several.
+/// The names that models use if they have several templates.
 pub(super) const DEFAULT: &str = "default";
 pub(super) const TOOL_USE: &str = "tool_use";
 
-/// The first of these that there is.
-pub(super) fn of(files: &Files, names: &[&str]) -> Result<Option<Found>, Error> {
+/// Returns the template with the first of these names that the files contain.
+pub(super) fn find(files: &Files, names: &[&str]) -> Result<Option<Found>, Error> {
     match files {
-        Files::Gguf(gguf) => of_gguf(gguf, names),
-        Files::Folder(folder) => of_folder(folder, names),
+        Files::Gguf(gguf) => find_in_gguf(gguf, names),
+        Files::Folder(folder) => find_in_folder(folder, names),
     }
 }
 
-/// Variables that hold the spelling of a token.
+/// Returns the variables that contain the spelling of a token.
 pub(super) fn special(files: &Files) -> Result<Vec<(&'static str, String)>, Error> {
     match files {
         Files::Gguf(gguf) => Ok(special_of_gguf(gguf)),
@@ -79,8 +79,8 @@ fn special_of_gguf(gguf: &Gguf) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// `tokenizer.chat_template`, or one with its name behind a point.
-fn of_gguf(gguf: &Gguf, names: &[&str]) -> Result<Option<Found>, Error> {
+/// Finds a template in a GGUF file: under `tokenizer.chat_template`, or with its name after a dot.
+fn find_in_gguf(gguf: &Gguf, names: &[&str]) -> Result<Option<Found>, Error> {
     let metadata = &gguf.directory.metadata;
     let path = gguf.path.clone();
     let key = |name: &&str| match *name {
@@ -97,7 +97,7 @@ fn of_gguf(gguf: &Gguf, names: &[&str]) -> Result<Option<Found>, Error> {
         Some((_, key)) => {
             return Err(Error::ChatTemplate {
                 path,
-                problem: format!("is no string ({key})"),
+                problem: format!("is not a string ({key})"),
             });
         }
     };
@@ -108,9 +108,9 @@ fn of_gguf(gguf: &Gguf, names: &[&str]) -> Result<Option<Found>, Error> {
     }))
 }
 
-/// `chat_template.jinja` comes before `chat_template.json`, and that before `tokenizer_config.json`. Beside the first,
-/// those with names have files of their own.
-fn of_folder(folder: &Folder, names: &[&str]) -> Result<Option<Found>, Error> {
+/// Finds a template in a folder. `chat_template.jinja` comes before `chat_template.json`, and that
+/// before `tokenizer_config.json`. Named templates next to the first one have separate files.
+fn find_in_folder(folder: &Folder, names: &[&str]) -> Result<Option<Found>, Error> {
     let folder = &folder.path;
     let settings = read::object(folder, TOKENIZER_CONFIG)?.unwrap_or_default();
     let special = special_of_settings(&settings);
@@ -140,7 +140,8 @@ fn of_folder(folder: &Folder, names: &[&str]) -> Result<Option<Found>, Error> {
     }
 }
 
-/// The template under `chat_template`: a string, or of several the first of these names.
+/// Returns the template under `chat_template` of a JSON file: a string, or the first of these names
+/// in a list of named templates.
 fn in_object(
     folder: &Path,
     file: &str,
@@ -156,9 +157,9 @@ fn in_object(
             if let Some(text) = found.and_then(|template| template["template"].as_str()) {
                 return Ok(Some(text.to_owned()));
             }
-            "is several (chat_template), and none of them is named \"default\""
+            "is a list (chat_template) without an entry named \"default\""
         }
-        Some(_) => "is neither a string nor a list of named ones (chat_template)",
+        Some(_) => "is neither a string nor a list of named templates (chat_template)",
     };
     Err(Error::ChatTemplate {
         path: folder.join(file),

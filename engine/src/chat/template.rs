@@ -1,4 +1,4 @@
-//! A chat template that is ready to render.
+//! A compiled chat template.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -8,7 +8,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 use super::bounded;
-use super::calls::{self, CallStream, Syntax, Tools};
+use super::calls::{self, CallFormats, CallStream, ForeignText, Tools};
 use super::jinja::{self, Inputs, MARKS};
 use super::value::Value;
 
@@ -21,7 +21,7 @@ pub struct ChatTemplate {
     /// The text of the template.
     source: Arc<str>,
     /// The formats of its calls of tools, once they have been looked for.
-    formats: OnceLock<Vec<&'static Syntax>>,
+    formats: OnceLock<CallFormats>,
 }
 
 /// The messages of a conversation, and the other inputs of a template.
@@ -31,7 +31,7 @@ pub struct Conversation {
     pub messages: Vec<Value>,
     /// Descriptions of functions that the assistant may call.
     pub tools: Option<Value>,
-    /// Additional variables of the template by name, such as `enable_thinking`.
+    /// Additional variables of the template, such as `enable_thinking`.
     pub more: Vec<(String, Value)>,
 }
 
@@ -47,14 +47,15 @@ pub enum Then {
 /// A conversation as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
-    /// The text. Control tokens appear in it by their names.
+    /// The text. It contains control tokens by their names.
     pub text: String,
     /// The byte ranges of the text inside `{% generation %}`, in order.
     pub replies: Vec<Range<usize>>,
 }
 
 impl ChatTemplate {
-    /// Compiles a template. `special` has the variables that contain the name of a token, such as `bos_token`.
+    /// Compiles a template. `special` has the variables that contain the name of a token, such as
+    /// `bos_token`.
     ///
     /// # Errors
     /// Returns an error with the line if the text is not a template in Jinja.
@@ -102,40 +103,54 @@ impl ChatTemplate {
 
     /// Sets the date that `strftime_now` returns. Without it, a template that reads the date fails.
     ///
-    /// The time of the day is always midnight, because the text must not depend on the moment of rendering.
+    /// The time of the day is always midnight, because the text must not depend on the moment of
+    /// rendering.
     pub fn set_date(&mut self, date: Date) {
         self.date = Some(date);
     }
 
-    /// The formats of the calls that the template writes: none if they are unknown.
-    fn formats(&self) -> &[&'static Syntax] {
+    /// Returns the formats of the calls that the template writes, and finds them at the first call.
+    fn formats(&self) -> &CallFormats {
         self.formats
             .get_or_init(|| calls::formats(self, &self.source))
     }
 
     /// Returns true if the format of the calls that the template writes is known.
     pub fn knows_calls(&self) -> bool {
-        !self.formats().is_empty()
+        !self.formats().syntaxes.is_empty()
     }
 
-    /// Returns the names of the formats of calls that models of this template use, the template's own first.
+    /// Returns the names of the formats of calls that models of this template use, the template's
+    /// own first.
     pub fn call_formats(&self) -> Vec<&'static str> {
-        self.formats().iter().map(|syntax| syntax.name()).collect()
+        let syntaxes = self.formats().syntaxes.iter();
+        syntaxes.map(|syntax| syntax.name()).collect()
     }
 
-    /// Returns true if a control token belongs in the text of a reply, because it may mark a call. If the format of calls is
-    /// unknown, every control token may.
+    /// Returns true if a control token belongs in the text of a reply, because it may mark a call.
+    /// If the format of calls is unknown, every control token may.
     pub fn shows_token(&self, spelling: &str) -> bool {
-        let formats = self.formats();
+        let formats = &self.formats().syntaxes;
         formats.is_empty()
             || formats
                 .iter()
                 .any(|syntax| syntax.tokens().any(|token| token == spelling))
     }
 
-    /// Returns a reader that finds the calls of these tools in the reply to a rendered prompt.
-    pub fn calls<'a>(&'a self, tools: &'a Tools, prompt: &str) -> CallStream<'a> {
-        CallStream::new(self.formats(), tools, prompt)
+    /// Returns a reader that finds calls of these tools in the reply to a conversation. `prompt` is
+    /// the text of the conversation, as [`render`](ChatTemplate::render) returned it.
+    ///
+    /// The messages matter because a model may copy their text into a value. If a value without
+    /// quotes contains the tags of its own format, this text shows that the tags do not belong to
+    /// the reply.
+    pub fn calls<'a>(
+        &'a self,
+        tools: &'a Tools,
+        conversation: &Conversation,
+        prompt: &str,
+    ) -> CallStream<'a> {
+        let foreign = ForeignText::new(&conversation.messages, conversation.tools.as_ref());
+        CallStream::new(self.formats(), tools, foreign, prompt)
     }
 
     /// Returns true if the text of a conversation depends on its tools.
@@ -157,7 +172,8 @@ impl ChatTemplate {
     /// Renders a conversation.
     ///
     /// # Errors
-    /// Returns an error if the template refuses the conversation, or if it does something that is not supported.
+    /// Returns an error if the template refuses the conversation, or if it does something that is
+    /// not supported.
     pub fn render(
         &self,
         conversation: &Conversation,
@@ -172,7 +188,8 @@ impl ChatTemplate {
         for (name, text) in &self.special {
             variables.push(((*name).to_owned(), Value::from(text.as_str())));
         }
-        // As in transformers, the caller's variables override those of tokens, and the conversation overrides both.
+        // As in transformers, the caller's variables override those of tokens, and the conversation
+        // overrides both.
         variables.extend(more.iter().cloned());
         let given = [
             ("messages", Value::Array(messages.clone())),

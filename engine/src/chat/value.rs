@@ -7,7 +7,8 @@ use serde::ser::Serialize;
 
 /// A value of a conversation, such as a message.
 ///
-/// Unlike `serde_json::Value`, an object keeps the order of its keys, because a template may write them down.
+/// Unlike `serde_json::Value`, an object keeps the order of its keys, because a template may write
+/// them down.
 ///
 /// ```
 /// use warpwright_engine::chat::Value;

@@ -1,4 +1,4 @@
-//! Grammars on their way from a text to something that can be followed.
+//! Compiles JSON schemas, Lark grammars and regular expressions for a vocabulary.
 
 use std::sync::Arc;
 
@@ -20,21 +20,25 @@ use crate::Error;
 use crate::model::outline::Outline;
 use crate::model::tokenizer::Tokenizer;
 
-/// What a text is to be within.
+/// The source of a grammar. A generated text matches it as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GrammarText {
-    /// A JSON schema: the text is JSON that it allows. A keyword that is not supported is an error.
+    /// A JSON schema. The text is JSON that the schema allows. Keywords that are not supported are
+    /// errors.
     JsonSchema(String),
-    /// A JSON schema whose text has no white space between the parts of JSON. A small model would otherwise spend its
-    /// tokens on blanks and line breaks.
+    /// A JSON schema, for JSON without white space between its tokens. Small models otherwise spend
+    /// tokens on spaces and line breaks.
     CompactJsonSchema(String),
-    /// A grammar in the form of the Python package Lark, with the additions of llguidance; it begins with the rule `start`.
+    /// A grammar in the notation of the Python package Lark, with the [extensions of
+    /// llguidance](https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md). It starts
+    /// with the rule `start`.
     Lark(String),
-    /// A regular expression as the crate `regex` has them, without assertions: it matches the whole text.
+    /// A regular expression in the syntax of the crate `regex`, without assertions. It matches the
+    /// whole text.
     Regex(String),
 }
 
-/// A vocabulary, prepared for grammars.
+/// A compiler of grammars for the vocabulary of a model.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -70,7 +74,8 @@ pub struct GrammarCompiler {
     vocab: u32,
 }
 
-/// A grammar that can be followed with one vocabulary, any number of times.
+/// A compiled grammar. It can constrain any number of texts over the vocabulary that it was
+/// compiled for.
 pub struct Grammar {
     start: llguidance::Matcher,
     vocab: u32,
@@ -78,23 +83,25 @@ pub struct Grammar {
 }
 
 impl GrammarCompiler {
-    /// Prepares the vocabulary of a model. It takes a large one about a tenth of a second.
+    /// Prepares the vocabulary of a model. A large one takes about 0.1 s.
     ///
     /// # Errors
-    /// A vocabulary that the parser cannot use.
+    /// Returns an error if the parser cannot use the vocabulary.
     pub fn new(tokenizer: Arc<Tokenizer>, outline: &Outline) -> Result<GrammarCompiler, Error> {
-        GrammarCompiler::of_vocabulary(tokenizer, outline.config.vocab, &outline.stop)
+        GrammarCompiler::from_vocabulary(tokenizer, outline.config.vocab, &outline.stop)
     }
 
-    /// The same without a model: of a vocabulary of so many tokens, whose texts end with one of `end`.
+    /// Prepares the first `vocab` tokens of a tokenizer without a model. A text ends with a token
+    /// in `end`.
     ///
     /// # Errors
-    /// As [`new`](GrammarCompiler::new).
-    pub fn of_vocabulary(
+    /// Returns an error if the parser cannot use the vocabulary.
+    pub fn from_vocabulary(
         tokenizer: Arc<Tokenizer>,
         vocab: u32,
         end: &[u32],
     ) -> Result<GrammarCompiler, Error> {
+        // The library panics where a vocabulary breaks its assumptions.
         let prepared = panic_utils::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let tokens: TokEnv = Arc::new(Tokens::new(tokenizer, vocab, end));
             let factory = ParserFactory::new(&tokens, InferenceCapabilities::default(), &[])?;
@@ -111,14 +118,18 @@ impl GrammarCompiler {
         })
     }
 
-    /// Makes a grammar, and finds out whether a text can begin within it.
+    /// Compiles a grammar and checks that a text can start.
     ///
     /// # Errors
-    /// [`Error::Grammar`]: a mistake and where it is, a keyword that is not followed, a grammar that no text is within.
+    /// Returns [`Error::Grammar`] if the source has a syntax error, if it uses a keyword that is
+    /// not supported, if no text matches it, or if a part of it can never be completed. The error
+    /// has the place where it is known.
     pub fn compile(&self, text: &GrammarText) -> Result<Grammar, Error> {
         let fault = |fault| error_of(text.name(), fault);
         let source = source(text).map_err(fault)?;
         let parser = self.factory.create_parser(source);
+        // The checks of `endless` need a compiled grammar, because the library expands schemas into
+        // rules.
         let mut parser = parser.map_err(|error| fault(text.fault(&format!("{error:#}"))))?;
         if let Some(part) = endless::part(parser.parser.grammar()) {
             return Err(fault(Fault::Endless { part }));
@@ -134,9 +145,10 @@ impl GrammarCompiler {
         self.tokens.serve(&mut parser, self.factory.limits());
         let mut start = llguidance::Matcher::new(Ok(parser));
         if let Some(said) = problem_of(start.clone()) {
-            return Err(fault(match said.starts_with("NoExtensionBias") {
-                true => Fault::Unsatisfiable("no token of the vocabulary can begin one".to_owned()),
-                false => text.fault(&said),
+            return Err(fault(if said.starts_with("NoExtensionBias") {
+                Fault::Unsatisfiable("no token of the vocabulary can begin one".to_owned())
+            } else {
+                text.fault(&said)
             }));
         }
         let warnings = start.grammar_warnings();
@@ -149,19 +161,25 @@ impl GrammarCompiler {
 }
 
 impl Grammar {
-    /// The beginning of a text. Others are not touched; what one has found out of the words of the grammar, others know.
+    /// Returns a matcher at the start of a text.
+    ///
+    /// Matchers of one grammar are independent, but they share a cache of lexer states. Later texts
+    /// are therefore faster.
     pub fn matcher(&self) -> Matcher {
         Matcher::new(self.start.clone(), self.vocab)
     }
 
-    /// What of it is not followed to the letter, a sentence each: only where it says itself that this may be so.
+    /// Returns a sentence for each part of the grammar that is not followed exactly.
+    ///
+    /// There are such parts only if the grammar itself permits them, for example with `"lenient":
+    /// true` in a schema.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 }
 
 impl GrammarText {
-    /// What it is called.
+    /// Returns the kind of source for error messages.
     fn name(&self) -> &'static str {
         match self {
             GrammarText::JsonSchema(_) | GrammarText::CompactJsonSchema(_) => "JSON schema",
@@ -170,7 +188,7 @@ impl GrammarText {
         }
     }
 
-    /// What is wrong, given what the library says.
+    /// Converts an error message of the library.
     fn fault(&self, said: &str) -> Fault {
         match self {
             GrammarText::JsonSchema(schema) | GrammarText::CompactJsonSchema(schema) => {
@@ -184,7 +202,8 @@ impl GrammarText {
     }
 }
 
-/// What keeps a text from beginning, with what is forced.
+/// Returns the reason why no text can start, if there is one. Tries the forced tokens and the first
+/// choice.
 fn problem_of(mut start: llguidance::Matcher) -> Option<String> {
     start.consume_ff_tokens();
     let mask = if start.is_stopped() {
@@ -198,11 +217,14 @@ fn problem_of(mut start: llguidance::Matcher) -> Option<String> {
     )
 }
 
-/// White space between the parts of JSON, where a schema does not say: one space, or a line break and what is in front of
-/// the next line. Without a bound, a model that does not know how to go on writes spaces for ever.
+/// The white space that is allowed between the tokens of JSON: one space, or a line break and an
+/// indentation.
+///
+/// It is bounded, because a model that cannot continue otherwise writes spaces until its context is
+/// full.
 const SPACE: &str = r" |\n( {0,20}|\t{0,8})";
 
-/// A grammar as the library takes it.
+/// Converts a source for the library.
 fn source(text: &GrammarText) -> Result<TopLevelGrammar, Fault> {
     match text {
         GrammarText::JsonSchema(schema) => Ok(TopLevelGrammar::from_json_schema(self::schema(
@@ -217,7 +239,8 @@ fn source(text: &GrammarText) -> Result<TopLevelGrammar, Fault> {
     }
 }
 
-/// Reads and checks a schema, and prepares it for the library. Its own settings for the library, if it has some, stay.
+/// Reads and checks a schema and prepares it for the library. `settings` apply unless the schema
+/// has its own.
 fn schema(text: &str, settings: Value) -> Result<Value, Fault> {
     let mut value = serde_json::from_str(text).map_err(|error| Fault::Json(error.to_string()))?;
     super::schema::check(&value)?;
@@ -228,13 +251,14 @@ fn schema(text: &str, settings: Value) -> Result<Value, Fault> {
     Ok(value)
 }
 
-/// Rewrites the parts of a schema that the library would follow otherwise.
+/// Rewrites the parts of a schema that the library would read differently.
 fn prepare(schema: &mut Value) -> Result<(), Fault> {
     references::resolve(schema)?;
     excluded::fold(schema);
     Ok(())
 }
 
+/// Prepares the schemas that a Lark grammar embeds with `%json`.
 fn lark(grammar: &str) -> Result<TopLevelGrammar, Fault> {
     if grammar.trim().is_empty() {
         return Err(Fault::Empty);
@@ -253,8 +277,8 @@ fn lark(grammar: &str) -> Result<TopLevelGrammar, Fault> {
     }
 }
 
-/// Prepares the schema that a text behind `%json` begins with. One that is not JSON is left to the library, which knows
-/// its line.
+/// Prepares the schema at the start of the text after `%json`. Invalid JSON is left to the library,
+/// which reports its line.
 fn embedded(text: &str) -> Result<String, Fault> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let Some(Ok(value)) = values.next() else {
@@ -267,7 +291,7 @@ fn embedded(text: &str) -> Result<String, Fault> {
     if prepared == value {
         return Ok(text.to_owned());
     }
-    // The lines stay, because errors behind the schema are reported with their line.
+    // The number of lines stays, because errors after the schema are reported with their line.
     let lines = "\n".repeat(schema.matches('\n').count());
     let space = &schema[..schema.len() - schema.trim_start().len()];
     let json = prepared.to_string();
@@ -275,14 +299,15 @@ fn embedded(text: &str) -> Result<String, Fault> {
     Ok(format!("{space}{}{lines}{}{rest}", &json[..1], &json[1..]))
 }
 
-/// Whether a line is a rule of llama.cpp's: `name ::= ...`
+/// Returns true if a line is a rule of llama.cpp's GBNF: `name ::= ...`
 fn is_gbnf(line: &str) -> bool {
     let rule = line.split_once("::=").map(|(name, _)| name.trim());
     let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     rule.is_some_and(|name| !name.is_empty() && name.chars().all(part))
 }
 
-/// The library says of a regular expression what is wrong with it, but not where.
+/// Converts a regular expression. It is parsed here first, because the library does not report the
+/// place of an error.
 fn regex(regex: &str) -> Result<TopLevelGrammar, Fault> {
     if regex.is_empty() {
         return Err(Fault::Empty);

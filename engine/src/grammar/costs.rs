@@ -1,19 +1,22 @@
-//! What a grammar costs: how long the host takes for each token.
+//! The time that a grammar costs on the CPU.
 
 use std::time::Duration;
 
-/// Times of the host, one for each token that was chosen.
+/// CPU times of a [`Matcher`](super::Matcher), with one entry per chosen token.
 #[derive(Debug, Clone, Default)]
 pub struct Costs {
-    /// To find the tokens that are allowed: while the forward pass runs.
+    /// Times to find the allowed tokens. A decoder does this while the forward pass runs.
     pub masks: Vec<Duration>,
-    /// To take a token in, with those that it forces: before the forward pass starts.
+    /// Times to advance by a token and by the tokens that it forces. The forward pass waits for
+    /// this.
     pub taken: Vec<Duration>,
     /// The number of tokens that were forced.
     pub forced: u32,
 }
 
-/// The time that this share of the times, above 0 and up to 1, does not exceed: the nearest rank. Nothing of none.
+/// Returns a percentile of times by the nearest-rank method, or `None` if there are no times.
+///
+/// `share` is above 0 and at most 1, for example 0.99 for the 99th percentile.
 pub fn percentile(times: &[Duration], share: f64) -> Option<Duration> {
     let mut times = times.to_vec();
     times.sort_unstable();

@@ -1,9 +1,15 @@
-//! Grammars, and parts of them, that no text ever leaves: `a: "x" a`, or a schema that requires itself; and rules that ask
-//! for what is not done.
+//! Rejects compiled grammars that a text could enter and never complete.
 //!
-//! A symbol *ends* if it is a terminal, may be empty, or has a rule all of whose symbols end. That is the least such set,
-//! so a rule that only leads back to itself does not put its symbol there. A part that does not end is refused even where
-//! a text can go around it: a model that goes in writes until its context is full.
+//! Examples are the rule `a: "x" a`, and a JSON schema that requires itself. A symbol is
+//! *productive* if it is a terminal, may be empty, or has a rule with productive symbols only
+//! (Hopcroft and Ullman, "Introduction to Automata Theory, Languages, and Computation", 1979,
+//! section 4.4, computes the same set to remove useless symbols). The set is the least fixed point,
+//! so a rule that only leads back to itself does not make its symbol productive.
+//!
+//! A symbol that is not productive is rejected even if a text can avoid it. A model that enters it
+//! would write until its context is full.
+//!
+//! The module also finds rules with a setting that this crate does not follow.
 
 use std::collections::BTreeSet;
 
@@ -11,24 +17,28 @@ use llguidance::api::ParserLimits;
 use llguidance::earley::regexvec::LexemeSet;
 use llguidance::earley::{CGrammar, CSymIdx};
 
-/// The name of the first part of a grammar, from its beginning on, that does not end.
+/// Returns the name of the first reachable symbol that is not productive.
 pub(super) fn part(grammar: &CGrammar) -> Option<String> {
     let reached = reached(grammar);
-    let ending = ending(grammar, &reached);
+    let productive = productive(grammar, &reached);
     let endless = || {
         reached
             .iter()
-            .filter(|symbol| !ending.contains(&symbol.as_index()))
+            .filter(|symbol| !productive.contains(&symbol.as_index()))
     };
     let name = |symbol: &CSymIdx| plain(grammar.sym_name(*symbol)).to_owned();
-    // In a schema only what is referred to can lead back to itself, and its symbol has the name of the reference.
+    // In a schema, only the target of a `$ref` can lead back to itself. Its symbol has the name of
+    // the reference, which the user knows, and it may come after symbols that only the library
+    // knows.
     let referred = endless().map(name).find(|name| name.contains('#'));
     referred.or_else(|| endless().map(name).next())
 }
 
-/// Returns the name of the first symbol that matches nothing, for example the keys of an object that are all excluded.
+/// Returns the name of the first symbol that matches nothing, for example the keys of an object
+/// that are all excluded.
 ///
-/// The parser would offer what comes before such a symbol, such as a comma, and the text could not continue.
+/// The parser would offer what comes before such a symbol, such as a comma, and the text could not
+/// continue.
 pub(super) fn dead(grammar: &CGrammar, limits: &ParserLimits) -> Option<String> {
     let spec = grammar.lexer_spec();
     let mut limits = limits.clone();
@@ -55,7 +65,8 @@ pub(super) fn dead(grammar: &CGrammar, limits: &ParserLimits) -> Option<String> 
     Some(definition.unwrap_or("the schema").to_owned())
 }
 
-/// The name of the first rule that asks for a temperature of its own.
+/// Returns the name of the first rule that sets a temperature. A decoder has one temperature for
+/// the whole text.
 pub(super) fn tempered(grammar: &CGrammar) -> Option<String> {
     let asks = |symbol: &CSymIdx| grammar.sym_data(*symbol).props.temperature != 0.0;
     reached(grammar)
@@ -64,8 +75,10 @@ pub(super) fn tempered(grammar: &CGrammar) -> Option<String> {
         .map(|symbol| plain(grammar.sym_name(symbol)).to_owned())
 }
 
-/// The name in the grammar: the library puts `#` and a number behind one that it uses already, and only a number behind
-/// the reference to a whole schema.
+/// Returns the name that the author of a grammar gave a symbol.
+///
+/// If a name is taken, the library appends `#` and a number. To `#`, the reference to the whole
+/// schema, it appends only a number.
 fn plain(name: &str) -> &str {
     match name.rsplit_once('#') {
         Some((_, number))
@@ -79,10 +92,10 @@ fn plain(name: &str) -> &str {
     }
 }
 
-/// The symbols that a text can come to, in the order of the rules.
+/// Returns the symbols that can be reached from the start, in breadth-first order.
 fn reached(grammar: &CGrammar) -> Vec<CSymIdx> {
-    let (mut known, mut reached) = (BTreeSet::new(), vec![grammar.start()]);
-    known.insert(grammar.start().as_index());
+    let mut known = BTreeSet::from([grammar.start().as_index()]);
+    let mut reached = vec![grammar.start()];
     let mut next = 0;
     while let Some(symbol) = reached.get(next).copied() {
         next += 1;
@@ -94,24 +107,25 @@ fn reached(grammar: &CGrammar) -> Vec<CSymIdx> {
     reached
 }
 
-/// Those of them that end.
-fn ending(grammar: &CGrammar, symbols: &[CSymIdx]) -> BTreeSet<usize> {
-    let mut ending = BTreeSet::new();
+/// Returns the productive ones among these symbols.
+fn productive(grammar: &CGrammar, symbols: &[CSymIdx]) -> BTreeSet<usize> {
+    let mut productive = BTreeSet::new();
+    // Each round adds symbols whose rules became productive in the round before. The last round
+    // adds none.
     loop {
-        let before = ending.len();
+        let before = productive.len();
         for symbol in symbols {
             let data = grammar.sym_data(*symbol);
             let mut rules = data.rules.iter().map(|rule| grammar.rule_rhs(*rule).0);
             let empty = data.is_nullable || !data.cond_nullable.is_empty();
-            let given = data.is_terminal || data.gen_grammar.is_some() || empty;
-            if given
-                || rules.any(|parts| parts.iter().all(|part| ending.contains(&part.as_index())))
-            {
-                ending.insert(symbol.as_index());
+            let is_base = data.is_terminal || data.gen_grammar.is_some() || empty;
+            let is_known = |part: &CSymIdx| productive.contains(&part.as_index());
+            if is_base || rules.any(|parts| parts.iter().all(is_known)) {
+                productive.insert(symbol.as_index());
             }
         }
-        if ending.len() == before {
-            return ending;
+        if productive.len() == before {
+            return productive;
         }
     }
 }

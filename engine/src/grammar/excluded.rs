@@ -1,9 +1,10 @@
-//! Keys of objects that nothing is left for.
+//! Removes patterns of keys that match no key, because they would lead a text into a dead end.
 //!
-//! The library writes the keys that a pattern allows as an expression: the pattern without the names that have their own
-//! place. If no key remains, the expression is empty, but the comma in front of it is offered, and the text runs into a
-//! dead end. Such a pattern is folded into the properties that it matches before the library sees the schema. An object
-//! that arises only when the library merges schemas is not visible here: `endless` finds its empty expressions.
+//! llguidance turns a pattern under `patternProperties` into a regular expression that excludes the
+//! names under `properties`. If no key remains, the expression matches nothing. The library still
+//! offers the comma in front of it, and then no token can follow. `fold` therefore moves such a
+//! pattern into the properties that it matches, before the library reads the schema. Objects that
+//! arise only when the library merges schemas are not visible here. Module `endless` finds them.
 
 use llguidance::derivre::{RegexAst, RegexBuilder};
 use llguidance::regex_to_lark;
@@ -11,20 +12,27 @@ use serde_json::{Map, Value, json};
 
 use super::place::{NAMED, VALUES};
 
-/// The steps to find out whether an expression is empty. A pattern that takes more stays as it is.
+/// The maximum number of steps to decide whether an expression matches nothing. A pattern that
+/// takes more stays as it is.
 const FUEL: u64 = 20_000;
 
-/// Folds patterns that allow no key of their own into the properties of their object.
+/// Moves patterns that match no key except for named ones into the properties of their object.
 pub(super) fn fold(schema: &mut Value) {
     match schema {
-        Value::Array(items) => items.iter_mut().for_each(fold),
+        Value::Array(items) => {
+            for item in items {
+                fold(item);
+            }
+        }
         Value::Object(keywords) => {
             object(keywords);
             for (name, value) in keywords {
                 match value {
                     _ if VALUES.contains(&&**name) => {}
                     Value::Object(named) if NAMED.contains(&&**name) => {
-                        named.values_mut().for_each(fold)
+                        for schema in named.values_mut() {
+                            fold(schema);
+                        }
                     }
                     value => fold(value),
                 }
@@ -44,6 +52,7 @@ fn object(keywords: &mut Map<String, Value>) {
         Some(Value::Object(properties)) => properties.clone(),
         Some(_) => return,
     };
+    // A required name has its own place too, even if `properties` does not list it.
     let mut names: Vec<String> = properties.keys().cloned().collect();
     let required = keywords
         .get("required")
@@ -76,7 +85,8 @@ fn object(keywords: &mut Map<String, Value>) {
             properties.insert(name.clone(), both);
         }
     }
-    // Nor may a comma lead to additional keys, if the patterns and names take all there are.
+    // Additional keys are the other way into a dead end: if patterns and names match all keys, none
+    // is left for them.
     let open = keywords.get("additionalProperties") != Some(&Value::Bool(false));
     let taken: Vec<&String> = expressions.iter().collect();
     if open && besides(&taken, &names) == Some(Remaining::Nothing) {
@@ -88,18 +98,20 @@ fn object(keywords: &mut Map<String, Value>) {
     keywords.insert("patternProperties".to_owned(), Value::Object(patterns));
 }
 
-/// The keys that are left.
+/// The keys that an expression matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Remaining {
     Something,
     Nothing,
 }
 
+/// Returns the expression of texts in which a pattern is found, because patterns of JSON Schema are
+/// not anchored.
 fn searched(pattern: &str) -> RegexAst {
     RegexAst::SearchRegex(regex_to_lark(pattern, "dw"))
 }
 
-/// Returns what the patterns match apart from the names, or nothing if that takes too long to find out.
+/// Returns the keys that match a pattern and are not names, or `None` if the limit is exceeded.
 fn remaining(patterns: &[&String], names: &[String]) -> Option<Remaining> {
     let names = names
         .iter()
@@ -110,7 +122,7 @@ fn remaining(patterns: &[&String], names: &[String]) -> Option<Remaining> {
     emptiness(&RegexAst::And(vec![RegexAst::Or(patterns), taken]))
 }
 
-/// Returns what neither the patterns nor the names match.
+/// Returns the keys that match no pattern and are not names, or `None` if the limit is exceeded.
 fn besides(patterns: &[&String], names: &[String]) -> Option<Remaining> {
     let mut taken: Vec<RegexAst> = patterns.iter().map(|pattern| searched(pattern)).collect();
     taken.extend(names.iter().map(|name| RegexAst::Literal(name.clone())));

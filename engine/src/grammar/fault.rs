@@ -1,105 +1,106 @@
-//! What is wrong with a grammar, and with a text that follows one.
+//! The reasons why a grammar is rejected.
 
-/// Why a grammar cannot be used.
+/// The reason why a grammar is rejected.
 #[derive(thiserror::Error)]
 pub enum Fault {
-    /// A schema that is no JSON.
-    #[error("it is no JSON: {0}")]
+    /// The schema is not valid JSON.
+    #[error("it is not valid JSON: {0}")]
     Json(String),
-    /// An empty one.
+    /// The source is empty.
     #[error("it is empty")]
     Empty,
-    /// A keyword of JSON Schema that is not followed, and where it stands first.
+    /// The schema uses a keyword of JSON Schema that is not supported.
     #[error(
-        "the keyword {keyword} at {place} is not supported; leave it out, or say the same with other keywords"
+        "the keyword {keyword} at {place} is not supported; remove it, or express it with other keywords"
     )]
     Keyword {
         /// The keyword.
         keyword: String,
-        /// A JSON pointer with `#` in front.
+        /// The place of its first use, as a JSON pointer after `#`.
         place: String,
     },
-    /// A number that is not followed exactly.
+    /// A number in the schema is too large to be exact.
     #[error(
         "the number {number} at {place} is beyond 2^53 (9007199254740992), where digits would be lost; write it as a string, or choose other bounds"
     )]
     Large {
         /// The number.
         number: String,
-        /// A JSON pointer with `#` in front.
+        /// Its place, as a JSON pointer after `#`.
         place: String,
     },
-    /// A least number of keys that is not followed, as keys may come twice.
+    /// The schema has a `minProperties` that a text could satisfy by repeating a key.
     #[error(
-        "minProperties at {place} counts keys that are not named, and such a key may come twice, which makes it one; name the keys under required, or leave it out"
+        "minProperties at {place} counts keys without a name, and a text could repeat one of them; list the keys under required, or remove minProperties"
     )]
     Keys {
-        /// A JSON pointer with `#` in front.
+        /// The place of the schema, as a JSON pointer after `#`.
         place: String,
     },
-    /// A reference that cannot be followed.
+    /// A `$ref` cannot be resolved.
     #[error("the $ref {reference:?} at {place} {problem}")]
     Reference {
         /// The value of `$ref`.
         reference: String,
-        /// A JSON pointer with `#` in front.
+        /// Its place, as a JSON pointer after `#`.
         place: String,
         /// The problem, as the rest of the sentence.
         problem: String,
     },
-    /// An object that offers another key although no key is left.
+    /// An object allows keys by a pattern although no key is left that matches it.
     #[error(
-        "an object within {part} allows keys by a pattern, but all of them are named or excluded; leave the pattern out of patternProperties"
+        "an object within {part} allows keys by a pattern, but all of them are named or excluded; remove the pattern from patternProperties"
     )]
     Excluded {
         /// The name of the schema.
         part: String,
     },
-    /// No text is within it.
-    #[error("no text is within it: {0}")]
+    /// No text matches the grammar.
+    #[error("no text matches it: {0}")]
     Unsatisfiable(String),
-    /// A part of it never ends.
+    /// A part of the grammar can never be completed.
     #[error(
-        "no text within {part} ever ends, as it leads back to itself each time; give it another way to go on, or leave it out"
+        "no text can complete {part}, because it always leads back to itself; add an alternative, or remove it"
     )]
     Endless {
-        /// A rule, or a schema by its reference.
+        /// The name of a rule, or the reference of a schema.
         part: String,
     },
-    /// A mistake in its own language.
+    /// The source has a syntax error.
     #[error("line {line}, column {column}: {problem}")]
     At {
-        /// From 1.
+        /// The line, from 1.
         line: usize,
-        /// From 1, in characters.
+        /// The column in characters, from 1.
         column: usize,
-        /// The mistake.
+        /// The problem.
         problem: String,
     },
-    /// A grammar of llama.cpp.
+    /// The source is in GBNF, the notation of llama.cpp.
     #[error(
-        "line {line} is GBNF, as llama.cpp has it; grammars are in Lark's form here: `start` in place of `root`, `name:` in \
-         place of `name ::=`, /[a-z]/ in place of [a-z]"
+        "line {line} is GBNF, the notation of llama.cpp; use Lark's notation: `start` instead of `root`, `name:` instead of \
+         `name ::=`, /[a-z]/ instead of [a-z]"
     )]
     Gbnf {
-        /// From 1.
+        /// The line, from 1.
         line: usize,
     },
-    /// A rule with a temperature of its own.
+    /// A rule sets a temperature.
     #[error(
-        "{rule} asks for a temperature, which only the whole text can have: leave temperature= out"
+        "{rule} sets a temperature, which is supported only for the whole text; remove temperature="
     )]
     Tempered {
-        /// What the library calls it.
+        /// The name of the rule.
         rule: String,
     },
-    /// Anything else.
+    /// Another problem, as a sentence.
     #[error("{0}")]
     Other(String),
 }
 
 impl Fault {
-    /// Of what the library says about a JSON schema: `place` finds a keyword in it.
+    /// Converts an error message of the library about a JSON schema. `place` returns the place of a
+    /// keyword.
     pub(super) fn of_schema(said: &str, place: impl FnOnce(&str) -> Option<String>) -> Fault {
         let said = said.replace("\n  while processing ", ", in ");
         let said = sentence(&said);
@@ -112,16 +113,17 @@ impl Fault {
         }
         if said.starts_with("oneOf constraints are not supported") {
             let instead =
-                "oneOf is followed only where no value can be of two of its schemas; use anyOf";
+                "oneOf is supported only if no value can match two of its schemas; use anyOf";
             return Fault::Other(instead.to_owned());
         }
-        match said.contains(UNSATISFIABLE) {
-            true => Fault::Unsatisfiable(said.replace(UNSATISFIABLE, "")),
-            false => Fault::Other(said),
+        if said.contains(UNSATISFIABLE) {
+            Fault::Unsatisfiable(said.replace(UNSATISFIABLE, ""))
+        } else {
+            Fault::Other(said)
         }
     }
 
-    /// Of what the library says about a grammar: it begins with a line and a column in parentheses.
+    /// Converts an error message of the library about a grammar. It starts with `line(column): `.
     pub(super) fn of_lark(said: &str) -> Fault {
         let said = sentence(said);
         let placed = said.strip_prefix("at ").unwrap_or(&said).split_once("): ");
@@ -139,7 +141,7 @@ impl Fault {
         }
     }
 
-    /// Of what the library says about a regular expression that is well formed.
+    /// Converts an error message of the library about a regular expression with valid syntax.
     pub(super) fn of_regex(said: &str) -> Fault {
         match said.split_once("lookarounds not supported yet; ") {
             Some((_, which)) => {
@@ -151,34 +153,35 @@ impl Fault {
     }
 }
 
-/// How the library begins to say that no value is of a schema, or of one within it.
+/// The start of the library's messages about a schema that no value matches.
 const UNSATISFIABLE: &str = "Unsatisfiable schema: ";
 
-/// What is between the first two quotes.
+/// Returns the text between the first two quotes.
 fn quoted(text: &str) -> Option<&str> {
     text.split('"').nth(1)
 }
 
-/// What the library says in words that only its authors understand, and what it means.
+/// Messages of the library that need knowledge of its internals, and replacements.
 const MEANT: [(&str, &str); 2] = [
     (
         "lexer error: too many expressions constructed",
-        "it is too large: fewer repetitions, or shorter ones, may do",
+        "it is too large; use fewer or shorter repetitions",
     ),
     (
         "lexer error",
-        "no string, expression or name begins here: one before may lack its closing quote or slash",
+        "no string, expression or name begins here; an earlier one may lack its closing quote or slash",
     ),
 ];
 
-/// A sentence without the lines that show a place, a state or a trace.
+/// Returns the sentence of an error message, without the lines that show a place, a state or a
+/// trace.
 pub(super) fn sentence(text: &str) -> String {
     let first = text.lines().next().unwrap_or_default().trim_end();
     let first = first
         .split("; following special tokens")
         .next()
         .unwrap_or_default();
-    // What is wrong with a regular expression stands below a picture of it.
+    // For a regular expression, the problem is below a drawing that marks the place.
     match text.lines().find_map(|line| line.strip_prefix("error: ")) {
         Some(problem) if first.ends_with(':') => format!("{first} {problem}"),
         _ => match MEANT.iter().find(|(said, _)| first.ends_with(said)) {
@@ -197,11 +200,11 @@ mod tests {
         let schema = |said: &str| Fault::of_schema(said, |_| Some("#/items".into())).to_string();
         assert_eq!(
             schema("Unimplemented keys: [\"contains\", \"not\"]"),
-            "the keyword contains at #/items is not supported; leave it out, or say the same with other keywords"
+            "the keyword contains at #/items is not supported; remove it, or express it with other keywords"
         );
         assert_eq!(
             schema("Unsatisfiable schema: schema is false"),
-            "no text is within it: schema is false"
+            "no text matches it: schema is false"
         );
         assert_eq!(
             schema("Invalid type: x\n  while processing #/$defs/a"),

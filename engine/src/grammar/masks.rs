@@ -1,9 +1,9 @@
-//! The tokens that a grammar allows next.
+//! Computes the set of tokens that a grammar allows next.
 //!
-//! The library tries the tokens of a vocabulary along the tree of their bytes, which takes a free text 1.5 ms with 150,000
-//! tokens; it knows of some expressions that all of a set of tokens is allowed. Here plain tokens have a tree of their own
-//! (`plain`), of which whole branches are allowed where the lexer stays within what it has begun (`stays`). The others are
-//! tried as before. The masks are the same.
+//! llguidance tries each token along a tree of their bytes. For free text with 150,000 tokens this
+//! takes 1.5 ms per mask. This module keeps plain tokens in a separate tree (`plain`) and allows
+//! whole branches of it where the lexer accepts any plain text (`stays`). It tries the other tokens
+//! as llguidance does. The masks are equal bit for bit, which a test checks.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,23 +15,24 @@ use llguidance::toktrie::{Recognizer, SimpleVob, TokEnv, TokTrie};
 use super::plain::{LONGEST, NEVER, Plain};
 use super::stays::Stays;
 
-/// A vocabulary's tokens, divided.
+/// The tokens of a vocabulary, divided into plain ones and others.
 pub(super) struct Divided {
     env: TokEnv,
     plain: Plain,
     others: TokTrie,
 }
 
-/// Masks of one grammar: of the matchers that share a lexer.
+/// Computes the masks of all matchers that share a lexer.
 struct Masks {
     tokens: Arc<Divided>,
     stays: Mutex<Stays>,
 }
 
 impl Divided {
+    /// Divides the tokens of a vocabulary.
     pub(super) fn new(env: &TokEnv) -> Divided {
         let trie = env.tok_trie();
-        let plain = Plain::of(trie);
+        let plain = Plain::new(trie);
         let mut others = trie.alloc_token_set();
         others.set_all(true);
         others.sub(plain.mask(LONGEST));
@@ -42,7 +43,10 @@ impl Divided {
         }
     }
 
-    /// Lets a parser and its clones find their masks here. Its deep clones have lexers of their own, and must not.
+    /// Makes a parser and its clones compute their masks here.
+    ///
+    /// A deep clone of the parser has a separate lexer and must not use the same masks, because
+    /// they are cached by the state numbers of one lexer.
     pub(super) fn serve(self: &Arc<Self>, parser: &mut TokenParser, limits: &ParserLimits) {
         let lexer = parser
             .parser
@@ -62,7 +66,8 @@ impl Divided {
 impl BiasComputer for Masks {
     fn compute_bias(&self, parser: &mut ParserRecognizer<'_>, start: &[u8]) -> SimpleVob {
         let mut allowed = self.trie().alloc_token_set();
-        // Bytes that the text has and the tokens so far have not: rare, and few tokens begin with them.
+        // The text may have bytes after its last token. That is rare, and few tokens start with
+        // these bytes.
         if !start.is_empty() {
             self.trie().add_bias(parser, &mut allowed, start);
             return allowed;
@@ -71,6 +76,7 @@ impl BiasComputer for Masks {
         stays.begin();
         let state = parser.lexer_state();
         let characters = stays.characters(parser, state);
+        // Outside free text the tree of plain tokens would only add work.
         if characters == 0 && !stays.stays_after_one(parser, state) {
             self.trie().add_bias(parser, &mut allowed, &[]);
             return allowed;
@@ -91,7 +97,7 @@ impl BiasComputer for Masks {
 }
 
 impl Plain {
-    /// Allows the tokens of more characters than that, of those that may come next.
+    /// Allows the plain tokens of more than `characters` characters that may come next.
     fn add_longer(
         &self,
         characters: u8,
@@ -100,8 +106,11 @@ impl Plain {
         allowed: &mut SimpleVob,
     ) {
         parser.trie_started("plain");
-        let (mut next, mut depth) = (0, 0);
+        let mut next = 0;
+        // The number of bytes that the parser has beyond the text.
+        let mut depth = 0;
         while let Some(node) = self.nodes().get(next) {
+            // Unless the node turns out to need its children, the subtree is skipped.
             let this = std::mem::replace(&mut next, node.end as usize);
             if node.reach <= characters {
                 continue;
@@ -134,7 +143,7 @@ mod tests {
     use super::*;
     use crate::grammar::stays::FUEL;
 
-    /// Every byte, and 3,000 words of pieces of text, of characters, and of more than tokens of `Plain` have.
+    /// Returns every byte, and 3,000 words of random pieces. Some are longer than plain tokens.
     fn vocabulary() -> Vec<Vec<u8>> {
         let pieces = [
             "a", "be", "see", " ", "é", "日本", "🦀", "0", "12", "\"", "\\", "\n", "ms)", " (",
@@ -178,12 +187,13 @@ mod tests {
             TopLevelGrammar::from_lark(
                 "start: (WORD \" \")* \"<|end|>\" TEXT\nWORD: /[^ ]+/\nTEXT: /(?s:.*)/\n".into(),
             ),
-            // What is left of a text has another state for each place of an `a` in it: too many.
+            // The lexer needs a state for each combination of positions of `a`, so the effort is
+            // exceeded.
             TopLevelGrammar::from_regex(r"[^\n]*a[^\n]{11}"),
         ]
     }
 
-    /// Two matchers of a grammar that find their masks here and as the library does, along random tokens.
+    /// Compares the masks of this module with those of the library along random texts.
     fn compare(
         factory: &ParserFactory,
         tokens: &Arc<Divided>,
@@ -212,9 +222,9 @@ mod tests {
                 compared += 1;
                 let place = (seed * 31 + walk * 17 + step * 7919) % wanted.num_set();
                 let token = wanted.iter().nth(place).unwrap();
-                matchers
-                    .iter_mut()
-                    .for_each(|matcher| matcher.consume_token(token).unwrap());
+                for matcher in &mut matchers {
+                    matcher.consume_token(token).unwrap();
+                }
             }
         }
         compared

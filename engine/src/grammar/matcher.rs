@@ -1,4 +1,4 @@
-//! A text within a grammar, as far as it has come.
+//! The state of a text that follows a grammar.
 
 use std::time::Instant;
 
@@ -9,16 +9,18 @@ use super::costs::Costs;
 use super::fault::sentence;
 use crate::Error;
 
-/// A text within a grammar, as far as it has come: which tokens may be next, and which must.
+/// The state of a text that follows a [`Grammar`](super::Grammar).
 ///
-/// A decoder goes along with one: [`Decoder::decode_constrained`](crate::Decoder::decode_constrained). Whoever chooses tokens by
-/// other means asks for those that are [allowed](Matcher::allowed), and says which one was [taken](Matcher::take).
+/// Pass it to [`Decoder::decode_constrained`](crate::Decoder::decode_constrained), which then generates only
+/// text that the grammar accepts. To choose tokens yourself, alternate between
+/// [`allowed`](Matcher::allowed) and [`take`](Matcher::take).
 pub struct Matcher {
     parser: llguidance::Matcher,
-    /// Tokens of the vocabulary.
+    /// The size of the vocabulary in tokens.
     vocab: u32,
+    /// The number of tokens in the text so far.
     tokens: u32,
-    /// `[words]`: a bit for each token
+    /// The last result of [`allowed`](Matcher::allowed), with one bit per token of the vocabulary.
     allowed: Vec<u32>,
     costs: Costs,
 }
@@ -34,16 +36,19 @@ impl Matcher {
         }
     }
 
-    /// The number of tokens of the vocabulary.
+    /// Returns the size of the vocabulary in tokens.
     pub fn vocab(&self) -> u32 {
         self.vocab
     }
 
-    /// The tokens that may come next, at least one: a bit for each of the vocabulary, 32 a word, the first in the lowest
-    /// bit. A token that ends texts is among them if the text so far is whole.
+    /// Returns the tokens that may come next, as a bit set with at least one bit.
+    ///
+    /// Token `t` is bit `t % 32` of word `t / 32`. A token that ends texts is included if the text
+    /// so far is complete.
     ///
     /// # Errors
-    /// No token of the vocabulary goes on; a grammar that takes too much work; a text that is [over](Matcher::is_over).
+    /// Returns an error if no token of the vocabulary continues the text, if the grammar exceeds
+    /// the library's limits, or if the text is [over](Matcher::is_over).
     pub fn allowed(&mut self) -> Result<&[u32], Error> {
         let start = Instant::now();
         let mask = self
@@ -52,25 +57,28 @@ impl Matcher {
             .map_err(|error| self.error(&error))?;
         self.allowed = words(&mask, self.vocab);
         self.costs.masks.push(start.elapsed());
-        match self.allowed.iter().all(|word| *word == 0) {
-            true => Err(self.error(&"no token of the vocabulary goes on")),
-            false => Ok(&self.allowed),
+        if self.allowed.iter().all(|word| *word == 0) {
+            return Err(self.error(&NO_TOKEN));
         }
+        Ok(&self.allowed)
     }
 
-    /// The text goes on with this token.
+    /// Appends a token to the text.
     ///
     /// # Errors
-    /// A token that is not allowed; the matcher is then of no more use.
+    /// Returns an error if the token is not allowed. You cannot use the matcher afterwards.
     pub fn take(&mut self, token: u32) -> Result<(), Error> {
         self.take_all(&[token])
     }
 
-    /// Goes on with the tokens that must follow, `most` at most, and gives them; none where there is a choice. A text that
-    /// the grammar forces is divided into tokens as the model's tokenizer does.
+    /// Appends the tokens that the grammar forces and returns them, at most `most`.
+    ///
+    /// Returns no tokens if the grammar leaves a choice. Forced text is split into tokens as the
+    /// model's tokenizer splits it, because the model was trained on these tokens.
     ///
     /// # Errors
-    /// As [`allowed`](Matcher::allowed).
+    /// Returns an error if the parser rejects the tokens, for example because the grammar exceeds
+    /// the library's limits.
     pub fn forced(&mut self, most: usize) -> Result<Vec<u32>, Error> {
         if self.is_over() {
             return Ok(vec![]);
@@ -86,12 +94,12 @@ impl Matcher {
         Ok(tokens)
     }
 
-    /// Whether the text so far is a whole one.
+    /// Returns true if the grammar accepts the text so far.
     pub fn is_complete(&mut self) -> bool {
         self.is_over() || self.parser.is_accepting().unwrap_or(false)
     }
 
-    /// Whether the text is whole and nothing can follow.
+    /// Returns true if the text is complete and nothing can follow.
     pub fn is_over(&self) -> bool {
         matches!(
             self.parser.stop_reason(),
@@ -99,15 +107,15 @@ impl Matcher {
         )
     }
 
-    /// What it took so far.
+    /// Returns the CPU times so far.
     pub fn costs(&self) -> &Costs {
         &self.costs
     }
 
-    /// [`take`](Matcher::take) for a token that was chosen: its time is counted.
+    /// Appends a token that the model chose, and adds the time to [`costs`](Matcher::costs).
     ///
     /// # Errors
-    /// As [`take`](Matcher::take).
+    /// Returns an error if the token is not allowed. You cannot use the matcher afterwards.
     pub fn take_chosen(&mut self, token: u32) -> Result<(), Error> {
         let start = Instant::now();
         self.take(token)?;
@@ -128,9 +136,9 @@ impl Matcher {
 
     fn error(&self, said: &dyn std::fmt::Display) -> Error {
         let said = sentence(&said.to_string());
-        let nothing = "no token of the vocabulary goes on".to_owned();
+        // The library has no sentence for this case, only the name of its reason.
         let problem = if said == "NoExtensionBias" {
-            nothing
+            NO_TOKEN.to_owned()
         } else {
             said
         };
@@ -141,12 +149,17 @@ impl Matcher {
     }
 }
 
-/// The bits of the first `vocab` tokens.
+const NO_TOKEN: &str = "no token of the vocabulary goes on";
+
+/// Returns the bits of the first `vocab` tokens. The bits after them in the last word are 0.
 fn words(mask: &SimpleVob, vocab: u32) -> Vec<u32> {
     let mut words = mask.as_slice().to_vec();
     words.resize(vocab.div_ceil(32) as usize, 0);
-    if let (Some(last), 1..) = (words.last_mut(), vocab % 32) {
-        *last &= (1 << (vocab % 32)) - 1;
+    let used = vocab % 32;
+    if used > 0
+        && let Some(last) = words.last_mut()
+    {
+        *last &= (1 << used) - 1;
     }
     words
 }

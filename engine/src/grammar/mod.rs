@@ -1,10 +1,18 @@
-//! Grammars: what a text may be, as a JSON schema, a grammar in Lark's form or a regular expression, and which tokens may
-//! come next in it.
+//! Constrained decoding: restricts a reply to a JSON schema, a Lark grammar or a regular
+//! expression.
 //!
-//! The library `llguidance` parses; it sees tokens as bytes. Of this crate's own is what it is told of a vocabulary
-//! (`tokens`), how its tokens are tried (`masks`, `plain`, `stays`), what its errors say to whoever wrote a grammar (`fault`,
-//! `place`), and the small face that a decoder needs (`matcher`): the tokens that are allowed, those that are forced, and
-//! where the text ends.
+//! The crate [llguidance](https://github.com/guidance-ai/llguidance) parses the reply and decides
+//! which bytes may follow. The modules here adapt it:
+//!
+//! - `tokens` describes the vocabulary of a model to it.
+//! - `schema`, `references` and `excluded` check a JSON schema and rewrite the parts that it would
+//!   read differently.
+//! - `endless` rejects compiled grammars that a text could enter and never complete.
+//! - `masks`, `plain` and `stays` find the allowed tokens faster than it does, with the same
+//!   result.
+//! - `fault` and `place` turn its error messages into sentences for the author of a grammar.
+//! - `matcher` is the interface for a decoder: allowed tokens, forced tokens and the end of the
+//!   text.
 
 mod compiler;
 mod costs;

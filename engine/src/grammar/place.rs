@@ -1,8 +1,8 @@
-//! Where a keyword stands in a JSON schema.
+//! Finds keywords in a JSON schema.
 
 use serde_json::Value;
 
-/// Keywords whose values have schemas by name.
+/// Keywords whose values are objects with schemas under names that the author chose.
 pub(super) const NAMED: [&str; 5] = [
     "properties",
     "patternProperties",
@@ -10,39 +10,40 @@ pub(super) const NAMED: [&str; 5] = [
     "definitions",
     "dependentSchemas",
 ];
-/// Keywords whose values are no schemas.
+/// Keywords whose values are not schemas, so that an object in them has no keywords.
 pub(super) const VALUES: [&str; 5] = ["const", "enum", "default", "examples", "required"];
 
-/// The first schema within this one that has a keyword, as a JSON pointer with `#` in front.
+/// Returns the place of the first schema that has a keyword, as a JSON pointer after `#`.
 pub(super) fn of_keyword(schema: &Value, keyword: &str) -> Option<String> {
     match schema {
         Value::Object(object) if object.contains_key(keyword) => Some("#".to_owned()),
         Value::Object(object) => object.iter().find_map(|(name, value)| match value {
             _ if VALUES.contains(&&**name) => None,
+            // The keys of this object are names and not keywords.
             Value::Object(named) if NAMED.contains(&&**name) => {
                 named.iter().find_map(|(inner, value)| {
-                    behind(
+                    prefixed(
                         &format!("{}/{}", escaped(name), escaped(inner)),
                         of_keyword(value, keyword),
                     )
                 })
             }
-            value => behind(&escaped(name), of_keyword(value, keyword)),
+            value => prefixed(&escaped(name), of_keyword(value, keyword)),
         }),
         Value::Array(items) => {
             let mut numbered = items.iter().enumerate();
-            numbered.find_map(|(i, value)| behind(&i.to_string(), of_keyword(value, keyword)))
+            numbered.find_map(|(i, value)| prefixed(&i.to_string(), of_keyword(value, keyword)))
         }
         _ => None,
     }
 }
 
-/// A pointer that begins with another step.
-fn behind(step: &str, pointer: Option<String>) -> Option<String> {
+/// Adds a segment at the start of a pointer.
+fn prefixed(step: &str, pointer: Option<String>) -> Option<String> {
     Some(format!("#/{step}{}", pointer?.trim_start_matches('#')))
 }
 
-/// A name as a step of a pointer (RFC 6901).
+/// Escapes a name as a segment of a JSON pointer (RFC 6901, section 3).
 pub(super) fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }

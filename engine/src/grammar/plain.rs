@@ -1,53 +1,62 @@
-//! The tokens of a vocabulary that are plain text, as a tree of their bytes.
+//! A tree of the plain tokens of a vocabulary.
 //!
-//! A character is plain if JSON lets it stand in a string as it is: no control character, no quotation mark, no backslash.
-//! A token is plain if it is at most [`LONGEST`] of these, whole ones. Nine in ten tokens of a vocabulary are. Where a free
-//! text goes on, all of them are allowed at once, or all that begin with some bytes: a node knows its tokens, and how many
-//! characters the longest has after it. That many being allowed, whatever they are, none of its tokens is tried.
+//! A character is plain if a JSON string may contain it without an escape: it is not a control
+//! character, a quotation mark or a backslash. A token is plain if it consists of at most
+//! [`LONGEST`] complete plain characters. About nine in ten tokens of a vocabulary are plain.
+//!
+//! Within free text, all plain tokens are allowed, or all that start with certain bytes. Each node
+//! of the tree therefore stores its tokens and the number of characters that the longest of them
+//! has after the node. If the grammar allows any text of this length (see module `stays`), all
+//! tokens of the node are allowed without trying them.
 
 use llguidance::toktrie::{SimpleVob, TokTrie};
 
-/// Characters of the longest plain token.
+/// The maximum length of a plain token in characters.
 pub(super) const LONGEST: u8 = 16;
 
-/// Tokens below a node, from which on it is worth while to ask whether all of them are allowed.
+/// The minimum number of tokens in a subtree for which asking about all of them is cheaper than
+/// trying each.
 const MANY: usize = 3;
 
-/// Plain tokens as a tree. A node's subtree is the nodes up to its `end`, and its tokens are consecutive.
+/// A tree of plain tokens in preorder. A subtree is the range of nodes up to the `end` of its root,
+/// and its tokens are consecutive.
 pub(super) struct Plain {
-    /// The prefixes of tokens, each before those that it begins, and one behind the last
+    /// The nodes in preorder, and a sentinel at the end.
     nodes: Vec<Node>,
-    /// In the order of their bytes
+    /// The tokens in the order of their bytes.
     tokens: Vec<u32>,
-    /// `[1 + LONGEST]`: those of up to so many characters
+    /// The tokens of up to `i` characters, for each `i` from 0 to `LONGEST`.
     masks: Vec<SimpleVob>,
 }
 
-/// A prefix of tokens.
+/// A prefix of one or more tokens.
 #[derive(Clone, Copy)]
 pub(super) struct Node {
-    /// The last byte of the prefix, and how many it has.
+    /// The last byte of the prefix.
     pub(super) byte: u8,
+    /// The length of the prefix in bytes.
     pub(super) depth: u8,
-    /// Characters that the longest token below has after it. [`NEVER`] where the prefix ends within a character, or few
-    /// tokens are below: then nobody asks.
+    /// The number of characters that the longest token of the subtree has after the prefix. It is
+    /// [`NEVER`] if the prefix ends within a character, or if the subtree has too few tokens to ask
+    /// about all of them.
     pub(super) longest: u8,
-    /// Characters of the longest token that begins with it.
+    /// The length of the longest token of the subtree in characters.
     pub(super) reach: u8,
-    /// Whether it is a token, the first of its tokens.
+    /// True if the prefix is a token. It is then the first token of the subtree.
     is_token: bool,
-    /// The node after its subtree.
+    /// The index of the node after the subtree.
     pub(super) end: u32,
-    /// Its first token, of `Plain::tokens`.
+    /// The index of the subtree's first token in `Plain::tokens`.
     first: u32,
 }
 
-/// More characters than any token has.
+/// A number of characters that no plain token has.
 pub(super) const NEVER: u8 = LONGEST + 1;
 
 impl Plain {
-    /// Those of a vocabulary. Of tokens with the same bytes, only the first is here.
-    pub(super) fn of(trie: &TokTrie) -> Plain {
+    /// Returns the plain tokens of a vocabulary. If several tokens have the same bytes, only the
+    /// first one is in the tree.
+    pub(super) fn new(trie: &TokTrie) -> Plain {
         let words = (0..trie.vocab_size() as u32).map(|token| (trie.token(token), token));
         let mut words: Vec<_> = words.filter(|(word, _)| is_plain(word)).collect();
         words.sort_unstable();
@@ -55,7 +64,9 @@ impl Plain {
         let masks = masks(&words, trie.alloc_token_set());
         let mut nodes = vec![];
         children(&words, 0, 0, &mut nodes);
-        let (end, first) = (nodes.len() as u32, words.len() as u32);
+        // The sentinel marks the end of the tokens for a node whose subtree is last.
+        let end = nodes.len() as u32;
+        let first = words.len() as u32;
         nodes.push(Node {
             byte: 0,
             depth: 1,
@@ -72,48 +83,50 @@ impl Plain {
         }
     }
 
-    /// The bits of those of up to so many characters, at most [`LONGEST`].
+    /// Returns the plain tokens of up to this number of characters, which is at most [`LONGEST`].
     pub(super) fn mask(&self, characters: u8) -> &SimpleVob {
         &self.masks[usize::from(characters)]
     }
 
-    /// The prefixes, each before those that it begins.
+    /// Returns the nodes in preorder.
     pub(super) fn nodes(&self) -> &[Node] {
         &self.nodes[..self.nodes.len() - 1]
     }
 
-    /// Allows the token that is this prefix, if one is.
+    /// Allows the token that ends at a node, if there is one.
     pub(super) fn allow(&self, node: &Node, allowed: &mut SimpleVob) {
         if node.is_token {
             allowed.allow_token(self.tokens[node.first as usize]);
         }
     }
 
-    /// Allows the tokens that begin with it.
+    /// Allows all tokens of a subtree.
     pub(super) fn allow_all(&self, node: &Node, allowed: &mut SimpleVob) {
         let after = self.nodes[node.end as usize].first;
-        self.tokens[node.first as usize..after as usize]
-            .iter()
-            .for_each(|token| allowed.allow_token(*token));
+        for token in &self.tokens[node.first as usize..after as usize] {
+            allowed.allow_token(*token);
+        }
     }
 }
 
+/// Returns the set of tokens of up to `i` characters, for each `i`.
 fn masks(words: &[(&[u8], u32)], none: SimpleVob) -> Vec<SimpleVob> {
     let mut masks = vec![none; 1 + usize::from(LONGEST)];
     for (word, token) in words {
-        masks[characters(word)..]
-            .iter_mut()
-            .for_each(|mask| mask.allow_token(*token));
+        for mask in &mut masks[characters(word)..] {
+            mask.allow_token(*token);
+        }
     }
     masks
 }
 
-/// Adds the nodes of words that are longer than `depth` bytes and begin alike up to there, the first one being `first`.
+/// Adds the nodes of sorted words that share their first `depth` bytes and are longer than that.
+/// `first` is the index of the first word.
 fn children(words: &[(&[u8], u32)], first: u32, depth: usize, nodes: &mut Vec<Node>) {
     let mut first = first;
     for words in words.chunk_by(|a, b| a.0[depth] == b.0[depth]) {
         let node = nodes.len();
-        nodes.push(Node::of(words, first, depth + 1));
+        nodes.push(Node::new(words, first, depth + 1));
         let own = usize::from(nodes[node].is_token);
         children(&words[own..], first + own as u32, depth + 1, nodes);
         nodes[node].end = nodes.len() as u32;
@@ -122,8 +135,9 @@ fn children(words: &[(&[u8], u32)], first: u32, depth: usize, nodes: &mut Vec<No
 }
 
 impl Node {
-    /// The node of words that begin with the same `depth` bytes; its end is not known yet.
-    fn of(words: &[(&[u8], u32)], first: u32, depth: usize) -> Node {
+    /// Returns the node of sorted words that share their first `depth` bytes. The caller sets
+    /// `end`, which is not known yet.
+    fn new(words: &[(&[u8], u32)], first: u32, depth: usize) -> Node {
         let prefix = &words[0].0[..depth];
         let reach = words
             .iter()
@@ -149,12 +163,12 @@ impl Node {
     }
 }
 
-/// Characters of a text, counted by their first bytes.
+/// Returns the number of characters, as the number of bytes that start one.
 fn characters(word: &[u8]) -> usize {
     word.iter().filter(|byte| **byte & 0xc0 != 0x80).count()
 }
 
-/// Whether it is plain text of whole characters.
+/// Returns true if a token is plain.
 fn is_plain(word: &[u8]) -> bool {
     let plain = |c: char| !c.is_ascii_control() && !matches!(c, '"' | '\\');
     let text = std::str::from_utf8(word).unwrap_or_default();

@@ -1,9 +1,10 @@
-//! References of a JSON schema, resolved before the library sees them.
+//! Resolves the references of a JSON schema before llguidance reads it.
 //!
-//! The library looks the segments of a `$ref` up as they are written. RFC 6901 has them decoded first: percent escapes of
-//! the fragment (section 6), then `~1` as `/` and `~0` as `~` (section 4). A `$ref` may also name an `$anchor`, or begin
-//! with the `$id` of the schema that it is in. Each reference is therefore replaced by a pointer of decoded segments. Where
-//! the library could not read one, because a key has a slash in it, the schema is copied under a key of `$defs` without one.
+//! llguidance looks up the segments of a `$ref` as they are written. RFC 6901 requires decoding
+//! first: percent escapes of the fragment (section 6), then `~1` to `/` and `~0` to `~` (section
+//! 4). A `$ref` may also name an `$anchor`, or start with the `$id` of a schema. `resolve`
+//! therefore replaces each reference by a pointer with decoded segments. A segment with a slash
+//! cannot be written that way, so the schema is copied to a key of `$defs` without a slash.
 
 use std::collections::BTreeMap;
 
@@ -15,25 +16,33 @@ use super::place::{NAMED, VALUES, escaped};
 /// The path from the root of a schema to a part of it.
 type Path = Vec<String>;
 
-/// The names that a schema defines.
+/// The identifiers and anchors that a schema defines.
 #[derive(Default)]
 struct Names {
-    /// The paths of schemas by their `$id`, resolved against those around them. The root is `""`, too.
+    /// The paths of schemas by their `$id`, resolved against the identifiers around them. The root
+    /// also has the key `""`.
     ids: BTreeMap<String, Path>,
-    /// The paths of anchors, by the path of the schema with an `$id` around them and the name.
+    /// The paths of anchors. The key is the path of the enclosing schema with an `$id`, and the
+    /// name of the anchor.
     anchors: BTreeMap<(Path, String), Path>,
 }
 
-/// A reference: its path, with `$ref` as the last segment, the text, and the URI and the path of the schema with an `$id`
-/// that it is relative to.
+/// A reference in a schema.
 struct Reference {
+    /// The path of the keyword, with `$ref` as the last segment.
     path: Path,
+    /// The value of the keyword.
     text: String,
+    /// The URI that the reference is relative to.
     base: String,
+    /// The path of the enclosing schema with an `$id`, or of the root.
     resource: Path,
 }
 
-/// Replaces each `$ref` by one that the library reads as the specification does.
+/// Replaces each `$ref` by one that the library reads as the specification demands.
+///
+/// # Errors
+/// Returns an error if a reference leads to no schema of this document.
 pub(super) fn resolve(schema: &mut Value) -> Result<(), Fault> {
     let mut names = Names::default();
     let mut references = vec![];
@@ -52,6 +61,8 @@ pub(super) fn resolve(schema: &mut Value) -> Result<(), Fault> {
     let mut aliases: Vec<(Path, String)> = vec![];
     for reference in &references {
         let target = target(schema, &names, reference)?;
+        // The library would split a segment at its slash, and would take the pointer `#/` for the
+        // root.
         let readable = target.iter().all(|segment| !segment.contains('/')) && target != [""];
         let pointer = if target.is_empty() {
             "#".to_owned()
@@ -64,7 +75,7 @@ pub(super) fn resolve(schema: &mut Value) -> Result<(), Fault> {
             *place = Value::String(pointer);
         }
     }
-    // The copies are made last, because the references in them have to be replaced, too.
+    // The copies are made last, because the references in them must be replaced first.
     for (target, name) in aliases {
         let copy = at(schema, &target).cloned().unwrap_or_default();
         if let Some(definitions) = definitions(schema) {
@@ -74,6 +85,7 @@ pub(super) fn resolve(schema: &mut Value) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Returns the object under `$defs` and adds it if it is missing.
 fn definitions(schema: &mut Value) -> Option<&mut Map<String, Value>> {
     schema
         .as_object_mut()?
@@ -109,6 +121,7 @@ fn alias(schema: &Value, aliases: &mut Vec<(Path, String)>, target: Path) -> Str
     name
 }
 
+/// A walk through a schema that collects its names and references.
 struct Collector<'a> {
     /// The keyword that identifies a schema.
     key: &'static str,
@@ -117,6 +130,8 @@ struct Collector<'a> {
 }
 
 impl Collector<'_> {
+    /// Visits a schema at a path. `base` is the URI of the enclosing schema with an `$id`, and
+    /// `resource` its path.
     fn schema(
         &mut self,
         schema: &Value,
@@ -187,6 +202,7 @@ impl Collector<'_> {
         Ok(())
     }
 
+    /// Visits a schema one segment deeper.
     fn within(
         &mut self,
         segment: &str,
@@ -214,6 +230,7 @@ fn joined(base: &str, uri: &str) -> String {
     if has_scheme || base.is_empty() {
         return uri.to_owned();
     }
+    // The end of `scheme://authority`, which an absolute path keeps.
     let authority = base.find("//").map_or(0, |at| {
         base[at + 2..]
             .find('/')
@@ -251,21 +268,21 @@ fn target(schema: &Value, names: &Names, reference: &Reference) -> Result<Path, 
         }
     };
     let (uri, fragment) = text.split_once('#').unwrap_or((text, ""));
-    let mut target = match uri.is_empty() {
-        true => resource.clone(),
-        false => {
-            let uri = joined(base, uri);
-            names.ids.get(&uri).cloned().ok_or_else(|| {
-                fault(format!(
-                    "names another document, {uri}; copy the schema under $defs and refer to it there"
-                ))
-            })?
-        }
+    let mut target = if uri.is_empty() {
+        resource.clone()
+    } else {
+        let uri = joined(base, uri);
+        names.ids.get(&uri).cloned().ok_or_else(|| {
+            fault(format!(
+                "names another document, {uri}; copy the schema under $defs and refer to it there"
+            ))
+        })?
     };
     let fragment = percent_decoded(fragment).map_err(fault)?;
     if fragment.is_empty() {
         return Ok(target);
     }
+    // A fragment that does not start with a slash is the name of an anchor and not a pointer.
     let Some(pointer) = fragment.strip_prefix('/') else {
         let anchor = names.anchors.get(&(target, fragment.clone())).cloned();
         return anchor.ok_or_else(|| {
@@ -306,6 +323,7 @@ fn index(segment: &str) -> Option<usize> {
     if plain { segment.parse().ok() } else { None }
 }
 
+/// Returns the value at a path.
 fn at<'v>(schema: &'v Value, path: &[String]) -> Option<&'v Value> {
     path.iter().try_fold(schema, |value, segment| match value {
         Value::Array(items) => items.get(index(segment)?),
@@ -313,6 +331,7 @@ fn at<'v>(schema: &'v Value, path: &[String]) -> Option<&'v Value> {
     })
 }
 
+/// Returns the value at a path for changing it.
 fn at_mut<'v>(schema: &'v mut Value, path: &[String]) -> Option<&'v mut Value> {
     path.iter().try_fold(schema, |value, segment| match value {
         Value::Array(items) => items.get_mut(index(segment)?),

@@ -1,14 +1,14 @@
-//! What the library would follow otherwise than a JSON schema says, and without a word.
+//! Rejects JSON schemas that llguidance would follow differently without an error.
 
 use serde_json::{Map, Value};
 
 use super::fault::Fault;
 use super::place::{NAMED, VALUES, escaped};
 
-/// The largest whole number of which the library has all digits: it computes in `f64`.
+/// The largest integer up to which the library keeps all digits, because it computes in `f64`.
 const EXACT: u64 = 1 << 53;
 
-/// Keywords with numbers that are compared with those of a text.
+/// Keywords with numbers that are compared with numbers of a text.
 const NUMBERS: [&str; 7] = [
     "const",
     "enum",
@@ -19,11 +19,12 @@ const NUMBERS: [&str; 7] = [
     "multipleOf",
 ];
 
-/// Refuses a schema of which a text may break a part.
+/// Returns an error if the library would accept a text that the schema does not allow.
 pub(super) fn check(schema: &Value) -> Result<(), Fault> {
     within(schema, "#")
 }
 
+/// Checks a part of a schema. `place` is its JSON pointer after `#`.
 fn within(schema: &Value, place: &str) -> Result<(), Fault> {
     let Value::Object(keywords) = schema else {
         let items = schema.as_array().into_iter().flatten().enumerate();
@@ -35,6 +36,7 @@ fn within(schema: &Value, place: &str) -> Result<(), Fault> {
     for (name, value) in keywords {
         let place = format!("{place}/{}", escaped(name));
         match value {
+            // `const` and `enum` are among the values that are not schemas, so numbers come first.
             value if NUMBERS.contains(&&**name) => numbers(value, &place)?,
             _ if VALUES.contains(&&**name) => {}
             Value::Object(named) if NAMED.contains(&&**name) => {
@@ -48,7 +50,7 @@ fn within(schema: &Value, place: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Refuses numbers that would lose digits.
+/// Returns an error for a number that would lose digits.
 fn numbers(value: &Value, place: &str) -> Result<(), Fault> {
     match value {
         Value::Number(number) => {
@@ -68,7 +70,9 @@ fn numbers(value: &Value, place: &str) -> Result<(), Fault> {
     }
 }
 
-/// Refuses to count keys that may come twice: in a text they are two, and in the value that it is they are one.
+/// Returns an error for `minProperties` if a text could satisfy it with one key twice.
+///
+/// The library counts keys as they are written, but the value has only one entry for both.
 fn keys(keywords: &Map<String, Value>, place: &str) -> Result<(), Fault> {
     let least = keywords
         .get("minProperties")
@@ -78,15 +82,18 @@ fn keys(keywords: &Map<String, Value>, place: &str) -> Result<(), Fault> {
         .get("required")
         .and_then(Value::as_array)
         .map_or(0, Vec::len) as u64;
+    // Keys under `required` and `properties` occur once, because the library writes each of them at
+    // its own place.
     let patterns = keywords.get("patternProperties").and_then(Value::as_object);
     let free = patterns.is_some_and(|patterns| !patterns.is_empty())
         || keywords.get("additionalProperties") != Some(&Value::Bool(false));
-    match free && least > required + 1 {
-        true => Err(Fault::Keys {
+    // If one free key is enough, a text that repeats it still has that key.
+    if free && least > required + 1 {
+        return Err(Fault::Keys {
             place: place.to_owned(),
-        }),
-        false => Ok(()),
+        });
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -102,7 +109,7 @@ mod tests {
         };
         let keys = |place: &str| {
             format!(
-                "minProperties at {place} counts keys that are not named, and such a key may come twice, which makes it one; name the keys under required, or leave it out"
+                "minProperties at {place} counts keys without a name, and a text could repeat one of them; list the keys under required, or remove minProperties"
             )
         };
         let cases = [

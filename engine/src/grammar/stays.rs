@@ -1,16 +1,19 @@
-//! Whether a lexer stays within what it has begun, whatever plain text follows.
+//! Finds lexer states in which any plain text is allowed.
 //!
-//! `stays(s, n)`: from the state s, no `n` plain characters end a lexeme or are refused. So each token of up to `n` of
-//! them is allowed, and the parser need not be asked. With the states that one plain character leads to:
+//! A lexer state `s` *stays* for `n` characters if no sequence of `n` plain characters ends the
+//! current lexeme or is rejected. All tokens of up to `n` plain characters are then allowed, and
+//! the parser need not try them. With the states that follow `s` after one plain character, the
+//! definition is recursive:
 //!
 //! ```text
 //! stays(s, 0)
 //! stays(s, n)  if stays(t, n - 1) for each t after s
 //! ```
 //!
-//! A free text with an upper bound, `[^\n]{1,200}`, has another state for each number of characters, and alternatives
-//! beside it that end sooner or later; a state has few others after it all the same. What is found of a state is kept for
-//! the masks to come. Bytes that no expression of a grammar tells apart are asked for once.
+//! Results are cached per state, because a text visits the same states again. The number of states
+//! can be large: free text with an upper bound, such as `[^\n]{1,200}`, has one for each number of
+//! characters. But few states follow each of them, so the recursion is cheap. Bytes that the
+//! grammar does not distinguish are in one class, and only one of each class is tried.
 
 use llguidance::HashMap;
 use llguidance::derivre::StateID;
@@ -19,20 +22,24 @@ use llguidance::earley::regexvec::AlphabetInfo;
 
 use super::plain::LONGEST;
 
-/// Transitions that are looked at for one mask, at most.
+/// The maximum effort for one mask, in lexer transitions.
 const EFFORT: u32 = 64_000;
 
-/// What one counts that leads to a state that the lexer did not have: it takes so much longer.
+/// The effort of a transition to a state that the lexer has to create, because that takes longer.
 const NEW_STATE: u32 = 40;
 
-/// Masks for which the effort was too little, after which a grammar is no longer looked at: it has too many states.
+/// The number of masks that may exceed the effort. After that the search is switched off, because
+/// the grammar has too many states.
 const FAILURES: u32 = 2;
 
-/// Work of the lexer for one mask, in the library's unit, 14,000 a millisecond. Its own limit is a fifth of that, and counts
-/// on nobody who looks ahead.
+/// The limit of the library on the work of the lexer for one mask. It does about 14,000 units per
+/// millisecond.
+///
+/// The default is a fifth of this. It does not allow for the transitions that are tried here.
 pub(super) const FUEL: u64 = 1_000_000;
 
-/// The bytes of plain characters: the first, the second, and so on. Whole ones of UTF-8, as its definition has them.
+/// The byte ranges of plain characters in UTF-8 (RFC 3629, section 4), as alternatives with one
+/// entry per byte.
 const CHARACTERS: [&[&[(u8, u8)]]; 8] = [
     &[&[(0x20, 0x21), (0x23, 0x5b), (0x5d, 0x7e)]],
     &[&[(0xc2, 0xdf)], REST],
@@ -46,27 +53,28 @@ const CHARACTERS: [&[&[(u8, u8)]]; 8] = [
 
 const REST: &[(u8, u8)] = &[(0x80, 0xbf)];
 
-/// What is known of a state before it is looked at.
+/// The bounds of a state that has not been examined.
 const UNKNOWN: (u8, u8) = (0, u8::MAX);
 
-/// What is known of a lexer's states. It belongs to one lexer, whose numbers the states are.
+/// The cached results for the states of one lexer. State numbers are meaningless for another lexer.
 pub(super) struct Stays {
-    /// `CHARACTERS`, of each class of bytes one
+    /// `CHARACTERS` with one byte of each class that the grammar distinguishes.
     characters: Vec<Vec<Vec<u8>>>,
-    /// The states after one plain character; none if one of them ends what was begun.
+    /// The states after one plain character, or `None` if a plain character ends the lexeme.
     after: HashMap<StateID, Option<Box<[StateID]>>>,
-    /// By the number of a state: for how many characters it stays at least, and for how many it does not
+    /// For each state, the number of characters for which it is known to stay, and the least number
+    /// for which it does not.
     bounds: Vec<(u8, u8)>,
-    /// [`stays_after_one`](Stays::stays_after_one)
+    /// The results of [`stays_after_one`](Stays::stays_after_one).
     after_one: HashMap<StateID, bool>,
-    /// The highest number of a state that was seen
+    /// The highest state number so far. A higher one is a new state.
     newest: u32,
     effort: u32,
     failures: u32,
 }
 
 impl Stays {
-    /// Of a lexer with this alphabet.
+    /// Returns an empty cache for a lexer with this alphabet.
     pub(super) fn new(alphabet: &AlphabetInfo) -> Stays {
         let classes = |ranges: &&[(u8, u8)]| {
             let mut bytes: Vec<u8> = ranges
@@ -92,12 +100,13 @@ impl Stays {
         }
     }
 
-    /// A mask begins.
+    /// Starts a new mask and resets its effort.
     pub(super) fn begin(&mut self) {
         self.effort = if self.failures < FAILURES { EFFORT } else { 0 };
     }
 
-    /// Whether the lexer stays for so many characters; `false` also where that took too long to find out.
+    /// Returns true if the lexer stays for this number of characters, and false if it does not or
+    /// the effort is exceeded.
     pub(super) fn stays(
         &mut self,
         lexer: &mut ParserRecognizer<'_>,
@@ -107,25 +116,34 @@ impl Stays {
         self.find(lexer, state, characters.min(LONGEST)) == Some(true)
     }
 
-    /// The number of characters that it stays for, at most [`LONGEST`]; fewer where that took too long to find out.
+    /// Returns the number of characters for which the lexer stays, at most [`LONGEST`].
+    ///
+    /// The result may be too small if the effort is exceeded. Masks stay correct, because the
+    /// remaining tokens are tried.
     pub(super) fn characters(&mut self, lexer: &mut ParserRecognizer<'_>, state: StateID) -> u8 {
-        let (mut least, mut not) = (0, LONGEST + 1);
-        while not - least > 1 {
-            // The largest first, as most free texts have no end that is near.
-            let middle = if not > LONGEST {
+        // A binary search: the lexer stays for `stays` characters, and not for `ends`.
+        let mut stays = 0;
+        let mut ends = LONGEST + 1;
+        while ends - stays > 1 {
+            // The largest number comes first, because the end of free text is usually far away.
+            let middle = if ends > LONGEST {
                 LONGEST
             } else {
-                least.midpoint(not)
+                stays.midpoint(ends)
             };
-            match self.stays(lexer, state, middle) {
-                true => least = middle,
-                false => not = middle,
+            if self.stays(lexer, state, middle) {
+                stays = middle;
+            } else {
+                ends = middle;
             }
         }
-        least
+        stays
     }
 
-    /// Whether it stays for a character after some plain one: where it does not, no branch of tokens is allowed at once.
+    /// Returns true if the lexer stays for one more character after some plain character.
+    ///
+    /// Otherwise no branch of the token tree can be allowed as a whole, so the caller need not walk
+    /// it.
     pub(super) fn stays_after_one(
         &mut self,
         lexer: &mut ParserRecognizer<'_>,
@@ -149,19 +167,20 @@ impl Stays {
         stays
     }
 
+    /// Returns whether the lexer stays, or `None` if the effort is exceeded.
     fn find(
         &mut self,
         lexer: &mut ParserRecognizer<'_>,
         state: StateID,
         characters: u8,
     ) -> Option<bool> {
-        let (least, not) = self
-            .bounds
-            .get(state.as_usize())
-            .copied()
-            .unwrap_or(UNKNOWN);
-        if characters <= least || characters >= not {
-            return Some(characters <= least);
+        let known = self.bounds.get(state.as_usize()).copied();
+        let (stays, ends) = known.unwrap_or(UNKNOWN);
+        if characters <= stays {
+            return Some(true);
+        }
+        if characters >= ends {
+            return Some(false);
         }
         let after = self.after(lexer, state)?;
         let stays = self.all(lexer, after.as_deref(), characters - 1)?;
@@ -169,13 +188,16 @@ impl Stays {
             self.bounds.resize(state.as_usize() + 1, UNKNOWN);
         }
         let bounds = &mut self.bounds[state.as_usize()];
-        match stays {
-            true => bounds.0 = bounds.0.max(characters),
-            false => bounds.1 = bounds.1.min(characters),
+        if stays {
+            bounds.0 = bounds.0.max(characters);
+        } else {
+            bounds.1 = bounds.1.min(characters);
         }
         Some(stays)
     }
 
+    /// Returns whether the lexer stays in all of these states. `None` as states means that the
+    /// lexeme has ended.
     fn all(
         &mut self,
         lexer: &mut ParserRecognizer<'_>,
@@ -190,7 +212,8 @@ impl Stays {
         Some(states.is_some())
     }
 
-    /// The states after one plain character.
+    /// Returns the states after one plain character. The outer `None` means that the effort is
+    /// exceeded.
     fn after(
         &mut self,
         lexer: &mut ParserRecognizer<'_>,
@@ -200,6 +223,8 @@ impl Stays {
         if let Some(after) = self.after.get(&state) {
             return Some(after.clone());
         }
+        // The table is moved out during the call, because `after_each` borrows `self` to count the
+        // effort.
         let characters = std::mem::take(&mut self.characters);
         let after = self.after_each(lexer, state, &characters);
         self.characters = characters;
@@ -208,6 +233,7 @@ impl Stays {
         Some(after)
     }
 
+    /// Computes [`after`](Stays::after) with the bytes of each plain character.
     fn after_each(
         &mut self,
         lexer: &mut ParserRecognizer<'_>,
@@ -230,7 +256,7 @@ impl Stays {
         Some(Some(all.into()))
     }
 
-    /// [`spend`](Stays::spend) for having come to these states by so many bytes.
+    /// Counts the effort of transitions to these states by `bytes` bytes each.
     fn spend_on(&mut self, states: &[StateID], bytes: usize) -> Option<()> {
         let new = states
             .iter()
@@ -243,9 +269,11 @@ impl Stays {
         self.spend(bytes as u32 + NEW_STATE * new)
     }
 
-    /// Nothing if there is not so much effort left.
+    /// Subtracts effort, or returns `None` if too little is left.
     fn spend(&mut self, effort: u32) -> Option<()> {
         let left = self.effort.checked_sub(effort);
+        // Later calls for the same mask find an effort of 0, and must not count as further
+        // failures.
         if left.is_none() && self.effort > 0 {
             self.failures += 1;
         }
@@ -254,7 +282,7 @@ impl Stays {
     }
 }
 
-/// The states after one of these bytes; nothing if one of them ends what was begun, or is refused.
+/// Returns the states after one of these bytes, or `None` if a byte ends the lexeme or is rejected.
 fn step(
     lexer: &mut ParserRecognizer<'_>,
     states: &[StateID],

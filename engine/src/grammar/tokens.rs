@@ -1,7 +1,8 @@
-//! A vocabulary as the parser of grammars sees it: the bytes of each token.
+//! Describes the vocabulary of a model to llguidance, as the bytes of each token.
 //!
-//! A token that steers the model has no bytes. It is spelled with a byte in front that no text has, so that a grammar may
-//! ask for it by name, `<|name|>`, and no text is mistaken for it.
+//! A control token has no bytes of text. Its bytes are a marker that is not valid in UTF-8, and
+//! then its name. A grammar can therefore require the token as `<|name|>`, while the same
+//! characters as text cannot match it.
 
 use std::sync::Arc;
 
@@ -10,26 +11,29 @@ use llguidance::toktrie::{INVALID_TOKEN, TokRxInfo, TokTrie, TokenId, TokenizerE
 use crate::model::byte_level::utf8;
 use crate::model::tokenizer::Tokenizer;
 
-/// Bytes of the longest token that is ever allowed; the library knows none of 1,024.
+/// The maximum length of an allowed token in bytes. The library supports fewer than 1,024.
 const LONGEST: usize = 1000;
 
-/// A vocabulary.
+/// The vocabulary of a model.
 pub(super) struct Tokens {
     tokenizer: Arc<Tokenizer>,
     trie: TokTrie,
-    /// Whether there is a token for each byte. Without, some text may have no tokens, and none are forced.
+    /// True if each byte that UTF-8 uses is a token. Otherwise some texts have no tokens, so no
+    /// text may be forced.
     every_byte: bool,
 }
 
 impl Tokens {
-    /// Of a model with so many tokens, whose texts end with one of `end`.
+    /// Returns the vocabulary of the first `vocab` tokens of a tokenizer. Texts end with a token in
+    /// `end`.
     pub(super) fn new(tokenizer: Arc<Tokenizer>, vocab: u32, end: &[u32]) -> Tokens {
         let words: Vec<Vec<u8>> = (0..vocab).map(|id| word(&tokenizer, id)).collect();
-        let mut single = [false; 256];
-        words
-            .iter()
-            .filter(|word| word.len() == 1)
-            .for_each(|word| single[usize::from(word[0])] = true);
+        let mut is_token = [false; 256];
+        for word in &words {
+            if let [byte] = word[..] {
+                is_token[usize::from(byte)] = true;
+            }
+        }
         let trie = TokTrie::from(&TokRxInfo::new(vocab, INVALID_TOKEN), &words);
         let end: Vec<u32> = end.iter().copied().filter(|id| *id < vocab).collect();
         let trie = if end.is_empty() {
@@ -40,12 +44,15 @@ impl Tokens {
         Tokens {
             tokenizer,
             trie,
-            every_byte: utf8().all(|byte| single[usize::from(byte)]),
+            every_byte: utf8().all(|byte| is_token[usize::from(byte)]),
         }
     }
 
-    /// The tokens of a text as the model was trained on them; where these have other bytes, such as a space in front, or
-    /// are none, the longest tokens from the left.
+    /// Splits a text into tokens as the model's tokenizer does.
+    ///
+    /// A tokenizer may change the text, for example by adding a space in front, or fail. The text
+    /// is then split greedily into the longest tokens, because the bytes must be exactly those that
+    /// the grammar demands.
     fn encode(&self, text: &str) -> Vec<TokenId> {
         let ids = self.tokenizer.encode_rest(text).unwrap_or_default();
         let exact = ids
@@ -60,7 +67,7 @@ impl Tokens {
     }
 }
 
-/// The bytes that stand for a token; none for one that is never allowed.
+/// Returns the bytes of a token. A token without bytes is never allowed.
 fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     let piece = tokenizer.piece(id);
     match tokenizer.control(id) {

@@ -272,7 +272,7 @@ fn a_gguf_file_has_its_template_and_names_its_tokens() {
     assert!(
         error
             .to_string()
-            .ends_with("the chat template is no string (tokenizer.chat_template)"),
+            .ends_with("the chat template is not a string (tokenizer.chat_template)"),
         "{error}"
     );
 }

@@ -549,7 +549,7 @@ fn a_folder_has_its_template_in_one_of_three_files() {
     settings(json!([{"name": "tool_use", "template": "x"}, {"name": "default", "template": "b"}]));
     assert_eq!(text().unwrap(), "b");
     settings(json!([{"name": "tool_use", "template": "x"}]));
-    let wanted = "M/tokenizer_config.json: the chat template is several (chat_template), and none of them is named \"default\"";
+    let wanted = "M/tokenizer_config.json: the chat template is a list (chat_template) without an entry named \"default\"";
     assert_eq!(text().unwrap_err(), wanted);
     fs::write(
         tiny.path("chat_template.json"),

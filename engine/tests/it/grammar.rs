@@ -458,18 +458,17 @@ fn what_is_no_grammar_is_named_before_the_first_token() {
         schema(
             r#"{"type": "object", "properties": {"a": {"type": "array", "uniqueItems": true}}}"#
         ),
-        "the JSON schema cannot be used: the keyword uniqueItems at #/properties/a is not supported; leave it out, or say \
-         the same with other keywords"
+        "the JSON schema cannot be used: the keyword uniqueItems at #/properties/a is not supported; remove it, or express \
+         it with other keywords"
     );
     assert_eq!(
         schema("{\n\"type\": }"),
-        "the JSON schema cannot be used: it is no JSON: expected value at line 2 column 9"
+        "the JSON schema cannot be used: it is not valid JSON: expected value at line 2 column 9"
     );
     assert!(
-        schema(r#"{"type": "integer", "minimum": 5, "maximum": 4}"#)
-            .contains("no text is within it")
+        schema(r#"{"type": "integer", "minimum": 5, "maximum": 4}"#).contains("no text matches it")
     );
-    assert!(schema("false").contains("no text is within it: schema is false"));
+    assert!(schema("false").contains("no text matches it: schema is false"));
     assert!(schema(r#"{"type": "text"}"#).contains("Invalid type: text"));
     assert!(
         schema(r#"{"$ref": "http://example.org/a"}"#)
@@ -495,12 +494,12 @@ fn what_is_no_grammar_is_named_before_the_first_token() {
         regex(r"a\bb")
     );
     assert!(
-        regex("[^\\s\\S]").contains("no text is within it"),
+        regex("[^\\s\\S]").contains("no text matches it"),
         "{}",
         regex("[^\\s\\S]")
     );
     let lark = |text: &str| words.refusal(GrammarText::Lark(text.into()));
-    assert!(lark("root ::= \"a\"").contains("line 1 is GBNF, as llama.cpp has it"));
+    assert!(lark("root ::= \"a\"").contains("line 1 is GBNF, the notation of llama.cpp"));
     assert!(
         lark("start: A\n").contains("unknown name: \"A\""),
         "{}",
@@ -516,7 +515,7 @@ fn what_is_no_grammar_is_named_before_the_first_token() {
     assert_eq!(lark(" \n"), "the grammar cannot be used: it is empty");
     let said = lark("start: a\na[temperature=0.5]: /x+/\n");
     assert!(
-        said.contains("asks for a temperature, which only the whole text can have"),
+        said.contains("sets a temperature, which is supported only for the whole text"),
         "{said}"
     );
     let large = " is beyond 2^53 (9007199254740992)";
@@ -550,18 +549,18 @@ fn what_never_ends_is_named_before_the_first_token() {
         lark("start: a\na: b \"x\"\nb: a | a b\n"),
     ];
     assert!(
-        endless[2].contains("no text within # ever ends"),
+        endless[2].contains("no text can complete #, because"),
         "{}",
         endless[2]
     );
     assert!(
-        endless[3].contains("no text within start ever ends"),
+        endless[3].contains("no text can complete start, because"),
         "{}",
         endless[3]
     );
     for said in &endless {
         assert!(
-            said.contains(" ever ends, as it leads back to itself"),
+            said.contains(", because it always leads back to itself"),
             "{said}"
         );
         println!("{said}");
@@ -627,7 +626,7 @@ fn the_example_comes_to_the_end_of_its_texts() {
     let tokenizer = Arc::new(Tokenizer::open(&crate::asset()).unwrap());
     let end: Vec<u32> = tokenizer.eos().into_iter().collect();
     let compiler =
-        GrammarCompiler::of_vocabulary(Arc::clone(&tokenizer), tokenizer.size() as u32, &end)
+        GrammarCompiler::from_vocabulary(Arc::clone(&tokenizer), tokenizer.size() as u32, &end)
             .unwrap();
     for (name, grammar, text) in crate::masks::grammars() {
         let followed = crate::masks::follow(&compiler.compile(&grammar).unwrap(), &tokenizer, text);

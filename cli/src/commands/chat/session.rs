@@ -460,8 +460,8 @@ impl<'a> Session<'a> {
         // Of an answer that drops turns, the first prompt counts.
         let mut first = true;
         stream.spell(|token| template.shows_token(token));
-        let mut printer =
-            Printer::new(Form::Text).with_calls(template.calls(&template.text(self.shown())?));
+        let calls = template.calls(self.shown(), &template.text(self.shown())?);
+        let mut printer = Printer::new(Form::Text).with_calls(calls);
         loop {
             let (kept, taken) = self.take_in(&prompt)?;
             if std::mem::take(&mut first) {

@@ -1,7 +1,8 @@
-//! Formats whose values have an end of their own: JSON, alone or next to a name.
+//! Readers of formats with JSON arguments.
 //!
-//! A string in JSON or Python ends at its quote, so marks of calls inside a string have no meaning. Each reader starts
-//! after the opening mark and stops before the closing mark, if the format has one.
+//! A string in JSON or Python ends at its quote, so marks of calls inside a string have no meaning.
+//! Each reader starts after the opening mark and stops before the closing mark, if the format has
+//! one.
 
 use serde_json::{Map, Value};
 
@@ -32,7 +33,7 @@ pub(super) fn json(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     }
 }
 
-/// Reads one object or one list of objects.
+/// Reads one object or one list of objects. Text after it is not part of the calls.
 pub(super) fn one_json(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     let calls = calls_of(cursor.json()?)?;
     if calls.is_empty() {
@@ -42,6 +43,7 @@ pub(super) fn one_json(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     }
 }
 
+/// Returns the calls in an object or in a list of objects.
 fn calls_of(value: Value) -> Parsed<Vec<ToolCall>> {
     match value {
         Value::Array(values) => values.into_iter().map(call).collect(),
@@ -49,11 +51,12 @@ fn calls_of(value: Value) -> Parsed<Vec<ToolCall>> {
     }
 }
 
-/// Reads the call in an object, under the keys that models use for its parts.
+/// Returns the call in an object. Models use several keys for the name and the arguments.
 fn call(value: Value) -> Parsed<ToolCall> {
     let Value::Object(mut object) = value else {
         return wrong("its JSON is not an object");
     };
+    // The form of OpenAI's API has the call in an inner object, and the identifier next to it.
     if let Some(function @ Value::Object(_)) = object.get("function") {
         return call(function.clone()).map(|call| ToolCall {
             id: identity(&object),
@@ -77,6 +80,7 @@ fn call(value: Value) -> Parsed<ToolCall> {
     named(id.as_deref(), &name, arguments(value)?)
 }
 
+/// Returns the identifier of a call, unless it is empty.
 fn identity(object: &Map<String, Value>) -> Option<String> {
     let id = ["id", "tool_call_id"]
         .iter()
@@ -84,7 +88,7 @@ fn identity(object: &Map<String, Value>) -> Option<String> {
     id.filter(|id| !id.is_empty()).map(str::to_owned)
 }
 
-/// Returns the arguments: an object, an object as a string, or nothing.
+/// Returns arguments that are an object, a string with an object in JSON, or missing.
 fn arguments(value: Value) -> Parsed<Map<String, Value>> {
     match value {
         Value::Object(arguments) => Ok(arguments),
@@ -103,9 +107,10 @@ fn arguments(value: Value) -> Parsed<Map<String, Value>> {
     }
 }
 
-/// Mistral: a list, or since 2025 a name, an optional identifier, and the arguments.
+/// Reads calls of Mistral: a list, or since 2025 a name, an optional identifier and the arguments.
 pub(super) fn mistral(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     cursor.skip_space();
+    // A list starts like the marks, so a text that ends within a mark does not decide yet.
     if cursor.rest().starts_with('[')
         && !["[ARGS]", "[CALL_ID]"]
             .iter()
@@ -127,8 +132,8 @@ pub(super) fn mistral(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     Ok(vec![named(id, name, cursor.object()?)?])
 }
 
-/// Llama, after its Python tag: objects, a list of calls, or the call of a built-in tool such as
-/// `brave_search.call(query="..")`.
+/// Reads calls of Llama after its Python tag: objects, a list of calls, or the call of a built-in
+/// tool such as `brave_search.call(query="..")`.
 pub(super) fn python_tag(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     cursor.skip_space();
     match cursor.peek() {
@@ -156,8 +161,9 @@ pub(super) fn python_tag(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     }
 }
 
-/// DeepSeek: each call between marks, with its name after the separator (after its type, and before the arguments in a
-/// block of code) or, since 3.1, before the separator.
+/// Reads calls of DeepSeek, each between marks. DeepSeek 3 and R1 write the type of the call, the
+/// separator, the name, and the arguments in a block of code. DeepSeek 3.1 writes the name, the
+/// separator and the arguments.
 pub(super) fn deepseek(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     let mut calls = vec![];
     loop {
@@ -190,8 +196,8 @@ pub(super) fn deepseek(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
 
 const DEEPSEEK_END: &str = "<｜tool▁calls▁end｜>";
 
-/// Kimi K2: each call between marks, with `functions.NAME:NUMBER` before the separator. That is also the identifier that
-/// the template expects in the answer of the tool.
+/// Reads calls of Kimi K2, each between marks with `functions.NAME:NUMBER` before the separator.
+/// The template expects this text as the identifier in the result of the tool.
 pub(super) fn kimi(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     let mut calls = vec![];
     loop {
@@ -218,7 +224,7 @@ pub(super) fn kimi(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
 
 const KIMI_END: &str = "<|tool_calls_section_end|>";
 
-/// Solar: each call between marks, with its identifier, its name and its arguments.
+/// Reads calls of Solar: each call between marks, with its identifier, name and arguments.
 pub(super) fn solar(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     let mut calls = vec![];
     loop {
@@ -241,7 +247,7 @@ pub(super) fn solar(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
 
 const SOLAR_END: &str = "<|calls|>";
 
-/// Apertus: a list of objects, each with the name of a function as its only key.
+/// Reads calls of Apertus: a list of objects, each with the name of a function as its only key.
 pub(super) fn apertus(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     let Value::Array(objects) = cursor.json()? else {
         return wrong("its JSON is not a list");
@@ -262,7 +268,7 @@ pub(super) fn apertus(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     }
 }
 
-/// LFM2: a list of calls as Python writes them, or JSON if the system asks for it.
+/// Reads calls of LFM2: a list of Python calls, or JSON if the system message asks for it.
 pub(super) fn lfm2(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     python_tag(cursor)
 }

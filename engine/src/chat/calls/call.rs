@@ -1,14 +1,14 @@
-//! A call of a tool.
+//! The result of reading a reply: a call of a function.
 
 use serde_json::{Map, Value};
 
-/// A function that the model wants to be called.
+/// A request of the model to call a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
-    /// The name that the model gives the call, if it gives one.
+    /// The identifier of the call, if the format has one and the model wrote it.
     pub id: Option<String>,
-    /// The function.
+    /// The name of the function.
     pub name: String,
-    /// What it is given, by name.
+    /// The arguments by parameter name.
     pub arguments: Map<String, Value>,
 }

@@ -1,8 +1,8 @@
-//! A position in the text of a reply, and the readers that all formats share.
+//! A position in a reply, and the readers that several formats share.
 //!
-//! A reply arrives in pieces. Each reader therefore distinguishes a text that more text may complete ([`Fault::Open`])
-//! from one that no continuation can turn into a call ([`Fault::Wrong`]). The result of a reader must not depend on
-//! how the reply was cut into pieces.
+//! A reply arrives in pieces. Each reader therefore distinguishes a text that more text may
+//! complete ([`Fault::Open`]) from one that no continuation can turn into a call
+//! ([`Fault::Wrong`]). The result of a reader must not depend on the division into pieces.
 
 use serde_json::{Deserializer, Map, Value};
 
@@ -12,7 +12,7 @@ use crate::unique_keys;
 /// The reason why a text is not a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The text ends before the call does. The sentence applies if no more text comes.
+    /// The text ends before the call does. The clause is the problem if no more text arrives.
     Open(&'static str),
     /// No continuation of the text is a call.
     Wrong(String),
@@ -23,11 +23,12 @@ pub(super) type Parsed<T> = Result<T, Fault>;
 pub(super) const NOT_CLOSED: Fault = Fault::Open("it is not closed");
 pub(super) const VALUE_NOT_CLOSED: Fault = Fault::Open("a value in it is not closed");
 
+/// Returns the error for a text that is not a call.
 pub(super) fn wrong<T>(problem: impl Into<String>) -> Parsed<T> {
     Err(Fault::Wrong(problem.into()))
 }
 
-/// A position in a text.
+/// A position in a text. The readers advance it past the text that they have read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor<'a> {
     text: &'a str,
@@ -35,6 +36,7 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
+    /// Returns a position at a byte of the text.
     pub(super) fn new(text: &'a str, at: usize) -> Cursor<'a> {
         Cursor { text, at }
     }
@@ -44,10 +46,12 @@ impl<'a> Cursor<'a> {
         self.text
     }
 
+    /// Returns the text from the position on.
     pub(super) fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }
 
+    /// Returns the next character.
     pub(super) fn peek(&self) -> Option<char> {
         self.rest().chars().next()
     }
@@ -57,6 +61,7 @@ impl<'a> Cursor<'a> {
         self.at += self.peek().map_or(0, char::len_utf8);
     }
 
+    /// Advances past white space.
     pub(super) fn skip_space(&mut self) {
         self.at = self.text.len() - self.rest().trim_start().len();
     }
@@ -82,7 +87,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Returns true if the text ends within `mark` or before it, so that more text may complete the mark.
+    /// Returns true if the text ends within `mark` or before it, so that more text may complete the
+    /// mark.
     pub(super) fn may_become(&self, mark: &str) -> bool {
         self.rest().len() < mark.len() && mark.starts_with(self.rest())
     }
@@ -103,7 +109,8 @@ impl<'a> Cursor<'a> {
         Ok(&rest[..len])
     }
 
-    /// Reads a JSON object or list. A key may occur once in an object: readers disagree on which one counts.
+    /// Reads a JSON object or list. A key may occur once in an object: readers disagree on which
+    /// one counts.
     pub(super) fn json(&mut self) -> Parsed<Value> {
         if self.rest().is_empty() {
             return Err(NOT_CLOSED);

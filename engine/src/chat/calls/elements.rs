@@ -1,21 +1,19 @@
-//! Formats whose values stand between tags, without quotes or escapes: `<parameter=city>Oslo</parameter>`.
+//! Formats whose values are between tags, without quotes or escapes:
+//! `<parameter=city>Oslo</parameter>`.
 //!
-//! A value may contain any text, also the tags of its own format. A closing tag ends a value only where the format puts
-//! it, and where the text after it continues as the format demands: with the next parameter, or with all closing tags of
-//! the call and then the next call or the end of the reply. Every other closing tag belongs to the value.
+//! A value may contain any text, also the tags of its own format. A closing tag ends a value only
+//! where the format puts it, and where the text after it continues as the format demands: with the
+//! next parameter, or with all closing tags of the call and then the next call or the end of the
+//! reply. Every other closing tag belongs to the value.
 //!
-//! This rule alone does not make a text unambiguous. If a value contains a closing tag, the text may have several readings,
-//! for example one where a value ends early and the rest of it forms another call. The reader therefore looks for a second
-//! reading, and reports a problem if there is one. It needs the whole reply for that, so a format with tags yields its
-//! calls only at the end of the reply.
-
-use std::ops::Range;
+//! This module has the tags of each format and follows the structure between two values. Several
+//! closing tags may satisfy the rule, so a text can have several readings. Module `readings`
+//! decides between them.
 
 use serde_json::{Map, Value};
 
 use super::call::ToolCall;
-use super::cursor::{Cursor, Fault, NOT_CLOSED, Parsed, VALUE_NOT_CLOSED, named, wrong};
-use super::python::ambiguous;
+use super::cursor::{Cursor, Fault, NOT_CLOSED, Parsed, named, wrong};
 use super::tools::Tools;
 
 /// The tags of a format.
@@ -23,7 +21,8 @@ use super::tools::Tools;
 pub(super) struct Elements {
     /// The tags around calls. Without them, each call stands alone.
     outer: Option<[&'static str; 2]>,
-    /// The text in front of the name of a function and the text after it. Without them, the name is the first word.
+    /// The text in front of the name of a function and the text after it. Without them, the name is
+    /// the first word.
     head: Option<[&'static str; 2]>,
     /// The closing tag of a call.
     end: Option<&'static str>,
@@ -42,7 +41,8 @@ pub(super) struct Elements {
 enum Lines {
     /// Values stand between their tags.
     Inline,
-    /// A value whose opening tag ends a line has lines of its own. Its closing tag then begins a line.
+    /// A value whose opening tag ends a line has lines of its own. Its closing tag then begins a
+    /// line.
     Own,
 }
 
@@ -122,21 +122,43 @@ pub(super) static DSML_4: Elements = Elements {
     ..DSML
 };
 
+/// A name or value, and its position in the reply.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span<'a> {
+    pub(super) text: &'a str,
+    pub(super) at: usize,
+}
+
+impl<'a> Span<'a> {
+    fn trimmed(text: &'a str, at: usize) -> Span<'a> {
+        let leading = text.len() - text.trim_start().len();
+        Span {
+            text: text.trim(),
+            at: at + leading,
+        }
+    }
+
+    pub(super) fn end(&self) -> usize {
+        self.at + self.text.len()
+    }
+}
+
 /// A step of a reading.
 #[derive(Debug, Clone)]
-enum Item<'a> {
-    Call(&'a str),
-    /// Arguments that are a JSON object.
-    Object(Map<String, Value>),
+pub(super) enum Item<'a> {
+    /// The name of a function.
+    Call(Span<'a>),
+    /// Arguments that are a JSON object, and its text.
+    Object(Map<String, Value>, Span<'a>),
     Value {
-        key: &'a str,
-        text: &'a str,
+        key: Span<'a>,
+        value: Span<'a>,
     },
 }
 
 /// The position in the structure of a reply, between values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+pub(super) enum At {
     /// Before the tag around calls.
     Outside,
     /// Before the first call within that tag.
@@ -148,88 +170,14 @@ enum At {
 }
 
 /// The next step of the structure.
-enum Step<'a> {
+pub(super) enum Step<'a> {
     /// A value of this parameter begins here.
-    Value { key: &'a str, start: usize },
+    Value { key: Span<'a>, start: usize },
     /// The calls end here, and the rest of the reply is text.
     End { at: usize },
 }
 
-/// The maximum number of closing tags that are tried in one reply.
-const TRIES: usize = 5000;
-
-/// The maximum number of values in one reply.
-const VALUES: usize = 1000;
-
-/// A complete reading of a reply.
-struct Reading<'a> {
-    items: Vec<Item<'a>>,
-    end: usize,
-    /// True if a value in it contains a closing tag.
-    skips: bool,
-}
-
-struct Search<'a, 't> {
-    elements: &'static Elements,
-    text: &'a str,
-    tools: &'t Tools,
-    items: Vec<Item<'a>>,
-    tries: usize,
-    values: usize,
-    skips: usize,
-    found: Vec<Reading<'a>>,
-    /// True if the limits were exceeded, so that a reading may be missing.
-    exceeded: bool,
-    /// True if a closing tag was followed by a text that ends too early.
-    unfinished: bool,
-    /// True if a reading does not agree with the schemas.
-    disagrees: bool,
-}
-
 impl Elements {
-    /// Reads the calls of a whole reply, from their opening mark on. Returns the calls and the end of their text.
-    pub(super) fn read(&'static self, text: &str, tools: &Tools) -> Parsed<(Vec<ToolCall>, usize)> {
-        let mut items = vec![];
-        let (key, start) = match self.walk(text, 0, At::Outside, &mut items)? {
-            Step::End { at } => return Ok((self.calls(&items, tools)?, at)),
-            Step::Value { key, start } => (key, start),
-        };
-        let mut search = Search {
-            elements: self,
-            text,
-            tools,
-            items,
-            tries: 0,
-            values: 0,
-            skips: 0,
-            found: vec![],
-            exceeded: false,
-            unfinished: false,
-            disagrees: false,
-        };
-        search.value(key, start);
-        if search.exceeded {
-            return wrong("it has too many values and closing tags");
-        }
-        let mut readings = search.found.into_iter();
-        match (readings.next(), readings.next()) {
-            (None, _) if search.disagrees => wrong(
-                "a value in it contains closing tags, and no reading of it agrees with the parameters of the function",
-            ),
-            (None, _) if search.unfinished => Err(NOT_CLOSED),
-            (None, _) => Err(VALUE_NOT_CLOSED),
-            (Some(reading), None) => {
-                if !reading.skips {
-                    self.check_boundaries(&reading.items, tools)?;
-                }
-                Ok((self.calls(&reading.items, tools)?, reading.end))
-            }
-            (Some(_), Some(_)) => {
-                wrong("a value in it contains closing tags, so that it can be read in several ways")
-            }
-        }
-    }
-
     /// Returns the mark that calls end with.
     pub(super) fn last_mark(&self) -> &'static str {
         self.outer
@@ -239,16 +187,16 @@ impl Elements {
     }
 
     /// Returns an error if the text up to its first value is not the beginning of a call.
-    pub(super) fn check_start(&'static self, text: &str) -> Parsed<()> {
+    pub(super) fn check_start(&self, text: &str) -> Parsed<()> {
         match self.walk(text, 0, At::Outside, &mut vec![]) {
             Ok(_) | Err(Fault::Open(_)) => Ok(()),
             Err(fault) => Err(fault),
         }
     }
 
-    /// Follows the structure from a position to the next value or to the end of the calls. Values are the only parts
-    /// without a fixed form, so there is one way at most.
-    fn walk<'a>(
+    /// Follows the structure from a position to the next value or to the end of the calls. Values
+    /// are the only parts without a fixed form, so there is one way at most.
+    pub(super) fn walk<'a>(
         &self,
         text: &'a str,
         at: usize,
@@ -288,13 +236,17 @@ impl Elements {
                     }
                     if cursor.rest().starts_with('{') && matches!(items.last(), Some(Item::Call(_)))
                     {
-                        items.push(Item::Object(cursor.object()?));
+                        let at = cursor.at;
+                        let arguments = cursor.object()?;
+                        let text = &text[at..cursor.at];
+                        items.push(Item::Object(arguments, Span { text, at }));
                         cursor.skip_space();
                     }
                     if let Some(end) = self.end {
                         cursor.expect(end)?;
                         if self.outer.is_none() {
-                            // The closing tag may be there although the opening one is missing.
+                            // Qwen3-Coder may write the closing tag although it left out the
+                            // opening one.
                             let mut next = cursor;
                             next.skip_space();
                             if next.eat("</tool_call>") {
@@ -323,7 +275,7 @@ impl Elements {
         }
     }
 
-    /// The mark that calls begin with.
+    /// Returns the mark that calls begin with.
     fn opening(&self) -> &'static str {
         match (self.outer, self.head) {
             (Some([open, _]), _) | (None, Some([open, _])) => open,
@@ -332,18 +284,17 @@ impl Elements {
     }
 
     /// Reads the name of a function.
-    fn name<'a>(&self, cursor: &mut Cursor<'a>) -> Parsed<&'a str> {
-        let name = match self.head {
-            Some([before, after]) => {
-                cursor.expect(before)?;
-                cursor.until(after)?
-            }
-            None => cursor.word(|c| c == '<' || c.is_whitespace())?,
+    fn name<'a>(&self, cursor: &mut Cursor<'a>) -> Parsed<Span<'a>> {
+        let name = if let Some([before, after]) = self.head {
+            cursor.expect(before)?;
+            let at = cursor.at;
+            Span::trimmed(cursor.until(after)?, at)
+        } else {
+            let at = cursor.at;
+            Span::trimmed(cursor.word(|c| c == '<' || c.is_whitespace())?, at)
         };
-        let name = name.trim();
-        if name.is_empty()
-            || name.contains(|c: char| c.is_whitespace() || matches!(c, '<' | '>' | '{' | '"'))
-        {
+        let is_bad = |c: char| c.is_whitespace() || matches!(c, '<' | '>' | '{' | '"');
+        if name.text.is_empty() || name.text.contains(is_bad) {
             return wrong("it is not written as calls are");
         }
         if self.head.is_none() {
@@ -362,11 +313,12 @@ impl Elements {
     /// Reads the opening tag of a value.
     fn key<'a>(&self, cursor: &mut Cursor<'a>) -> Parsed<Step<'a>> {
         cursor.expect(self.key[0])?;
-        let key = cursor.until(self.key[1])?;
-        if key.trim().is_empty() || key.contains(['<', '>', '\n']) {
+        let at = cursor.at;
+        let key = Span::trimmed(cursor.until(self.key[1])?, at);
+        if key.text.is_empty() || key.text.contains(['<', '>', '\n']) {
             return wrong("it is not written as calls are");
         }
-        if self.typing == Typing::Attribute && split_attribute(key).is_none() {
+        if self.typing == Typing::Attribute && split_attribute(key.text).is_none() {
             return wrong("a parameter of it does not say whether it is a string");
         }
         if let Some(open) = self.value {
@@ -374,12 +326,13 @@ impl Elements {
             cursor.expect(open)?;
         }
         Ok(Step::Value {
-            key: key.trim(),
+            key,
             start: cursor.at,
         })
     }
 
-    /// Checks the text after the last call. If it has a tag of the format, a value may not have ended yet.
+    /// Checks the text after the last call. If it has a tag of the format, a value may not have
+    /// ended yet.
     fn end<'a>(&self, cursor: Cursor<'a>, end: usize) -> Parsed<Step<'a>> {
         let outer = self.outer.unwrap_or_default();
         let head = self.head.map_or("", |[before, _]| before);
@@ -391,51 +344,71 @@ impl Elements {
             self.key[0],
             self.close,
         ];
-        match tags
+        let found = tags
             .iter()
-            .find(|tag| !tag.is_empty() && cursor.rest().contains(**tag))
-        {
+            .find(|tag| !tag.is_empty() && cursor.rest().contains(**tag));
+        match found {
             Some(tag) => wrong(format!("the text after it contains {tag}")),
             None => Ok(Step::End { at: end }),
         }
     }
 
-    /// Checks a reading in which no value contains a closing tag. It is the only one that the format allows, but a value
-    /// may contain the text of a parameter or of a call. Those that the tools do not know are reported.
-    fn check_boundaries(&self, items: &[Item<'_>], tools: &Tools) -> Parsed<()> {
-        let mut function = "";
-        let mut after_value = false;
-        let mut keys = vec![];
-        for item in items {
-            match item {
-                Item::Call(name) => {
-                    if after_value && !tools.has(name) {
-                        return wrong(format!(
-                            "there is no function {name}, so this may belong to the value in front of it"
-                        ));
-                    }
-                    function = name;
-                    keys.clear();
-                }
-                Item::Object(_) => {}
-                Item::Value { key, .. } => {
-                    let key = self.parameter(key);
-                    if keys.contains(&key) {
-                        return wrong(format!("it has two values for {key}"));
-                    }
-                    if !keys.is_empty() && tools.lacks_parameter(function, key) {
-                        return wrong(ambiguous(key, function));
-                    }
-                    keys.push(key);
-                    after_value = true;
-                }
-            }
-        }
-        Ok(())
+    /// Returns the closing tags that may end a value, each with the value that it would end.
+    pub(super) fn closings<'a>(
+        &self,
+        text: &'a str,
+        start: usize,
+    ) -> impl Iterator<Item = (Span<'a>, usize)> {
+        let own_lines = self.lines == Lines::Own && text[start..].starts_with('\n');
+        let begin = if own_lines { start + 1 } else { start };
+        let close = self.close;
+        text[start..]
+            .match_indices(close)
+            .filter_map(move |(at, _)| {
+                let at = start + at;
+                let value = if own_lines {
+                    // The line break before the closing tag is not part of the value. An empty
+                    // value may have only one.
+                    let end = text[..at].strip_suffix('\n')?.len();
+                    &text[begin..end.max(begin)]
+                } else {
+                    &text[begin..at]
+                };
+                let value = Span {
+                    text: value,
+                    at: begin,
+                };
+                Some((value, at + close.len()))
+            })
+    }
+
+    /// Returns true if a value looks like a part of other calls: it contains a closing tag or the
+    /// head of a call, and continues as the format demands after it.
+    pub(super) fn holds_structure(&self, value: &str) -> bool {
+        let [_, outer] = self.outer.unwrap_or_default();
+        let next = [self.key[0], self.end.unwrap_or_default(), outer];
+        let closes = value.match_indices(self.close).any(|(at, close)| {
+            let rest = value[at + close.len()..].trim_start();
+            next.iter()
+                .any(|tag| !tag.is_empty() && rest.starts_with(tag))
+        });
+        let (head, from) = match self.head {
+            Some([head, _]) => (head, At::First),
+            None => (self.opening(), At::Outside),
+        };
+        closes
+            || value
+                .match_indices(head)
+                .any(|(at, _)| self.walk(value, at, from, &mut vec![]).is_ok())
+    }
+
+    /// Returns true if a value contains a closing tag.
+    pub(super) fn closes_inside(&self, value: &str) -> bool {
+        value.contains(self.close)
     }
 
     /// Returns the name of a parameter.
-    fn parameter<'a>(&self, key: &'a str) -> &'a str {
+    pub(super) fn parameter<'a>(&self, key: &'a str) -> &'a str {
         match self.typing {
             Typing::Schema => key,
             Typing::Attribute => split_attribute(key).map_or(key, |(name, _)| name),
@@ -453,54 +426,24 @@ impl Elements {
         }
     }
 
-    fn calls(&self, items: &[Item<'_>], tools: &Tools) -> Parsed<Vec<ToolCall>> {
+    /// Returns the calls of a reading.
+    pub(super) fn calls(&self, items: &[Item<'_>], tools: &Tools) -> Parsed<Vec<ToolCall>> {
         let mut calls: Vec<ToolCall> = vec![];
         for item in items {
             match (item, calls.last_mut()) {
-                (Item::Call(name), _) => calls.push(named(None, name, Map::new())?),
-                (Item::Object(object), Some(call)) => call.arguments = object.clone(),
-                (Item::Value { key, text }, Some(call)) => {
-                    let value = self.value(&call.name, key, text, tools)?;
-                    call.arguments.insert(self.parameter(key).to_owned(), value);
+                (Item::Call(name), _) => calls.push(named(None, name.text, Map::new())?),
+                (Item::Object(arguments, _), Some(call)) => call.arguments = arguments.clone(),
+                (Item::Value { key, value }, Some(call)) => {
+                    let value = self.value(&call.name, key.text, value.text, tools)?;
+                    let key = self.parameter(key.text).to_owned();
+                    call.arguments.insert(key, value);
                 }
-                (Item::Object(_) | Item::Value { .. }, None) => {
+                (Item::Object(..) | Item::Value { .. }, None) => {
                     unreachable!("a value follows the name of its function")
                 }
             }
         }
         Ok(calls)
-    }
-
-    /// Returns true if a reading with closing tags in its values agrees with the schemas of the functions. Other readings
-    /// are not counted when the reader decides whether a text is ambiguous.
-    fn agrees(&self, items: &[Item<'_>], tools: &Tools) -> bool {
-        let Ok(calls) = self.calls(items, tools) else {
-            return false;
-        };
-        let values = items
-            .iter()
-            .filter(|item| matches!(item, Item::Value { .. }))
-            .count();
-        let objects = items.iter().filter_map(|item| match item {
-            Item::Object(object) => Some(object.len()),
-            Item::Call(_) | Item::Value { .. } => None,
-        });
-        let arguments: usize = calls.iter().map(|call| call.arguments.len()).sum();
-        // A parameter that occurs twice replaces its first value.
-        let distinct = arguments == values + objects.sum::<usize>();
-        let known = |call: &ToolCall| {
-            let mut arguments = call.arguments.iter();
-            let declared = arguments.all(|(key, value)| {
-                !tools.lacks_parameter(&call.name, key) && tools.fits(&call.name, key, value)
-            });
-            declared
-                && tools
-                    .required(&call.name)
-                    .all(|key| call.arguments.contains_key(key))
-        };
-        distinct
-            && calls.iter().skip(1).all(|call| tools.has(&call.name))
-            && calls.iter().all(known)
     }
 }
 
@@ -508,76 +451,4 @@ impl Elements {
 fn split_attribute(key: &str) -> Option<(&str, &str)> {
     key.split_once("\" string=\"")
         .filter(|(_, string)| matches!(*string, "true" | "false"))
-}
-
-impl<'a> Search<'a, '_> {
-    /// Tries the closing tags of a value in their order, and keeps the first reading and a second one. Stops when the
-    /// answer is certain.
-    fn value(&mut self, key: &'a str, start: usize) {
-        let text = self.text;
-        let own_lines = self.elements.lines == Lines::Own && text[start..].starts_with('\n');
-        let begin = if own_lines { start + 1 } else { start };
-        let skips = self.skips;
-        let closes = text[start..]
-            .match_indices(self.elements.close)
-            .map(|(at, _)| start + at);
-        for at in closes {
-            if own_lines && !text[..at].ends_with('\n') {
-                continue;
-            }
-            self.tries += 1;
-            if self.tries > TRIES || self.values >= VALUES {
-                self.exceeded = true;
-                return;
-            }
-            let range: Range<usize> = if own_lines {
-                begin..(at - 1).max(begin)
-            } else {
-                begin..at
-            };
-            let kept = self.items.len();
-            self.items.push(Item::Value {
-                key,
-                text: &text[range],
-            });
-            let after = at + self.elements.close.len();
-            match self.elements.walk(text, after, At::InCall, &mut self.items) {
-                Ok(Step::Value { key, start }) => {
-                    self.values += 1;
-                    self.value(key, start);
-                    self.values -= 1;
-                }
-                Ok(Step::End { at }) => self.complete(at),
-                Err(Fault::Open(_)) => self.unfinished = true,
-                Err(Fault::Wrong(_)) => {}
-            }
-            self.items.truncate(kept);
-            if self.is_done() {
-                return;
-            }
-            self.skips += 1;
-        }
-        self.skips = skips;
-    }
-
-    fn complete(&mut self, end: usize) {
-        let skips = self.skips > 0;
-        let first = self.found.is_empty();
-        // The reading without closing tags in values comes first, and needs no agreement.
-        if (first && !skips) || self.elements.agrees(&self.items, self.tools) {
-            self.found.push(Reading {
-                items: self.items.clone(),
-                end,
-                skips,
-            });
-        } else {
-            self.disagrees = true;
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        self.exceeded
-            || self.found.len() > 1
-            || self.found.first().is_some_and(|reading| !reading.skips)
-    }
 }

@@ -1,24 +1,31 @@
-//! Calls of tools: finds the functions that a model wants to be called in the text of its reply.
+//! Tool calls: finds the functions that a model wants to call in the text of its reply.
 //!
-//! Each family of models was trained on its own format of calls, and its chat template writes the calls of earlier turns in
-//! that format. `probe` finds the format of a template, `syntax` has a row for each format, and `stream` reads a reply.
-//! The readers of bodies are in `body` (JSON), `python` and `elements` (tags).
+//! Each family of models was trained on its own format of calls, and its chat template writes the
+//! calls of earlier turns in that format. `probe` finds the format of a template, `syntax` has a
+//! row for each format, and `stream` reads a reply. The readers of bodies are in `body` (JSON),
+//! `python` and `elements` (tags).
 //!
-//! A wrong call is worse than a missing one, because a program acts on it. So the readers follow two rules: a text that is
-//! not a call is never searched for another call, and a text with several readings is reported as a problem.
+//! A wrong call is worse than a missing one, because a program acts on it. So the readers follow
+//! two rules: a text that is not a call is never searched for another call, and a text with several
+//! readings is reported as a problem.
 
 mod body;
 mod call;
+mod context;
 mod cursor;
 mod elements;
+mod foreign;
+mod marked;
 mod probe;
 mod python;
+mod readings;
 pub(super) mod stream;
 mod syntax;
 mod tools;
 
 pub use call::ToolCall;
+pub(super) use foreign::ForeignText;
 pub(super) use probe::formats;
 pub use stream::{CallStream, Part, ReplyEnd};
-pub(super) use syntax::Syntax;
+pub(super) use syntax::CallFormats;
 pub use tools::Tools;

@@ -1,17 +1,20 @@
-//! Finds the format of calls that a template uses.
+//! Finds the format of the calls that a template writes.
 //!
-//! The template writes the calls of earlier turns in the format that its model was trained on. So a call is rendered, and
-//! the format that reads the same call back is the template's. A word in the source of a template proves nothing: Llama's
-//! JSON and its pythonic calls come from templates with the same words.
+//! The template writes the calls of earlier turns in the format that its model was trained on. So a
+//! call is rendered, and the format that reads the same call back is the template's. A word in the
+//! source of a template proves nothing: Llama's JSON and its pythonic calls come from templates
+//! with the same words.
 //!
-//! Some templates leave earlier calls out, or write them in a form that they do not ask for. For these, the prompt decides:
-//! it tells the model which marks to write.
+//! Some templates leave earlier calls out, or write them in a form that they do not ask for. For
+//! these, the prompt decides: it tells the model which marks to write.
 
 use serde_json::{Map, Value, json};
 
 use super::call::ToolCall;
+use super::foreign::ForeignText;
+use super::readings;
 use super::stream::{CallStream, Part, ReplyEnd};
-use super::syntax::{Body, Ends, Place, SYNTAXES, Syntax};
+use super::syntax::{Body, CallFormats, Ends, Place, SYNTAXES, Syntax};
 use super::tools::Tools;
 use crate::chat::Serde;
 use crate::chat::template::{ChatTemplate, Conversation, Then};
@@ -19,89 +22,185 @@ use crate::chat::template::{ChatTemplate, Conversation, Then};
 /// The function that is called. The name occurs in no template.
 const FUNCTION: &str = "zq_find";
 
-/// Returns the formats that a template uses: none if its format is unknown. `source` is the text of the template.
-pub(crate) fn formats(template: &ChatTemplate, source: &str) -> Vec<&'static Syntax> {
-    let tools = json!([{ "type": "function", "function": {
-        "name": FUNCTION,
-        "description": "Finds a file",
-        "parameters": {
-            "type": "object",
-            "properties": { "city": { "type": "string", "description": "A name" } },
-            "required": ["city"],
-        },
-    } }]);
-    let Ok(tools) = Tools::new(&tools.to_string()) else {
-        unreachable!("the list has one tool")
-    };
-    let mut template = template.clone();
-    if template.date().is_none() {
-        template.set_date(jiff::civil::date(2026, 1, 1));
+/// Returns the formats of the calls that a template writes. `source` is the text of the template.
+pub(crate) fn formats(template: &ChatTemplate, source: &str) -> CallFormats {
+    let probe = Probe::new(template);
+    let syntaxes = probe.syntaxes(source);
+    let separators = probe.separators(&syntaxes);
+    CallFormats {
+        syntaxes,
+        separators,
     }
-    let render = |messages: &[Value], then| {
+}
+
+/// A template and the function of the calls that it renders.
+struct Probe {
+    template: ChatTemplate,
+    tools: Tools,
+}
+
+impl Probe {
+    fn new(template: &ChatTemplate) -> Probe {
+        let tools = json!([{ "type": "function", "function": {
+            "name": FUNCTION,
+            "description": "Finds a file",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": { "type": "string", "description": "A name" },
+                    "note": { "type": "string", "description": "A note" },
+                    "days": { "type": "integer", "description": "Days" },
+                    "tags": { "type": "array", "items": { "type": "string" }, "description": "Tags" },
+                },
+                "required": ["city"],
+            },
+        } }]);
+        let Ok(tools) = Tools::new(&tools.to_string()) else {
+            unreachable!("the list has one tool")
+        };
+        let mut template = template.clone();
+        if template.date().is_none() {
+            template.set_date(jiff::civil::date(2026, 1, 1));
+        }
+        Probe { template, tools }
+    }
+
+    /// Renders messages, or returns `None` if the template refuses them.
+    fn render(&self, messages: &[Value], then: Then) -> Option<String> {
         let messages = messages
             .iter()
             .map(|message| Serde(message).into())
             .collect();
         let conversation = Conversation {
             messages,
-            tools: Some(tools.value()),
+            tools: Some(self.tools.value()),
             more: vec![],
         };
-        template
-            .render(&conversation, then)
-            .ok()
-            .map(|rendered| rendered.text)
-    };
-    let question = json!({ "role": "user", "content": "Is it there?" });
-    let prompt = render(std::slice::from_ref(&question), Then::Reply);
-    let mut degenerate = None;
-    let mut is_unknown = false;
-    let mut renders = false;
-    for arguments in [json!({ "city": "Oslo" }), json!({})] {
-        for given in [arguments.clone(), Value::String(arguments.to_string())] {
-            let call = json!({ "id": "call00001", "type": "function", "function": { "name": FUNCTION, "arguments": given } });
-            let reply = json!({ "role": "assistant", "content": "", "tool_calls": [call] });
-            let Some(whole) = render(&[question.clone(), reply], Then::End) else {
-                continue;
-            };
-            renders = true;
-            let written = reply_of(prompt.as_deref().unwrap_or_default(), &whole);
-            if !written.contains(FUNCTION) {
-                continue;
-            }
-            let Value::Object(arguments) = &arguments else {
-                unreachable!("arguments are an object")
-            };
-            // A call that is only read back without arguments, or with arguments as a string, does not decide: the template
-            // writes other calls in a form that it does not ask for.
-            match reads(written, arguments, &tools) {
-                Some(syntax) if !arguments.is_empty() && !is_unknown => {
-                    return family(syntax, source).collect();
+        let rendered = self.template.render(&conversation, then).ok()?;
+        Some(rendered.text)
+    }
+
+    /// Returns the text in front of a reply.
+    fn prompt(&self) -> Option<String> {
+        self.render(&[question()], Then::Reply)
+    }
+
+    /// Returns the text of a reply that calls the function with these arguments.
+    fn reply(&self, prompt: &str, calls: &[Value]) -> Option<String> {
+        let calls: Vec<Value> = (1..)
+            .zip(calls)
+            .map(|(number, arguments)| {
+                json!({ "id": format!("call{number:05}"), "type": "function",
+                        "function": { "name": FUNCTION, "arguments": arguments } })
+            })
+            .collect();
+        let reply = json!({ "role": "assistant", "content": "", "tool_calls": calls });
+        let whole = self.render(&[question(), reply], Then::End)?;
+        Some(reply_of(prompt, &whole).to_owned())
+    }
+
+    /// Finds the formats of calls: none if they are unknown.
+    fn syntaxes(&self, source: &str) -> Vec<&'static Syntax> {
+        let prompt = self.prompt();
+        let mut degenerate = None;
+        let mut is_unknown = false;
+        let mut renders = false;
+        for arguments in [json!({ "city": "Oslo" }), json!({})] {
+            for given in [arguments.clone(), Value::String(arguments.to_string())] {
+                let Some(written) = self.reply(prompt.as_deref().unwrap_or_default(), &[given])
+                else {
+                    continue;
+                };
+                renders = true;
+                if !written.contains(FUNCTION) {
+                    continue;
                 }
-                Some(syntax) => degenerate = degenerate.or(Some(syntax)),
-                None => is_unknown = true,
+                let Value::Object(arguments) = &arguments else {
+                    unreachable!("arguments are an object")
+                };
+                // A call that is only read back without arguments, or with arguments as a string,
+                // does not decide: the template writes other calls in a form that it does not ask
+                // for.
+                match reads(&written, arguments, &self.tools) {
+                    Some(syntax) if !arguments.is_empty() && !is_unknown => {
+                        return family(syntax, source).collect();
+                    }
+                    Some(syntax) => degenerate = degenerate.or(Some(syntax)),
+                    None => is_unknown = true,
+                }
             }
         }
+        if is_unknown && degenerate.is_none() {
+            return vec![];
+        }
+        // A template that fails for every call may still tell of its format in the part that fails.
+        let prompt = prompt.as_deref().filter(|_| renders).unwrap_or(source);
+        let tells = |syntax: &&&Syntax| syntax.told_by.iter().any(|mark| prompt.contains(mark));
+        let told = SYNTAXES.iter().find(tells).copied();
+        let found = [
+            degenerate,
+            told.filter(|told| degenerate.is_none_or(|found| found.opens != told.opens)),
+        ];
+        found
+            .into_iter()
+            .flatten()
+            .flat_map(|syntax| family(syntax, source))
+            .collect()
     }
-    if is_unknown && degenerate.is_none() {
-        return vec![];
+
+    /// Returns the texts that the template writes between two values, if its format has tags.
+    fn separators(&self, syntaxes: &[&'static Syntax]) -> Vec<String> {
+        let has_tags = |syntax: &&Syntax| matches!(syntax.body, Body::Elements(_) | Body::ToolCall);
+        let Some(prompt) = self.prompt().filter(|_| syntaxes.iter().any(has_tags)) else {
+            return vec![];
+        };
+        let all = json!({ "city": "Oslo", "note": "new", "days": 3, "tags": ["a"] });
+        let one = json!({ "city": "Oslo" });
+        // Separators within a call, between two calls, and around a call without arguments.
+        let conversations = [
+            vec![all.clone(), one.clone()],
+            vec![all, json!({}), one.clone()],
+            vec![one, json!({}), json!({})],
+        ];
+        let mut separators = vec![];
+        for calls in conversations {
+            let as_strings: Vec<Value> = calls.iter().map(|call| call.to_string().into()).collect();
+            // Some templates take arguments only as an object, and others only as a string.
+            for calls in [calls, as_strings] {
+                let Some(written) = self.reply(&prompt, &calls) else {
+                    continue;
+                };
+                for syntax in syntaxes.iter().filter(|syntax| has_tags(syntax)) {
+                    separators.extend(written_separators(syntax, &written, &self.tools));
+                }
+            }
+        }
+        separators.sort();
+        separators.dedup();
+        separators
     }
-    // A template that fails for every call may still tell of its format in the part that fails.
-    let prompt = prompt.as_deref().filter(|_| renders).unwrap_or(source);
-    let tells = |syntax: &&&Syntax| syntax.told_by.iter().any(|mark| prompt.contains(mark));
-    let told = SYNTAXES.iter().find(tells).copied();
-    let found = [
-        degenerate,
-        told.filter(|told| degenerate.is_none_or(|found| found.opens != told.opens)),
-    ];
-    found
-        .into_iter()
-        .flatten()
-        .flat_map(|syntax| family(syntax, source))
-        .collect()
 }
 
-/// A format and those that the same models also use.
+/// Returns the user's message.
+fn question() -> Value {
+    json!({ "role": "user", "content": "Is it there?" })
+}
+
+/// Returns the separators in calls that were written in this format.
+fn written_separators(syntax: &Syntax, written: &str, tools: &Tools) -> Vec<String> {
+    let Some(at) = written.find(syntax.opens) else {
+        return vec![];
+    };
+    let text = without_end(&written[at..], syntax);
+    let body = text.get(syntax.opens.len()..).unwrap_or_default();
+    let first = body.trim_start().chars().next();
+    match first.map(|first| syntax.body_with(first)) {
+        Some(Body::Elements(elements)) => readings::shapes(elements, text, tools),
+        Some(Body::Plain(_) | Body::Marked(_) | Body::ToolCall | Body::Harmony) | None => vec![],
+    }
+}
+
+/// Returns a format and the formats that the same models also use.
 fn family(syntax: &'static Syntax, source: &str) -> impl Iterator<Item = &'static Syntax> {
     let also = syntax
         .also
@@ -117,7 +216,7 @@ fn family(syntax: &'static Syntax, source: &str) -> impl Iterator<Item = &'stati
     family.into_iter()
 }
 
-/// Returns the part of a conversation that follows its prompt.
+/// Returns the part of a rendered conversation after its prompt.
 fn reply_of<'a>(prompt: &str, whole: &'a str) -> &'a str {
     let same = std::iter::zip(prompt.chars(), whole.chars()).take_while(|(a, b)| a == b);
     let same: usize = same.map(|(c, _)| c.len_utf8()).sum();
@@ -128,7 +227,8 @@ fn reply_of<'a>(prompt: &str, whole: &'a str) -> &'a str {
     &whole[mark.unwrap_or(same)..]
 }
 
-/// Returns the format that finds exactly this call in a text. If a format contains another one, the outer one counts.
+/// Returns the format that finds exactly this call in a text. If a format contains another one, the
+/// outer one counts.
 fn reads(written: &str, arguments: &Map<String, Value>, tools: &Tools) -> Option<&'static Syntax> {
     let wanted = |calls: &[ToolCall]| match calls {
         [call] => call.name == FUNCTION && call.arguments == *arguments,
@@ -141,8 +241,11 @@ fn reads(written: &str, arguments: &Map<String, Value>, tools: &Tools) -> Option
                 written.find(syntax.opens)?
             }
         };
-        let syntaxes = [syntax];
-        let mut stream = CallStream::new(&syntaxes, tools, "");
+        let formats = CallFormats {
+            syntaxes: vec![syntax],
+            separators: vec![],
+        };
+        let mut stream = CallStream::new(&formats, tools, ForeignText::default(), "");
         let mut parts = stream.push(without_end(written, syntax));
         parts.extend(stream.finish(ReplyEnd::Complete));
         let calls: Vec<ToolCall> = parts
@@ -157,7 +260,7 @@ fn reads(written: &str, arguments: &Map<String, Value>, tools: &Tools) -> Option
     found.min_by_key(|(at, _)| *at).map(|(_, syntax)| syntax)
 }
 
-/// Removes the end of the message, which a reply does not contain.
+/// Removes the end of a message, which is a token and not part of a reply.
 fn without_end<'a>(written: &'a str, syntax: &Syntax) -> &'a str {
     let end = match (syntax.ends, syntax.place, syntax.body) {
         (Ends::Mark(mark), _, _) => written.rfind(mark).map(|at| at + mark.len()),

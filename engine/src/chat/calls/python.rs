@@ -1,18 +1,18 @@
-//! Calls as Python writes them, `[name(key=value, ...)]`, and Gemma's variant, `call:name{key:value, ...}`.
+//! Calls as Python writes them, `[name(key=value, ...)]`, and the values in them.
 //!
-//! Values are literals: strings, numbers, lists, dictionaries, `True`, `False` and `None`, also as JSON spells them
-//! (several templates write values with `tojson`). Expressions, positional arguments and string prefixes are rejected.
+//! Values are literals: strings, numbers, lists, dictionaries, `True`, `False` and `None`. The
+//! spellings of JSON are accepted too, because several templates write values with `tojson`.
+//! Expressions, positional arguments and string prefixes are rejected.
 
 use serde_json::{Map, Value};
 
 use super::call::ToolCall;
 use super::cursor::{Cursor, Fault, NOT_CLOSED, Parsed, VALUE_NOT_CLOSED, named, wrong};
-use super::tools::Tools;
 
 /// The nesting limit of values, the same as that of serde_json.
 const DEPTH: usize = 127;
 
-/// Reads `[name(..), ..]`.
+/// Reads a list of calls, `[name(..), ..]`.
 pub(super) fn list(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     cursor.expect("[")?;
     let mut calls = vec![];
@@ -27,7 +27,7 @@ pub(super) fn list(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     }
 }
 
-/// Reads calls in lines of their own, as Olmo 3 writes them, or one list.
+/// Reads calls on separate lines, as Olmo 3 writes them, or one list.
 pub(super) fn lines(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     if cursor.rest().starts_with('[') {
         return list(cursor);
@@ -45,7 +45,7 @@ pub(super) fn lines(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     }
 }
 
-/// Reads `name(key=value, ..)`.
+/// Reads one call, `name(key=value, ..)`.
 pub(super) fn call(cursor: &mut Cursor<'_>) -> Parsed<ToolCall> {
     let name = name(cursor)?;
     cursor.expect("(")?;
@@ -68,6 +68,7 @@ pub(super) fn call(cursor: &mut Cursor<'_>) -> Parsed<ToolCall> {
     }
 }
 
+/// Adds an argument, or returns an error if it exists. Readers disagree on which value counts.
 fn insert(arguments: &mut Map<String, Value>, key: &str, value: Value) -> Parsed<()> {
     match arguments.insert(key.to_owned(), value) {
         None => Ok(()),
@@ -86,99 +87,16 @@ fn name<'a>(cursor: &mut Cursor<'a>) -> Parsed<&'a str> {
 }
 
 /// The notation of values.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Notation {
     /// The mark around strings, in addition to Python's quotes.
-    quote: Option<&'static str>,
-    /// The marks around a call.
-    marks: [&'static str; 2],
+    pub(super) quote: Option<&'static str>,
 }
 
-const PYTHON: Notation = Notation {
-    quote: None,
-    marks: ["", ""],
-};
-const GEMMA: Notation = Notation {
-    quote: Some("<|\"|>"),
-    marks: ["<|tool_call>", "<tool_call|>"],
-};
-const FUNCTION_GEMMA: Notation = Notation {
-    quote: Some("<escape>"),
-    marks: ["<start_function_call>", "<end_function_call>"],
-};
-
-/// Gemma 4: `call:name{key:value, ..}`, with strings between `<|"|>`.
-pub(super) fn gemma(cursor: &mut Cursor<'_>, tools: &Tools) -> Parsed<Vec<ToolCall>> {
-    braces(cursor, tools, &GEMMA)
-}
-
-/// FunctionGemma: the same form, with every value between `<escape>`. Only the tool tells their types.
-pub(super) fn function_gemma(cursor: &mut Cursor<'_>, tools: &Tools) -> Parsed<Vec<ToolCall>> {
-    let mut calls = braces(cursor, tools, &FUNCTION_GEMMA)?;
-    for call in &mut calls {
-        for (key, value) in &mut call.arguments {
-            if let Value::String(text) = value {
-                *value = tools.read(&call.name, key, text);
-            }
-        }
-    }
-    Ok(calls)
-}
-
-/// Reads calls up to the end of the reply, from the opening mark of the first one on.
-///
-/// A string ends at the next quote mark and has no escapes, so a string that contains one looks like a shorter string. Such a
-/// text is detected by the marks that remain after the last call.
-fn braces(cursor: &mut Cursor<'_>, tools: &Tools, notation: &Notation) -> Parsed<Vec<ToolCall>> {
-    let [open, close] = notation.marks;
-    let mut calls = vec![];
-    loop {
-        calls.push(one_braces(cursor, tools, notation)?);
-        cursor.skip_space();
-        cursor.expect(close)?;
-        let mut next = *cursor;
-        next.skip_space();
-        if next.eat(open) {
-            *cursor = next;
-            continue;
-        }
-        // The first mark is reported, so that the problem does not depend on the pieces of the reply.
-        let marks = [open, close].into_iter().chain(notation.quote);
-        let found = marks
-            .filter_map(|mark| Some((next.rest().find(mark)?, mark)))
-            .min();
-        return match found {
-            Some((_, mark)) => wrong(format!("the text after it contains {mark}")),
-            None => Ok(calls),
-        };
-    }
-}
-
-fn one_braces(cursor: &mut Cursor<'_>, tools: &Tools, notation: &Notation) -> Parsed<ToolCall> {
-    cursor.skip_space();
-    cursor.expect("call:")?;
-    let name = cursor.word(|c| c == '{' || c.is_whitespace())?;
-    cursor.expect("{")?;
-    let mut arguments = Map::new();
-    entries(cursor, notation, 0, &mut arguments)?;
-    if let Some(key) = arguments
-        .keys()
-        .skip(1)
-        .find(|key| tools.lacks_parameter(name, key))
-    {
-        return wrong(ambiguous(key, name));
-    }
-    named(None, name, arguments)
-}
-
-/// The problem of a call in which a value may contain what looks like the next parameter.
-pub(super) fn ambiguous(parameter: &str, function: &str) -> String {
-    format!(
-        "{function} has no parameter {parameter}, so this may belong to the value in front of it"
-    )
-}
+const PYTHON: Notation = Notation { quote: None };
 
 /// Reads the rest of a dictionary, after its brace.
-fn entries(
+pub(super) fn entries(
     cursor: &mut Cursor<'_>,
     notation: &Notation,
     depth: usize,
@@ -254,7 +172,7 @@ fn value(cursor: &mut Cursor<'_>, notation: &Notation, depth: usize) -> Parsed<V
     }
 }
 
-/// Returns the value of a text that is one Python literal.
+/// Returns the value of a text that consists of one Python literal.
 pub(super) fn literal(text: &str) -> Option<Value> {
     // A number or a name ends at the next character, so the text needs one after it.
     let text = format!("{text} ");
@@ -263,8 +181,8 @@ pub(super) fn literal(text: &str) -> Option<Value> {
     cursor.rest().trim().is_empty().then_some(value)
 }
 
-/// Reads a string, if one is next.
-fn quoted(cursor: &mut Cursor<'_>, notation: &Notation) -> Parsed<Option<String>> {
+/// Reads a string if a quote is next.
+pub(super) fn quoted(cursor: &mut Cursor<'_>, notation: &Notation) -> Parsed<Option<String>> {
     if let Some(mark) = notation.quote {
         if cursor.eat(mark) {
             return cursor
@@ -283,14 +201,14 @@ fn quoted(cursor: &mut Cursor<'_>, notation: &Notation) -> Parsed<Option<String>
     }
 }
 
-/// Reads a string between quotes, or between three of them. Line breaks may stand in both, because templates write them
-/// without an escape.
+/// Reads a string between quotes, or between three of them. Line breaks may stand in both, because
+/// templates write them without an escape.
 fn python_string(cursor: &mut Cursor<'_>, quote: char) -> Parsed<String> {
     let triple = String::from(quote).repeat(3);
     let close = if cursor.eat(&triple) {
         triple
     } else {
-        // Two quotes are an empty string, unless a third one comes.
+        // Two quotes are an empty string unless a third one follows, so the text must not end here.
         if cursor.may_become(&triple) {
             return Err(NOT_CLOSED);
         }
@@ -319,7 +237,7 @@ fn python_string(cursor: &mut Cursor<'_>, quote: char) -> Parsed<String> {
     }
 }
 
-/// Reads an escape sequence, after its backslash. Python keeps the backslash of an unknown one.
+/// Reads an escape sequence after its backslash. Python keeps the backslash of an unknown escape.
 fn escape(cursor: &mut Cursor<'_>, to: &mut String) -> Parsed<()> {
     let Some(c) = cursor.peek() else {
         return Err(VALUE_NOT_CLOSED);
@@ -372,6 +290,7 @@ fn escape(cursor: &mut Cursor<'_>, to: &mut String) -> Parsed<()> {
     Ok(())
 }
 
+/// Returns the fault for a text that ends within a value.
 fn in_value(fault: Fault) -> Fault {
     if matches!(fault, Fault::Open(_)) {
         VALUE_NOT_CLOSED
@@ -380,6 +299,7 @@ fn in_value(fault: Fault) -> Fault {
     }
 }
 
+/// Reads a number of hexadecimal digits.
 fn hexadecimal(cursor: &mut Cursor<'_>, digits: usize) -> Parsed<u32> {
     let Some(text) = cursor.rest().get(..digits) else {
         return if cursor.rest().len() < digits {
@@ -395,6 +315,7 @@ fn hexadecimal(cursor: &mut Cursor<'_>, digits: usize) -> Parsed<u32> {
     u32::from_str_radix(text, 16).map_err(|_| Fault::Wrong("it has a bad escape".to_owned()))
 }
 
+/// Appends a character by its code point.
 fn character(code: u32, to: &mut String) -> Parsed<()> {
     match char::from_u32(code) {
         Some(c) => {

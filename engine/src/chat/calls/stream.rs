@@ -1,58 +1,68 @@
-//! Finds calls in a reply while it arrives. Text is passed on immediately, and calls when they are certain.
+//! Finds calls in a reply while it arrives.
 //!
-//! - A text that may be the beginning of an opening mark is held back.
-//! - A call is returned only if no continuation of the reply changes it. Formats whose values have an end of their own, such
-//!   as JSON, return it at its end. Formats with tags return it at the end of the reply (see `elements`).
-//! - A mark that does not begin a call is reported, and the rest of the reply is text. It may be a part of a value, so
-//!   nothing in it is searched for calls.
-//! - Calls between `<think>` and `</think>` are only considered by the model, and are text.
+//! Text is returned immediately, except where it may be the start of an opening mark. A call is
+//! returned only if no continuation of the reply can change it. For formats with quotes, such as
+//! JSON, this is the end of the call. For formats with tags it is the end of the reply (see
+//! `readings`).
+//!
+//! A mark that does not start a call is reported, and the rest of the reply is text. The rest may
+//! belong to a value, so it is not searched for calls. Calls between `<think>` and `</think>` are
+//! text too, because the model only considers them.
 
-use super::body;
 use super::call::ToolCall;
+use super::context::Context;
 use super::cursor::{Cursor, Fault, NOT_CLOSED, Parsed, VALUE_NOT_CLOSED, named, wrong};
-use super::elements::{self, Elements};
-use super::syntax::{Body, Ends, Place, Syntax};
+use super::elements::Elements;
+use super::foreign::ForeignText;
+use super::readings;
+use super::syntax::{Body, CallFormats, Ends, Place, Syntax};
 use super::tools::Tools;
 
-/// A part of a reply.
+/// A part of a reply, as [`CallStream`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// Text for the user.
+    /// Text that is not a call.
     Text(String),
-    /// A call of a tool.
+    /// A call.
     Call(ToolCall),
-    /// A problem: the text that follows has a mark of calls, and is not a call. It is passed on as text.
+    /// A problem: the following text starts with a mark of calls but is not a call. It follows as
+    /// [`Part::Text`].
     NoCall {
         /// The mark.
         mark: &'static str,
-        /// The reason, as the end of a sentence.
+        /// The reason, as a clause such as "it is not closed".
         problem: String,
     },
 }
 
-/// The end of a reply.
+/// The way in which a reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyEnd {
     /// The model ended the reply.
     Complete,
-    /// The reply was cut, for example by a limit. A value without a closing quote may then be incomplete, although the text
-    /// after it looks like the end of a call.
+    /// The reply was cut, for example by a limit. A value without a closing quote may then be
+    /// incomplete, although the text after it looks like the end of a call.
     Cut,
 }
 
-/// A reader of a reply that arrives in pieces.
+/// A reader of a reply that arrives in pieces, from
+/// [`ChatTemplate::calls`](crate::chat::ChatTemplate::calls).
+///
+/// The parts do not depend on how the reply is divided, except for the division of text.
 #[derive(Debug)]
 pub struct CallStream<'a> {
     syntaxes: &'a [&'static Syntax],
+    separators: &'a [String],
     tools: &'a Tools,
+    foreign: ForeignText,
     state: State,
-    /// Text that has not been passed on.
+    /// The text that has arrived and has not been returned.
     held: String,
-    /// True as long as the reply has only white space and thoughts.
+    /// True while the reply has only white space and thoughts.
     at_start: bool,
-    /// The length of `held` at which to look for the end of a call next.
+    /// The length of `held` at which the end of a call is looked for next.
     next_look: usize,
-    /// Bytes of `held` that have been searched for a closing mark.
+    /// The number of bytes of `held` that were searched for a closing mark.
     searched: usize,
     /// The text of the current thought.
     thought: String,
@@ -65,14 +75,16 @@ enum Arrival {
     All,
 }
 
+/// The state of a reader.
 #[derive(Debug, Clone, Copy)]
 enum State {
+    /// In text that may contain calls.
     Text,
     /// Text without calls, up to this mark.
     Quiet(&'static str),
-    /// After the opening mark, which is held back too.
+    /// In a call. Its opening mark is still in `held`.
     Call(&'static Syntax),
-    /// After a mark that does not begin a call: everything is text.
+    /// After a mark that does not start a call. Everything is text.
     Rest,
     /// Before the header of a message of gpt-oss.
     Header,
@@ -94,10 +106,15 @@ const HEADER: usize = 400;
 impl<'a> CallStream<'a> {
     /// Returns a reader of the reply to a prompt, which may have begun a thought.
     pub(crate) fn new(
-        syntaxes: &'a [&'static Syntax],
+        formats: &'a CallFormats,
         tools: &'a Tools,
+        foreign: ForeignText,
         prompt: &str,
     ) -> CallStream<'a> {
+        let CallFormats {
+            syntaxes,
+            separators,
+        } = formats;
         let harmony = syntaxes
             .iter()
             .any(|syntax| matches!(syntax.body, Body::Harmony));
@@ -112,7 +129,9 @@ impl<'a> CallStream<'a> {
         };
         CallStream {
             syntaxes,
+            separators,
             tools,
+            foreign,
             state,
             held: String::new(),
             at_start: true,
@@ -122,12 +141,13 @@ impl<'a> CallStream<'a> {
         }
     }
 
-    /// Adds text and returns the parts that are certain with it.
+    /// Adds a piece of the reply and returns the parts that are certain after it.
     pub fn push(&mut self, text: &str) -> Vec<Part> {
         self.held.push_str(text);
         self.steps()
     }
 
+    /// Returns all parts that are certain.
     fn steps(&mut self) -> Vec<Part> {
         let mut parts = vec![];
         while let Some(more) = self.step() {
@@ -136,7 +156,7 @@ impl<'a> CallStream<'a> {
         parts
     }
 
-    /// Returns the remaining parts after the last piece of text.
+    /// Ends the reply and returns the remaining parts.
     pub fn finish(mut self, end: ReplyEnd) -> Vec<Part> {
         let mut parts = vec![];
         loop {
@@ -193,7 +213,7 @@ impl<'a> CallStream<'a> {
         }
     }
 
-    /// Passes on text up to a mark.
+    /// Returns text up to a mark.
     fn text(&mut self) -> Option<Vec<Part>> {
         let opened = self
             .syntaxes
@@ -232,7 +252,7 @@ impl<'a> CallStream<'a> {
         self.take(self.held.len() - begun(&self.held, &marks))
     }
 
-    /// The marks around text without calls.
+    /// Returns the marks around text without calls.
     fn quiet_marks(&self) -> impl Iterator<Item = [&'static str; 2]> {
         self.syntaxes
             .iter()
@@ -240,7 +260,7 @@ impl<'a> CallStream<'a> {
             .chain([THINK])
     }
 
-    /// Returns the position where a call begins.
+    /// Returns the position at which a call in this format starts.
     fn opened(&self, syntax: &Syntax) -> Option<usize> {
         let at = self.held.find(syntax.opens)?;
         match syntax.place {
@@ -249,7 +269,7 @@ impl<'a> CallStream<'a> {
         }
     }
 
-    /// Passes on text without calls, up to its closing mark.
+    /// Returns text without calls, up to its closing mark.
     fn quiet(&mut self, close: &'static str) -> Option<Vec<Part>> {
         let end = self.held.find(close).map(|at| at + close.len());
         if end.is_some() {
@@ -264,10 +284,10 @@ impl<'a> CallStream<'a> {
         parts
     }
 
-    /// Returns calls if their end has arrived.
+    /// Returns calls if they are certain.
     fn call(&mut self, syntax: &'static Syntax) -> Option<Vec<Part>> {
-        // Each attempt reads the whole body. To keep their number small, the length grows by an eighth in between, unless
-        // a closing mark arrives.
+        // Each attempt reads the whole body. To keep their number small, the length grows by an
+        // eighth in between, unless a closing mark arrives.
         let closes = if let Ends::Mark(mark) = syntax.ends {
             mark
         } else {
@@ -290,7 +310,8 @@ impl<'a> CallStream<'a> {
         }
     }
 
-    /// Returns the calls in the text that is held back and their end, if no further text can change them.
+    /// Returns the calls in the text that is held back and their end, if no further text can change
+    /// them.
     fn certain_calls(&self, syntax: &'static Syntax) -> Parsed<(Vec<ToolCall>, usize)> {
         let mut cursor = self.cursor(syntax);
         let calls = match self.body(syntax, &cursor)? {
@@ -336,7 +357,8 @@ impl<'a> CallStream<'a> {
                 cursor = next;
             }
             (Place::Anywhere, Ends::Mark(mark)) => {
-                // The closing mark may be missing or incomplete, because the body has an end of its own.
+                // The closing mark may be missing or incomplete, because the body has an end of its
+                // own.
                 if next.may_become(mark) {
                     next.at = self.held.len();
                 } else {
@@ -354,17 +376,18 @@ impl<'a> CallStream<'a> {
         Ok((calls, cursor.at))
     }
 
+    /// Returns the calls of a format with tags and their end.
     fn last_elements(
         &self,
         elements: &'static Elements,
         end: ReplyEnd,
     ) -> Parsed<(Vec<ToolCall>, usize)> {
-        let found = elements.read(&self.held, self.tools)?;
+        let found = readings::read(elements, &self.held, &self.context())?;
         check_end(&found.0, end)?;
         Ok(found)
     }
 
-    /// A position at the start of the body.
+    /// Returns the position at the start of the body.
     fn cursor(&self, syntax: &Syntax) -> Cursor<'_> {
         let start = match syntax.place {
             Place::Anywhere => syntax.opens.len(),
@@ -373,26 +396,33 @@ impl<'a> CallStream<'a> {
         Cursor::new(&self.held, start)
     }
 
-    /// Returns the reader of the body. Only `<tool_call>` has several.
+    /// Returns the reader of the body. The mark `<tool_call>` has several.
     fn body(&self, syntax: &Syntax, cursor: &Cursor<'_>) -> Parsed<Body> {
         let Body::ToolCall = syntax.body else {
             return Ok(syntax.body);
         };
         let mut first = *cursor;
         first.skip_space();
-        match first.peek() {
-            None => Err(NOT_CLOSED),
-            Some('{' | '[') => Ok(Body::Plain(body::json)),
-            Some('<') => Ok(Body::Elements(&elements::FUNCTIONS)),
-            Some(_) => Ok(Body::Elements(&elements::KEYS_AND_VALUES)),
+        first
+            .peek()
+            .map(|first| syntax.body_with(first))
+            .ok_or(NOT_CLOSED)
+    }
+
+    fn context(&self) -> Context<'_> {
+        Context {
+            tools: self.tools,
+            separators: self.separators,
+            foreign: &self.foreign,
         }
     }
 
+    /// Reads a body that one function can read.
     fn read(&self, body: Body, cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
         cursor.skip_space();
         match body {
             Body::Plain(read) => read(cursor),
-            Body::Marked(read) => read(cursor, self.tools),
+            Body::Marked(read) => read(cursor, &self.context()),
             Body::Elements(_) | Body::ToolCall | Body::Harmony => {
                 unreachable!("these bodies are read by other functions")
             }
@@ -408,9 +438,10 @@ impl<'a> CallStream<'a> {
         calls.into_iter().map(Part::Call).collect()
     }
 
-    /// Reports that a mark does not begin a call. The rest of the reply is text.
+    /// Reports that a mark does not start a call, and returns the rest of the reply as text.
     fn reject(&mut self, syntax: &'static Syntax, fault: Fault) -> Vec<Part> {
-        // A reply that has no opening mark may just be JSON or a list, unless it names a function.
+        // Without an opening mark, a reply may simply be JSON or a list, unless it names a
+        // function.
         let names = |name: &str| {
             [format!("\"{name}\""), format!("{name}(")]
                 .iter()
@@ -424,6 +455,7 @@ impl<'a> CallStream<'a> {
         self.reject_mark(syntax.opens, fault)
     }
 
+    /// Reports that a mark does not start a call, for the given reason.
     fn reject_mark(&mut self, mark: &'static str, fault: Fault) -> Vec<Part> {
         let problem = match fault {
             Fault::Open(problem) => problem.to_owned(),
@@ -435,8 +467,9 @@ impl<'a> CallStream<'a> {
         parts
     }
 
-    /// Reads the header of a message of gpt-oss: `<|start|>assistant<|channel|>commentary to=functions.f
-    /// <|constrain|>json<|message|>`. The prompt contains the first two words of the first one.
+    /// Reads the header of a message of gpt-oss: `<|start|>assistant<|channel|>commentary
+    /// to=functions.f <|constrain|>json<|message|>`. The prompt contains the first two words of the
+    /// first one.
     fn header(&mut self) -> Option<Vec<Part>> {
         const BEGINS: [&str; 4] = ["<|start|>", "<|channel|>", " to=", "to="];
         let begins = BEGINS
@@ -464,7 +497,7 @@ impl<'a> CallStream<'a> {
         }))
     }
 
-    /// Passes on the text of a message of gpt-oss.
+    /// Returns the text of a message of gpt-oss.
     fn message(&mut self, after: &'static str) -> Option<Vec<Part>> {
         let ends = MESSAGE_ENDS
             .iter()
@@ -494,6 +527,7 @@ impl<'a> CallStream<'a> {
         }
     }
 
+    /// Reads a header and the call after it, and returns the call and its end.
     fn harmony_call(&self, arrival: Arrival) -> Parsed<(ToolCall, usize)> {
         let mut cursor = Cursor::new(&self.held, 0);
         let header = cursor.until("<|message|>")?;
@@ -524,7 +558,7 @@ impl<'a> CallStream<'a> {
         wrong("there is text after its arguments")
     }
 
-    /// Passes on `bytes` of the text, or returns `None` if there are none.
+    /// Removes the first `bytes` of the held text and returns them, or `None` if there are none.
     fn take(&mut self, bytes: usize) -> Option<Vec<Part>> {
         let rest = self.held.split_off(bytes);
         let taken = std::mem::replace(&mut self.held, rest);
@@ -533,7 +567,9 @@ impl<'a> CallStream<'a> {
     }
 }
 
-/// Returns an error for calls whose last value may continue after the end of a reply that was cut.
+/// Returns an error for calls of a reply that was cut, because their last value may be incomplete.
+///
+/// Calls without arguments have no value that could be.
 fn check_end(calls: &[ToolCall], end: ReplyEnd) -> Parsed<()> {
     let has_values = calls.iter().any(|call| !call.arguments.is_empty());
     match end {
@@ -544,7 +580,7 @@ fn check_end(calls: &[ToolCall], end: ReplyEnd) -> Parsed<()> {
     }
 }
 
-/// Returns the word after `key` in a header.
+/// Returns the word after a key in a header.
 fn header_value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let (_, rest) = header.split_once(key)?;
     let end = rest
@@ -553,6 +589,7 @@ fn header_value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     Some(&rest[..end])
 }
 
+/// Returns a text as a part, unless it is empty.
 fn text(text: String) -> Vec<Part> {
     if text.is_empty() {
         vec![]
@@ -561,7 +598,7 @@ fn text(text: String) -> Vec<Part> {
     }
 }
 
-/// Returns the number of bytes at the end of a text that one of the marks may begin with.
+/// Returns the length of the longest end of a text with which one of the marks may start.
 fn begun(text: &str, marks: &[&str]) -> usize {
     let tails = text.char_indices().map(|(at, _)| &text[at..]);
     let mut held = tails.filter(|tail| {

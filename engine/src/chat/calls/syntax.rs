@@ -1,11 +1,12 @@
 //! The formats of calls, a row each.
 
-use super::body::{self};
+use super::body;
 use super::call::ToolCall;
+use super::context::Context;
 use super::cursor::{Cursor, Parsed};
 use super::elements::{self, Elements};
+use super::marked;
 use super::python;
-use super::tools::Tools;
 
 /// A format of calls.
 #[derive(Debug)]
@@ -22,10 +23,11 @@ pub(crate) struct Syntax {
     pub(super) tokens: &'static [&'static str],
     /// Marks around text that contains no calls, in addition to `<think>` and `</think>`.
     pub(super) quiet: Option<[&'static str; 2]>,
-    /// A text in the prompt that tells the model to use this format. It counts only for templates that leave earlier calls
-    /// out of the prompt.
+    /// A text in the prompt that tells the model to use this format. It counts only for templates
+    /// that leave earlier calls out of the prompt.
     pub(super) told_by: &'static [&'static str],
-    /// Formats that models of the same family also use, each with a text that the template then contains.
+    /// Formats that models of the same family also use, each with a text that the template then
+    /// contains.
     pub(super) also: &'static [(&'static str, &'static Syntax)],
 }
 
@@ -44,8 +46,8 @@ pub(super) enum Ends {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Anywhere,
-    /// The start of the reply. There is no opening mark, only a character that the body begins with. The whole reply is the
-    /// body, and a call if all its functions are known.
+    /// The start of the reply. There is no opening mark, only a character that the body begins
+    /// with. The whole reply is the body, and a call if all its functions are known.
     Start,
 }
 
@@ -53,10 +55,12 @@ pub(super) enum Place {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Body {
     Plain(fn(&mut Cursor<'_>) -> Parsed<Vec<ToolCall>>),
-    /// Strings between marks without escapes. The reader takes all calls up to the end of the reply.
-    Marked(fn(&mut Cursor<'_>, &Tools) -> Parsed<Vec<ToolCall>>),
+    /// Strings between marks without escapes. The reader takes all calls up to the end of the
+    /// reply.
+    Marked(fn(&mut Cursor<'_>, &Context<'_>) -> Parsed<Vec<ToolCall>>),
     Elements(&'static Elements),
-    /// After `<tool_call>`, the first character decides: JSON, functions, or a name with keys and values.
+    /// After `<tool_call>`, the first character decides: JSON, functions, or a name with keys and
+    /// values.
     ToolCall,
     /// Messages with a recipient. The stream reads their headers.
     Harmony,
@@ -74,8 +78,8 @@ const ANYWHERE: Syntax = Syntax {
     also: &[],
 };
 
-/// Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4: JSON. Qwen3-Coder, Qwen 3.5, Nemotron 3, Step: functions. GLM, Ling, Laguna:
-/// keys and values.
+/// Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4: JSON. Qwen3-Coder, Qwen 3.5, Nemotron 3, Step:
+/// functions. GLM, Ling, Laguna: keys and values.
 static TOOL_CALL: Syntax = Syntax {
     name: "tool_call",
     opens: "<tool_call>",
@@ -290,7 +294,7 @@ static GEMMA: Syntax = Syntax {
     name: "gemma",
     opens: "<|tool_call>",
     ends: Ends::Reply(None),
-    body: Body::Marked(python::gemma),
+    body: Body::Marked(marked::gemma),
     tokens: &["<tool_call|>", "<|\"|>", "<|channel>", "<channel|>"],
     quiet: Some(["<|channel>", "<channel|>"]),
     told_by: &["<|tool_call>"],
@@ -300,7 +304,7 @@ static FUNCTION_GEMMA: Syntax = Syntax {
     name: "functiongemma",
     opens: "<start_function_call>",
     ends: Ends::Reply(None),
-    body: Body::Marked(python::function_gemma),
+    body: Body::Marked(marked::function_gemma),
     tokens: &["<end_function_call>", "<escape>"],
     told_by: &["<start_function_call>"],
     ..ANYWHERE
@@ -380,7 +384,28 @@ pub(super) static SYNTAXES: [&Syntax; 29] = [
     &HARMONY,
 ];
 
+/// The formats of the calls of a template.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CallFormats {
+    /// The formats, the template's own first. There are none if they are unknown.
+    pub(crate) syntaxes: Vec<&'static Syntax>,
+    /// The texts that the template writes between two values without quotes. See `readings`.
+    pub(super) separators: Vec<String>,
+}
+
 impl Syntax {
+    /// Returns the reader of the body, where `first` is the first character after the opening mark.
+    pub(super) fn body_with(&self, first: char) -> Body {
+        let Body::ToolCall = self.body else {
+            return self.body;
+        };
+        match first {
+            '{' | '[' => Body::Plain(body::json),
+            '<' => Body::Elements(&elements::FUNCTIONS),
+            _ => Body::Elements(&elements::KEYS_AND_VALUES),
+        }
+    }
+
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }

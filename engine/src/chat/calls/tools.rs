@@ -1,56 +1,69 @@
-//! The tools that a model is told of: a list of functions, as OpenAI's interface has it.
+//! The functions that a model may call, and the types of their parameters.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use super::call::ToolCall;
 use super::python;
 use crate::chat::value as chat;
 use crate::unique_keys;
 
-/// Descriptions of functions that the assistant may call.
+/// Descriptions of functions that the assistant may call, in the format of OpenAI's API.
+///
+/// ```
+/// use warpwright_engine::chat::Tools;
+///
+/// let tools = r#"[{"type": "function", "function": {"name": "ls", "description": "Lists files"}}]"#;
+/// let tools = Tools::new(tools).unwrap();
+/// assert_eq!(tools.names().collect::<Vec<_>>(), ["ls"]);
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Tools {
     list: Vec<Map<String, Value>>,
 }
 
 impl Tools {
-    /// Reads `[{"type": "function", "function": {"name": .., "description": .., "parameters": JSON schema}}, ..]`.
+    /// Reads `[{"type": "function", "function": {"name": .., "description": .., "parameters": JSON
+    /// schema}}, ..]`.
     ///
     /// # Errors
-    /// What is no such list, with the number of the element, from 1 on.
+    /// Returns the end of a sentence that starts with the name of the file, such as "is not valid
+    /// JSON: ..". Elements are numbered from 1.
     pub fn new(json: &str) -> Result<Tools, String> {
         let value: Value =
-            serde_json::from_str(json).map_err(|error| format!("is no JSON: {error}"))?;
+            serde_json::from_str(json).map_err(|error| format!("is not valid JSON: {error}"))?;
         let Value::Array(values) = value else {
-            return Err(format!("is no list of tools; {EXPECTED}"));
+            return Err(format!("is not a list of tools; {EXPECTED}"));
         };
         if values.is_empty() {
             return Err("is a list without a tool".to_owned());
         }
-        let (mut list, mut names) = (vec![], HashSet::new());
+        let mut list = vec![];
+        let mut names = HashSet::new();
         for (number, value) in (1..).zip(values) {
             let tool = tool(value)
                 .map_err(|problem| format!("has a tool {number} {problem}; {EXPECTED}"))?;
             let name = name(&tool).to_owned();
             if !names.insert(name.clone()) {
-                return Err(format!("has two tools of the name {name:?}"));
+                return Err(format!("has two tools with the name {name:?}"));
             }
             list.push(tool);
         }
         Ok(Tools { list })
     }
 
-    /// What a template gets, with the keys in the order of the text.
+    /// Returns the list for a template, with the keys of objects in the order of the text.
     pub fn value(&self) -> chat::Value {
         chat::Value::from(chat::Serde(&self.list))
     }
 
-    /// The names of the functions.
+    /// Returns the names of the functions.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.list.iter().map(name)
     }
 
+    /// Returns the JSON schema of a function's parameters.
     fn parameters(&self, function: &str) -> Option<&Value> {
         let tool = self.list.iter().find(|tool| name(tool) == function)?;
         tool["function"].get("parameters")
@@ -61,8 +74,8 @@ impl Tools {
         self.names().any(|name| name == function)
     }
 
-    /// Returns true if the function declares its parameters, and this one is not among them. A function without
-    /// `properties`, or with `additionalProperties`, accepts every parameter.
+    /// Returns true if the function declares its parameters, and this one is not among them. A
+    /// function without `properties`, or with `additionalProperties`, accepts every parameter.
     pub(super) fn lacks_parameter(&self, function: &str, parameter: &str) -> bool {
         let Some(parameters) = self.parameters(function) else {
             return false;
@@ -84,16 +97,34 @@ impl Tools {
         required.into_iter().flatten().filter_map(Value::as_str)
     }
 
+    /// Returns true if the calls agree with the schemas: all parameters are declared, all required
+    /// ones are present, and all values have an allowed type. All functions but the first must be
+    /// known.
+    pub(super) fn agree(&self, calls: &[ToolCall]) -> bool {
+        let known = calls.iter().skip(1).all(|call| self.has(&call.name));
+        known
+            && calls.iter().all(|call| {
+                let mut arguments = call.arguments.iter();
+                let mut required = self.required(&call.name);
+                arguments.all(|(key, value)| {
+                    !self.lacks_parameter(&call.name, key) && self.fits(&call.name, key, value)
+                }) && required.all(|key| call.arguments.contains_key(key))
+            })
+    }
+
+    /// Returns the types that a parameter allows. All types are allowed if the schema does not
+    /// restrict them.
     fn schema(&self, function: &str, parameter: &str) -> Schema {
         let parameters = self.parameters(function);
         parameters.map_or(Schema::ANY, |parameters| {
-            Schema::of(&parameters["properties"][parameter])
+            Schema::new(&parameters["properties"][parameter])
         })
     }
 
-    /// Returns the value that a text means for a parameter. Formats with tags write values without quotes, so only the
-    /// schema distinguishes the string `12` from the number. A string parameter takes the text unchanged. For other types
-    /// the text is JSON, or the Python notation that several templates use. A text that is neither remains a string.
+    /// Returns the value that a text means for a parameter. Formats with tags write values without
+    /// quotes, so only the schema distinguishes the string `12` from the number. A string parameter
+    /// takes the text unchanged. For other types the text is JSON, or the Python notation that
+    /// several templates use. A text that is neither remains a string.
     pub(super) fn read(&self, function: &str, parameter: &str, text: &str) -> Value {
         let schema = self.schema(function, parameter);
         let string = || Value::String(text.to_owned());
@@ -158,17 +189,20 @@ impl Schema {
         container: true,
     };
 
-    fn of(schema: &Value) -> Schema {
+    /// Returns the types that a JSON schema allows. Other keywords are ignored.
+    fn new(schema: &Value) -> Schema {
         let mut found = Schema::default();
         match (&schema["type"], &schema["enum"], &schema["const"]) {
             (Value::String(kind), _, _) => found.add(kind),
             (Value::Array(kinds), _, _) if !kinds.is_empty() => {
-                kinds
-                    .iter()
-                    .for_each(|kind| found.add(kind.as_str().unwrap_or_default()));
+                for kind in kinds {
+                    found.add(kind.as_str().unwrap_or_default());
+                }
             }
             (_, Value::Array(values), _) if !values.is_empty() => {
-                values.iter().for_each(|value| found.add(kind(value)));
+                for value in values {
+                    found.add(kind(value));
+                }
             }
             (_, _, value @ (Value::String(_) | Value::Number(_) | Value::Bool(_))) => {
                 found.add(kind(value))
@@ -181,7 +215,7 @@ impl Schema {
                     return Schema::ANY;
                 };
                 for branch in branches {
-                    let branch = Schema::of(branch);
+                    let branch = Schema::new(branch);
                     found.any |= branch.any;
                     found.string |= branch.string;
                     found.null |= branch.null;
@@ -193,7 +227,8 @@ impl Schema {
         }
         let mixed = found.any || found.boolean || found.number || found.container;
         if found.string && mixed {
-            // The text of such a value is JSON if it can be, and a string otherwise.
+            // A text such as `12` may be a string or a number here. It is read as JSON if it is
+            // valid JSON, and as a string otherwise.
             found = Schema {
                 any: true,
                 string: false,
@@ -203,6 +238,7 @@ impl Schema {
         found
     }
 
+    /// Adds a type by its name in JSON Schema. An unknown name allows everything.
     fn add(&mut self, kind: &str) {
         match kind {
             "string" => self.string = true,
@@ -215,7 +251,7 @@ impl Schema {
     }
 }
 
-/// Returns the name that JSON Schema has for the type of a value.
+/// Returns the name of the type of a value in JSON Schema.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -227,12 +263,13 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// An element that is as expected.
+/// The expected form of a list, for error messages.
 const EXPECTED: &str = "expected [{\"type\": \"function\", \"function\": {\"name\": \"..\", \"description\": \"..\", \"parameters\": {..}}}]";
 
+/// Checks an element of the list.
 fn tool(value: Value) -> Result<Map<String, Value>, String> {
     let Value::Object(tool) = value else {
-        return Err("that is no object".to_owned());
+        return Err("that is not an object".to_owned());
     };
     if tool.get("type").is_none_or(|kind| kind != "function") {
         return Err("whose type is not \"function\"".to_owned());
@@ -249,10 +286,11 @@ fn tool(value: Value) -> Result<Map<String, Value>, String> {
     }
     match function.get("parameters") {
         None | Some(Value::Object(_)) => Ok(tool),
-        Some(_) => Err("whose parameters are no JSON schema".to_owned()),
+        Some(_) => Err("whose parameters are not a JSON schema".to_owned()),
     }
 }
 
+/// Returns the name of the function in a checked element.
 fn name(tool: &Map<String, Value>) -> &str {
     tool["function"]["name"].as_str().unwrap_or_default()
 }

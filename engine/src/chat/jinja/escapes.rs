@@ -1,12 +1,13 @@
-//! Escapes in the strings of a template: Python's codec `unicode-escape`, as `jinja2/lexer.py` uses it.
+//! Escapes in the strings of a template: Python's codec `unicode-escape`, as `jinja2/lexer.py` uses
+//! it.
 
 /// Returns the text of a string between its quotes.
 pub(super) fn decode(text: &str) -> Result<String, String> {
     if !text.contains('\\') {
         return Ok(text.to_owned());
     }
-    // Jinja writes characters beyond ASCII as escapes before it decodes them. A backslash in front of one therefore
-    // escapes the backslash of that escape.
+    // Jinja writes characters beyond ASCII as escapes before it decodes them. A backslash in front
+    // of one therefore escapes the backslash of that escape.
     let mut ascii = String::with_capacity(text.len());
     for c in text.chars() {
         match u32::from(c) {
@@ -26,7 +27,7 @@ pub(super) fn decode(text: &str) -> Result<String, String> {
     Ok(decoded)
 }
 
-/// Decodes one escape behind its backslash, and returns the text after it.
+/// Decodes one escape after its backslash, and returns the text after it.
 fn escape<'a>(text: &'a str, decoded: &mut String) -> Result<&'a str, String> {
     let Some(kind) = text.chars().next() else {
         return Err("\\ at end of string".to_owned());

@@ -18,6 +18,11 @@ use super::value::{self, Dict, Value, View};
 
 type Run<T> = Result<T, Error>;
 
+/// Applies a filter.
+///
+/// # Errors
+/// Returns an error if there is no filter of this name, if it is not supported, or if Jinja2 would
+/// raise an exception.
 pub(super) fn apply(
     host: &mut dyn Host,
     name: &str,
@@ -29,6 +34,7 @@ pub(super) fn apply(
         host.pay(len / 16)?;
     }
     let what = format!("the filter `{name}`");
+    // These take the arguments of other filters and tests, so their own cannot be bound to names.
     match name {
         "map" => return map(host, &value, arguments),
         "select" | "reject" | "selectattr" | "rejectattr" => {
@@ -172,7 +178,12 @@ pub(super) fn apply(
             let Some(bytes) = bytes else {
                 return Err(Error::failed(format!("{what} needs a number")));
             };
-            Ok(file_size(bytes, binary.is_some_and(|binary| binary.truth())).into())
+            let units = if binary.is_some_and(|binary| binary.truth()) {
+                SizeUnits::Binary
+            } else {
+                SizeUnits::Decimal
+            };
+            Ok(file_size(bytes, units).into())
         }
         "first" => {
             let [] = arguments.bind(&what, [])?;
@@ -207,13 +218,11 @@ pub(super) fn apply(
         "indent" => {
             let [width, first, blank] = arguments.bind(&what, ["width", "first", "blank"])?;
             let truth = |value: Option<Value>| value.is_some_and(|value| value.truth());
-            indent(
-                host,
-                &value,
-                width.unwrap_or(Value::Int(4)),
-                truth(first),
-                truth(blank),
-            )
+            let also = Indented {
+                first: truth(first),
+                blank: truth(blank),
+            };
+            indent(host, &value, width.unwrap_or(Value::Int(4)), &also)
         }
         "items" => {
             let [] = arguments.bind(&what, [])?;
@@ -292,7 +301,7 @@ pub(super) fn apply(
                 let key = sort_key(host, &item, attribute.as_ref(), case_sensitive.as_ref())?;
                 sorted.push((key, item));
             }
-            sort(&mut sorted, reverse.is_some_and(|reverse| reverse.truth()))?;
+            sort(&mut sorted, Order::from_reverse(reverse.as_ref()))?;
             Ok(sorted
                 .into_iter()
                 .map(|(_, item)| item)
@@ -352,7 +361,8 @@ pub(super) fn apply(
     }
 }
 
-/// Jinja's `soft_str`: the text of a value. Python's methods of an escaped string would escape their arguments.
+/// Jinja's `soft_str`: the text of a value. Python's methods of an escaped string would escape
+/// their arguments.
 fn soft(host: &mut dyn Host, what: &str, value: &Value) -> Run<std::sync::Arc<str>> {
     match value {
         Value::Markup(_) => Err(Error::failed(format!(
@@ -362,6 +372,7 @@ fn soft(host: &mut dyn Host, what: &str, value: &Value) -> Run<std::sync::Arc<st
     }
 }
 
+/// Returns a whole number, or an error that names the filter.
 fn need_int(what: &str, value: Option<&Value>) -> Run<i128> {
     match value {
         Some(value) => value.as_int().ok_or_else(|| {
@@ -410,7 +421,7 @@ fn mapped(host: &mut dyn Host, value: &Value, attribute: Option<&Value>) -> Run<
     }
 }
 
-/// Jinja's `ignore_case`
+/// Returns a string in lower case unless case matters, as Jinja's `ignore_case` does.
 fn folded(value: Value, case_sensitive: Option<&Value>) -> Value {
     match &value {
         Value::String(text) | Value::Markup(text) if !case_sensitive.is_some_and(Value::truth) => {
@@ -460,17 +471,37 @@ fn sort_key(
 }
 
 /// Sorts by the first of each pair. Equal items keep their order, even if the order is reversed.
-fn sort(items: &mut [(Value, Value)], reverse: bool) -> Run<()> {
-    if reverse {
+fn sort(items: &mut [(Value, Value)], order: Order) -> Run<()> {
+    // Reversing before and after the stable sort keeps equal items in their order.
+    if order == Order::Descending {
         items.reverse();
     }
     value::sort(items, |(key, _)| key.clone())?;
-    if reverse {
+    if order == Order::Descending {
         items.reverse();
     }
     Ok(())
 }
 
+/// The order of sorted items.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Ascending,
+    Descending,
+}
+
+impl Order {
+    /// Returns the order for the argument `reverse`.
+    fn from_reverse(reverse: Option<&Value>) -> Order {
+        if reverse.is_some_and(Value::truth) {
+            Order::Descending
+        } else {
+            Order::Ascending
+        }
+    }
+}
+
+/// `map`: applies a filter to each item, or takes an attribute of each.
 fn map(host: &mut dyn Host, value: &Value, arguments: Arguments) -> Run<Value> {
     // Jinja reads an undefined value and other false ones as no items.
     if !value.truth() {
@@ -504,6 +535,7 @@ fn map(host: &mut dyn Host, value: &Value, arguments: Arguments) -> Run<Value> {
         }
         return Ok(Value::generator(results));
     }
+    // The arguments after the name belong to the filter.
     let name = positional.remove(0);
     let Some(name) = name.as_str() else {
         return Err(Error::failed("map requires the name of a filter"));
@@ -518,11 +550,12 @@ fn map(host: &mut dyn Host, value: &Value, arguments: Arguments) -> Run<Value> {
     Ok(Value::generator(results))
 }
 
-/// `select`, `reject`, `selectattr` and `rejectattr`
+/// `select`, `reject`, `selectattr` and `rejectattr`: keeps the items that pass or fail a test.
 fn select(host: &mut dyn Host, name: &str, value: &Value, arguments: Arguments) -> Run<Value> {
     let selects = name.starts_with("select");
     let by_attribute = name.ends_with("attr");
     let mut results = vec![];
+    // Jinja reads an undefined value and other false ones as no items.
     if !value.truth() {
         return Ok(Value::generator(results));
     }
@@ -566,6 +599,7 @@ fn select(host: &mut dyn Host, name: &str, value: &Value, arguments: Arguments) 
     Ok(Value::generator(results))
 }
 
+/// `format`: fills in a printf-style text, from positional or from named values.
 fn printf(host: &mut dyn Host, value: &Value, arguments: Arguments) -> Run<Value> {
     let text = soft(host, "the filter `format`", value)?;
     let values = match (arguments.positional.is_empty(), arguments.named.is_empty()) {
@@ -586,6 +620,7 @@ fn printf(host: &mut dyn Host, value: &Value, arguments: Arguments) -> Run<Value
     format::percent(host, &text, &values)
 }
 
+/// `batch`: divides items into rows of `count` items.
 fn batch(items: &[Value], count: i128, fill: Option<Value>) -> Run<Value> {
     let fill = fill.filter(|fill| !matches!(fill, Value::None));
     let Some(count) = usize::try_from(count)
@@ -606,6 +641,8 @@ fn batch(items: &[Value], count: i128, fill: Option<Value>) -> Run<Value> {
     Ok(Value::generator(rows))
 }
 
+/// `slice`: divides items into `count` columns. The first columns are longer by one if necessary,
+/// and the others are filled up.
 fn slice(host: &mut dyn Host, items: &[Value], count: i128, fill: Option<Value>) -> Run<Value> {
     let fill = fill.filter(|fill| !matches!(fill, Value::None));
     let Some(count) = usize::try_from(count).ok().filter(|count| *count > 0) else {
@@ -625,6 +662,8 @@ fn slice(host: &mut dyn Host, items: &[Value], count: i128, fill: Option<Value>)
     Ok(Value::generator(slices.collect::<Vec<_>>()))
 }
 
+/// `title`: a capital letter at the start of each word. Unlike Python's method, an apostrophe does
+/// not start a word.
 fn title(text: &str) -> String {
     let is_boundary = |c: char| text::is_space(c) || matches!(c, '-' | '(' | '{' | '[' | '<');
     let mut out = String::with_capacity(text.len());
@@ -641,6 +680,7 @@ fn title(text: &str) -> String {
     out
 }
 
+/// `dictsort`: returns the entries of a dictionary in the order of their keys or values.
 fn dictsort(what: &str, value: &Value, arguments: Arguments) -> Run<Value> {
     let [case_sensitive, by, reverse] =
         arguments.bind(what, ["case_sensitive", "by", "reverse"])?;
@@ -669,7 +709,7 @@ fn dictsort(what: &str, value: &Value, arguments: Arguments) -> Run<Value> {
         let pair = Value::tuple(vec![key.clone(), value.clone()]);
         sorted.push((folded(sort_by.clone(), case_sensitive.as_ref()), pair));
     }
-    sort(&mut sorted, reverse.is_some_and(|reverse| reverse.truth()))?;
+    sort(&mut sorted, Order::from_reverse(reverse.as_ref()))?;
     Ok(sorted
         .into_iter()
         .map(|(_, pair)| pair)
@@ -677,6 +717,7 @@ fn dictsort(what: &str, value: &Value, arguments: Arguments) -> Run<Value> {
         .into())
 }
 
+/// `groupby`: sorts items by an attribute and returns a group for each value of it.
 fn groupby(host: &mut dyn Host, what: &str, value: &Value, arguments: Arguments) -> Run<Value> {
     let [attribute, default, case_sensitive] =
         arguments.bind(what, ["attribute", "default", "case_sensitive"])?;
@@ -690,11 +731,11 @@ fn groupby(host: &mut dyn Host, what: &str, value: &Value, arguments: Arguments)
             Value::None => item.clone(),
             _ => path(host, &item, &attribute, default.as_ref())?,
         };
-        // The group has the key of its first item as it is.
+        // Keys are compared in lower case, but the group keeps the key of its first item as it is.
         let folded = folded(key.clone(), case_sensitive.as_ref());
         sorted.push((folded, Value::tuple(vec![key, item])));
     }
-    sort(&mut sorted, false)?;
+    sort(&mut sorted, Order::Ascending)?;
     let mut groups: Vec<(Value, Value, Vec<Value>)> = vec![];
     for (folded, pair) in sorted {
         let pair = Vec::from(pair.items()?);
@@ -710,10 +751,21 @@ fn groupby(host: &mut dyn Host, what: &str, value: &Value, arguments: Arguments)
     Ok(groups.into_iter().map(group).collect::<Vec<_>>().into())
 }
 
-fn file_size(bytes: f64, binary: bool) -> String {
-    let base: f64 = if binary { 1024.0 } else { 1000.0 };
-    let letters = if binary { "KMGTPEZY" } else { "kMGTPEZY" };
-    let suffix = if binary { "iB" } else { "B" };
+/// The units of a size.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SizeUnits {
+    /// Powers of 1000.
+    Decimal,
+    /// Powers of 1024.
+    Binary,
+}
+
+/// `filesizeformat`: returns a size with its unit.
+fn file_size(bytes: f64, units: SizeUnits) -> String {
+    let (base, letters, suffix): (f64, _, _) = match units {
+        SizeUnits::Decimal => (1000.0, "kMGTPEZY", "B"),
+        SizeUnits::Binary => (1024.0, "KMGTPEZY", "iB"),
+    };
     if bytes == 1.0 {
         return "1 Byte".to_owned();
     }
@@ -722,6 +774,7 @@ fn file_size(bytes: f64, binary: bool) -> String {
     }
     let mut shown = String::new();
     for (i, letter) in letters.chars().enumerate() {
+        // As in Jinja, the unit is the next larger one, and a size beyond the last unit keeps it.
         let unit = base.powi(i as i32 + 2);
         shown = format!("{:.1} {letter}{suffix}", base * bytes / unit);
         if bytes < unit {
@@ -731,6 +784,7 @@ fn file_size(bytes: f64, binary: bool) -> String {
     shown
 }
 
+/// `int`: converts a value to a whole number, or returns the default.
 fn int(value: &Value, default: Value, base: i128) -> Run<Value> {
     let whole = |number: f64| format::whole(number).map(Value::Int);
     match value {
@@ -750,13 +804,14 @@ fn int(value: &Value, default: Value, base: i128) -> Run<Value> {
     }
 }
 
-fn indent(
-    host: &mut dyn Host,
-    value: &Value,
-    width: Value,
+/// The lines that `indent` changes, in addition to all lines with text after the first.
+struct Indented {
     first: bool,
     blank: bool,
-) -> Run<Value> {
+}
+
+/// `indent`: puts `width` spaces, or a text, in front of lines.
+fn indent(host: &mut dyn Host, value: &Value, width: Value, also: &Indented) -> Run<Value> {
     let text = match value {
         Value::String(text) => text,
         Value::Undefined(reason) => return Err(Error::undefined(reason)),
@@ -785,9 +840,9 @@ fn indent(
             out.push('\n');
         }
         let indented = if i == 0 {
-            first
+            also.first
         } else {
-            blank || !line.is_empty()
+            also.blank || !line.is_empty()
         };
         if indented {
             out += &indention;
@@ -797,6 +852,7 @@ fn indent(
     Ok(out.into())
 }
 
+/// `round`: rounds to a number of decimal places with one of Jinja's methods.
 fn round(value: &Value, precision: i128, method: &str) -> Run<Value> {
     if let Value::Undefined(reason) = value {
         return Err(Error::undefined(reason));
@@ -817,6 +873,7 @@ fn round(value: &Value, precision: i128, method: &str) -> Run<Value> {
                 };
                 let lower = whole.div_euclid(unit);
                 let rest = whole.rem_euclid(unit);
+                // Python rounds half to even.
                 let up = rest * 2 > unit || rest * 2 == unit && lower % 2 != 0;
                 Ok(Value::Int((lower + i128::from(up)) * unit))
             }
@@ -848,7 +905,11 @@ fn round(value: &Value, precision: i128, method: &str) -> Run<Value> {
     }
 }
 
-/// Python's `sum`, which compensates the errors of floats since Python 3.12.
+/// `sum`: adds items as Python's `sum` does.
+///
+/// Since Python 3.12 it compensates rounding errors of floats with Neumaier's algorithm
+/// ("Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen", ZAMM 54, 1974).
+/// Results must match to the last digit, because a template may print them.
 fn sum(host: &mut dyn Host, items: Vec<Value>, start: Value) -> Run<Value> {
     if start.as_str().is_some() {
         return Err(Error::failed("sum() can't sum strings"));
@@ -862,6 +923,7 @@ fn sum(host: &mut dyn Host, items: Vec<Value>, start: Value) -> Run<Value> {
         {
             let a = total.as_float().unwrap_or(0.0);
             let sum = a + b;
+            // The digits of the smaller number that the sum has lost.
             lost += if a.abs() >= b.abs() {
                 (a - sum) + b
             } else {
@@ -880,6 +942,7 @@ fn sum(host: &mut dyn Host, items: Vec<Value>, start: Value) -> Run<Value> {
     }
 }
 
+/// `truncate`: shortens a text, by default at the end of a word.
 fn truncate(
     what: &str,
     value: &Value,
@@ -911,6 +974,7 @@ fn truncate(
             "expected length >= {end_length} and leeway >= 0"
         )));
     }
+    // A text that is only slightly too long stays as it is.
     if text.chars().count() as i128 <= length + leeway {
         return Ok(value.clone());
     }
@@ -922,28 +986,38 @@ fn truncate(
     Ok(format!("{whole_words}{end}").into())
 }
 
-fn url_encode(host: &mut dyn Host, value: &Value) -> Run<Value> {
-    let quote = |text: &str, query: bool| {
-        let mut out = String::new();
-        for byte in text.bytes() {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'~' => {
-                    out.push(byte.into())
-                }
-                b'/' if !query => out.push('/'),
-                b' ' if query => out.push('+'),
-                _ => out += &format!("%{byte:02X}"),
+/// The part of a URL that a text is quoted for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum UrlPart {
+    Path,
+    Query,
+}
+
+/// Quotes a text as Python's `quote` and `quote_plus` do.
+fn url_quoted(text: &str, part: UrlPart) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'~' => {
+                out.push(byte.into())
             }
+            b'/' if part == UrlPart::Path => out.push('/'),
+            b' ' if part == UrlPart::Query => out.push('+'),
+            _ => out += &format!("%{byte:02X}"),
         }
-        out
-    };
+    }
+    out
+}
+
+/// `urlencode`: quotes a text, or makes a query of pairs.
+fn url_encode(host: &mut dyn Host, value: &Value) -> Run<Value> {
     let pairs = match value {
         Value::Dict(dict) => Value::View(Rc::clone(dict), View::Items).items()?,
         Value::List(_) | Value::Tuple(_) | Value::Iter(_) | Value::View(..) => value.items()?,
         _ => {
             let text = host.text(value)?;
             host.pay_text(text.len() * 3)?;
-            return Ok(quote(&text, false).into());
+            return Ok(url_quoted(&text, UrlPart::Path).into());
         }
     };
     let mut parts = vec![];
@@ -954,7 +1028,8 @@ fn url_encode(host: &mut dyn Host, value: &Value) -> Run<Value> {
         };
         let key = host.text(key)?;
         let value = host.text(value)?;
-        parts.push(format!("{}={}", quote(&key, true), quote(&value, true)));
+        let [key, value] = [key, value].map(|text| url_quoted(&text, UrlPart::Query));
+        parts.push(format!("{key}={value}"));
     }
     Ok(parts.join("&").into())
 }

@@ -1,4 +1,7 @@
-//! Python's two ways to format: `"%s" % value` and `"{}".format(value)`, and its reading of numbers.
+//! Python's formatting with `"%s" % value` and `"{}".format(value)`, and its parsing of numbers.
+//!
+//! Sources: "printf-style String Formatting" and "Format String Syntax" in the Python 3 library
+//! reference. Error messages are those of CPython where templates are likely to cause them.
 
 use super::arguments::Arguments;
 use super::error::Error;
@@ -8,12 +11,13 @@ use super::value::{Dict, Value};
 
 type Run<T> = Result<T, Error>;
 
+/// Returns an error.
 fn failed<T>(problem: impl Into<String>) -> Run<T> {
     Err(Error::failed(problem))
 }
 
-/// Returns the text without the white space around it and the underscores between its digits, or nothing if an underscore
-/// is elsewhere.
+/// Returns the text of a number without white space around it and underscores between digits, or
+/// `None` if an underscore is elsewhere.
 fn plain_number(text: &str) -> Run<Option<String>> {
     let text = text.trim_matches(text::is_space);
     if text.chars().any(|c| !c.is_ascii() && text::is_decimal(c)) {
@@ -27,7 +31,7 @@ fn plain_number(text: &str) -> Run<Option<String>> {
     Ok((!bytes.iter().enumerate().any(misplaced)).then(|| text.replace('_', "")))
 }
 
-/// Python's `float(text)`, or nothing if it raises a `ValueError`.
+/// Returns Python's `float(text)`, or `None` if it raises a `ValueError`.
 pub(super) fn parse_float(text: &str) -> Run<Option<f64>> {
     let Some(text) = plain_number(text)? else {
         return Ok(None);
@@ -35,7 +39,7 @@ pub(super) fn parse_float(text: &str) -> Run<Option<f64>> {
     Ok(text.parse().ok())
 }
 
-/// Python's `int(text, base)`, or nothing if it raises a `ValueError`.
+/// Returns Python's `int(text, base)`, or `None` if it raises a `ValueError`.
 pub(super) fn parse_int(text: &str, base: i128) -> Run<Option<i128>> {
     let Some(text) = plain_number(text)? else {
         return Ok(None);
@@ -50,6 +54,8 @@ pub(super) fn parse_int(text: &str, base: i128) -> Run<Option<i128>> {
         head.eq_ignore_ascii_case(prefix)
             .then_some((*radix, &digits[2..]))
     });
+    // Base 0 takes the radix from the prefix. It rejects leading zeros, which were octal in Python
+    // 2.
     let (radix, digits) = match (base, prefixed) {
         (0, Some(found)) => found,
         (0, None)
@@ -74,7 +80,7 @@ pub(super) fn parse_int(text: &str, base: i128) -> Run<Option<i128>> {
     }
 }
 
-/// Python's `int(number)` of a float.
+/// Returns Python's `int(number)` for a float.
 pub(super) fn whole(number: f64) -> Run<i128> {
     if !number.is_finite() || number.abs() >= 2f64.powi(127) {
         return failed("cannot convert the float to a whole number of 128 bits");
@@ -92,23 +98,28 @@ fn scientific(number: f64, precision: usize) -> String {
     text::exponential(&format!("{number:.precision$e}"), 'e')
 }
 
-/// Whether a text for a float always has a point.
+/// The decimal point of a float.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Point {
     Always,
     IfNeeded,
 }
 
-/// Formats a finite float with so many digits, with an exponent if that is shorter: `%g`.
+/// Formats a finite float with `precision` digits as `%g` does: with an exponent if it is small or
+/// large.
 fn general(number: f64, precision: usize, point: Point) -> String {
     let precision = precision.max(1);
+    // The exponent is known only after rounding, because 9.99 may become 10.0.
     let text = format!("{number:.*e}", precision - 1);
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     let most = precision as i32 - i32::from(point == Point::Always);
-    let trimmed = |text: &str| match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text.to_owned(),
+    let trimmed = |text: &str| {
+        if text.contains('.') {
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        } else {
+            text.to_owned()
+        }
     };
     if exponent < -4 || exponent >= most {
         return text::exponential(&format!("{}e{exponent}", trimmed(digits)), 'e');
@@ -154,7 +165,7 @@ fn digits(number: u128, letter: char) -> String {
     }
 }
 
-/// Python's `ascii(value)`
+/// Returns Python's `ascii(value)`.
 fn ascii(value: &Value) -> Run<String> {
     let text = value.repr()?;
     Ok(text
@@ -192,6 +203,7 @@ struct Values<'a> {
 }
 
 impl Values<'_> {
+    /// Takes the next positional value.
     fn next(&mut self) -> Run<Value> {
         let value = self.values.get(self.at).cloned();
         self.at += 1;
@@ -206,9 +218,10 @@ impl Values<'_> {
     }
 }
 
-/// The widest text that a format may ask for.
+/// The maximum width and precision of a format.
 const WIDEST: usize = 1 << 20;
 
+/// Returns an error if a width or precision is too large.
 fn bounded(number: usize) -> Run<usize> {
     if number > WIDEST {
         failed(format!("a width or precision is greater than {WIDEST}"))
@@ -229,7 +242,7 @@ fn leading_number(text: &str) -> Run<(Option<usize>, usize)> {
     ))
 }
 
-/// Python's `text % values`
+/// Returns Python's `text % values`.
 pub(super) fn percent(host: &mut dyn Host, text: &str, right: &Value) -> Run<Value> {
     let single = [right.clone()];
     let mut values = Values {
@@ -263,7 +276,7 @@ pub(super) fn percent(host: &mut dyn Host, text: &str, right: &Value) -> Run<Val
     Ok(out.into())
 }
 
-/// Writes one conversion behind its `%`, and returns the text after it.
+/// Writes one conversion after its `%`, and returns the text after it.
 fn conversion<'t>(
     host: &mut dyn Host,
     text: &'t str,
@@ -277,6 +290,7 @@ fn conversion<'t>(
     let mut rest = text;
     let mut named = None;
     if let Some(inner) = rest.strip_prefix('(') {
+        // A key may contain balanced parentheses.
         let mut depth = 1;
         let end = inner.find(|c| {
             depth += match c {
@@ -311,6 +325,7 @@ fn conversion<'t>(
         rest = &rest[1..];
     }
     if let Some(after) = rest.strip_prefix('*') {
+        // A negative width from a value is the flag `-`.
         let width = values.star()?;
         style.left |= width < 0;
         style.width = bounded(usize::try_from(width.unsigned_abs()).unwrap_or(usize::MAX))?;
@@ -331,6 +346,7 @@ fn conversion<'t>(
             rest = &after[len..];
         }
     }
+    // Python accepts the length modifiers of C and ignores them.
     rest = rest.strip_prefix(['h', 'l', 'L']).unwrap_or(rest);
     let Some(letter) = rest.chars().next() else {
         return failed("incomplete format");
@@ -372,11 +388,16 @@ fn converted(
     if matches!(value, Value::Markup(_)) {
         return failed("formatting an escaped string with % is not supported");
     }
-    let sign = |negative: bool| match negative {
-        true => "-",
-        false if style.plus => "+",
-        false if style.space => " ",
-        false => "",
+    let sign = |negative: bool| {
+        if negative {
+            "-"
+        } else if style.plus {
+            "+"
+        } else if style.space {
+            " "
+        } else {
+            ""
+        }
     };
     let cut = |text: String| match style.precision {
         Some(most) => text.chars().take(most).collect(),
@@ -395,6 +416,7 @@ fn converted(
             _ => failed("%c requires int or char"),
         },
         'd' | 'i' | 'u' | 'o' | 'x' | 'X' => {
+            // The decimal conversions truncate floats. The others reject them.
             let number = match value {
                 Value::Float(number) if matches!(letter, 'd' | 'i' | 'u') => Some(whole(*number)?),
                 _ => value.as_int(),
@@ -441,13 +463,15 @@ enum Numbering {
     Manual,
 }
 
-/// Python's `text.format(..)`
+/// Returns Python's `text.format(..)`.
 pub(super) fn braces(host: &mut dyn Host, text: &str, arguments: Arguments) -> Run<Value> {
     let mut numbering = Numbering::Unknown;
     let formatted = fields(host, text, &arguments, &mut numbering, 2)?;
     Ok(formatted.into())
 }
 
+/// Replaces the fields of a format. `depth` is the number of levels that fields may be nested in
+/// format specifications.
 fn fields(
     host: &mut dyn Host,
     text: &str,
@@ -472,6 +496,7 @@ fn fields(
         if brace == "}" {
             return failed("Single '}' encountered in format string");
         }
+        // A brace in `[..]` of the name is part of an index and does not end the field.
         let mut open = 1;
         let mut in_index = false;
         let end = rest.find(|c| {
@@ -501,7 +526,7 @@ fn fields(
     Ok(out)
 }
 
-/// Formats one field: `name!conversion:spec`
+/// Formats one field, `name!conversion:spec`.
 fn field(
     host: &mut dyn Host,
     field: &str,
@@ -546,7 +571,7 @@ fn field(
     formatted(host, &value, &spec)
 }
 
-/// Returns the value of a field: `name.attribute[index]`
+/// Returns the value of a field, `name.attribute[index]`.
 fn value(
     host: &mut dyn Host,
     name: &str,
@@ -556,6 +581,7 @@ fn value(
     let end = name.find(['.', '[']).unwrap_or(name.len());
     let (first, mut rest) = name.split_at(end);
     let is_number = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit());
+    // Fields without a number are counted, and one format may not mix both.
     let index = match (first.is_empty(), is_number, *numbering) {
         (true, _, Numbering::Manual) => {
             return failed(
@@ -642,6 +668,7 @@ struct Spec {
 }
 
 impl Spec {
+    /// Parses a specification for a value of the type `kind`.
     fn parse(text: &str, kind: &str) -> Run<Spec> {
         let mut rest = text;
         let mut spec = Spec {
@@ -658,6 +685,7 @@ impl Spec {
         };
         let mut fills = false;
         let is_align = |c: char| matches!(c, '<' | '>' | '=' | '^');
+        // A character is a fill only if an alignment follows, because both use the same characters.
         let mut chars = rest.chars();
         match (chars.next(), chars.next()) {
             (Some(fill), Some(align)) if is_align(align) => {
@@ -722,6 +750,7 @@ impl Spec {
         Ok(spec)
     }
 
+    /// Returns the error for a letter that the type does not have.
     fn unknown<T>(&self, kind: &str) -> Run<T> {
         let letter = self.letter.unwrap_or(' ');
         failed(format!(
@@ -743,19 +772,19 @@ impl Spec {
     }
 
     /// Formats a number from its parts.
-    fn number(
-        &self,
-        negative: bool,
-        prefix: &str,
-        whole: &str,
-        rest: &str,
-        group: usize,
-    ) -> String {
-        let sign = match (negative, self.sign) {
-            (true, _) => "-",
-            (false, '+') => "+",
-            (false, ' ') => " ",
-            (false, _) => "",
+    fn number(&self, parts: &NumberParts<'_>) -> String {
+        let NumberParts {
+            sign,
+            prefix,
+            whole,
+            rest,
+            group,
+        } = *parts;
+        let sign = match (sign, self.sign) {
+            (NumberSign::Negative, _) => "-",
+            (NumberSign::Positive, '+') => "+",
+            (NumberSign::Positive, ' ') => " ",
+            (NumberSign::Positive, _) => "",
         };
         let sign = format!("{sign}{prefix}");
         let Some(separator) = self.grouping else {
@@ -772,7 +801,7 @@ impl Spec {
             out
         };
         let mut digits = whole.to_owned();
-        // Zeros that fill a number are grouped, too.
+        // Zeros that fill a number are grouped too.
         if self.zero && self.fill == '0' && self.align == Some('=') {
             while sign.len() + grouped(&digits).len() + rest.len() < self.width {
                 digits.insert(0, '0');
@@ -782,7 +811,37 @@ impl Spec {
     }
 }
 
-/// Python's `format(value, spec)`
+/// The sign of a number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NumberSign {
+    Negative,
+    Positive,
+}
+
+impl NumberSign {
+    fn new(is_negative: bool) -> NumberSign {
+        if is_negative {
+            NumberSign::Negative
+        } else {
+            NumberSign::Positive
+        }
+    }
+}
+
+/// The parts of a formatted number.
+struct NumberParts<'a> {
+    sign: NumberSign,
+    /// The prefix of the radix, such as `0x`.
+    prefix: &'a str,
+    /// The digits in front of the point.
+    whole: &'a str,
+    /// The text after these digits, from the point on.
+    rest: &'a str,
+    /// The number of digits between two separators.
+    group: usize,
+}
+
+/// Returns Python's `format(value, spec)`.
 fn formatted(host: &mut dyn Host, value: &Value, spec: &str) -> Run<String> {
     if matches!(value, Value::Markup(_)) {
         return failed("formatting an escaped string is not supported");
@@ -842,6 +901,7 @@ fn formatted(host: &mut dyn Host, value: &Value, spec: &str) -> Run<String> {
     }
 }
 
+/// Formats a whole number with a letter.
 fn int_spec(spec: &Spec, number: i128, letter: char) -> Run<String> {
     if letter == 'c' {
         if spec.sign != '-' || spec.grouping.is_some() || spec.alternative {
@@ -865,9 +925,16 @@ fn int_spec(spec: &Spec, number: i128, letter: char) -> Run<String> {
         String::new()
     };
     let digits = digits(number.unsigned_abs(), letter);
-    Ok(spec.number(number < 0, &prefix, &digits, "", if binary { 4 } else { 3 }))
+    Ok(spec.number(&NumberParts {
+        sign: NumberSign::new(number < 0),
+        prefix: &prefix,
+        whole: &digits,
+        rest: "",
+        group: if binary { 4 } else { 3 },
+    }))
 }
 
+/// Formats a float.
 fn float_spec(spec: &Spec, number: f64) -> Run<String> {
     if spec.alternative {
         return failed("'#' is not supported for a float");
@@ -886,6 +953,7 @@ fn float_spec(spec: &Spec, number: f64) -> Run<String> {
         }
         Some(_) => return spec.unknown("float"),
     };
+    // The flag `z` removes the sign of a number that is rounded to zero.
     let zero = !text.contains(|c: char| c.is_ascii_digit() && c != '0' || c.is_ascii_alphabetic());
     let negative = number.is_sign_negative() && !number.is_nan() && !(spec.positive_zero && zero);
     let end = text
@@ -896,5 +964,11 @@ fn float_spec(spec: &Spec, number: f64) -> Run<String> {
     } else {
         ("", &*text)
     };
-    Ok(spec.number(negative, "", whole, rest, 3))
+    Ok(spec.number(&NumberParts {
+        sign: NumberSign::new(negative),
+        prefix: "",
+        whole,
+        rest,
+        group: 3,
+    }))
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::arguments::Arguments;
 use super::error::Error;
 use super::host::Host;
-use super::strftime;
+use super::strftime::{self, Date};
 use super::value::{Cycler, Dict, Joiner, Range, Value};
 
 type Run<T> = Result<T, Error>;
@@ -14,8 +14,9 @@ type Run<T> = Result<T, Error>;
 /// The longest range that Jinja's sandbox allows.
 const LONGEST_RANGE: usize = 100_000;
 
-/// Returns the global variable with a name. Without a date, the function that reads it does not exist.
-pub(super) fn global(name: &str, has_date: bool) -> Option<Value> {
+/// Returns the global variable with a name. Without a date, the function that reads it does not
+/// exist.
+pub(super) fn global(name: &str, date: Option<Date>) -> Option<Value> {
     let functions = [
         "range",
         "dict",
@@ -27,9 +28,13 @@ pub(super) fn global(name: &str, has_date: bool) -> Option<Value> {
         "strftime_now",
     ];
     let name = functions.into_iter().find(|function| *function == name)?;
-    (name != "strftime_now" || has_date).then_some(Value::Function(name))
+    if name == "strftime_now" && date.is_none() {
+        return None;
+    }
+    Some(Value::Function(name))
 }
 
+/// Calls a global function.
 pub(super) fn call(host: &mut dyn Host, name: &str, arguments: Arguments) -> Run<Value> {
     match name {
         "range" => range(arguments),
@@ -93,6 +98,7 @@ pub(super) fn call(host: &mut dyn Host, name: &str, arguments: Arguments) -> Run
     }
 }
 
+/// Returns Python's `range`.
 fn range(arguments: Arguments) -> Run<Value> {
     if !arguments.named.is_empty() {
         return Err(Error::failed("range() takes no keyword arguments"));
@@ -124,6 +130,7 @@ fn range(arguments: Arguments) -> Run<Value> {
     if step == 0 {
         return Err(Error::failed("range() arg 3 must not be zero"));
     }
+    // The length of a range with larger numbers could overflow.
     let far = |number: i128| number.unsigned_abs() > 1 << 100;
     let range = Range { start, stop, step };
     if far(start) || far(stop) || far(step) || range.len() > LONGEST_RANGE {
@@ -134,7 +141,7 @@ fn range(arguments: Arguments) -> Run<Value> {
     Ok(Value::Range(range))
 }
 
-/// Python's `dict(mapping_or_pairs, **more)`
+/// Returns Python's `dict(mapping_or_pairs, **more)`.
 fn dict(what: &str, arguments: Arguments) -> Run<Dict> {
     let mut dict = Dict::default();
     let mut given = arguments.positional.into_iter();

@@ -11,7 +11,8 @@ use super::value::{Dict, Loop, Value};
 
 type Run<T> = Result<T, Error>;
 
-/// The services of the interpreter. As a trait, it lets the tables of names stay below the interpreter that uses them.
+/// The services of the interpreter. As a trait, it lets the tables of names stay below the
+/// interpreter that uses them.
 pub(super) trait Host {
     /// Pays for `amount` steps.
     fn pay(&mut self, amount: usize) -> Run<()>;
@@ -22,7 +23,8 @@ pub(super) trait Host {
     /// Returns `object[index]`: an item comes before an attribute of the Python object.
     fn item(&mut self, object: &Value, index: &Value) -> Run<Value>;
 
-    /// Returns an attribute of the variable `loop`. Some read items early, which runs the condition of the loop.
+    /// Returns an attribute of the variable `loop`. Some read items early, which runs the condition
+    /// of the loop.
     fn loop_attribute(&mut self, state: &Rc<RefCell<Loop>>, name: &str) -> Run<Option<Value>>;
 
     /// Returns the date of the day, if it is known.

@@ -1,8 +1,9 @@
 //! Renders a syntax tree.
 //!
-//! Scopes follow `jinja2/compiler.py`: loops, macros, call blocks, `with`, `filter` and captured blocks have their own
-//! variables, and conditions do not. A macro keeps the scope that it was defined in and sees later changes there, as
-//! Python's closures do. Only a namespace carries an assignment out of a scope.
+//! Scopes follow `jinja2/compiler.py`: loops, macros, call blocks, `with`, `filter` and captured
+//! blocks have their own variables, and conditions do not. A macro keeps the scope that it was
+//! defined in and sees later changes there, as Python's closures do. Only a namespace carries an
+//! assignment out of a scope.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -26,24 +27,31 @@ pub(super) const MARKS: [char; 2] = ['\u{fdd0}', '\u{fdd1}'];
 
 type Run<T> = Result<T, Error>;
 
+/// The way in which a body ended.
 enum Flow {
     Normal,
     Break,
     Continue,
 }
 
-/// Whether replies are marked in the text.
+/// The treatment of `{% generation %}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Replies {
+    /// Replies are between [`MARKS`] in the text.
     Marked,
+    /// Replies are plain text.
     Unmarked,
 }
 
+/// A run of a template.
 pub(super) struct Interpreter {
     root: Rc<Scope>,
-    /// The texts that are being written: the whole, and inside it those of macros and captured blocks.
+    /// The texts that are being written: the whole text first, then the texts of macros and
+    /// captured blocks inside it.
     texts: Vec<String>,
+    /// The cost that is left before the run is canceled.
     fuel: u64,
+    /// The nesting depth of statements, expressions and calls.
     depth: usize,
     date: Option<Date>,
     replies: Replies,
@@ -56,6 +64,8 @@ pub(super) struct Interpreter {
 
 impl Drop for Interpreter {
     fn drop(&mut self) {
+        // A macro owns its scope and the scope owns the macro, so reference counts alone would leak
+        // both.
         for scope in &self.scopes {
             scope.variables.borrow_mut().clear();
         }
@@ -96,6 +106,7 @@ impl Interpreter {
         self.captured(|interpreter| interpreter.frame(frame, &root).map(drop))
     }
 
+    /// Runs a step one level deeper, or returns an error beyond the limit of the stack.
     fn deeper<T>(&mut self, run: impl FnOnce(&mut Interpreter) -> Run<T>) -> Run<T> {
         self.depth += 1;
         if self.depth > DEEPEST_RUN {
@@ -106,7 +117,7 @@ impl Interpreter {
         result
     }
 
-    /// Returns what `run` writes.
+    /// Returns the text that `run` writes.
     fn captured(&mut self, run: impl FnOnce(&mut Interpreter) -> Run<()>) -> Run<String> {
         self.texts.push(String::new());
         let result = run(self);
@@ -124,6 +135,7 @@ impl Interpreter {
         Ok((text, flow))
     }
 
+    /// Appends to the innermost text.
     fn write(&mut self, text: &str) -> Run<()> {
         self.pay(text.len() / 64)?;
         let Some(out) = self.texts.last_mut() else {
@@ -141,6 +153,7 @@ impl Interpreter {
 
     // Statements
 
+    /// Runs statements until one of them leaves the body.
     fn body(&mut self, body: &Body, scope: &Rc<Scope>) -> Run<Flow> {
         for statement in body {
             match self
@@ -162,11 +175,13 @@ impl Interpreter {
         self.body(&frame.body, scope)
     }
 
+    /// Runs a statement.
     fn statement(&mut self, statement: &Stmt, scope: &Rc<Scope>) -> Run<Flow> {
         self.pay(1)?;
         self.deeper(|interpreter| interpreter.execute(&statement.kind, scope))
     }
 
+    /// Runs a statement without counting its cost.
     fn execute(&mut self, statement: &StmtKind, scope: &Rc<Scope>) -> Run<Flow> {
         match statement {
             StmtKind::Data(text) => self.write(text)?,
@@ -232,6 +247,7 @@ impl Interpreter {
                     def.name.as_deref().unwrap_or_default(),
                     Value::Macro(Rc::new(closure)),
                 );
+                // The scope and the macro now own each other.
                 self.scopes.push(Rc::clone(scope));
             }
             StmtKind::CallBlock { body, call } => {
@@ -264,6 +280,8 @@ impl Interpreter {
                     def: Arc::clone(def),
                     scope: Rc::clone(scope),
                 };
+                // Filters or assignments may change a captured text, so its marks would be
+                // unreliable.
                 self.captured_reply |= self.texts.len() > 1;
                 if self.replies == Replies::Marked {
                     self.write(MARKS[0].encode_utf8(&mut [0; 4]))?;
@@ -299,6 +317,7 @@ impl Interpreter {
         }
     }
 
+    /// Assigns a value to a target.
     fn assign(&mut self, target: &Target, value: Value, scope: &Rc<Scope>) -> Run<()> {
         match target {
             Target::Name(name) => scope.set(name, value),
@@ -334,6 +353,7 @@ impl Interpreter {
 
     // Loops
 
+    /// Runs a loop. `depth0` is its recursion depth, from 0.
     fn for_loop(
         &mut self,
         def: &Arc<ForLoop>,
@@ -432,6 +452,7 @@ impl Interpreter {
         Ok(length as i128)
     }
 
+    /// Calls `loop.cycle` or `loop.changed`.
     fn loop_method(
         &mut self,
         state: &Rc<RefCell<Loop>>,
@@ -465,26 +486,27 @@ impl Interpreter {
 
     // Expressions
 
+    /// Returns the value of a variable, or an undefined value.
     fn name(&mut self, name: &str, scope: &Rc<Scope>) -> Value {
-        match scope
-            .get(name)
-            .or_else(|| globals::global(name, self.date.is_some()))
-        {
+        match scope.get(name).or_else(|| globals::global(name, self.date)) {
             Some(value) => value,
             None => Value::undefined(format!("`{name}` is undefined")),
         }
     }
 
+    /// Evaluates an expression.
     fn eval(&mut self, expr: &Expr, scope: &Rc<Scope>) -> Run<Value> {
         self.pay(1)?;
         let result = self.deeper(|interpreter| interpreter.evaluate(&expr.kind, scope));
         result.map_err(|error| error.at(expr.line))
     }
 
+    /// Evaluates expressions in their order.
     fn all(&mut self, items: &[Expr], scope: &Rc<Scope>) -> Run<Vec<Value>> {
         items.iter().map(|item| self.eval(item, scope)).collect()
     }
 
+    /// Evaluates an expression without counting its cost.
     fn evaluate(&mut self, expr: &ExprKind, scope: &Rc<Scope>) -> Run<Value> {
         match expr {
             ExprKind::Const(value) => Ok(match value {
@@ -582,6 +604,8 @@ impl Interpreter {
                 Ok(text.into())
             }
             ExprKind::Compare(first, rest) => {
+                // As in Python, `a < b < c` evaluates `b` once, and `c` only if the first
+                // comparison holds.
                 let mut left = self.eval(first, scope)?;
                 for (comparison, right) in rest {
                     let right = self.eval(right, scope)?;
@@ -610,6 +634,7 @@ impl Interpreter {
         }
     }
 
+    /// Evaluates the arguments of a call.
     fn arguments(&mut self, arguments: &CallArguments, scope: &Rc<Scope>) -> Run<Arguments> {
         let mut values = Arguments {
             positional: self.all(&arguments.positional, scope)?,
@@ -657,7 +682,8 @@ impl Interpreter {
         filters::apply(self, name, value, arguments).map_err(|error| error.at(filter.line))
     }
 
-    /// Returns the attribute that the Python object has, which is undefined if the sandbox hides it.
+    /// Returns the attribute that the Python object has, which is undefined if the sandbox hides
+    /// it.
     fn own_attribute(&mut self, object: &Value, name: &str) -> Run<Option<Value>> {
         if let Value::Loop(state) = object
             && let Some(value) = self.loop_attribute(state, name)?
@@ -667,6 +693,7 @@ impl Interpreter {
         methods::attribute(object, name)
     }
 
+    /// Calls a value.
     fn call(&mut self, function: &Value, arguments: Arguments) -> Run<Value> {
         self.pay(1)?;
         match function {
@@ -683,14 +710,9 @@ impl Interpreter {
                 let Some(iterable) = iterable else {
                     return Err(Error::failed("loop() needs the items to loop over"));
                 };
-                let (def, scope, depth) = {
-                    let state = state.borrow();
-                    (
-                        Arc::clone(&state.def),
-                        Rc::clone(&state.scope),
-                        state.depth0 + 1,
-                    )
-                };
+                let def = Arc::clone(&state.borrow().def);
+                let scope = Rc::clone(&state.borrow().scope);
+                let depth = state.borrow().depth0 + 1;
                 if !def.recursive {
                     return Err(Error::failed(
                         "only a loop with the marker `recursive` can be called",
@@ -729,6 +751,7 @@ impl Interpreter {
             let at = named.iter().position(|(name, _)| name == parameter)?;
             Some(named.remove(at).1)
         };
+        // Defaults are evaluated last, so a parameter without an argument is undefined until then.
         let mut given = positional.into_iter();
         let mut missing = vec![];
         let mut caller_found = false;

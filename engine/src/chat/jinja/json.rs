@@ -1,4 +1,5 @@
-//! The filter `tojson`: the text that Python's `json.dumps` writes, with the arguments that transformers passes to it.
+//! The filter `tojson`: the text that Python's `json.dumps` writes, with the arguments that
+//! transformers passes to it.
 //!
 //! Letters beyond ASCII stay as they are, keys keep their order, and a space follows `,` and `:`
 //! (<https://docs.python.org/3/library/json.html#json.dumps>).
@@ -14,11 +15,13 @@ type Run<T> = Result<T, Error>;
 
 /// The layout of the text.
 struct Style {
+    /// True if characters beyond ASCII are written as escapes.
     ascii: bool,
     /// The indentation of a level.
     indent: Option<String>,
     /// The text between elements, and between a key and its value.
     separators: [String; 2],
+    /// True if entries are in the order of their keys.
     sorted: bool,
 }
 
@@ -29,7 +32,7 @@ pub(super) fn tojson(host: &mut dyn Host, value: &Value, arguments: Arguments) -
     let indent = self::indent(indent)?;
     let style = Style {
         ascii: ascii.is_some_and(|value| value.truth()),
-        separators: self::separators(separators, indent.is_some())?,
+        separators: self::separators(separators, indent.as_deref())?,
         indent,
         sorted: sorted.is_some_and(|value| value.truth()),
     };
@@ -54,10 +57,12 @@ fn indent(value: Option<Value>) -> Run<Option<String>> {
     }
 }
 
-fn separators(value: Option<Value>, indented: bool) -> Run<[String; 2]> {
+/// Returns the separators. Python omits the space after a comma if lines are indented.
+fn separators(value: Option<Value>, indent: Option<&str>) -> Run<[String; 2]> {
     let value = match value {
         None | Some(Value::None) => {
-            return Ok([if indented { "," } else { ", " }, ": "].map(str::to_owned));
+            let comma = if indent.is_some() { "," } else { ", " };
+            return Ok([comma, ": "].map(str::to_owned));
         }
         Some(value) => value,
     };
@@ -73,6 +78,7 @@ fn separators(value: Option<Value>, indented: bool) -> Run<[String; 2]> {
 }
 
 impl Style {
+    /// Appends the JSON of a value. `level` is the number of values around it.
     fn write(&self, host: &mut dyn Host, value: &Value, level: usize, to: &mut String) -> Run<()> {
         host.pay(1)?;
         if level > DEEPEST_VALUE {
@@ -98,7 +104,10 @@ impl Style {
                     self.separate(i, level + 1, to);
                     self.write(host, item, level + 1, to)?;
                 }
-                self.close(items.is_empty(), level, ']', to);
+                if !items.is_empty() {
+                    self.line(level, to);
+                }
+                to.push(']');
             }
             Value::Dict(dict) => {
                 let entries = self.entries(dict)?;
@@ -109,7 +118,10 @@ impl Style {
                     to.push_str(&self.separators[1]);
                     self.write(host, value, level + 1, to)?;
                 }
-                self.close(entries.is_empty(), level, '}', to);
+                if !entries.is_empty() {
+                    self.line(level, to);
+                }
+                to.push('}');
             }
             Value::Undefined(reason) => {
                 return Err(Error::failed(format!("tojson of undefined: {reason}")));
@@ -124,6 +136,7 @@ impl Style {
         Ok(())
     }
 
+    /// Returns the entries of a dictionary with the names of their keys.
     fn entries(&self, dict: &Dict) -> Run<Vec<(String, Value)>> {
         let mut entries = dict.entries().to_vec();
         if self.sorted {
@@ -154,13 +167,6 @@ impl Style {
         self.line(level, to);
     }
 
-    fn close(&self, empty: bool, level: usize, bracket: char, to: &mut String) {
-        if !empty {
-            self.line(level, to);
-        }
-        to.push(bracket);
-    }
-
     /// Begins a line, where lines are indented.
     fn line(&self, level: usize, to: &mut String) {
         if let Some(indent) = &self.indent {
@@ -169,6 +175,7 @@ impl Style {
         }
     }
 
+    /// Appends a string with its escapes.
     fn string(&self, text: &str, to: &mut String) {
         to.push('"');
         for c in text.chars() {
@@ -181,10 +188,10 @@ impl Style {
                 '\u{8}' => to.push_str("\\b"),
                 '\u{c}' => to.push_str("\\f"),
                 c if c < ' ' || self.ascii && !(' '..='~').contains(&c) => {
-                    let mut units = [0; 2];
-                    c.encode_utf16(&mut units)
-                        .iter()
-                        .for_each(|unit| to.push_str(&format!("\\u{unit:04x}")));
+                    // JSON writes a character above U+FFFF as two surrogates.
+                    for unit in c.encode_utf16(&mut [0; 2]) {
+                        to.push_str(&format!("\\u{unit:04x}"));
+                    }
                 }
                 c => to.push(c),
             }
@@ -193,6 +200,7 @@ impl Style {
     }
 }
 
+/// Returns the text of a float. Python writes NaN and infinity, which JSON does not have.
 fn float(x: f64) -> String {
     if x.is_nan() {
         "NaN".to_owned()

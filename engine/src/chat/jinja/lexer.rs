@@ -1,11 +1,14 @@
-//! From the text of a template to tokens, as `jinja2/lexer.py` makes them with `trim_blocks` and `lstrip_blocks`.
+//! Divides the text of a template into tokens, as `jinja2/lexer.py` does with `trim_blocks` and
+//! `lstrip_blocks`.
 
 use super::error::Error;
 use super::escapes;
 use super::text::is_space;
 
+/// A token.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token {
+    /// Text outside of tags.
     Data(String),
     VariableBegin,
     VariableEnd,
@@ -17,6 +20,7 @@ pub(super) enum Token {
     Float(f64),
     /// An operator or a bracket.
     Sign(&'static str),
+    /// The end of the template.
     End,
 }
 
@@ -29,6 +33,7 @@ const SIGNS: [&str; 26] = [
 /// A token and its line.
 pub(super) type Placed = (u32, Token);
 
+/// A reader of the text.
 struct Lexer<'t> {
     text: &'t str,
     at: usize,
@@ -58,7 +63,7 @@ pub(super) fn tokens(source: &str) -> Result<Vec<Placed>, Error> {
     Ok(lexer.tokens)
 }
 
-/// The sign behind the opening of a tag, or before its end.
+/// The sign after the opening of a tag or before its end.
 #[derive(Clone, Copy, PartialEq)]
 enum Sign {
     Minus,
@@ -66,6 +71,16 @@ enum Sign {
     Absent,
 }
 
+/// The kind of a tag.
+#[derive(Clone, Copy, PartialEq)]
+enum Tag {
+    /// `{{ .. }}`
+    Variable,
+    /// A block or a comment.
+    Block,
+}
+
+/// Returns the sign at the start of a text.
 fn sign(rest: &str) -> Sign {
     match rest.as_bytes().first() {
         Some(b'-') => Sign::Minus,
@@ -74,12 +89,12 @@ fn sign(rest: &str) -> Sign {
     }
 }
 
-/// The length of the white space that a text begins with.
+/// Returns the length of the white space at the start of a text.
 fn space(text: &str) -> usize {
     text.len() - text.trim_start_matches(is_space).len()
 }
 
-/// The length of `\s*word\s*-?%}`, and of what follows an `{% raw` that Jinja removes.
+/// Returns the length of `raw %}` after an opening sign, with the white space that Jinja removes.
 fn raw_begin(rest: &str) -> Option<usize> {
     let mut at = space(rest);
     at += rest[at..].strip_prefix("raw").map(|_| 3)?;
@@ -90,7 +105,7 @@ fn raw_begin(rest: &str) -> Option<usize> {
     }
 }
 
-/// The length of `\s*endraw\s*` and the end of the tag.
+/// Returns the length of `endraw %}` after an opening sign.
 fn raw_end(rest: &str) -> Option<usize> {
     let mut at = space(rest);
     at += rest[at..].strip_prefix("endraw").map(|_| 6)?;
@@ -98,7 +113,8 @@ fn raw_end(rest: &str) -> Option<usize> {
     Some(at + tag_end(&rest[at..], "%}")?)
 }
 
-/// The length of the end of a block or a comment: `+%}`, `-%}` and white space, or `%}` and a line break.
+/// Returns the length of the end of a block or a comment: `+%}`, `-%}` and white space, or `%}` and
+/// a line break.
 fn tag_end(rest: &str, close: &str) -> Option<usize> {
     if rest.starts_with('+') && rest[1..].starts_with(close) {
         return Some(1 + close.len());
@@ -120,7 +136,7 @@ impl Lexer<'_> {
         self.tokens.push((self.line, token));
     }
 
-    /// Moves behind the next `len` bytes.
+    /// Advances by `len` bytes.
     fn advance(&mut self, len: usize) {
         let passed = &self.text[self.at..self.at + len];
         self.line += passed.matches('\n').count() as u32;
@@ -143,7 +159,12 @@ impl Lexer<'_> {
         let after = &rest[open + 2..];
         let sign = sign(after);
         let marked = &after[usize::from(sign != Sign::Absent)..];
-        let text = self.stripped(&rest[..open], sign, kind == b'{');
+        let tag = if kind == b'{' {
+            Tag::Variable
+        } else {
+            Tag::Block
+        };
+        let text = self.stripped(&rest[..open], sign, tag);
         if !text.is_empty() {
             let token = Token::Data(text.to_owned());
             self.push(token);
@@ -170,12 +191,13 @@ impl Lexer<'_> {
     }
 
     /// Removes the white space that a tag takes from the text before it.
-    fn stripped<'a>(&self, text: &'a str, sign: Sign, variable: bool) -> &'a str {
+    fn stripped<'a>(&self, text: &'a str, sign: Sign, tag: Tag) -> &'a str {
         match sign {
             Sign::Minus => text.trim_end_matches(is_space),
             Sign::Plus => text,
-            Sign::Absent if variable => text,
+            Sign::Absent if tag == Tag::Variable => text,
             Sign::Absent => {
+                // `lstrip_blocks` removes the indentation of a tag that is first in its line.
                 let line = text.rfind('\n').map_or(0, |at| at + 1);
                 let blank = text[line..].chars().all(is_space) && line < text.len();
                 if (line > 0 || self.line_starting) && blank {
@@ -187,6 +209,7 @@ impl Lexer<'_> {
         }
     }
 
+    /// Skips a comment, after its opening sign.
     fn comment(&mut self) -> Result<(), Error> {
         let rest = &self.text[self.at..];
         let Some(end) = rest.find("#}") else {
@@ -199,6 +222,7 @@ impl Lexer<'_> {
         Ok(())
     }
 
+    /// Reads the text of a raw block.
     fn raw(&mut self) -> Result<(), Error> {
         let rest = &self.text[self.at..];
         for (open, _) in rest.match_indices("{%") {
@@ -206,7 +230,7 @@ impl Lexer<'_> {
             let sign = sign(after);
             let marked = &after[usize::from(sign != Sign::Absent)..];
             if let Some(len) = raw_end(marked) {
-                let text = self.stripped(&rest[..open], sign, false).to_owned();
+                let text = self.stripped(&rest[..open], sign, Tag::Block).to_owned();
                 if !text.is_empty() {
                     self.push(Token::Data(text));
                 }
@@ -225,6 +249,7 @@ impl Lexer<'_> {
             let Some(c) = rest.chars().next() else {
                 return Ok(());
             };
+            // Inside brackets, `}}` closes two dictionaries and not the tag.
             if brackets.is_empty()
                 && let Some(len) = self.end_of_tag(rest, close)
             {
@@ -252,6 +277,7 @@ impl Lexer<'_> {
         }
     }
 
+    /// Returns the length of the end of a tag, if it is next.
     fn end_of_tag(&self, rest: &str, close: &str) -> Option<usize> {
         if close == "%}" {
             return tag_end(rest, close);
@@ -262,6 +288,7 @@ impl Lexer<'_> {
         }
     }
 
+    /// Reads an operator or a bracket.
     fn sign(&mut self, rest: &str, c: char, brackets: &mut Vec<char>) -> Result<(), Error> {
         let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) else {
             return Err(self.error(format!("unexpected character {c:?}")));
@@ -280,6 +307,7 @@ impl Lexer<'_> {
         Ok(())
     }
 
+    /// Reads a string.
     fn string(&mut self, rest: &str, quote: char) -> Result<(), Error> {
         let mut escaped = false;
         let end = rest[1..].find(|c| {
@@ -296,10 +324,11 @@ impl Lexer<'_> {
         Ok(())
     }
 
+    /// Reads a number.
     fn number(&mut self, rest: &str) -> Result<(), Error> {
-        // A number behind a point, as in `a.0.1`, is not a float.
-        let behind_point = self.text[..self.at].ends_with('.');
-        let float = if behind_point { None } else { float(rest) };
+        // A number after a dot is an index, so `a.0.1` has no float.
+        let after_dot = self.text[..self.at].ends_with('.');
+        let float = if after_dot { None } else { float(rest) };
         if let Some(len) = float {
             let digits = rest[..len].replace('_', "");
             let value = digits
@@ -320,7 +349,7 @@ impl Lexer<'_> {
     }
 }
 
-/// The length of digits with single underscores between them; 0 if there is none.
+/// Returns the length of digits with single underscores between them, or 0 if there is no digit.
 fn digits(text: &str, radix: u32) -> usize {
     let bytes = text.as_bytes();
     let digit = |at: usize| {
@@ -335,7 +364,7 @@ fn digits(text: &str, radix: u32) -> usize {
     at
 }
 
-/// The length of a float, if the text begins with one.
+/// Returns the length of a float, if the text begins with one.
 fn float(text: &str) -> Option<usize> {
     let mut len = digits(text, 10);
     let point = text[len..].starts_with('.');
@@ -355,7 +384,7 @@ fn float(text: &str) -> Option<usize> {
     (fraction > 0 || exponent > 0).then_some(len + exponent)
 }
 
-/// The radix and the length of an integer.
+/// Returns the radix and the length of an integer.
 fn integer(text: &str) -> (u32, usize) {
     for (prefix, radix) in [("0b", 2), ("0o", 8), ("0x", 16)] {
         let Some(head) = text.get(..2) else { continue };
@@ -368,8 +397,10 @@ fn integer(text: &str) -> (u32, usize) {
         }
     }
     // A decimal number does not begin with zero: `01` is `0` and `1`.
-    match text.starts_with('0') {
-        true => (10, text.len() - text.trim_start_matches(['0', '_']).len()),
-        false => (10, digits(text, 10)),
-    }
+    let len = if text.starts_with('0') {
+        text.len() - text.trim_start_matches(['0', '_']).len()
+    } else {
+        digits(text, 10)
+    };
+    (10, len)
 }

@@ -1,7 +1,7 @@
 //! Attributes and methods of Python's objects.
 //!
-//! An attribute that Python has and that is not here is an error with its name. It would otherwise look like a missing
-//! one, and a template would take the wrong branch without a word.
+//! An attribute of Python that is not implemented is an error with its name. It would otherwise
+//! look undefined, and a template would silently take the wrong branch.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::value::{self, Dict, Value, View};
 
 type Run<T> = Result<T, Error>;
 
-/// Methods of strings. Those behind them exist in Python only.
+/// The methods of strings. Each list `.._UNSUPPORTED` has attributes that exist in Python only.
 const STRING: [&str; 46] = [
     "capitalize",
     "casefold",
@@ -68,7 +68,7 @@ const STRING_UNSUPPORTED: [&str; 1] = ["encode"];
 
 const DICT: [&str; 5] = ["get", "items", "keys", "values", "copy"];
 const DICT_UNSUPPORTED: [&str; 1] = ["fromkeys"];
-/// Methods that change an object. Jinja's sandbox hides them, so that they are undefined.
+/// Methods that change an object. They are undefined, because Jinja's sandbox hides them.
 const DICT_HIDDEN: [&str; 5] = ["clear", "pop", "popitem", "setdefault", "update"];
 
 const LIST: [&str; 3] = ["count", "index", "copy"];
@@ -101,8 +101,9 @@ const GENERATOR_UNSUPPORTED: [&str; 8] = [
     "gi_yieldfrom",
 ];
 
-/// Returns an attribute that the Python object has, which is undefined if the sandbox hides it.
+/// Returns an attribute of the Python object. It is undefined if the sandbox hides it.
 pub(super) fn attribute(object: &Value, name: &str) -> Run<Option<Value>> {
+    // The sandbox hides the internals of all objects except undefined ones.
     if name.starts_with("__") && name.ends_with("__") && name.len() > 4 {
         return Ok(match object {
             Value::Undefined(_) => None,
@@ -242,7 +243,7 @@ pub(super) fn call(
     }
 }
 
-/// Returns arguments that have no names in Python.
+/// Returns arguments that cannot be passed by name in Python.
 fn positional(name: &str, arguments: Arguments, least: usize, most: usize) -> Run<Vec<Value>> {
     if !arguments.named.is_empty() {
         return Err(Error::failed(format!(
@@ -258,6 +259,7 @@ fn positional(name: &str, arguments: Arguments, least: usize, most: usize) -> Ru
     Ok(arguments.positional)
 }
 
+/// Returns the text of an argument.
 fn need_str<'a>(name: &str, value: &'a Value) -> Run<&'a str> {
     match value {
         Value::Undefined(reason) => Err(Error::undefined(reason)),
@@ -274,6 +276,7 @@ fn need_str<'a>(name: &str, value: &'a Value) -> Run<&'a str> {
     }
 }
 
+/// Returns the number of an argument.
 fn need_int(name: &str, value: &Value) -> Run<i128> {
     value.as_int().ok_or_else(|| {
         Error::failed(format!(
@@ -283,8 +286,8 @@ fn need_int(name: &str, value: &Value) -> Run<i128> {
     })
 }
 
-/// Returns the part of a text between two positions in characters, and the position of its beginning. It is nothing if
-/// the beginning is behind the end.
+/// Returns the part of a text between two positions in characters, and the position of its
+/// beginning. It is nothing if the beginning is behind the end.
 fn part<'a>(name: &str, text: &'a str, bounds: &[Value]) -> Run<Option<(usize, &'a str)>> {
     let len = text.chars().count();
     let place = |value: Option<&Value>, default: usize| match value {
@@ -311,6 +314,7 @@ fn part<'a>(name: &str, text: &'a str, bounds: &[Value]) -> Run<Option<(usize, &
     Ok(Some((start as usize, &text[byte(start)..byte(end)])))
 }
 
+/// Returns the position of the first or last occurrence of a text, in characters.
 fn found(name: &str, text: &str, arguments: Arguments) -> Run<Option<usize>> {
     let values = positional(name, arguments, 1, 3)?;
     let what = need_str(name, &values[0])?;
@@ -325,7 +329,7 @@ fn found(name: &str, text: &str, arguments: Arguments) -> Run<Option<usize>> {
     Ok(at.map(|at| start + part[..at].chars().count()))
 }
 
-/// `startswith` and `endswith`
+/// `startswith` and `endswith`: returns true if a text has one of the affixes.
 fn has_affix(name: &str, text: &str, arguments: Arguments) -> Run<bool> {
     let values = positional(name, arguments, 1, 3)?;
     let affixes = match &values[0] {
@@ -346,7 +350,7 @@ fn has_affix(name: &str, text: &str, arguments: Arguments) -> Run<bool> {
     Ok(false)
 }
 
-/// `strip`, `lstrip` and `rstrip`
+/// `strip`, `lstrip` and `rstrip`: removes white space or other characters from the ends.
 fn stripped<'a>(name: &str, text: &'a str, arguments: Arguments) -> Run<&'a str> {
     let values = positional(name, arguments, 0, 1)?;
     let chars = match values.first() {
@@ -365,13 +369,14 @@ fn stripped<'a>(name: &str, text: &'a str, arguments: Arguments) -> Run<&'a str>
     })
 }
 
-/// `split` and `rsplit`
+/// `split` and `rsplit`: splits a text at separators or white space.
 fn split(name: &str, text: &str, arguments: Arguments) -> Run<Value> {
     let [separator, most] = arguments.bind(name, ["sep", "maxsplit"])?;
     let most = most.map_or(Ok(-1), |most| need_int(name, &most))?;
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let parts: Vec<&str> = match &separator {
-        None | Some(Value::None) => words(text, most, name == "rsplit"),
+        None | Some(Value::None) if name == "rsplit" => words_from_right(text, most),
+        None | Some(Value::None) => words(text, most),
         Some(separator) => {
             let separator = need_str(name, separator)?;
             if separator.is_empty() {
@@ -395,52 +400,40 @@ fn split(name: &str, text: &str, arguments: Arguments) -> Run<Value> {
         .into())
 }
 
-/// Splits at white space, at most `most` times, from the left or from the right.
-fn words(text: &str, most: usize, from_right: bool) -> Vec<&str> {
-    let trimmed = |text: &'_ str| -> usize {
-        match from_right {
-            true => text.trim_end_matches(is_space).len(),
-            false => text.len() - text.trim_start_matches(is_space).len(),
-        }
-    };
+/// Splits at white space, at most `most` times. The last word keeps the white space at its end.
+fn words(text: &str, most: usize) -> Vec<&str> {
     let mut words = vec![];
-    let mut rest = text;
-    loop {
-        let cut = trimmed(rest);
-        rest = if from_right {
-            &rest[..cut]
-        } else {
-            &rest[cut..]
-        };
-        if rest.is_empty() {
-            break;
-        }
-        let found = if from_right {
-            rest.rfind(is_space)
-        } else {
-            rest.find(is_space)
-        };
-        // The last piece keeps the white space at its outer end.
-        let Some(at) = found.filter(|_| words.len() < most) else {
+    let mut rest = text.trim_start_matches(is_space);
+    while !rest.is_empty() {
+        let Some(at) = rest.find(is_space).filter(|_| words.len() < most) else {
             words.push(rest);
             break;
         };
-        if from_right {
-            let width = rest[at..].chars().next().map_or(1, char::len_utf8);
-            words.push(&rest[at + width..]);
-            rest = &rest[..at];
-        } else {
-            words.push(&rest[..at]);
-            rest = &rest[at..];
-        }
-    }
-    if from_right {
-        words.reverse();
+        words.push(&rest[..at]);
+        rest = rest[at..].trim_start_matches(is_space);
     }
     words
 }
 
-/// `center`, `ljust` and `rjust`
+/// Splits at white space from the right, at most `most` times. The first word keeps the white space
+/// at its start.
+fn words_from_right(text: &str, most: usize) -> Vec<&str> {
+    let mut words = vec![];
+    let mut rest = text.trim_end_matches(is_space);
+    while !rest.is_empty() {
+        let Some(at) = rest.rfind(is_space).filter(|_| words.len() < most) else {
+            words.push(rest);
+            break;
+        };
+        let width = rest[at..].chars().next().map_or(1, char::len_utf8);
+        words.push(&rest[at + width..]);
+        rest = rest[..at].trim_end_matches(is_space);
+    }
+    words.reverse();
+    words
+}
+
+/// `center`, `ljust` and `rjust`: pads a text.
 fn aligned(host: &mut dyn Host, name: &str, text: &str, arguments: Arguments) -> Run<Value> {
     let values = positional(name, arguments, 1, 2)?;
     let width = need_int(name, &values[0])?.max(0);
@@ -465,6 +458,7 @@ fn aligned(host: &mut dyn Host, name: &str, text: &str, arguments: Arguments) ->
     Ok(format!("{}{text}{}", fill.repeat(left), fill.repeat(space - left)).into())
 }
 
+/// `replace`: replaces occurrences of a text.
 fn replace(host: &mut dyn Host, text: &str, arguments: Arguments) -> Run<Value> {
     let [old, new, count] = arguments.bind("replace", ["old", "new", "count"])?;
     let (Some(old), Some(new)) = (old, new) else {
@@ -480,7 +474,7 @@ fn replace(host: &mut dyn Host, text: &str, arguments: Arguments) -> Run<Value> 
     )
 }
 
-/// `str.replace`, of all places if `count` is negative.
+/// Replaces the first `count` occurrences of a text, or all if `count` is negative.
 pub(super) fn replaced(
     host: &mut dyn Host,
     text: &str,
@@ -489,6 +483,7 @@ pub(super) fn replaced(
     count: i128,
 ) -> Run<Value> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
+    // The length of the result is checked before it is made.
     let places = if old.is_empty() {
         text.chars().count() + 1
     } else {
@@ -499,6 +494,7 @@ pub(super) fn replaced(
     Ok(text.replacen(old, new, places).into())
 }
 
+/// `translate`: replaces characters by a table.
 fn translate(text: &str, arguments: Arguments) -> Run<Value> {
     let values = positional("translate", arguments, 1, 1)?;
     let Value::Dict(table) = &values[0] else {
@@ -523,6 +519,7 @@ fn translate(text: &str, arguments: Arguments) -> Run<Value> {
     Ok(out.into())
 }
 
+/// `maketrans`: makes a table for `translate`.
 fn maketrans(arguments: Arguments) -> Run<Value> {
     let values = positional("maketrans", arguments, 1, 3)?;
     let mut table = Dict::default();
@@ -566,6 +563,7 @@ fn maketrans(arguments: Arguments) -> Run<Value> {
     Ok(Value::Dict(Rc::new(table)))
 }
 
+/// `expandtabs`: replaces tabs by spaces up to the next column.
 fn expandtabs(host: &mut dyn Host, text: &str, arguments: Arguments) -> Run<Value> {
     let [size] = arguments.bind("expandtabs", ["tabsize"])?;
     let size = size
@@ -594,7 +592,7 @@ fn expandtabs(host: &mut dyn Host, text: &str, arguments: Arguments) -> Run<Valu
     Ok(out.into())
 }
 
-/// `partition` and `rpartition`
+/// `partition` and `rpartition`: splits a text at one separator.
 fn partition(name: &str, text: &str, arguments: Arguments) -> Run<Value> {
     let values = positional(name, arguments, 1, 1)?;
     let separator = need_str(name, &values[0])?;
@@ -614,6 +612,7 @@ fn partition(name: &str, text: &str, arguments: Arguments) -> Run<Value> {
     Ok(Value::tuple(parts.map(Value::from).to_vec()))
 }
 
+/// Joins strings with a separator.
 pub(super) fn joined(host: &mut dyn Host, separator: &str, items: &[Value]) -> Run<Value> {
     let mut texts = vec![];
     for (i, item) in items.iter().enumerate() {
@@ -630,10 +629,11 @@ pub(super) fn joined(host: &mut dyn Host, separator: &str, items: &[Value]) -> R
     Ok(texts.join(separator).into())
 }
 
+/// Calls a method of a string.
 fn string(host: &mut dyn Host, text: &Arc<str>, name: &str, arguments: Arguments) -> Run<Value> {
     host.pay_text(text.len())?;
     let all = |test: fn(char) -> bool| !text.is_empty() && text.chars().all(test);
-    // Methods with arguments
+    // Methods with arguments come first, because the others share the check that there are none.
     match name {
         "center" | "ljust" | "rjust" => return aligned(host, name, text, arguments),
         "count" => {
@@ -749,7 +749,7 @@ fn string(host: &mut dyn Host, text: &Arc<str>, name: &str, arguments: Arguments
     })
 }
 
-/// `str.istitle`
+/// `istitle`: returns true if each word has one capital, at its start.
 fn is_title(text: &str) -> bool {
     let mut any = false;
     let mut in_word = false;
@@ -764,6 +764,7 @@ fn is_title(text: &str) -> bool {
     any
 }
 
+/// Calls a method of a dictionary.
 fn dict_method(dict: &Rc<Dict>, name: &str, arguments: Arguments) -> Run<Value> {
     if name == "get" {
         let values = positional(name, arguments, 1, 2)?;
@@ -781,6 +782,7 @@ fn dict_method(dict: &Rc<Dict>, name: &str, arguments: Arguments) -> Run<Value> 
     }
 }
 
+/// Calls a method of a list or tuple.
 fn list(object: &Value, items: &[Value], name: &str, arguments: Arguments) -> Run<Value> {
     match name {
         "count" => {
@@ -824,6 +826,7 @@ fn list(object: &Value, items: &[Value], name: &str, arguments: Arguments) -> Ru
     }
 }
 
+/// Calls a method of a number.
 fn number(object: &Value, name: &str, arguments: Arguments) -> Run<Value> {
     positional(name, arguments, 0, 0)?;
     let bits = || object.as_int().unwrap_or(0).unsigned_abs();

@@ -1,16 +1,18 @@
-//! Jinja, as Jinja2 3.1 renders it in Python.
+//! An interpreter of Jinja templates that renders like Jinja2 3.1 in Python.
 //!
-//! Chat templates are written for Python: they call methods of its strings, print its lists, and rely on the scopes that
-//! Jinja compiles to. Only an implementation of both renders them to the letter, and a prompt that differs in a space is
-//! another prompt. This one covers the language with the settings of transformers (`trim_blocks`, `lstrip_blocks`, loop
-//! controls, `{% generation %}`, no automatic escaping) and the sandbox, which hides everything that changes an object.
-//! Anything that Python has and that is not here is an error with its name, so that no text is silently different.
+//! Chat templates are written for Python: they call methods of its strings, print its lists, and
+//! rely on the scopes that Jinja compiles to. Only an implementation of both renders them to the
+//! letter, and a prompt that differs in a space is another prompt. This one covers the language
+//! with the settings of transformers (`trim_blocks`, `lstrip_blocks`, loop controls, `{% generation
+//! %}`, no automatic escaping) and the sandbox, which hides everything that changes an object.
+//! Anything that Python has and that is not here is an error with its name, so that no text is
+//! silently different.
 //!
-//! The stages are `lexer`, `parser` and `interpreter`. `value`, `operators`, `methods`, `format` and `text` are Python's
-//! objects. `filters`, `tests` and `globals` are Jinja's tables of names.
+//! The stages are `lexer`, `parser` and `interpreter`. `value`, `operators`, `methods`, `format`
+//! and `text` are Python's objects. `filters`, `tests` and `globals` are Jinja's tables of names.
 //!
-//! Limits: whole numbers have 128 bits, and other templates cannot be included. A generator is read when it is made, not
-//! item by item, apart from the condition of a loop.
+//! Limits: whole numbers have 128 bits, and other templates cannot be included. A generator is read
+//! when it is made, not item by item, apart from the condition of a loop.
 
 mod arguments;
 mod error;
@@ -49,13 +51,14 @@ pub(super) struct Template {
     parsed: parser::Parsed,
 }
 
-/// What a template is rendered with.
+/// The inputs of a template.
 pub(super) struct Inputs {
-    /// Variables by name. The last of a name counts.
+    /// Variables by name. If a name occurs several times, the last one counts.
     pub(super) variables: Vec<(String, Value)>,
     /// The date of the day, for `strftime_now`.
     pub(super) date: Option<Date>,
-    /// The number of steps that the template may take. A step is an operation, or 64 bytes of a text.
+    /// The number of steps that the template may take. A step is an operation, or 64 bytes of a
+    /// text.
     pub(super) fuel: u64,
 }
 
@@ -83,7 +86,8 @@ impl Template {
     /// Renders the template, with [`MARKS`] around each reply if the template marks replies.
     ///
     /// # Errors
-    /// Returns the template's own refusal, or what it does that Jinja or this crate does not allow.
+    /// Returns an error if the template refuses the conversation, or if it does something that
+    /// Jinja or this crate does not allow.
     pub(super) fn render(&self, inputs: &Inputs) -> Result<String, Error> {
         if !self.marks_replies() {
             return Ok(self.run(inputs, Replies::Unmarked)?.0);

@@ -12,6 +12,7 @@ use super::value::{self, Value, View};
 
 type Run<T> = Result<T, Error>;
 
+/// Returns the spelling of an operator in Python's error messages.
 fn sign(operator: Operator) -> &'static str {
     match operator {
         Operator::Add => "+",
@@ -24,6 +25,7 @@ fn sign(operator: Operator) -> &'static str {
     }
 }
 
+/// Returns the error for operands that an operator does not accept.
 fn unsupported<T>(operator: Operator, left: &Value, right: &Value) -> Run<T> {
     for value in [left, right] {
         if let Value::Undefined(reason) = value {
@@ -43,6 +45,7 @@ fn unsupported<T>(operator: Operator, left: &Value, right: &Value) -> Run<T> {
     )))
 }
 
+/// Applies an operator to two values.
 pub(super) fn binary(
     host: &mut dyn Host,
     operator: Operator,
@@ -101,6 +104,7 @@ pub(super) fn binary(
     }
 }
 
+/// Repeats a list or a text.
 fn repeated(
     host: &mut dyn Host,
     value: &Value,
@@ -133,6 +137,7 @@ fn zero<T>() -> Run<T> {
     Err(Error::failed("division by zero"))
 }
 
+/// Applies an operator to whole numbers.
 fn integers(operator: Operator, a: i128, b: i128) -> Run<Value> {
     let large = || Error::failed("a whole number is beyond 128 bits");
     let number = match operator {
@@ -143,6 +148,7 @@ fn integers(operator: Operator, a: i128, b: i128) -> Run<Value> {
         Operator::Div => return quotient(a, b),
         Operator::FloorDiv => {
             let quotient = a.checked_div(b).ok_or_else(large)?;
+            // Python rounds down, and Rust rounds toward zero.
             let rounds = a % b != 0 && (a < 0) != (b < 0);
             Some(quotient - i128::from(rounds))
         }
@@ -178,6 +184,7 @@ fn quotient(a: i128, b: i128) -> Run<Value> {
     ))
 }
 
+/// Applies an operator to floats.
 fn floats(operator: Operator, a: f64, b: f64) -> Run<Value> {
     let number = match operator {
         Operator::Add => a + b,
@@ -227,6 +234,7 @@ fn divided(a: f64, b: f64) -> (f64, f64) {
     (floor, rest)
 }
 
+/// Returns `-value`.
 pub(super) fn negative(value: &Value) -> Run<Value> {
     match value {
         Value::Float(number) => Ok(Value::Float(-number)),
@@ -237,6 +245,7 @@ pub(super) fn negative(value: &Value) -> Run<Value> {
     }
 }
 
+/// Returns `+value`.
 pub(super) fn positive(value: &Value) -> Run<Value> {
     match value {
         Value::Float(number) => Ok(Value::Float(*number)),
@@ -246,6 +255,7 @@ pub(super) fn positive(value: &Value) -> Run<Value> {
     }
 }
 
+/// Returns the error for an operand of a sign.
 fn unary<T>(value: &Value, sign: &str) -> Run<T> {
     match value {
         Value::Undefined(reason) => Err(Error::undefined(reason)),
@@ -256,6 +266,7 @@ fn unary<T>(value: &Value, sign: &str) -> Run<T> {
     }
 }
 
+/// Compares two values with an operator.
 pub(super) fn compare(comparison: Comparison, left: &Value, right: &Value) -> Run<bool> {
     let order =
         |sign, is: fn(Ordering) -> bool| Ok(value::compare(left, right, sign, 0)?.is_some_and(is));
@@ -271,7 +282,7 @@ pub(super) fn compare(comparison: Comparison, left: &Value, right: &Value) -> Ru
     }
 }
 
-/// Python's `item in container`
+/// Returns the result of Python's `item in container`.
 fn contains(container: &Value, item: &Value) -> Run<bool> {
     match container {
         Value::String(text) | Value::Markup(text) => match item.as_str() {
@@ -326,7 +337,7 @@ fn position(index: i128, len: usize) -> Option<usize> {
     usize::try_from(at).ok().filter(|at| *at < len)
 }
 
-/// Returns `object[index]`, or nothing if Python raises a `TypeError` or `LookupError`.
+/// Returns `object[index]`, or `None` if Python raises a `TypeError` or `LookupError`.
 pub(super) fn item(object: &Value, index: &Value) -> Option<Value> {
     match object {
         Value::Dict(dict) => {
@@ -351,7 +362,7 @@ pub(super) fn item(object: &Value, index: &Value) -> Option<Value> {
     }
 }
 
-/// Python's `object[start:stop:step]`
+/// Returns Python's `object[start:stop:step]`.
 pub(super) fn slice(object: &Value, bounds: &[Value; 3]) -> Run<Value> {
     if let Value::Undefined(reason) = object {
         return Err(Error::undefined(reason));

@@ -1,4 +1,6 @@
-//! From tokens to the syntax tree, as `jinja2/parser.py` makes it with the extension `loopcontrols` and the tag
+//! Parses tokens into a syntax tree.
+//!
+//! The grammar is that of `jinja2/parser.py` with the extension `loopcontrols` and the tag
 //! `generation` of transformers.
 
 use std::sync::Arc;
@@ -23,13 +25,15 @@ pub(super) struct Parsed {
     pub(super) asks_date: bool,
 }
 
+/// A recursive descent parser.
 struct Parser {
     tokens: Vec<Placed>,
     at: usize,
     depth: usize,
     /// The number of loops around the statement, within its function.
     loops: usize,
-    /// The number of conditions around the expression. Jinja reports an unknown filter in a condition only when it runs.
+    /// The number of conditions around the expression. Jinja reports an unknown filter in a
+    /// condition only when it runs.
     conditions: usize,
     /// The special variables that were read, one entry for each macro around.
     uses: Vec<MacroUses>,
@@ -38,6 +42,10 @@ struct Parser {
     asks_date: bool,
 }
 
+/// Parses a template.
+///
+/// # Errors
+/// Returns an error with the line if the text is not a template.
 pub(super) fn parse(source: &str) -> Result<Parsed, Error> {
     let tokens = lexer::tokens(source)?;
     let mut parser = Parser {
@@ -64,10 +72,12 @@ pub(super) fn parse(source: &str) -> Result<Parsed, Error> {
 type Parse<T> = Result<T, Error>;
 
 impl Parser {
+    /// Returns the next token.
     fn token(&self) -> &Token {
         &self.tokens[self.at].1
     }
 
+    /// Returns the token after the next one.
     fn after(&self) -> &Token {
         &self.tokens[(self.at + 1).min(self.tokens.len() - 1)].1
     }
@@ -76,6 +86,7 @@ impl Parser {
         self.tokens[self.at].0
     }
 
+    /// Takes the next token. The last one, the end, stays.
     fn next(&mut self) -> Token {
         let token = self.token().clone();
         self.at = (self.at + 1).min(self.tokens.len() - 1);
@@ -86,6 +97,7 @@ impl Parser {
         Err(Error::syntax(self.line(), problem))
     }
 
+    /// Returns the error for the next token.
     fn unexpected<T>(&self, expected: &str) -> Parse<T> {
         let found = match self.token() {
             Token::Data(_) => "text".to_owned(),
@@ -128,10 +140,10 @@ impl Parser {
     }
 
     fn expect_sign(&mut self, sign: &str) -> Parse<()> {
-        match self.skip_sign(sign) {
-            true => Ok(()),
-            false => self.unexpected(&format!("`{sign}`")),
+        if self.skip_sign(sign) {
+            return Ok(());
         }
+        self.unexpected(&format!("`{sign}`"))
     }
 
     fn expect(&mut self, token: &Token, shown: &str) -> Parse<()> {
@@ -165,7 +177,8 @@ impl Parser {
 
     // Statements
 
-    /// Parses statements up to a tag with one of these names, which stays the next token. Without names, up to the end.
+    /// Parses statements up to a tag with one of these names, which stays the next token. Without
+    /// names, up to the end.
     fn body(&mut self, ends: &[&str]) -> Parse<Body> {
         let mut body = vec![];
         loop {
@@ -173,7 +186,7 @@ impl Parser {
             let kind = match self.next() {
                 Token::Data(text) => StmtKind::Data(text),
                 Token::VariableBegin => {
-                    let value = self.tuple(true, &[])?;
+                    let value = self.tuple(Form::Conditional, &[])?;
                     self.expect(&Token::VariableEnd, "`}}`")?;
                     StmtKind::Print(vec![value])
                 }
@@ -197,7 +210,8 @@ impl Parser {
         }
     }
 
-    /// Parses the rest of an opening tag, a body, and the name of the tag that ends it. Returns that name, too.
+    /// Parses the rest of an opening tag, a body, and the name of the tag that ends it. Returns
+    /// that name, too.
     fn inner(&mut self, ends: &[&str]) -> Parse<(Body, String)> {
         self.skip_sign(":");
         self.expect(&Token::BlockEnd, "`%}`")?;
@@ -231,6 +245,7 @@ impl Parser {
         Ok((frame, uses))
     }
 
+    /// Parses a tag, after its opening sign.
     fn statement(&mut self) -> Parse<StmtKind> {
         let Token::Name(name) = self.token().clone() else {
             return self.unexpected("the name of a tag");
@@ -270,7 +285,7 @@ impl Parser {
             "break" => Ok(StmtKind::Break),
             "continue" => Ok(StmtKind::Continue),
             "autoescape" => {
-                let value = self.expression(true)?;
+                let value = self.expression()?;
                 let frame = self.frame("endautoescape")?;
                 match value.kind {
                     ExprKind::Const(Const::Bool(false)) => Ok(StmtKind::Scoped(frame)),
@@ -284,14 +299,16 @@ impl Parser {
         }
     }
 
+    /// Parses `{% for %}`, after its name.
     fn for_loop(&mut self) -> Parse<StmtKind> {
         let target = self.target(&["in"], Attributes::Rejected)?;
         if !self.skip_name("in") {
             return self.unexpected("`in`");
         }
-        let iter = self.tuple(false, &["recursive"])?;
+        // An `if` after the items begins the test of the loop.
+        let iter = self.tuple(Form::Plain, &["recursive"])?;
         let test = if self.skip_name("if") {
-            Some(self.expression(true)?)
+            Some(self.expression()?)
         } else {
             None
         };
@@ -321,11 +338,12 @@ impl Parser {
         })))
     }
 
+    /// Parses `{% if %}`, after its name.
     fn if_statement(&mut self) -> Parse<StmtKind> {
         self.conditions += 1;
         let mut branches = vec![];
         let otherwise = loop {
-            let test = self.tuple(false, &[])?;
+            let test = self.tuple(Form::Plain, &[])?;
             let (body, end) = self.inner(&["elif", "else", "endif"])?;
             branches.push((test, body));
             match &*end {
@@ -341,10 +359,11 @@ impl Parser {
         })
     }
 
+    /// Parses `{% set %}` with a value or a body, after its name.
     fn set(&mut self) -> Parse<StmtKind> {
         let target = self.target(&[], Attributes::Allowed)?;
         if self.skip_sign("=") {
-            let value = self.tuple(true, &[])?;
+            let value = self.tuple(Form::Conditional, &[])?;
             return Ok(StmtKind::Set(target, value));
         }
         let filter = if self.is_sign("|") {
@@ -362,6 +381,7 @@ impl Parser {
         })
     }
 
+    /// Parses `{% with %}`, after its name.
     fn with(&mut self) -> Parse<StmtKind> {
         let mut bindings = vec![];
         while *self.token() != Token::BlockEnd {
@@ -370,12 +390,13 @@ impl Parser {
             }
             let target = self.target(&[], Attributes::Rejected)?;
             self.expect_sign("=")?;
-            bindings.push((target, self.expression(true)?));
+            bindings.push((target, self.expression()?));
         }
         let frame = self.frame("endwith")?;
         Ok(StmtKind::With { bindings, frame })
     }
 
+    /// Parses parameters and their defaults.
     fn signature(&mut self) -> Parse<(Vec<String>, Vec<Expr>)> {
         let mut parameters = vec![];
         let mut defaults = vec![];
@@ -392,10 +413,11 @@ impl Parser {
                 return self.error(format!("`{name}` cannot be a parameter"));
             }
             if self.skip_sign("=") {
-                defaults.push(self.expression(true)?);
+                defaults.push(self.expression()?);
             } else if !defaults.is_empty() {
                 return self.error("a parameter without a default follows one with a default");
             } else if name == "caller" {
+                // Only a call block passes it, so other calls of the macro would fail.
                 return self.error("the parameter `caller` needs a default");
             }
             if parameters.contains(&name) {
@@ -407,6 +429,7 @@ impl Parser {
         Ok((parameters, defaults))
     }
 
+    /// Parses `{% macro %}`, after its name.
     fn macro_statement(&mut self) -> Parse<StmtKind> {
         let name = self.name()?;
         let (parameters, defaults) = self.signature()?;
@@ -421,13 +444,14 @@ impl Parser {
         })))
     }
 
+    /// Parses `{% call %}`, after its name.
     fn call_block(&mut self) -> Parse<StmtKind> {
         let (parameters, defaults) = if self.is_sign("(") {
             self.signature()?
         } else {
             Default::default()
         };
-        let call = self.expression(true)?;
+        let call = self.expression()?;
         if !matches!(call.kind, ExprKind::Call(..)) {
             return self.error("{% call %} needs a call of a macro");
         }
@@ -443,17 +467,19 @@ impl Parser {
         Ok(StmtKind::CallBlock { body, call })
     }
 
+    /// Parses `{% print %}`, after its name.
     fn print(&mut self) -> Parse<StmtKind> {
         let mut values = vec![];
         while *self.token() != Token::BlockEnd {
             if !values.is_empty() {
                 self.expect_sign(",")?;
             }
-            values.push(self.expression(true)?);
+            values.push(self.expression()?);
         }
         Ok(StmtKind::Print(values))
     }
 
+    /// Parses `{% block %}`, after its name.
     fn block(&mut self) -> Parse<StmtKind> {
         let name = self.name()?;
         if self.blocks.contains(&name) {
@@ -465,6 +491,7 @@ impl Parser {
                 .error("a required block has no body, and there is no other template with one");
         }
         self.blocks.push(name.clone());
+        // Jinja compiles a block into a function, which cannot leave a loop around it.
         let loops = std::mem::take(&mut self.loops);
         let frame = self.frame("endblock")?;
         self.loops = loops;
@@ -476,7 +503,8 @@ impl Parser {
         })
     }
 
-    /// Parses what is assigned to: a name, an attribute of a namespace where allowed, or several of these.
+    /// Parses what is assigned to: a name, an attribute of a namespace where allowed, or several of
+    /// these.
     fn target(&mut self, ends: &[&str], attributes: Attributes) -> Parse<Target> {
         let mut targets = vec![];
         let mut is_tuple = false;
@@ -484,6 +512,7 @@ impl Parser {
             if !targets.is_empty() {
                 self.expect_sign(",")?;
             }
+            // A comma may follow the last target.
             if self.is_tuple_end(ends) || self.is_sign("=") && is_tuple {
                 break;
             }
@@ -503,6 +532,7 @@ impl Parser {
         }
     }
 
+    /// Parses one target, or several in parentheses.
     fn target_item(&mut self, attributes: Attributes) -> Parse<Target> {
         if self.skip_sign("(") {
             let target = self.target(&[], attributes)?;
@@ -525,6 +555,7 @@ impl Parser {
 
     // Expressions
 
+    /// Returns true if the next token ends a tuple.
     fn is_tuple_end(&self, ends: &[&str]) -> bool {
         matches!(self.token(), Token::VariableEnd | Token::BlockEnd)
             || self.is_sign(")")
@@ -532,7 +563,7 @@ impl Parser {
     }
 
     /// Parses an expression, or a tuple of several.
-    fn tuple(&mut self, conditional: bool, ends: &[&str]) -> Parse<Expr> {
+    fn tuple(&mut self, form: Form, ends: &[&str]) -> Parse<Expr> {
         let line = self.line();
         let mut items = vec![];
         let mut is_tuple = false;
@@ -543,7 +574,7 @@ impl Parser {
             if self.is_tuple_end(ends) {
                 break;
             }
-            items.push(self.expression(conditional)?);
+            items.push(self.expression_of(form)?);
             if !self.is_sign(",") {
                 break;
             }
@@ -562,16 +593,19 @@ impl Parser {
         }
     }
 
-    fn expression(&mut self, conditional: bool) -> Parse<Expr> {
-        self.deeper(|parser| {
-            if conditional {
-                parser.conditional()
-            } else {
-                parser.or()
-            }
+    /// Parses an expression, which may be `a if b else c`.
+    fn expression(&mut self) -> Parse<Expr> {
+        self.expression_of(Form::Conditional)
+    }
+
+    fn expression_of(&mut self, form: Form) -> Parse<Expr> {
+        self.deeper(|parser| match form {
+            Form::Conditional => parser.conditional(),
+            Form::Plain => parser.or(),
         })
     }
 
+    /// Parses `a if b else c`. The part after `else` may be missing.
     fn conditional(&mut self) -> Parse<Expr> {
         let line = self.line();
         let start = self.depth;
@@ -599,8 +633,8 @@ impl Parser {
         Ok(value)
     }
 
-    /// Makes an expression that contains the one before it. Chains such as `a + b + c` nest to the left, so each link
-    /// counts as a level. The caller resets the depth behind the chain.
+    /// Makes an expression that contains the one before it. Chains such as `a + b + c` nest to the
+    /// left, so each link counts as a level. The caller resets the depth after the chain.
     fn wrap(&mut self, line: u32, kind: ExprKind) -> Parse<Expr> {
         self.depth += 1;
         if self.depth > DEEPEST_SYNTAX {
@@ -737,20 +771,30 @@ impl Parser {
 
     /// Powers nest to the left in Jinja, unlike in Python.
     fn power(&mut self) -> Parse<Expr> {
-        self.chain(&[("**", Operator::Pow)], |parser| parser.unary(true))
+        self.chain(&[("**", Operator::Pow)], Parser::filtered)
     }
 
-    fn unary(&mut self, with_filters: bool) -> Parse<Expr> {
+    /// Parses a value with its signs, and the filters and tests after it.
+    fn filtered(&mut self) -> Parse<Expr> {
+        let start = self.depth;
+        let value = self.unary()?;
+        let value = self.filters(value)?;
+        self.depth = start;
+        Ok(value)
+    }
+
+    /// Parses a value with its signs. A filter applies to the signed value: `-1 | abs` is 1.
+    fn unary(&mut self) -> Parse<Expr> {
         let line = self.line();
         let start = self.depth;
         let value = if self.skip_sign("-") {
-            let value = Box::new(self.deeper(|parser| parser.unary(false))?);
+            let value = Box::new(self.deeper(Parser::unary)?);
             Expr {
                 line,
                 kind: ExprKind::Negative(value),
             }
         } else if self.skip_sign("+") {
-            let value = Box::new(self.deeper(|parser| parser.unary(false))?);
+            let value = Box::new(self.deeper(Parser::unary)?);
             Expr {
                 line,
                 kind: ExprKind::Positive(value),
@@ -759,15 +803,11 @@ impl Parser {
             self.primary()?
         };
         let value = self.postfix(value)?;
-        let value = if with_filters {
-            self.filters(value)?
-        } else {
-            value
-        };
         self.depth = start;
         Ok(value)
     }
 
+    /// Parses a name, a constant, or an expression in brackets.
     fn primary(&mut self) -> Parse<Expr> {
         let line = self.line();
         let kind = match self.next() {
@@ -792,14 +832,14 @@ impl Parser {
             Token::Float(number) => ExprKind::Const(Const::Float(number)),
             Token::Sign("(") if self.skip_sign(")") => ExprKind::Tuple(vec![]),
             Token::Sign("(") => {
-                let value = self.tuple(true, &[])?;
+                let value = self.tuple(Form::Conditional, &[])?;
                 self.expect_sign(")")?;
                 return Ok(value);
             }
             Token::Sign("[") => {
                 let mut items = vec![];
                 while !self.is_sign("]") {
-                    items.push(self.expression(true)?);
+                    items.push(self.expression()?);
                     if !self.skip_sign(",") {
                         break;
                     }
@@ -810,9 +850,9 @@ impl Parser {
             Token::Sign("{") => {
                 let mut entries = vec![];
                 while !self.is_sign("}") {
-                    let key = self.expression(true)?;
+                    let key = self.expression()?;
                     self.expect_sign(":")?;
-                    entries.push((key, self.expression(true)?));
+                    entries.push((key, self.expression()?));
                     if !self.skip_sign(",") {
                         break;
                     }
@@ -821,6 +861,7 @@ impl Parser {
                 ExprKind::Dict(entries)
             }
             _ => {
+                // The token was taken, and the error names the next one. The end is never taken.
                 self.at -= usize::from(self.at + 1 < self.tokens.len());
                 return self.unexpected("an expression");
             }
@@ -838,6 +879,7 @@ impl Parser {
         }
     }
 
+    /// Parses attributes, subscripts and calls after a value.
     fn postfix(&mut self, mut value: Expr) -> Parse<Expr> {
         loop {
             let line = self.line();
@@ -851,7 +893,7 @@ impl Parser {
                         };
                         ExprKind::Item(Box::new(value), Box::new(index))
                     }
-                    _ => return self.error("expected a name or a number behind `.`"),
+                    _ => return self.error("expected a name or a number after `.`"),
                 }
             } else if self.skip_sign("[") {
                 let index = self.subscript(line)?;
@@ -866,6 +908,7 @@ impl Parser {
         }
     }
 
+    /// Parses the rest of a subscript, after its bracket.
     fn subscript(&mut self, line: u32) -> Parse<Expr> {
         let mut items = vec![];
         while !self.is_sign("]") {
@@ -887,12 +930,13 @@ impl Parser {
         }
     }
 
+    /// Parses an index or a slice.
     fn subscript_item(&mut self) -> Parse<Expr> {
         let line = self.line();
         let start = if self.is_sign(":") {
             None
         } else {
-            Some(Box::new(self.expression(true)?))
+            Some(Box::new(self.expression()?))
         };
         if !self.skip_sign(":") {
             return match start {
@@ -904,10 +948,10 @@ impl Parser {
         let stop = if ends(self) {
             None
         } else {
-            Some(Box::new(self.expression(true)?))
+            Some(Box::new(self.expression()?))
         };
         let step = if self.skip_sign(":") && !ends(self) {
-            Some(Box::new(self.expression(true)?))
+            Some(Box::new(self.expression()?))
         } else {
             None
         };
@@ -917,21 +961,23 @@ impl Parser {
         })
     }
 
+    /// Parses the arguments of a call in parentheses.
     fn call_arguments(&mut self) -> Parse<CallArguments> {
         let mut arguments = CallArguments::default();
         self.expect_sign("(")?;
         let wrong = "invalid syntax in the arguments of a call";
         while !self.is_sign(")") {
+            // Positional arguments come before all others, and `**` comes last.
             if self.skip_sign("*") {
                 if arguments.list.is_some() || arguments.dict.is_some() {
                     return self.error(wrong);
                 }
-                arguments.list = Some(Box::new(self.expression(true)?));
+                arguments.list = Some(Box::new(self.expression()?));
             } else if self.skip_sign("**") {
                 if arguments.dict.is_some() {
                     return self.error(wrong);
                 }
-                arguments.dict = Some(Box::new(self.expression(true)?));
+                arguments.dict = Some(Box::new(self.expression()?));
             } else if matches!(
                 (self.token(), self.after()),
                 (Token::Name(_), Token::Sign("="))
@@ -944,7 +990,7 @@ impl Parser {
                 if arguments.named.iter().any(|(known, _)| *known == name) {
                     return self.error(format!("the argument `{name}` is given twice"));
                 }
-                arguments.named.push((name, self.expression(true)?));
+                arguments.named.push((name, self.expression()?));
             } else {
                 if arguments.list.is_some()
                     || arguments.dict.is_some()
@@ -952,7 +998,7 @@ impl Parser {
                 {
                     return self.error(wrong);
                 }
-                arguments.positional.push(self.expression(true)?);
+                arguments.positional.push(self.expression()?);
             }
             if !self.is_sign(")") {
                 self.expect_sign(",")?;
@@ -962,7 +1008,7 @@ impl Parser {
         Ok(arguments)
     }
 
-    /// Parses filters, tests and calls behind a value.
+    /// Parses filters, tests and calls after a value.
     fn filters(&mut self, mut value: Expr) -> Parse<Expr> {
         loop {
             let line = self.line();
@@ -979,6 +1025,7 @@ impl Parser {
         }
     }
 
+    /// Parses a name with dots, because extensions may have filters such as `a.b`.
     fn dotted_name(&mut self) -> Parse<String> {
         let mut name = self.name()?;
         while self.skip_sign(".") {
@@ -987,6 +1034,7 @@ impl Parser {
         Ok(name)
     }
 
+    /// Parses a filter, after its sign.
     fn filter(&mut self, value: Option<Expr>) -> Parse<Expr> {
         let line = self.line();
         let name = self.dotted_name()?;
@@ -1001,6 +1049,7 @@ impl Parser {
         self.wrap(line, ExprKind::Filter(value.map(Box::new), name, arguments))
     }
 
+    /// Parses a test, after `is`.
     fn test(&mut self, value: Expr) -> Parse<Expr> {
         let line = self.line();
         let negated = self.skip_name("not");
@@ -1008,6 +1057,7 @@ impl Parser {
         if self.conditions == 0 && !is_test(&name) {
             return self.error(format!("no test is named `{name}`"));
         }
+        // One argument may follow without parentheses, for example `x is divisibleby 3`.
         let begins_argument = match self.token() {
             Token::Name(name) => !matches!(&**name, "else" | "or" | "and"),
             Token::String(_) | Token::Int(_) | Token::Float(_) => true,
@@ -1065,7 +1115,16 @@ fn without(uses: MacroUses, parameters: &[String]) -> MacroUses {
     }
 }
 
-/// Whether attributes of namespaces can be assigned to.
+/// The expressions that are allowed at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// All expressions.
+    Conditional,
+    /// Expressions without `a if b else c`, because an `if` after them has another meaning.
+    Plain,
+}
+
+/// The treatment of namespaces as targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attributes {
     Allowed,

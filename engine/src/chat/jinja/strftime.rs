@@ -1,15 +1,15 @@
 //! Python's `datetime.strftime` in the C locale, for midnight of a date without a time zone.
 //!
-//! Python leaves the work to the C library, so the directives are those of glibc, with its flags `_`, `-`, `0`, `^` and `#`
-//! and its widths. Python itself replaces `%f`, `%z`, `%:z` and `%Z`.
+//! Python leaves the work to the C library, so the directives are those of glibc, with its flags
+//! `_`, `-`, `0`, `^` and `#` and its widths. Python itself replaces `%f`, `%z`, `%:z` and `%Z`.
 
 /// A day of the Gregorian calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::chat) struct Date {
     pub(in crate::chat) year: i32,
-    /// From 1 to 12.
+    /// The month, from 1 to 12.
     pub(in crate::chat) month: u32,
-    /// From 1 on.
+    /// The day of the month, from 1.
     pub(in crate::chat) day: u32,
 }
 
@@ -38,12 +38,13 @@ const WEEKDAYS: [&str; 7] = [
     "Saturday",
 ];
 
+/// Returns true for a leap year.
 fn is_leap(year: i32) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
 impl Date {
-    /// The day of the year, from 0 on.
+    /// Returns the day of the year, from 0.
     fn day_of_year(self) -> i32 {
         let before: u32 = (1..self.month)
             .map(|month| match month {
@@ -55,23 +56,24 @@ impl Date {
         (before + self.day - 1) as i32
     }
 
-    /// Days since 1970-01-01.
+    /// Returns the number of days since 1970-01-01.
     fn days(self) -> i64 {
         let before = i64::from(self.year) - 1;
         let leaps = before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400);
         before * 365 + leaps + i64::from(self.day_of_year()) - 719_162
     }
 
-    /// The day of the week; Sunday is 0.
+    /// Returns the day of the week, from 0 for Sunday.
     fn weekday(self) -> i32 {
         (self.days() + 4).rem_euclid(7) as i32
     }
 
-    /// The year and the week of ISO 8601.
+    /// Returns the year and the week of ISO 8601.
     fn iso_week(self) -> (i32, i32) {
         let monday_based = (self.weekday() + 6) % 7;
         let week = (self.day_of_year() - monday_based + 10) / 7;
-        // A year has 53 weeks if it begins or ends on a Thursday.
+        // A year has 53 weeks if it begins or ends on a Thursday. A leap year that begins on a
+        // Wednesday ends on one.
         let weeks = |year: i32| {
             let first = Date {
                 year,
@@ -105,6 +107,7 @@ struct Style {
 }
 
 impl Style {
+    /// Returns a number with its padding.
     fn number(self, number: i64, digits: usize, pad: char) -> String {
         let digits = if self.width > 0 { self.width } else { digits };
         let text = number.to_string();
@@ -115,6 +118,7 @@ impl Style {
         }
     }
 
+    /// Returns a name with its padding, in capitals if a flag says so.
     fn text(self, text: &str) -> String {
         let text = if self.upper || self.swap {
             text.to_uppercase()
@@ -124,6 +128,7 @@ impl Style {
         self.padded(text)
     }
 
+    /// Returns a text with its padding.
     fn padded(self, text: String) -> String {
         let width = self.width;
         match self.pad {

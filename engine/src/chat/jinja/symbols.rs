@@ -1,8 +1,9 @@
 //! The variables of each scope, as `jinja2/idtracking.py` finds them.
 //!
-//! Jinja decides where a variable is when it compiles a template. A name that a scope assigns before it reads it, and that
-//! no scope around has, is a variable of that scope from its beginning on: undefined until it is assigned, even where the
-//! caller passes a variable of that name. Loops and other scopes inside read it as undefined until then, too.
+//! Jinja decides where a variable is when it compiles a template. A name that a scope assigns
+//! before it reads it, and that no scope around has, is a variable of that scope from its beginning
+//! on: undefined until it is assigned, even where the caller passes a variable of that name. Loops
+//! and other scopes inside read it as undefined until then, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,13 +30,13 @@ struct Symbols<'p> {
 /// Finds the variables of all scopes, and returns those of the top level that begin as undefined.
 pub(super) fn resolve(body: &mut Body) -> Vec<String> {
     let mut symbols = Symbols::default();
-    body.iter()
-        .for_each(|statement| symbols.statement(statement));
+    symbols.statements(body);
     inner(body, &symbols);
     symbols.hidden()
 }
 
 impl<'p> Symbols<'p> {
+    /// Returns an empty scope inside another one.
     fn within(parent: &'p Symbols<'p>) -> Symbols<'p> {
         Symbols {
             parent: Some(parent),
@@ -43,16 +44,19 @@ impl<'p> Symbols<'p> {
         }
     }
 
+    /// Returns true if this scope or one around it has the name.
     fn knows(&self, name: &str) -> bool {
         self.uses.contains_key(name) || self.parent.is_some_and(|parent| parent.knows(name))
     }
 
+    /// Records that the name is read.
     fn read(&mut self, name: &str) {
         if !self.knows(name) {
             self.uses.insert(name.to_owned(), FirstUse::Read);
         }
     }
 
+    /// Records that the name is assigned.
     fn assign(&mut self, name: &str) {
         self.stores.insert(name.to_owned());
         if !self.uses.contains_key(name) {
@@ -65,11 +69,13 @@ impl<'p> Symbols<'p> {
         }
     }
 
+    /// Records a name that the scope begins with.
     fn parameter(&mut self, name: &str) {
         self.stores.insert(name.to_owned());
         self.uses.insert(name.to_owned(), FirstUse::Read);
     }
 
+    /// Returns the names that are undefined at the start of the scope.
     fn hidden(&self) -> Vec<String> {
         let hidden = self
             .uses
@@ -78,20 +84,30 @@ impl<'p> Symbols<'p> {
         hidden.map(|(name, _)| name.clone()).collect()
     }
 
+    /// Records the names of a target with `define`.
     fn target(&mut self, target: &Target, define: fn(&mut Symbols<'p>, &str)) {
         match target {
             Target::Name(name) => define(self, name),
             Target::Attribute(name, _) => self.read(name),
-            Target::Tuple(targets) => targets
-                .iter()
-                .for_each(|target| self.target(target, define)),
+            Target::Tuple(targets) => {
+                for target in targets {
+                    self.target(target, define);
+                }
+            }
+        }
+    }
+
+    /// Visits statements, but not the scopes in them.
+    fn statements(&mut self, body: &Body) {
+        for statement in body {
+            self.statement(statement);
         }
     }
 
     /// Visits a statement, but not the scopes in it.
     fn statement(&mut self, statement: &Stmt) {
         match &statement.kind {
-            StmtKind::Print(values) => values.iter().for_each(|value| self.expr(value)),
+            StmtKind::Print(values) => self.exprs(values),
             StmtKind::For(def) => self.expr(&def.iter),
             StmtKind::If {
                 branches,
@@ -103,7 +119,9 @@ impl<'p> Symbols<'p> {
             }
             StmtKind::SetBlock { target, .. } => self.target(target, Symbols::assign),
             StmtKind::With { bindings, .. } => {
-                bindings.iter().for_each(|(_, value)| self.expr(value))
+                for (_, value) in bindings {
+                    self.expr(value);
+                }
             }
             StmtKind::Macro(def) => self.assign(def.name.as_deref().unwrap_or_default()),
             StmtKind::CallBlock { call, .. } => self.expr(call),
@@ -117,7 +135,8 @@ impl<'p> Symbols<'p> {
         }
     }
 
-    /// Visits the branches of a condition. A name that only some of them assign begins with its value from outside.
+    /// Visits the branches of a condition. A name that only some of them assign begins with its
+    /// value from outside.
     fn condition(&mut self, branches: &[(Expr, Body)], otherwise: &Body) {
         let Some(((test, body), rest)) = branches.split_first() else {
             return;
@@ -125,11 +144,10 @@ impl<'p> Symbols<'p> {
         self.expr(test);
         let visited = |statements: &Body| {
             let mut branch = self.clone();
-            statements
-                .iter()
-                .for_each(|statement| branch.statement(statement));
+            branch.statements(statements);
             branch
         };
+        // Jinja nests `elif` in the branch of `else`, so each further branch is a condition inside.
         let first = visited(body);
         let last = visited(otherwise);
         let mut middle = self.clone();
@@ -150,27 +168,30 @@ impl<'p> Symbols<'p> {
             .extend(stores.into_iter().map(|name| (name, FirstUse::Read)));
     }
 
+    /// Visits the arguments of a call.
     fn arguments(&mut self, arguments: &CallArguments) {
-        arguments
-            .positional
-            .iter()
-            .for_each(|value| self.expr(value));
-        arguments
-            .named
-            .iter()
-            .for_each(|(_, value)| self.expr(value));
-        let more = [&arguments.list, &arguments.dict];
-        more.into_iter()
-            .flatten()
-            .for_each(|value| self.expr(value));
+        self.exprs(&arguments.positional);
+        for (_, value) in &arguments.named {
+            self.expr(value);
+        }
+        for value in [&arguments.list, &arguments.dict].into_iter().flatten() {
+            self.expr(value);
+        }
     }
 
+    fn exprs(&mut self, exprs: &[Expr]) {
+        for expr in exprs {
+            self.expr(expr);
+        }
+    }
+
+    /// Visits an expression.
     fn expr(&mut self, expr: &Expr) {
         match &expr.kind {
             ExprKind::Const(_) => {}
             ExprKind::Name(name) => self.read(name),
             ExprKind::List(items) | ExprKind::Tuple(items) | ExprKind::Concat(items) => {
-                items.iter().for_each(|item| self.expr(item));
+                self.exprs(items);
             }
             ExprKind::Dict(entries) => {
                 for (key, value) in entries {
@@ -190,18 +211,18 @@ impl<'p> Symbols<'p> {
                 self.expr(right);
             }
             ExprKind::Slice(start, stop, step) => {
-                let bounds = [start, stop, step];
-                bounds
-                    .into_iter()
-                    .flatten()
-                    .for_each(|bound| self.expr(bound));
+                for bound in [start, stop, step].into_iter().flatten() {
+                    self.expr(bound);
+                }
             }
             ExprKind::Call(function, arguments) => {
                 self.expr(function);
                 self.arguments(arguments);
             }
             ExprKind::Filter(value, _, arguments) => {
-                value.iter().for_each(|value| self.expr(value));
+                if let Some(value) = value {
+                    self.expr(value);
+                }
                 self.arguments(arguments);
             }
             ExprKind::Test(value, _, arguments) => {
@@ -210,7 +231,9 @@ impl<'p> Symbols<'p> {
             }
             ExprKind::Compare(first, rest) => {
                 self.expr(first);
-                rest.iter().for_each(|(_, value)| self.expr(value));
+                for (_, value) in rest {
+                    self.expr(value);
+                }
             }
             ExprKind::Conditional {
                 test,
@@ -219,7 +242,9 @@ impl<'p> Symbols<'p> {
             } => {
                 self.expr(test);
                 self.expr(then);
-                otherwise.iter().for_each(|value| self.expr(value));
+                if let Some(otherwise) = otherwise {
+                    self.expr(otherwise);
+                }
             }
         }
     }
@@ -227,20 +252,20 @@ impl<'p> Symbols<'p> {
 
 /// Finds the variables of a scope, after those that it begins with, and of the scopes in it.
 fn frame(frame: &mut Frame, mut symbols: Symbols<'_>) {
-    frame
-        .body
-        .iter()
-        .for_each(|statement| symbols.statement(statement));
+    symbols.statements(&frame.body);
     inner(&mut frame.body, &symbols);
     frame.hidden = symbols.hidden();
 }
 
+/// Finds the variables of a macro.
 fn function(def: &mut Arc<MacroDef>, symbols: &Symbols<'_>) {
     // The parser has not shared it yet.
     let Some(def) = Arc::get_mut(def) else { return };
     let mut own = Symbols::within(symbols);
-    def.parameters.iter().for_each(|name| own.parameter(name));
-    def.defaults.iter().for_each(|value| own.expr(value));
+    for name in &def.parameters {
+        own.parameter(name);
+    }
+    own.exprs(&def.defaults);
     frame(&mut def.frame, own);
 }
 
@@ -262,9 +287,9 @@ fn inner(body: &mut Body, symbols: &Symbols<'_>) {
                 branches,
                 otherwise,
             } => {
-                branches
-                    .iter_mut()
-                    .for_each(|(_, body)| inner(body, symbols));
+                for (_, body) in branches {
+                    inner(body, symbols);
+                }
                 inner(otherwise, symbols);
             }
             StmtKind::SetBlock { frame: own, .. } | StmtKind::FilterBlock { frame: own, .. } => {
@@ -275,9 +300,9 @@ fn inner(body: &mut Body, symbols: &Symbols<'_>) {
                 frame: own,
             } => {
                 let mut names = Symbols::within(symbols);
-                bindings
-                    .iter()
-                    .for_each(|(target, _)| names.target(target, Symbols::parameter));
+                for (target, _) in bindings {
+                    names.target(target, Symbols::parameter);
+                }
                 frame(own, names);
             }
             StmtKind::Macro(def)

@@ -101,7 +101,7 @@ pub(super) type Body = Vec<Stmt>;
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     pub(super) body: Body,
-    /// The variables that begin as undefined, whatever the name means outside.
+    /// The variables that begin as undefined, even if the name has a value outside.
     pub(super) hidden: Vec<String>,
 }
 

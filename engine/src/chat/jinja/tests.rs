@@ -10,6 +10,7 @@ use super::syntax::Comparison;
 use super::text;
 use super::value::{self, Value};
 
+/// Returns the comparison with the name of a test.
 fn comparison(name: &str) -> Option<Comparison> {
     Some(match name {
         "==" | "eq" | "equalto" => Comparison::Equal,
@@ -23,6 +24,10 @@ fn comparison(name: &str) -> Option<Comparison> {
     })
 }
 
+/// Applies a test.
+///
+/// # Errors
+/// Returns an error if there is no test of this name, or if Jinja2 would raise an exception.
 pub(super) fn apply(name: &str, value: &Value, arguments: Arguments) -> Result<bool, Error> {
     let what = format!("the test `{name}`");
     if let Some(comparison) = comparison(name) {
@@ -50,7 +55,7 @@ pub(super) fn apply(name: &str, value: &Value, arguments: Arguments) -> Result<b
         Some(rest) => Ok(rest == wanted),
         None => Err(Error::failed(format!("{what} needs a number"))),
     };
-    // Other values become a text first.
+    // Jinja converts the value to a string first.
     let cased = |has: fn(char) -> bool, lacks: fn(char) -> bool| {
         let text = value.text()?;
         Ok(text.chars().any(has) && !text.chars().any(|c| lacks(c) || text::is_title(c)))
@@ -91,7 +96,7 @@ pub(super) fn apply(name: &str, value: &Value, arguments: Arguments) -> Result<b
                 | Value::Iter(_)
                 | Value::Loop(_)
         ),
-        // To Jinja, everything with a length and `[..]` is a sequence. An undefined value has both.
+        // Jinja calls everything with a length and `[..]` a sequence. An undefined value has both.
         "sequence" => matches!(
             value,
             Value::Undefined(_)
@@ -116,7 +121,7 @@ pub(super) fn apply(name: &str, value: &Value, arguments: Arguments) -> Result<b
     })
 }
 
-/// Python's `value % number`, if both are numbers.
+/// Returns Python's `value % number`, if both are numbers.
 fn remainder(value: &Value, number: Option<&Value>) -> Result<Option<f64>, Error> {
     if let Value::Undefined(reason) = value {
         return Err(Error::undefined(reason));
@@ -145,8 +150,9 @@ fn remainder(value: &Value, number: Option<&Value>) -> Result<Option<f64>, Error
     }
 }
 
-/// Returns true if two values are one object in CPython. Whether equal strings and larger numbers are one depends on how
-/// they were made.
+/// Returns true if two values are one object in CPython.
+///
+/// Equal strings and large numbers may or may not be one object, so they are an error.
 fn same(a: &Value, b: &Value) -> Result<bool, Error> {
     let unknown = || {
         Err(Error::failed(

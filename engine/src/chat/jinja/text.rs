@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use regex_syntax::hir::{Class, HirKind};
 
-/// Returns true for the characters that Python takes for white space.
+/// Returns true for a character that Python treats as white space.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{1c}'..='\u{1f}')
 }
@@ -23,6 +23,7 @@ fn class(pattern: &str) -> Ranges {
     }
 }
 
+/// Returns true if sorted ranges contain a character.
 fn within(ranges: &[(char, char)], c: char) -> bool {
     let after = ranges.partition_point(|(first, _)| *first <= c);
     after > 0 && c <= ranges[after - 1].1
@@ -233,22 +234,22 @@ const TITLES: [(char, &str); 76] = [
     ('ῼ', "ῼ"),
 ];
 
-/// `str.isdigit`
+/// Returns true for a digit, including superscripts, as in `str.isdigit`.
 pub(super) fn is_digit(c: char) -> bool {
     is_decimal(c) || within(&DIGITS, c)
 }
 
-/// `str.isnumeric`
+/// Returns true for a number, including fractions and numerals, as in `str.isnumeric`.
 pub(super) fn is_numeric(c: char) -> bool {
     is_number(c) || within(&NUMERALS, c)
 }
 
-/// `str.isalnum`
+/// Returns true for a letter or a number, as in `str.isalnum`.
 pub(super) fn is_alphanumeric(c: char) -> bool {
     is_letter(c) || is_numeric(c)
 }
 
-/// `str.isprintable`
+/// Returns true for a character that `repr` writes as it is.
 pub(super) fn is_printable(c: char) -> bool {
     c == ' ' || !is_unprintable(c)
 }
@@ -268,18 +269,21 @@ fn push_title(c: char, out: &mut String) {
     } else {
         let mut upper = c.to_uppercase();
         out.extend(upper.next());
-        upper.for_each(|c| out.extend(c.to_lowercase()));
+        for c in upper {
+            out.extend(c.to_lowercase());
+        }
     }
 }
 
-/// `str.lower` of the part of a text from `at` on. A sigma at the end of a word depends on what is before it.
+/// Returns the lower case of the text from `at` on. The whole text matters, because a sigma at the
+/// end of a word depends on the letter before it.
 fn lower_from(text: &str, at: usize) -> String {
     let len = text[at..].to_lowercase().len();
     let whole = text.to_lowercase();
     whole[whole.len() - len..].to_owned()
 }
 
-/// `str.capitalize`
+/// Returns the text as `str.capitalize` changes it.
 pub(super) fn capitalize(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     if let Some(first) = text.chars().next() {
@@ -289,7 +293,7 @@ pub(super) fn capitalize(text: &str) -> String {
     out
 }
 
-/// `str.title`
+/// Returns the text as `str.title` changes it.
 pub(super) fn title(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut in_word = false;
@@ -306,7 +310,7 @@ pub(super) fn title(text: &str) -> String {
     out
 }
 
-/// `str.swapcase`
+/// Returns the text as `str.swapcase` changes it.
 pub(super) fn swapcase(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for (at, c) in text.char_indices() {
@@ -323,7 +327,7 @@ pub(super) fn swapcase(text: &str) -> String {
     out
 }
 
-/// `str.casefold`
+/// Returns the text as `str.casefold` changes it.
 pub(super) fn casefold(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -332,17 +336,19 @@ pub(super) fn casefold(text: &str) -> String {
             '\u{13a0}'..='\u{13f5}' => out.push(c),
             '\u{13f8}'..='\u{13fd}' | '\u{ab70}'..='\u{abbf}' => out.extend(c.to_uppercase()),
             '\u{1e9e}' => out.push_str("ss"),
-            // Its upper case is `I`, whose lower case is another letter.
+            // The upper case of the dotless i is `I`, whose lower case is another letter.
             '\u{131}' => out.push(c),
-            _ => c
-                .to_uppercase()
-                .for_each(|upper| out.extend(upper.to_lowercase())),
+            _ => {
+                for upper in c.to_uppercase() {
+                    out.extend(upper.to_lowercase());
+                }
+            }
         }
     }
     out
 }
 
-/// `str.splitlines`, with or without the line breaks.
+/// Returns the lines of a text as `str.splitlines` does.
 pub(super) fn lines(text: &str, keep_ends: Ends) -> Vec<&str> {
     let is_break = |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let mut lines = vec![];
@@ -365,19 +371,19 @@ pub(super) fn lines(text: &str, keep_ends: Ends) -> Vec<&str> {
     lines
 }
 
-/// Whether lines keep their line breaks.
+/// The treatment of line breaks at the end of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ends {
     Kept,
     Removed,
 }
 
-/// Returns the character with a name of the Unicode standard, as `\N{..}` has it.
+/// Returns the character with a name in the Unicode standard, for the escape `\N{..}`.
 pub(super) fn named(name: &str) -> Option<char> {
     unicode_names2::character(name)
 }
 
-/// Python's `repr` of a string.
+/// Returns Python's `repr` of a string.
 pub(super) fn quoted(text: &str) -> String {
     let quote = if text.contains('\'') && !text.contains('"') {
         '"'
@@ -410,7 +416,7 @@ pub(super) fn escaped(c: char) -> String {
     }
 }
 
-/// Python's `repr` of a float: the shortest digits that give the number back.
+/// Returns Python's `repr` of a float: the fewest digits that are read back as the same number.
 pub(super) fn float(x: f64) -> String {
     if x.is_nan() {
         return "nan".to_owned();
@@ -424,7 +430,7 @@ pub(super) fn float(x: f64) -> String {
     exponential(&format!("{x:e}"), 'e')
 }
 
-/// Writes the exponent of a number as Python does: with a sign and at least two digits.
+/// Rewrites the exponent of a number as Python does: with a sign and at least two digits.
 pub(super) fn exponential(text: &str, letter: char) -> String {
     let (digits, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let (sign, exponent) = match exponent.strip_prefix('-') {
@@ -434,7 +440,7 @@ pub(super) fn exponential(text: &str, letter: char) -> String {
     format!("{digits}{letter}{sign}{exponent:0>2}")
 }
 
-/// Replaces the characters that mean something in HTML, as markupsafe does.
+/// Escapes the special characters of HTML, as the Python package markupsafe does.
 pub(super) fn html_escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

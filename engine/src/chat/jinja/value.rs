@@ -12,6 +12,7 @@ use super::syntax::{ForLoop, MacroDef};
 use super::text;
 use crate::chat::value::Value as Json;
 
+/// A value of a template.
 #[derive(Debug, Clone)]
 pub(super) enum Value {
     /// The reason why there is no value.
@@ -50,6 +51,7 @@ pub(super) enum View {
     Items,
 }
 
+/// Python's `range`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Range {
     pub(super) start: i128,
@@ -57,12 +59,14 @@ pub(super) struct Range {
     pub(super) step: i128,
 }
 
+/// Jinja's `cycler`.
 #[derive(Debug)]
 pub(super) struct Cycler {
     pub(super) items: Vec<Value>,
     pub(super) at: RefCell<usize>,
 }
 
+/// Jinja's `joiner`.
 #[derive(Debug)]
 pub(super) struct Joiner {
     pub(super) separator: Value,
@@ -93,7 +97,7 @@ pub(super) struct Loop {
     /// False once the rest of the items has passed the test of the loop.
     pub(super) tested: bool,
     pub(super) length: Option<usize>,
-    /// The number of the item, from 0 on. It is -1 before the first one.
+    /// The index of the current item, or -1 before the first one.
     pub(super) index0: i128,
     pub(super) depth0: i128,
     /// The next item, if it was read early.
@@ -116,7 +120,7 @@ impl Closure {
 }
 
 impl Loop {
-    /// The number of items, if it is known without reading them.
+    /// Returns the number of items, if it is known without reading them.
     pub(super) fn known_length(&self) -> Option<usize> {
         self.length
     }
@@ -130,6 +134,7 @@ impl Scope {
         })
     }
 
+    /// Returns the value of a variable in this scope or in the nearest one around it.
     pub(super) fn get(&self, name: &str) -> Option<Value> {
         let mut scope = Some(self);
         while let Some(here) = scope {
@@ -142,6 +147,7 @@ impl Scope {
         None
     }
 
+    /// Assigns a variable of this scope.
     pub(super) fn set(&self, name: &str, value: Value) {
         let mut variables = self.variables.borrow_mut();
         match variables.iter_mut().find(|(known, _)| known == name) {
@@ -212,7 +218,7 @@ impl Dict {
     }
 }
 
-/// Returns true if two keys are one. Keys are never nested deeply enough to fail.
+/// Returns true if two keys are equal. Keys are never nested deeply enough to fail.
 fn same_key(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::String(a), Value::String(b)) => a == b,
@@ -251,6 +257,7 @@ impl From<Vec<Value>> for Value {
 }
 
 impl Value {
+    /// Returns an undefined value. The reason is for error messages.
     pub(super) fn undefined(reason: impl Into<String>) -> Value {
         Value::Undefined(reason.into().into())
     }
@@ -259,6 +266,7 @@ impl Value {
         Value::Tuple(Rc::new(items))
     }
 
+    /// Returns a generator of items that were computed already.
     pub(super) fn generator(items: impl IntoIterator<Item = Value>) -> Value {
         Value::Iter(Rc::new(RefCell::new(items.into_iter().collect())))
     }
@@ -270,7 +278,7 @@ impl Value {
         }
     }
 
-    /// Returns an integer, which a bool is as well.
+    /// Returns the value of an integer or a bool, because bools are integers in Python.
     pub(super) fn as_int(&self) -> Option<i128> {
         match self {
             Value::Int(number) => Some(*number),
@@ -290,7 +298,7 @@ impl Value {
         matches!(self, Value::Undefined(_))
     }
 
-    /// The name of the value's type in Python.
+    /// Returns the name of the type in Python.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Value::Undefined(_) => "Undefined",
@@ -319,6 +327,7 @@ impl Value {
         }
     }
 
+    /// Returns the result of Python's `bool`.
     pub(super) fn truth(&self) -> bool {
         match self {
             Value::Undefined(_) | Value::None => false,
@@ -340,7 +349,7 @@ impl Value {
         }
     }
 
-    /// Returns the number of items, or nothing if Python's `len` does not take the value.
+    /// Returns the result of Python's `len`, or `None` if it raises an exception.
     pub(super) fn len(&self) -> Option<usize> {
         match self {
             Value::Undefined(_) => Some(0),
@@ -384,7 +393,8 @@ impl Value {
         }
     }
 
-    /// Returns a queue of the items. The queue of a generator is the generator's own, so that reading it uses it up.
+    /// Returns a queue of the items. The queue of a generator is the generator's own, so that
+    /// reading it uses it up.
     pub(super) fn queue(&self) -> Result<Rc<RefCell<VecDeque<Value>>>, Error> {
         match self {
             Value::Iter(items) => Ok(Rc::clone(items)),
@@ -405,7 +415,7 @@ impl Value {
         }
     }
 
-    /// Returns what Python's `str` makes of the value.
+    /// Returns the result of Python's `str`.
     pub(super) fn text(&self) -> Result<Arc<str>, Error> {
         match self {
             Value::String(text) | Value::Markup(text) => Ok(Arc::clone(text)),
@@ -414,15 +424,17 @@ impl Value {
         }
     }
 
-    /// Returns what Python's `repr` makes of the value.
+    /// Returns the result of Python's `repr`.
     pub(super) fn repr(&self) -> Result<String, Error> {
         let mut out = String::new();
         self.write_repr(&mut out, 0)?;
         Ok(out)
     }
 
+    /// Appends the result of Python's `repr`. `depth` is the number of values around this one.
     fn write_repr(&self, out: &mut String, depth: usize) -> Result<(), Error> {
-        // A value that shares its parts can have a text that is exponentially longer than it is.
+        // The parts of a value may be shared, so the length of its text can be exponential in its
+        // size.
         if depth > DEEPEST_VALUE {
             return Err(Error::failed(format!(
                 "a value is nested more than {DEEPEST_VALUE} deep"
@@ -495,6 +507,7 @@ impl Value {
     }
 }
 
+/// Appends the texts of items between brackets.
 fn write_items(
     out: &mut String,
     open: &str,
@@ -513,6 +526,7 @@ fn write_items(
     Ok(())
 }
 
+/// Appends the text of a dictionary.
 fn write_dict(out: &mut String, dict: &Dict, depth: usize) -> Result<(), Error> {
     out.push('{');
     for (i, (key, value)) in dict.entries().iter().enumerate() {
@@ -546,20 +560,35 @@ fn compare_int_float(int: i128, float: f64) -> Option<Ordering> {
     }
 }
 
-/// Compares numbers, or returns nothing if one of the values is not a number.
-fn compare_numbers(a: &Value, b: &Value) -> Option<Option<Ordering>> {
-    match (a, b) {
-        (Value::Float(a), Value::Float(b)) => Some(a.partial_cmp(b)),
-        (Value::Float(a), b) => {
-            let order = compare_int_float(b.as_int()?, *a);
-            Some(order.map(Ordering::reverse))
+/// The order of two numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NumberOrder {
+    Ordered(Ordering),
+    /// One of the numbers is NaN.
+    Unordered,
+}
+
+impl NumberOrder {
+    fn ordering(self) -> Option<Ordering> {
+        match self {
+            NumberOrder::Ordered(order) => Some(order),
+            NumberOrder::Unordered => None,
         }
-        (a, Value::Float(b)) => Some(compare_int_float(a.as_int()?, *b)),
-        (a, b) => Some(Some(a.as_int()?.cmp(&b.as_int()?))),
     }
 }
 
-/// Python's `==`
+/// Compares numbers, or returns `None` if one of the values is not a number.
+fn compare_numbers(a: &Value, b: &Value) -> Option<NumberOrder> {
+    let order = match (a, b) {
+        (Value::Float(a), Value::Float(b)) => a.partial_cmp(b),
+        (Value::Float(a), b) => compare_int_float(b.as_int()?, *a).map(Ordering::reverse),
+        (a, Value::Float(b)) => compare_int_float(a.as_int()?, *b),
+        (a, b) => Some(a.as_int()?.cmp(&b.as_int()?)),
+    };
+    Some(order.map_or(NumberOrder::Unordered, NumberOrder::Ordered))
+}
+
+/// Returns the result of Python's `==`.
 pub(super) fn equal(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
     if depth > DEEPEST_VALUE {
         return Err(Error::failed(format!(
@@ -567,7 +596,7 @@ pub(super) fn equal(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
         )));
     }
     if let Some(order) = compare_numbers(a, b) {
-        return Ok(order == Some(Ordering::Equal));
+        return Ok(order == NumberOrder::Ordered(Ordering::Equal));
     }
     let all = |a: &[Value], b: &[Value]| {
         if a.len() != b.len() {
@@ -604,6 +633,8 @@ pub(super) fn equal(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
             "comparing the items of dictionaries is not supported",
         )),
         (Value::Range(a), Value::Range(b)) => {
+            // Ranges are equal if their items are, so an empty one has no start and a short one no
+            // step.
             let same_start = a.len() == 0 || a.start == b.start;
             Ok(a.len() == b.len() && same_start && (a.len() < 2 || a.step == b.step))
         }
@@ -621,7 +652,8 @@ pub(super) fn equal(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
     }
 }
 
-/// Python's order, or nothing for NaN.
+/// Returns the order of two values as Python's comparisons see it, or `None` for NaN. `sign` is for
+/// errors.
 pub(super) fn compare(
     a: &Value,
     b: &Value,
@@ -629,7 +661,7 @@ pub(super) fn compare(
     depth: usize,
 ) -> Result<Option<Ordering>, Error> {
     if let Some(order) = compare_numbers(a, b) {
-        return Ok(order);
+        return Ok(order.ordering());
     }
     if depth > DEEPEST_VALUE {
         return Err(Error::failed(format!(
@@ -642,6 +674,7 @@ pub(super) fn compare(
         }
         (Value::List(a), Value::List(b))
         | (Value::Tuple(a) | Value::Group(a), Value::Tuple(b) | Value::Group(b)) => {
+            // The first items that differ decide. Items that are equal need not be ordered.
             for (a, b) in a.iter().zip(b.iter()) {
                 if !equal(a, b, depth + 1)? {
                     return compare(a, b, sign, depth + 1);

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use warpwright_engine::chat::{ChatTemplate, Part, ReplyEnd, ToolCall, Tools};
+use warpwright_engine::chat::{ChatTemplate, Conversation, Part, ReplyEnd, ToolCall, Tools};
 
+use super::hostile::{Asked, hostile};
 use super::round_trip::{self, Report, calls, joined};
 
 fn data(path: &str) -> PathBuf {
@@ -36,7 +37,7 @@ fn parts(
     end: ReplyEnd,
 ) -> Vec<Part> {
     let read = |pieces: &mut dyn Iterator<Item = &str>| {
-        let mut stream = template.calls(tools, prompt);
+        let mut stream = template.calls(tools, &Conversation::default(), prompt);
         let mut parts: Vec<Part> = pieces.flat_map(|piece| stream.push(piece)).collect();
         parts.extend(stream.finish(end));
         joined(&parts)
@@ -107,6 +108,157 @@ fn calls_that_templates_write_come_back() {
     }
 }
 
+/// Random values that imitate calls. If the user's message contains them, no reply yields other
+/// calls. If the model invents them, it yields other calls only if the template writes the same
+/// text for both.
+#[test]
+fn hostile_values_yield_no_other_calls() {
+    let mut templates = 0;
+    let tools = tools();
+    for file in ["templates", "calls"]
+        .iter()
+        .flat_map(|folder| round_trip::templates(&data(folder)))
+    {
+        let source = std::fs::read_to_string(&file).unwrap();
+        let mut template =
+            ChatTemplate::new(&source, vec![("eos_token", "</s>".to_owned())]).unwrap();
+        template.set_date(warpwright_engine::chat::today());
+        // A text without quotes is the only kind that can have two readings.
+        let unquoted = ["tool_call", "seed", "minimax", "dsml", "gemma", "function"];
+        let formats = template.call_formats();
+        if !formats.iter().any(|format| unquoted.contains(format)) {
+            continue;
+        }
+        for asked in [Asked::Values, Asked::Nothing] {
+            let Some(tally) = hostile(&template, &tools, asked, 1, 100) else {
+                continue;
+            };
+            assert!(
+                tally.wrong.is_empty(),
+                "{file:?}: {}",
+                tally.wrong.join("\n")
+            );
+            assert!(
+                asked == Asked::Nothing || tally.identical == 0,
+                "{file:?}: {tally:?}"
+            );
+            templates += 1;
+        }
+    }
+    assert!(templates >= 10, "{templates}");
+}
+
+/// Two calls and one call with a hostile value have the same text. They are told apart by the
+/// conversation, which contains the text between the values if the model has copied it.
+#[test]
+fn a_separator_that_the_conversation_contains_is_reported() {
+    let tools = tools();
+    let wanted = [
+        ("run".to_owned(), json!({ "command": "AAA" })),
+        ("get_weather".to_owned(), json!({ "city": "BBB" })),
+    ];
+    for format in ["qwen", "seed", "minimax-m2", "gemma4"] {
+        let template = by_format(format);
+        let reply = round_trip::written(&template, &tools, &wanted).unwrap();
+        let start = reply.find("AAA").unwrap();
+        let end = reply.find("BBB").unwrap();
+        let hostile = &reply[start..end];
+        let escaped = Value::from(hostile).to_string();
+        let cases = [
+            ("user", "Is it warm?".to_owned(), true),
+            ("user", format!("Run this: {hostile}"), false),
+            ("system", hostile.replace('\n', "  "), false),
+            ("tool", format!("{{\"text\": {escaped}}}"), false),
+            // Earlier replies of the model contain the separators of its calls.
+            ("assistant", hostile.to_owned(), true),
+        ];
+        for (role, content, is_certain) in cases {
+            let message = Value::from_iter([("role", role), ("content", &content)]);
+            let conversation = Conversation {
+                messages: vec![warpwright_engine::chat::Serde(message).into()],
+                tools: Some(tools.value()),
+                more: vec![],
+            };
+            let mut stream = template.calls(&tools, &conversation, "");
+            let mut parts = stream.push(&reply);
+            parts.extend(stream.finish(ReplyEnd::Complete));
+            if is_certain {
+                assert_eq!(named(&calls(&parts)), wanted, "{format}: {role}: {content}");
+            } else {
+                let problem = "the conversation contains the text between two of its values, so that it can be read in \
+                               several ways";
+                assert_eq!(problems(&parts), [problem], "{format}: {role}: {content}");
+                assert_eq!(
+                    (calls(&parts).len(), text(&parts)),
+                    (0, reply.clone()),
+                    "{format}"
+                );
+            }
+        }
+    }
+}
+
+/// A separator that the template would write differently may belong to a value, unless the schemas
+/// exclude that.
+#[test]
+fn a_separator_with_other_white_space_is_reported_if_values_may_contain_it() {
+    let write = r#"[{"type": "function", "function": {"name": "write", "parameters": {
+        "properties": {"path": {"type": "string"}, "text": {"type": "string"}, "mode": {"type": "string"}},
+        "required": ["path", "text"]}}}]"#;
+    let write = Tools::new(write).unwrap();
+    let several = "a value in it contains closing tags, so that it can be read in several ways";
+    let qwen = |between: &str, key: &str| {
+        format!(
+            "<tool_call>\n<function=write>\n<parameter=path>\na\n</parameter>{between}<parameter={key}>\nb\n\
+             </parameter>\n</function>\n</tool_call>"
+        )
+    };
+    // Without `text`, the call breaks the schema, so the only question is whether `path` is longer.
+    let cases = [
+        (qwen("\n", "text"), Ok("text")),
+        (qwen("", "text"), Ok("text")),
+        (qwen(" \n\n ", "text"), Ok("text")),
+        (qwen("\n", "mode"), Ok("mode")),
+        (qwen("", "mode"), Err(several)),
+    ];
+    let template = by_format("qwen");
+    for (reply, wanted) in cases {
+        let found = parts(&template, &write, "", &reply, ReplyEnd::Complete);
+        match wanted {
+            Ok(key) => {
+                let wanted = ("write".to_owned(), json!({ "path": "a", key: "b" }));
+                assert_eq!(named(&calls(&found)), [wanted], "{reply}");
+            }
+            Err(problem) => assert_eq!(problems(&found), [problem], "{reply}"),
+        }
+    }
+    let tools = tools();
+    let call = |city: &str, days: &str| {
+        format!(
+            "<tool_call>\n<function=get_weather>\n<parameter=city>\n{city}\n</parameter>\n<parameter=days>\n{days}\n\
+             </parameter>\n</function>\n</tool_call>"
+        )
+    };
+    let disagrees = "its calls do not agree with the parameters of their functions, and a longer value in it would";
+    let cases = [
+        (format!("{}\n{}", call("a", "1"), call("b", "2")), vec![]),
+        (
+            format!("{}{}", call("a", "1"), call("b", "2")),
+            vec![several],
+        ),
+        (
+            format!("{} {}", call("a", "1"), call("b", "2")),
+            vec![several],
+        ),
+        (call("a", "soon"), vec![disagrees]),
+    ];
+    for (reply, wanted) in cases {
+        let found = parts(&template, &tools, "", &reply, ReplyEnd::Complete);
+        assert_eq!(problems(&found), wanted, "{reply}");
+        assert_eq!(calls(&found).is_empty(), !wanted.is_empty(), "{reply}");
+    }
+}
+
 /// A reply that ends anywhere yields no call that the whole reply does not have.
 #[test]
 fn a_cut_reply_yields_no_cut_call() {
@@ -128,8 +280,11 @@ fn a_cut_reply_yields_no_cut_call() {
         }
         for value in hostile {
             let wanted = [
-                ("run", json!({ "command": value })),
-                ("get_weather", json!({ "city": "Oslo", "days": 3 })),
+                ("run".to_owned(), json!({ "command": value })),
+                (
+                    "get_weather".to_owned(),
+                    json!({ "city": "Oslo", "days": 3 }),
+                ),
             ];
             for wanted in [&wanted[..], &wanted[..1]] {
                 let Ok(reply) = round_trip::written(&template, &tools, wanted) else {
@@ -138,7 +293,7 @@ fn a_cut_reply_yields_no_cut_call() {
                 let whole = parts(&template, &tools, "", &reply, ReplyEnd::Complete);
                 let whole = named(&calls(&whole));
                 for (at, _) in reply.char_indices() {
-                    let mut stream = template.calls(&tools, "");
+                    let mut stream = template.calls(&tools, &Conversation::default(), "");
                     let mut parts = stream.push(&reply[..at]);
                     parts.extend(stream.finish(ReplyEnd::Cut));
                     for call in named(&calls(&parts)) {
@@ -235,7 +390,8 @@ fn hostile_replies_yield_the_whole_call_or_none() {
     }
 }
 
-/// A template that writes calls as `format` does. Names of the published templates are in `data/templates`.
+/// A template that writes calls as `format` does. Names of the published templates are in
+/// `data/templates`.
 fn by_format(format: &str) -> ChatTemplate {
     let path = match format {
         "hermes" => "templates/Qwen-Qwen3-0.6B.jinja",
@@ -496,7 +652,8 @@ fn replies_are_read_as_their_format_demands() {
     }
 }
 
-/// A mark of calls in a text, replies to it from prompts that end with the second text, and the text and number of calls.
+/// A mark of calls in a text, replies to it from prompts that end with the second text, and the
+/// text and number of calls.
 #[test]
 fn calls_are_told_from_text() {
     let tools = tools();
@@ -579,7 +736,7 @@ fn a_text_that_is_not_a_call_is_not_held_back() {
     ];
     for (format, reply) in cases {
         let (template, tools) = (by_format(format), tools());
-        let mut stream = template.calls(&tools, "");
+        let mut stream = template.calls(&tools, &Conversation::default(), "");
         let parts: Vec<Part> = reply
             .char_indices()
             .flat_map(|(at, c)| stream.push(&reply[at..at + c.len_utf8()]))
@@ -628,7 +785,7 @@ fn hostile_sizes_end() {
     ];
     for (format, reply) in cases {
         let template = by_format(format);
-        let mut stream = template.calls(&tools, "");
+        let mut stream = template.calls(&tools, &Conversation::default(), "");
         let mut parts = vec![];
         for piece in reply.as_bytes().chunks(1000) {
             parts.extend(stream.push(std::str::from_utf8(piece).unwrap()));
@@ -651,11 +808,14 @@ fn what_is_no_list_of_tools_is_refused() {
     let cases = [
         (
             "[",
-            "is no JSON: EOF while parsing a list at line 1 column 1".to_owned(),
+            "is not valid JSON: EOF while parsing a list at line 1 column 1".to_owned(),
         ),
-        ("{}", format!("is no list of tools{expected}")),
+        ("{}", format!("is not a list of tools{expected}")),
         ("[]", "is a list without a tool".to_owned()),
-        ("[1]", format!("has a tool 1 that is no object{expected}")),
+        (
+            "[1]",
+            format!("has a tool 1 that is not an object{expected}"),
+        ),
         (
             r#"[{"name": "a"}]"#,
             format!("has a tool 1 whose type is not \"function\"{expected}"),
@@ -670,7 +830,7 @@ fn what_is_no_list_of_tools_is_refused() {
         ),
         (
             r#"[{"type": "function", "function": {"name": "a", "parameters": 1}}]"#,
-            format!("has a tool 1 whose parameters are no JSON schema{expected}"),
+            format!("has a tool 1 whose parameters are not a JSON schema{expected}"),
         ),
     ];
     for (text, problem) in cases {
@@ -682,6 +842,6 @@ fn what_is_no_list_of_tools_is_refused() {
     );
     assert_eq!(
         Tools::new(&twice).unwrap_err(),
-        "has two tools of the name \"weather\""
+        "has two tools with the name \"weather\""
     );
 }

@@ -1,14 +1,17 @@
-//! Chat templates of published models render as transformers renders them (`tests/data/templates/README.md`).
+//! Chat templates of published models render as transformers renders them
+//! (`tests/data/templates/README.md`).
 
 use std::path::Path;
 
 mod calls;
 mod compare;
+mod hostile;
 mod round_trip;
 
 use compare::Outcome;
 
-/// What is known to differ: the template, the conversations, and what comes of them with transformers.
+/// What is known to differ: the template, the conversations, and what comes of them with
+/// transformers.
 const KNOWN: [(&str, &[&str], &str); 0] = [];
 
 #[test]

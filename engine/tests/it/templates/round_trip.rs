@@ -8,7 +8,8 @@ use warpwright_engine::chat::{
     ChatTemplate, Conversation, Part, ReplyEnd, Serde, Then, ToolCall, Tools, today,
 };
 
-/// The text after the end of a message in a rendered conversation. A model ends its reply with a token instead.
+/// The text after the end of a message in a rendered conversation. A model ends its reply with a
+/// token instead.
 const ENDS: [&str; 22] = [
     "</s>",
     "<|im_end|>",
@@ -86,7 +87,7 @@ const MARKS: [&str; 26] = [
 ];
 
 /// A function and its arguments.
-pub(crate) type Wanted = (&'static str, Value);
+pub(crate) type Wanted = (String, Value);
 
 /// The result of a round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -167,11 +168,14 @@ pub(crate) fn report(file: &Path) -> Option<Report> {
         let Ok(reply) = written(&template, &tools, &calls) else {
             continue;
         };
-        let parts = parts(&template, &tools, [reply.as_str()]);
+        // The user's message contains the values, because a model that writes tags in a value
+        // copies them.
+        let asked = self::asked(&calls);
+        let parts = parts(&template, &tools, &asked, [reply.as_str()]);
         let letters = reply
             .char_indices()
             .map(|(at, c)| &reply[at..at + c.len_utf8()]);
-        let split = self::parts(&template, &tools, letters);
+        let split = self::parts(&template, &tools, &asked, letters);
         assert_eq!(
             joined(&parts),
             joined(&split),
@@ -188,18 +192,34 @@ pub(crate) fn report(file: &Path) -> Option<Report> {
     Some(report)
 }
 
+/// Returns a message that contains all strings in the arguments of calls.
+pub(crate) fn asked(calls: &[Wanted]) -> String {
+    let mut asked = String::from("Call with:");
+    for (_, arguments) in calls {
+        for value in arguments
+            .as_object()
+            .into_iter()
+            .flat_map(|map| map.values())
+        {
+            asked.push(' ');
+            asked.push_str(value.as_str().unwrap_or_default());
+        }
+    }
+    asked
+}
+
 fn outcome(parts: &[Part], wanted: &[Wanted], reply: &str) -> Outcome {
     let calls = calls(parts);
-    let found: Vec<(&str, Value)> = calls
+    let found: Vec<Wanted> = calls
         .iter()
-        .map(|call| (call.name.as_str(), Value::from(call.arguments.clone())))
+        .map(|call| (call.name.clone(), Value::from(call.arguments.clone())))
         .collect();
     let problems = parts.iter().any(|part| matches!(part, Part::NoCall { .. }));
     match (found.is_empty(), problems) {
         _ if found == wanted => Outcome::Same,
         (false, _) => Outcome::Other,
         (true, true) => Outcome::Reported,
-        (true, false) if reply.contains(wanted[0].0) => Outcome::Missed,
+        (true, false) if reply.contains(&wanted[0].0) => Outcome::Missed,
         (true, false) => Outcome::LeftOut,
     }
 }
@@ -229,13 +249,15 @@ pub(crate) fn joined(parts: &[Part]) -> Vec<Part> {
     joined
 }
 
-/// Reads a reply that arrives in pieces.
+/// Reads a reply that arrives in pieces. `asked` is the last message of the user.
 pub(crate) fn parts<'t>(
     template: &ChatTemplate,
     tools: &Tools,
+    asked: &str,
     pieces: impl IntoIterator<Item = &'t str>,
 ) -> Vec<Part> {
-    let mut stream = template.calls(tools, "");
+    let asked = conversation(tools, &[json!({ "role": "user", "content": asked })]);
+    let mut stream = template.calls(tools, &asked, "");
     let mut parts: Vec<Part> = pieces
         .into_iter()
         .flat_map(|piece| stream.push(piece))
@@ -306,28 +328,27 @@ fn rendered(
 
 /// Returns the calls to write, each with a name.
 fn cases(template: &ChatTemplate, tools: &Tools) -> Vec<(String, Vec<Wanted>)> {
-    let run = |command: &str| ("run", json!({ "command": command }));
+    let run = |command: &str| ("run".to_owned(), json!({ "command": command }));
+    let weather = |arguments: Value| ("weather".to_owned(), arguments);
+    let ping = || ("ping".to_owned(), json!({}));
     let mut cases: Vec<(String, Vec<Wanted>)> = vec![];
     let all = json!({ "city": "Malmö", "note": "12", "days": 3, "lon": -74.5, "exact": true,
                       "tags": ["a", "b"], "more": { "k": { "l": [1, 2.5, false] } } });
-    cases.push(("all types".to_owned(), vec![("weather", all)]));
+    cases.push(("all types".to_owned(), vec![weather(all)]));
     cases.push((
         "null".to_owned(),
-        vec![("weather", json!({ "city": "Oslo", "unit": null }))],
+        vec![weather(json!({ "city": "Oslo", "unit": null }))],
     ));
     cases.push((
         "empty containers".to_owned(),
-        vec![("weather", json!({ "city": "Oslo", "tags": [], "more": {} }))],
+        vec![weather(json!({ "city": "Oslo", "tags": [], "more": {} }))],
     ));
-    cases.push(("no arguments".to_owned(), vec![("ping", json!({}))]));
+    cases.push(("no arguments".to_owned(), vec![ping()]));
     cases.push((
         "two calls".to_owned(),
-        vec![run("ls"), ("weather", json!({ "city": "Oslo", "days": 2 }))],
+        vec![run("ls"), weather(json!({ "city": "Oslo", "days": 2 }))],
     ));
-    cases.push((
-        "no arguments twice".to_owned(),
-        vec![("ping", json!({})), ("ping", json!({}))],
-    ));
+    cases.push(("no arguments twice".to_owned(), vec![ping(), ping()]));
     let values = [
         "ls -l",
         "",
@@ -372,10 +393,7 @@ fn cases(template: &ChatTemplate, tools: &Tools) -> Vec<(String, Vec<Wanted>)> {
         cases.push((format!("line {mark}"), vec![run(&format!("a\n{mark}\nb"))]));
         cases.push((
             format!("first of two {mark}"),
-            vec![(
-                "weather",
-                json!({ "city": format!("a {mark} b"), "days": 3 }),
-            )],
+            vec![weather(json!({ "city": format!("a {mark} b"), "days": 3 }))],
         ));
     }
     // Values that imitate the template's own calls.
