@@ -265,5 +265,5 @@ impl Template {
 }
 
 /// The end of error messages about a template.
-const INSTEAD: &str = "use another one with --chat-template FILE or --chat-template chatml; `warpwright run MODEL TEXT` \
-                       continues a text without one";
+const INSTEAD: &str = "select a template with --chat-template FILE or --chat-template chatml; `warpwright run \
+                       MODEL TEXT` continues a text without one";

@@ -208,7 +208,7 @@ fn what_is_no_conversation_is_refused() {
 #[test]
 fn a_template_that_fails_says_where_and_how_to_go_on() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let instead = "give another with --chat-template FILE, or --chat-template chatml; `warpwright run MODEL TEXT` \
+    let instead = "select a template with --chat-template FILE or --chat-template chatml; `warpwright run MODEL TEXT` \
                    continues a text without one";
     let cases = [
         (
@@ -558,7 +558,7 @@ fn tools_are_called_and_answer() {
         "--chat-template",
         "/dev/null",
     ]);
-    let sentence = "error: /dev/null: the chat template renders the conversation as an empty text; use another";
+    let sentence = "error: /dev/null: the chat template renders the conversation as an empty text; select a template";
     assert!(
         end.code == Some(2) && end.err.starts_with(sentence),
         "{end:?}"
