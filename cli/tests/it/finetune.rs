@@ -165,7 +165,7 @@ fn trains_and_goes_on_from_a_checkpoint() {
         .expect("the state can be changed");
     let refused = bench.refused(&[&three[..], &["--resume", &checkpoint]].concat());
     assert!(
-        refused.contains("the checkpoint is of step 9, and the training has 3"),
+        refused.contains("the checkpoint is of step 9, and the training has only 3 steps"),
         "{refused}"
     );
     let end = bench.run("whole", &three);
