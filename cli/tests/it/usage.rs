@@ -34,7 +34,7 @@ fn every_command_explains_itself() {
     }
     let end = run(&["--help"]);
     assert!(
-        end.out.contains("Exit codes:\n  0    done\n"),
+        end.out.contains("Exit codes:\n  0    success\n"),
         "{}",
         end.out
     );
