@@ -1,4 +1,4 @@
-//! The option `--adapter`: a model with an adapter, what there is to say of it, and when to warn.
+//! The option `--adapter`, and the warnings and descriptions of an adapter.
 
 use std::path::{Path, PathBuf};
 
@@ -9,16 +9,19 @@ use warpwright_engine::{Model, Outline};
 use crate::failure::Failure;
 use crate::terminal::say;
 
-/// An adapter of the model.
+/// The option `--adapter`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct AdapterArgs {
-    /// LoRA adapter to apply: a folder as PEFT and `finetune` write it
+    /// LoRA adapter to apply: a folder written by PEFT or `warpwright finetune`
     #[arg(long, visible_alias = "lora", value_name = "FOLDER")]
     adapter: Option<PathBuf>,
 }
 
 impl AdapterArgs {
-    /// Opens the model, with the adapter if there is one, and [warns](warn) of that.
+    /// Opens the model with the adapter, if there is one, and prints its [warnings](warn).
+    ///
+    /// # Errors
+    /// Returns an error if the model or the adapter cannot be read, or if they do not match.
     pub(crate) fn open(&self, model: &Path) -> Result<Model, Failure> {
         let model = Model::open(model)?;
         let Some(folder) = &self.adapter else {
@@ -29,13 +32,13 @@ impl AdapterArgs {
         Ok(model)
     }
 
-    /// What is read, for an output.
+    /// Returns the adapter as an input file, which the output must not overwrite.
     pub(crate) fn input(&self) -> Option<(&'static str, &Path)> {
         self.adapter.as_deref().map(|folder| ("adapter", folder))
     }
 }
 
-/// Warns if a model's adapter was trained on other weights, or lacks some that its settings name.
+/// Prints a warning if the adapter was trained on other weight formats, or if it lacks matrices.
 pub(crate) fn warn(model: &Model) {
     for warning in formats_differ(&model.outline)
         .into_iter()
@@ -45,40 +48,47 @@ pub(crate) fn warn(model: &Model) {
     }
 }
 
-/// An adapter that was trained on other number formats may have learned to make up for their rounding.
+/// Returns a warning if the adapter was trained on projections in other formats than the model has.
+///
+/// Such an adapter has learned to compensate for the rounding of the other formats.
 fn formats_differ(outline: &Outline) -> Option<String> {
     let trained_on = outline.adapter.as_ref()?.trained_on.as_ref()?;
     let here = layer_formats(outline);
-    (*trained_on != here).then(|| {
-        let [there, here] = [trained_on, &here].map(listed);
-        format!(
-            "the adapter was trained on projections in {there}; this model has {here}. What it learned of the rounding \
-             does not fit"
-        )
-    })
+    if *trained_on == here {
+        return None;
+    }
+    let there = listed(trained_on);
+    let here = listed(&here);
+    Some(format!(
+        "the adapter was trained on projections in {there}, and this model has {here}: the adapter may compensate for \
+         rounding that does not occur here"
+    ))
 }
 
-/// Projections named in a message, at most.
+/// The largest number of projections that a message names.
 const NAMED: usize = 3;
 
-/// An adapter that has no matrices for some projections may have been cut short.
+/// Returns a warning if the adapter lacks matrices that its settings list. The file may have been
+/// truncated.
 fn missing(outline: &Outline) -> Option<String> {
     let missing = &outline.adapter.as_ref()?.missing;
+    if missing.is_empty() {
+        return None;
+    }
     let (first, more) = missing.split_at(missing.len().min(NAMED));
     let more = if more.is_empty() {
         String::new()
     } else {
         format!(" and {} more", more.len())
     };
-    (!first.is_empty()).then(|| {
-        format!(
-            "the adapter has no matrices for {}{more}, which its settings name; they add nothing, as in PEFT",
-            first.join(", ")
-        )
-    })
+    Some(format!(
+        "the adapter has no matrices for {}{more}, although its settings list them; these projections are unchanged, as \
+         in PEFT",
+        first.join(", ")
+    ))
 }
 
-/// `24 x Q4_K, 4 x Q6_K`
+/// Returns formats with their counts, for example `24 x Q4_K, 4 x Q6_K`.
 fn listed(formats: &Formats) -> String {
     formats
         .iter()
@@ -87,7 +97,7 @@ fn listed(formats: &Formats) -> String {
         .join(", ")
 }
 
-/// `rank 8, alpha 16`, with what is unusual.
+/// Returns the rank and the scale of an adapter, for example `rank 8, alpha 16`.
 pub(crate) fn scale(adapter: &Adapter) -> String {
     let ranks = adapter.ranks();
     let rank = if ranks.start() == ranks.end() {
@@ -103,37 +113,39 @@ pub(crate) fn scale(adapter: &Adapter) -> String {
     format!("{rank}, alpha {}{root}", adapter.alpha)
 }
 
-/// How prompts go in.
+/// The way in which prompts are prefilled with an adapter.
 const PROMPTS: &str =
-    "up to eight tokens at a time, as the kernels of longer chunks add no adapter";
+    "up to eight tokens at a time, because the kernels for longer chunks do not apply adapters";
 
-/// A line for `run`.
+/// Returns the line of statistics about the adapter, if there is one.
 pub(crate) fn line(outline: &Outline) -> Option<String> {
     let adapter = outline.adapter.as_ref()?;
-    let (scale, bytes) = (scale(adapter), adapter_bytes(outline) as f64 / 1e6);
+    let scale = scale(adapter);
+    let megabytes = adapter_bytes(outline) as f64 / 1e6;
     Some(format!(
-        "adapter of {scale}, {bytes:.1} MB on the device; prompts go in {PROMPTS}"
+        "adapter of {scale}, {megabytes:.1} MB on the device; prompts are prefilled {PROMPTS}"
     ))
 }
 
-/// Rows for `info`.
+/// Returns the rows of `info` about the adapter.
 pub(crate) fn rows(outline: &Outline) -> Vec<[String; 2]> {
     let Some(adapter) = &outline.adapter else {
         return vec![];
     };
     let targets = adapter.targets();
     let layers = outline.config.layers;
-    let target = |(name, count): &(&str, usize)| match *count == layers as usize {
-        true => (*name).to_owned(),
-        false => format!("{name} in {count} of {layers} layers"),
+    // Most adapters target the same projections in every layer. The others are pointed out.
+    let target = |(name, count): &(&str, usize)| {
+        if *count == layers as usize {
+            (*name).to_owned()
+        } else {
+            format!("{name} in {count} of {layers} layers")
+        }
     };
-    let base = adapter
-        .base
-        .as_deref()
-        .unwrap_or("a model that it does not name");
+    let base = adapter.base.as_deref().unwrap_or("an unnamed model");
     let trained_on = match &adapter.trained_on {
         Some(formats) => format!("projections in {}", listed(formats)),
-        None => "projections in formats that it does not name".to_owned(),
+        None => "projections in unknown formats".to_owned(),
     };
     [
         ("adapter", adapter.path.display().to_string()),
@@ -145,7 +157,7 @@ pub(crate) fn rows(outline: &Outline) -> Vec<[String; 2]> {
         (
             "",
             format!(
-                "{} numbers; {} bytes on the device",
+                "{} parameters; {} bytes on the device",
                 adapter.numbers(),
                 adapter_bytes(outline)
             ),

@@ -1,4 +1,5 @@
-//! Work that would take the emulator hours, or more memory than this machine has, is refused with the reason.
+//! Estimates of the emulator's time and memory, to refuse work that would take hours or exhaust the
+//! memory.
 
 use std::fs;
 use std::thread::available_parallelism;
@@ -11,27 +12,37 @@ use warpwright_engine::{MemoryNeeds, Outline};
 use crate::device;
 use crate::failure::Failure;
 
-/// Bytes of weights that a core multiplies per second, attention included: 16 MB for 40 tokens of
-/// `rustdoc-7m-Q4_K_M` by CPU time on a shared x86-64 machine, 2026-11-22.
+/// Bytes of weights that a core processes per second while decoding, attention included.
+///
+/// Measured as CPU time of 40 tokens of `rustdoc-7m-Q4_K_M` on a shared x86-64 machine, 2026-11-22.
 const RATE: f64 = 16e6;
-/// What is worth waiting for.
+/// The longest estimated time that is accepted without `--insist`.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
 
-/// What is to be done on a device.
+/// The amount of work for a device.
 #[derive(Clone, Copy)]
-pub(crate) struct Work {
-    /// Tokens to prefill or to make.
+pub(crate) struct EmulationWork {
+    /// The number of tokens to prefill and to generate.
     pub(crate) tokens: u64,
-    /// Positions to keep room for.
+    /// The number of positions in the context.
     pub(crate) ctx: u32,
 }
 
-/// Refuses what the emulator cannot end soon. A GPU may do anything.
-pub(crate) fn check(context: &Context, outline: &Outline, work: Work) -> Result<(), Failure> {
+/// Checks that the emulator has enough memory for the work and finishes within half an hour.
+///
+/// On a GPU, this always succeeds.
+///
+/// # Errors
+/// Returns an error with the estimate.
+pub(crate) fn check(
+    context: &Context,
+    outline: &Outline,
+    work: EmulationWork,
+) -> Result<(), Failure> {
     if !device::is_emulator(context) {
         return Ok(());
     }
-    // Of the cache, no more than is used takes memory.
+    // The KV cache is left out, because the system provides its pages only when they are written.
     let needs = MemoryNeeds::for_model(outline, work.ctx, true);
     let needed = needs.weights + needs.work;
     let cores = available_parallelism().map_or(1, usize::from);
@@ -43,27 +54,40 @@ pub(crate) fn check(context: &Context, outline: &Outline, work: Work) -> Result<
     }
 }
 
-/// Weights that a core trains on per second, forward and backward: 32 tokens of `rustdoc-7m-Q4_K_M` on a shared x86-64
-/// machine, 2026-11-23.
+/// The number of weights times tokens that a core trains on per second, forward and backward.
+///
+/// Measured with 32 tokens of `rustdoc-7m-Q4_K_M` on a shared x86-64 machine, 2026-11-23.
 const TRAINING_RATE: f64 = 80e6;
-/// The same for the first launch of a graph, which one core runs, and of which each access to memory is checked.
+/// The rate of the first launch of a graph. A single core runs it, and every access to memory is
+/// traced.
 const FIRST_RATE: f64 = 14e6;
 
-/// Refuses a training of so many tokens, and an evaluation of so many, each of which goes through so many weights. A graph
-/// has `first` of the tokens.
-pub(crate) fn training(
-    weights: u64,
-    [trained, evaluated]: [u64; 2],
-    first: u64,
-) -> Result<(), Failure> {
+/// The amount of work of a training run, in tokens.
+pub(crate) struct TrainingTokens {
+    pub(crate) trained: u64,
+    pub(crate) evaluated: u64,
+    /// The number of tokens in a launch of the graph.
+    pub(crate) per_launch: u64,
+}
+
+/// Checks that the emulator finishes a training run of a model with `weights` weights within half
+/// an hour.
+///
+/// # Errors
+/// Returns an error with the estimate.
+pub(crate) fn training(weights: u64, tokens: TrainingTokens) -> Result<(), Failure> {
+    let TrainingTokens {
+        trained,
+        evaluated,
+        per_launch,
+    } = tokens;
     let cores = available_parallelism().map_or(1, usize::from) as f64;
-    // A forward alone has half of the products.
-    let both = |trained: u64, evaluated: u64| trained as f64 + evaluated as f64 / 2.0;
-    let (all, once) = (
-        both(trained, evaluated),
-        both(first.min(trained), first.min(evaluated)),
-    );
-    let seconds = weights as f64 * (all / (TRAINING_RATE * cores) + once / FIRST_RATE);
+    // An evaluation runs only the forward pass, which is about half as much work here as forward
+    // and backward.
+    let work = |trained: u64, evaluated: u64| trained as f64 + evaluated as f64 / 2.0;
+    let all = work(trained, evaluated);
+    let first = work(per_launch.min(trained), per_launch.min(evaluated));
+    let seconds = weights as f64 * (all / (TRAINING_RATE * cores) + first / FIRST_RATE);
     let tokens = trained + evaluated;
     if seconds <= PATIENCE.as_secs_f64() {
         return Ok(());
@@ -75,11 +99,13 @@ pub(crate) fn training(
     )))
 }
 
-/// Why this machine has no room for so many bytes of buffers.
+/// Returns the reason why this machine has too little memory for `bytes` bytes of buffers, or
+/// `None` if it has enough.
 pub(crate) fn room(bytes: u64) -> Option<String> {
     memory(bytes, available())
 }
 
+/// Returns a reason if `needed` bytes are more than the available ones.
 fn memory(needed: u64, available: Option<u64>) -> Option<String> {
     let available = available.filter(|&available| available < needed)?;
     let [needed, available] = [needed, available].map(|bytes| bytes as f64 / f64::from(1 << 30));
@@ -88,19 +114,22 @@ fn memory(needed: u64, available: Option<u64>) -> Option<String> {
     ))
 }
 
+/// Returns a reason if `tokens` tokens that each read `bytes` bytes of weights would take too long.
 fn time(bytes: u64, tokens: u64, cores: usize) -> Option<String> {
     let rate = RATE * cores as f64;
     let seconds = tokens as f64 * bytes as f64 / rate;
-    (seconds > PATIENCE.as_secs_f64()).then(|| {
-        let (bytes, rate) = (bytes as f64 / 1e9, rate / 1e6);
-        format!(
-            "the emulator would need about {}: {tokens} tokens, each {bytes:.2} GB of weights at {rate:.0} MB/s",
-            rough(seconds)
-        )
-    })
+    if seconds <= PATIENCE.as_secs_f64() {
+        return None;
+    }
+    let gigabytes = bytes as f64 / 1e9;
+    let rate = rate / 1e6;
+    Some(format!(
+        "the emulator would need about {}: {tokens} tokens, each {gigabytes:.2} GB of weights at {rate:.0} MB/s",
+        rough(seconds)
+    ))
 }
 
-/// A time in the largest unit of which there is more than one.
+/// Formats a time as a whole number of the largest unit that fits at least twice.
 fn rough(seconds: f64) -> String {
     let units = [
         (365.0 * 86400.0, "years"),
@@ -115,7 +144,8 @@ fn rough(seconds: f64) -> String {
     format!("{:.0} {name}", seconds / unit)
 }
 
-/// Bytes of memory that this machine can give, where the system says so.
+/// Returns the bytes of memory that are available on this machine, if the system reports them
+/// (Linux only).
 fn available() -> Option<u64> {
     let info = fs::read_to_string("/proc/meminfo").ok()?;
     let line = info

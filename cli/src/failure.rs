@@ -1,4 +1,4 @@
-//! How the program ends when it does not do its work: one sentence on stderr, and an exit code.
+//! Errors of the program: each is one sentence on stderr and an exit code.
 
 use std::error::Error;
 use std::io;
@@ -9,31 +9,32 @@ use warpwright_train as train;
 
 use crate::terminal::say;
 
-/// The end of `warpwright --help`.
+/// The table of exit codes at the end of `warpwright --help`.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
-  0    done
-  1    failed while running: device, driver, download, logits that are not finite, a kernel that `check` found wrong
-  2    wrong use, or an input file that cannot be used
-  130  interrupted (Ctrl-C); 143 and 129 by SIGTERM and SIGHUP";
+  0    success
+  1    runtime error: device, driver, download or disk, logits that are not finite, or findings of `check` and `emu`
+  2    wrong usage, or an input file that cannot be used
+  130  interrupted by Ctrl-C (SIGTERM: 143, SIGHUP: 129)";
 
-/// Why the program ends early. A variant is an exit code.
+/// The reason why the program ends early. Each variant has its own exit code or way to report.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something went wrong while running.
+    /// An error while running, for example of the device or the disk. Exit code 1.
     Runtime(String),
-    /// The arguments or an input file cannot be used.
+    /// Arguments or an input file that cannot be used. Exit code 2.
     Input(String),
-    /// The output already says what is wrong.
+    /// A failure that the output has already reported. Exit code 1.
     Shown,
-    /// The signal of this number came.
+    /// A signal with this number. Exit code 128 plus the number, as in a shell.
     Interrupted(i32),
-    /// Whoever read our output has closed it, and knows.
+    /// A closed standard output, for example of `| head`. It is not an error, so the exit code is
+    /// 0.
     Closed,
 }
 
 impl Failure {
-    /// What is wrong, if there is something to say.
+    /// Returns the error message, if the failure has one.
     pub(crate) fn sentence(&self) -> Option<&str> {
         match self {
             Failure::Runtime(sentence) | Failure::Input(sentence) => Some(sentence),
@@ -41,7 +42,8 @@ impl Failure {
         }
     }
 
-    /// Returns the failure as one after which the program cannot continue.
+    /// Returns the failure as a runtime error, so that a caller that recovers from bad input does
+    /// not recover from it.
     pub(crate) fn fatal(self) -> Failure {
         match self {
             Failure::Input(sentence) => Failure::Runtime(sentence),
@@ -51,7 +53,7 @@ impl Failure {
         }
     }
 
-    /// Writes the sentence and gives the exit code.
+    /// Prints the error message to stderr and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         if let Some(sentence) = self.sentence() {
             say(format!("error: {sentence}"));
@@ -65,7 +67,7 @@ impl Failure {
     }
 }
 
-/// An error while writing to standard output.
+/// Converts an error that occurred while writing to standard output.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
@@ -81,7 +83,8 @@ impl From<warpwright_driver::Error> for Failure {
     }
 }
 
-/// A model, a tokenizer or a prompt that cannot be used is bad input; what a device says is not.
+/// Converts an error of the engine. Errors of the device are runtime errors, and all others are bad
+/// input.
 impl From<engine::Error> for Failure {
     fn from(error: engine::Error) -> Self {
         let sentence = sentence(&error);
@@ -95,7 +98,8 @@ impl From<engine::Error> for Failure {
     }
 }
 
-/// What a device or a disk says is no input.
+/// Converts an error of training. Errors of the device or the disk are runtime errors, and all
+/// others are bad input.
 impl From<train::Error> for Failure {
     fn from(error: train::Error) -> Self {
         match error {
@@ -108,7 +112,7 @@ impl From<train::Error> for Failure {
     }
 }
 
-/// An error and what caused it, each cause once.
+/// Joins an error and its causes with colons. A cause that the text already contains is left out.
 pub(crate) fn sentence(error: &dyn Error) -> String {
     let mut sentence = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! What `run` and `chat` have in common: how a model is loaded to write texts, and what ends them.
+//! The options that `run` and `chat` share, and loading of a model for them.
 
 use std::str::FromStr;
 
@@ -10,15 +10,16 @@ use warpwright_engine::{
 use crate::adapter::AdapterArgs;
 use crate::failure::Failure;
 use crate::grammar::GrammarArgs;
-use crate::options::{Launch, Place, decoder};
+use crate::options::{Launch, ModelDeviceArgs, decoder};
 use crate::sampling::{self, SamplingArgs};
 use crate::speculative::{SpeculativeArgs, Writer, for_draft};
 use crate::terminal::say;
 
+/// Options of commands that generate text.
 #[derive(clap::Args)]
 pub(crate) struct GenerateArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) target: ModelDeviceArgs,
     #[command(flatten)]
     adapter: AdapterArgs,
     /// Method that submits each step to the device
@@ -35,12 +36,12 @@ pub(crate) struct GenerateArgs {
     pub(crate) grammar: GrammarArgs,
 }
 
-/// How tokens are chosen where the command line says nothing.
+/// The sampling of a command without sampling options.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unsaid {
+pub(crate) enum DefaultSampling {
     /// The most likely token each time.
     Greedy,
-    /// As the model's generation_config.json says, or else as llama.cpp does it.
+    /// The sampling of the model's generation_config.json, or else llama.cpp's defaults.
     Sampled,
 }
 
@@ -48,17 +49,17 @@ pub(crate) enum Unsaid {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenLimit {
     Most(u32),
-    /// Up to a token that ends the text, or until the context is full.
+    /// No limit except an end token of the model and the size of the context.
     Unlimited,
 }
 
 impl TokenLimit {
-    /// Returns the number, which is the largest one where there is no limit.
+    /// Returns the largest number of tokens, or `u32::MAX` if there is no limit.
     pub(crate) fn most(self) -> u32 {
         self.limit().unwrap_or(u32::MAX)
     }
 
-    /// Returns the number, or `None` if there is no limit.
+    /// Returns the largest number of tokens, or `None` if there is no limit.
     pub(crate) fn limit(self) -> Option<u32> {
         match self {
             TokenLimit::Most(tokens) => Some(tokens),
@@ -85,89 +86,119 @@ fn not_a_limit() -> String {
     format!("it can be 0 to {}, or -1 for no limit", u32::MAX)
 }
 
-/// Positions that a text without a limit has room for, unless `--ctx` says otherwise or the model has fewer.
+/// The number of positions after the prompt for a text without a limit, unless `--ctx` or the model
+/// has fewer.
 pub(crate) const UNLIMITED_CTX: usize = 8192;
-/// Tokens that a text without a limit is expected to have, for the emulator's estimate of the time.
+/// The number of tokens that the emulator's time estimate assumes for a text without a limit.
 pub(crate) const EXPECTED_TOKENS: u32 = 64;
 
-/// Tokens of a prompt from which on it is prefilled several at a time: the kernels for that are compiled too, which
-/// takes a driver that has not seen them about a second.
+/// The length from which on a prompt is prefilled in batches and chunks.
+///
+/// A shorter prompt does without the kernels for that, because a driver that has not cached them
+/// yet takes about a second to compile them.
 const LONG_PROMPT: usize = 64;
 
-/// What a decoder is made for.
-pub(crate) struct Room {
-    /// Positions.
+/// The sizes that a decoder is made for.
+pub(crate) struct ContextSize {
+    /// The number of positions.
     pub(crate) ctx: u32,
-    /// Tokens of the longest prompt.
+    /// The number of tokens of the longest prompt.
     pub(crate) prompt: usize,
-    /// Tokens that are thought to go through the model, of prompts and answers.
-    pub(crate) tokens: u64,
+    /// The expected number of tokens of prompts and answers, for the emulator's time estimate.
+    pub(crate) expected_tokens: u64,
 }
 
-impl Room {
-    /// Refuses a prompt that has no room, before anything is loaded for it.
+impl ContextSize {
+    /// Returns an error if the prompt does not fit. Call this before the weights are loaded.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        let Room {
-            ctx, prompt: len, ..
-        } = *self;
-        match ctx > 0 && len > ctx as usize {
-            true => Err(engine::Error::PromptLength {
+        let ctx = self.ctx;
+        let len = self.prompt;
+        // A context of 0 positions is reported by the decoder, which knows the allowed range.
+        if ctx > 0 && len > ctx as usize {
+            return Err(engine::Error::PromptLength {
                 len,
                 before: 0,
                 ctx,
             }
-            .into()),
-            false => Ok(()),
+            .into());
         }
+        Ok(())
     }
 }
 
 impl GenerateArgs {
-    /// The model, with its adapter.
+    /// Opens the model with its adapter, after a check that the options can be combined.
+    ///
+    /// # Errors
+    /// Returns an error if two options contradict each other, or if a file cannot be read.
     pub(crate) fn open(&self) -> Result<Model, Failure> {
         self.speculative.check()?;
-        if let (Some(option), 1..) = (self.grammar.given(), self.speculative.most()) {
+        if let Some(option) = self.grammar.given()
+            && self.speculative.max_drafts() > 0
+        {
             return Err(Failure::Input(format!(
-                "{option} makes tokens one by one, and guesses are verified several at a time: leave --lookup and --draft out"
+                "{option} cannot be combined with guesses, because a grammar chooses one token at a time: leave out \
+                 --lookup and --draft"
             )));
         }
-        self.adapter.open(self.place.model.path()?)
+        self.adapter.open(self.target.model.path()?)
     }
 
-    /// The strings that end a text.
+    /// Returns the strings that end a text.
+    ///
+    /// # Errors
+    /// Returns an error if one of them is empty.
     pub(crate) fn stops(&self) -> Result<StopStrings, Failure> {
         Ok(StopStrings::new(self.stop.clone())?)
     }
 
-    /// How tokens are chosen.
-    pub(crate) fn sampling(&self, model: &Model, unsaid: Unsaid) -> Result<Sampling, Failure> {
+    /// Returns the sampling, from the options, the model's generation_config.json and the defaults,
+    /// in this order.
+    ///
+    /// # Errors
+    /// Returns an error if generation_config.json cannot be read, or if a value is out of range.
+    pub(crate) fn sampling(
+        &self,
+        model: &Model,
+        default: DefaultSampling,
+    ) -> Result<Sampling, Failure> {
         let config = model.generation_config()?;
-        config
-            .warning()
-            .iter()
-            .for_each(|warning| say(format!("warning: {warning}")));
-        let said = |base| config.over(base);
-        let base = said(Sampling {
+        if let Some(warning) = config.warning() {
+            say(format!("warning: {warning}"));
+        }
+        let base = config.over(Sampling {
             seed: sampling::fresh_seed(),
             ..Sampling::default()
         });
-        let sampling = match unsaid {
-            Unsaid::Greedy => self.sampling.greedy_or(base)?,
-            Unsaid::Sampled => self.sampling.over(base)?,
+        let sampling = match default {
+            DefaultSampling::Greedy => self.sampling.greedy_or(base),
+            DefaultSampling::Sampled => self.sampling.over(base),
         };
         sampling.check(model.outline.config.vocab)?;
+        // Options of llama.cpp that users have in their scripts are no reason to stop.
+        if let Some(note) = sampling::unused_note(&self.sampling.unused(&sampling)) {
+            say(note);
+        }
         Ok(sampling)
     }
 
-    /// A grammar makes one token a launch, and takes several in where it leaves no choice.
-    fn options(&self, sampling: &Sampling, room: &Room) -> Options {
-        let options = Options::new(room.ctx, self.launch.into());
-        let short = room.prompt < LONG_PROMPT;
+    /// Returns the sampling options that were given and have no effect.
+    pub(crate) fn unused(&self, sampling: &Sampling) -> Vec<&'static str> {
+        self.sampling.unused(sampling)
+    }
+
+    /// Returns the options of a decoder for this sampling.
+    fn options(&self, sampling: &Sampling, size: &ContextSize) -> Options {
+        let options = Options::new(size.ctx, self.launch.into());
+        let short = size.prompt < LONG_PROMPT;
         let chunk = if short { 0 } else { options.chunk };
         if self.grammar.given().is_some() {
             let choice = TokenChoice::Constrained {
                 logprobs: sampling.logprobs,
             };
+            // The CPU must see a token before it knows which tokens may follow, so a launch makes
+            // one. The batch of prefill stays as it is, because it also serves tokens that the
+            // grammar forces.
             return Options {
                 choice,
                 chunk,
@@ -184,59 +215,69 @@ impl GenerateArgs {
         }
     }
 
-    /// Loads the model, and a draft model if there is one. Everything that decides which token comes next is in here.
-    /// `words` is the model's tokenizer, if it was made already.
+    /// Loads the model and, if there is one, the draft model.
+    ///
+    /// `tokenizer` is the tokenizer of `model` if the caller has made it already.
+    ///
+    /// # Errors
+    /// Returns an error if the draft model has another vocabulary, if the models do not fit on the
+    /// device, or if loading fails.
     pub(crate) fn writer(
         &self,
         context: &Context,
         model: &Model,
         sampling: &Sampling,
-        room: &Room,
-        words: Option<&Tokenizer>,
+        size: &ContextSize,
+        tokenizer: Option<&Tokenizer>,
     ) -> Result<Writer, Failure> {
-        let draft = self.speculative.open(model, words)?;
+        let draft_model = self.speculative.open(model, tokenizer)?;
         let options = Options {
-            drafts: self.speculative.most(),
-            ..self.options(sampling, room)
+            drafts: self.speculative.max_drafts(),
+            ..self.options(sampling, size)
         };
-        let draft = draft
+        let draft = draft_model
             .as_ref()
-            .map(|draft| (draft, self.draft_options(sampling, room, draft)));
-        if let Some((draft, of_draft)) = draft {
+            .map(|draft| (draft, self.draft_options(sampling, size, draft)));
+        // Both models are checked together before either is loaded, because loading can take
+        // minutes.
+        if let Some((draft, draft_options)) = draft {
             Decoder::check_with_draft(
                 context,
-                [(&model.outline, options), (&draft.outline, of_draft)],
+                [(&model.outline, options), (&draft.outline, draft_options)],
             )?;
         }
         let load = |model: &Model, options, sampling: &Sampling| {
-            let mut decoder = decoder(&self.place, context, model, options, room.tokens)?;
+            let tokens = size.expected_tokens;
+            let mut decoder = decoder(&self.target, context, model, options, tokens)?;
             if options.choice != TokenChoice::Greedy {
                 decoder.set_sampling(sampling)?;
             }
             Ok::<_, Failure>(decoder)
         };
         let decoder = load(model, options, sampling)?;
-        let draft = draft.map(|(draft, options)| {
-            Ok::<_, Failure>((draft, load(draft, options, &for_draft(sampling, draft))?))
-        });
-        let draft = draft.transpose()?;
-        let silence = self
-            .speculative
-            .silence(model, draft.as_ref().map(|(draft, _)| *draft));
+        let draft = match draft {
+            None => None,
+            Some((draft, options)) => {
+                let sampling = for_draft(sampling, draft);
+                Some((draft, load(draft, options, &sampling)?))
+            }
+        };
+        let no_guesses = self.speculative.no_guesses(model, draft_model.as_ref());
         Ok(Writer {
             decoder,
             speculation: self.speculative.speculation(model, draft),
-            silence,
+            no_guesses,
         })
     }
 
-    /// Those of a draft model: it makes a few tokens at a time.
-    fn draft_options(&self, sampling: &Sampling, room: &Room, draft: &Model) -> Options {
-        let ctx = room.ctx.min(draft.outline.config.context);
+    /// Returns the options of a decoder for the draft model.
+    fn draft_options(&self, sampling: &Sampling, size: &ContextSize, draft: &Model) -> Options {
+        let ctx = size.ctx.min(draft.outline.config.context);
         Options {
             ctx,
+            // The number of guesses changes from step to step, so each launch makes a single token.
             tokens_per_launch: 1,
-            ..self.options(&for_draft(sampling, draft), room)
+            ..self.options(&for_draft(sampling, draft), size)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the command line says a text is to be.
+//! The options of structured output, and the statistics of a grammar.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,26 +14,27 @@ use crate::failure::Failure;
 use crate::limited;
 use crate::terminal::say;
 
+/// Options that constrain the text to a schema, a grammar or a regular expression.
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Structured output")]
 #[group(multiple = false)]
 pub(crate) struct GrammarArgs {
-    /// Write only JSON that this JSON schema allows
+    /// Write only JSON that the JSON schema in FILE allows
     #[arg(long, alias = "json-schema-file", value_name = "FILE")]
     json_schema: Option<PathBuf>,
-    /// Write only JSON that this JSON schema allows, without white space, which saves tokens
+    /// Write only JSON that the JSON schema in FILE allows, without white space, which saves tokens
     #[arg(long, value_name = "FILE")]
     compact_json_schema: Option<PathBuf>,
-    /// Write only text that this grammar in Lark's form allows, from its rule `start` on
+    /// Write only text that the Lark grammar in FILE allows, beginning with its rule `start`
     #[arg(long, value_name = "FILE")]
     grammar: Option<PathBuf>,
-    /// Write only text that this regular expression matches as a whole
+    /// Write only text that the regular expression RE matches from beginning to end
     #[arg(long, value_name = "RE", allow_hyphen_values = true)]
     regex: Option<String>,
 }
 
 impl GrammarArgs {
-    /// The option that was given.
+    /// Returns the option that was given, if there is one.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let given = [
             ("--json-schema", self.json_schema.is_some()),
@@ -47,8 +48,9 @@ impl GrammarArgs {
             .map(|(option, _)| option)
     }
 
-    /// What it says, and where it says so.
+    /// Reads the grammar and returns it with the name of its source, for messages.
     fn read(&self) -> Result<Option<(String, GrammarText)>, Failure> {
+        // clap allows at most one of these options.
         let place = |file: &PathBuf| file.display().to_string();
         Ok(match self {
             GrammarArgs {
@@ -79,49 +81,57 @@ impl GrammarArgs {
         })
     }
 
-    /// The grammar for a model, if there is one to follow.
+    /// Compiles the grammar for the vocabulary of a model, and prints its warnings.
+    ///
+    /// Returns `None` if no option asks for a grammar.
+    ///
+    /// # Errors
+    /// Returns an error if the grammar cannot be read or compiled.
     pub(crate) fn compile(
         &self,
         model: &Model,
-        words: &Arc<Tokenizer>,
+        tokenizer: &Arc<Tokenizer>,
     ) -> Result<Option<Grammar>, Failure> {
         let Some((place, text)) = self.read()? else {
             return Ok(None);
         };
-        let compiler = GrammarCompiler::new(Arc::clone(words), &model.outline)?;
+        let compiler = GrammarCompiler::new(Arc::clone(tokenizer), &model.outline)?;
         let grammar = compiler
             .compile(&text)
             .map_err(|error| Failure::Input(format!("{place}: {error}")))?;
-        grammar
-            .warnings()
-            .iter()
-            .for_each(|warning| say(format!("warning: {place}: {warning}")));
+        for warning in grammar.warnings() {
+            say(format!("warning: {place}: {warning}"));
+        }
         Ok(Some(grammar))
     }
 }
 
-/// Whether a text that ended so is a whole one. A stop string cuts it anywhere.
+/// Returns true if a text that ended like this is complete within its grammar.
+///
+/// A stop string can end a text anywhere, and the stop string itself is dropped from it. So a text
+/// that ended with one never counts as complete.
 pub(crate) fn is_complete(matcher: &mut Matcher, ending: &TextEnding) -> bool {
     !matches!(ending, TextEnding::StopString(_)) && matcher.is_complete()
 }
 
-/// What to say of a text that is not whole.
-pub(crate) const INCOMPLETE: &str = "the text is not whole, the grammar goes on";
+/// The message about a text that ended before its grammar did.
+pub(crate) const INCOMPLETE: &str = "the text is incomplete: its grammar requires more";
 
-/// How long the host took for each token that was chosen, in seconds.
+/// The time that the CPU took per chosen token, in seconds, at the median and at the 99th
+/// percentile.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct GrammarTimes {
     mask_p50_s: f64,
     mask_p99_s: f64,
     taken_p50_s: f64,
     taken_p99_s: f64,
 }
 
-impl Figures {
-    /// Nothing if no token was chosen.
-    pub(crate) fn of(costs: &Costs) -> Option<Figures> {
+impl GrammarTimes {
+    /// Returns the percentiles of `costs`, or `None` if no token was chosen.
+    pub(crate) fn new(costs: &Costs) -> Option<GrammarTimes> {
         let at = |times: &[Duration], share| Some(percentile(times, share)?.as_secs_f64());
-        Some(Figures {
+        Some(GrammarTimes {
             mask_p50_s: at(&costs.masks, 0.5)?,
             mask_p99_s: at(&costs.masks, 0.99)?,
             taken_p50_s: at(&costs.taken, 0.5)?,
@@ -130,18 +140,20 @@ impl Figures {
     }
 }
 
-/// What a grammar cost, in a sentence.
+/// Returns the line of statistics about a grammar.
 pub(crate) fn line(costs: &Costs) -> String {
     let forced = costs.forced;
-    let Some(figures) = Figures::of(costs) else {
+    let Some(times) = GrammarTimes::new(costs) else {
         return format!("grammar: {forced} tokens forced, none chosen");
     };
-    let [mask, mask99] = [figures.mask_p50_s, figures.mask_p99_s].map(|s| 1e3 * s);
-    let [taken, taken99] = [figures.taken_p50_s, figures.taken_p99_s].map(|s| 1e3 * s);
+    let mask = 1e3 * times.mask_p50_s;
+    let mask_p99 = 1e3 * times.mask_p99_s;
+    let taken = 1e3 * times.taken_p50_s;
+    let taken_p99 = 1e3 * times.taken_p99_s;
     let chosen = costs.masks.len();
     format!(
-        "grammar: {forced} tokens forced, {chosen} chosen, each with a mask in {mask:.3} ms (p99 {mask99:.3}) beside the \
-         forward pass and {taken:.3} ms (p99 {taken99:.3}) before it"
+        "grammar: {forced} tokens forced, {chosen} chosen; CPU time per chosen token {mask:.3} ms (p99 {mask_p99:.3}) \
+         during the forward pass and {taken:.3} ms (p99 {taken_p99:.3}) before it"
     )
 }
 
@@ -163,8 +175,8 @@ mod tests {
         };
         assert_eq!(
             line(&costs),
-            "grammar: 5 tokens forced, 3 chosen, each with a mask in 0.200 ms (p99 0.300) beside the forward pass and \
-             0.100 ms (p99 0.400) before it"
+            "grammar: 5 tokens forced, 3 chosen; CPU time per chosen token 0.200 ms (p99 0.300) during the forward pass \
+             and 0.100 ms (p99 0.400) before it"
         );
         let none = Costs {
             forced: 2,

@@ -1,6 +1,9 @@
-//! Signals end the program at once, and neither a temporary file nor a bar stays behind. Only while tokens are printed,
-//! or steps are trained, does the first one wait for the piece of work under way, so that a text ends with its statistics
-//! and a training with a checkpoint.
+//! Handling of SIGINT, SIGTERM and SIGHUP.
+//!
+//! A signal ends the program at once, after temporary files and the progress bar are removed. While
+//! a [`Pending`] lives, the first signal only sets a flag, which [`check`] reports at the next safe
+//! point. So a text ends with its statistics and a training run with a checkpoint. The second
+//! signal ends the program.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -10,54 +13,56 @@ use crate::failure::Failure;
 use crate::terminal::say;
 use crate::{output, progress, terminal};
 
-/// The signal that was heeded, or 0.
+/// The number of the last signal that arrived, or 0.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
-/// What the first signal waits for.
-static PENDING: Mutex<Work> = Mutex::new(Work::None);
+/// The work that the first signal waits for.
+static PENDING: Mutex<PendingWork> = Mutex::new(PendingWork::None);
 
 #[derive(Clone, Copy)]
-enum Work {
-    /// Nothing.
+enum PendingWork {
     None,
-    /// This, which completes "stopping after".
+    /// Work with a name that completes "stopping after".
     Named(&'static str),
-    /// What ends too soon to speak of it.
+    /// Work that ends so soon that a message would not be read.
     Short,
 }
 
-/// From here on, signals that end programs are heeded.
+/// Installs the signal handlers.
+///
+/// # Errors
+/// Returns an error if the system refuses a handler.
 pub(crate) fn install() -> Result<(), Failure> {
-    listen().map_err(|error| Failure::Runtime(format!("cannot heed signals: {error}")))
+    listen().map_err(|error| Failure::Runtime(format!("cannot handle signals: {error}")))
 }
 
-/// While it lives, the first signal is heeded by [`check`].
+/// A guard that defers the first signal to the next [`check`].
 pub(crate) struct Pending;
 
 impl Pending {
-    /// `what` completes "stopping after".
+    /// Begins work that a message names: `what` completes "stopping after".
     pub(crate) fn begin(what: &'static str) -> Pending {
-        *pending() = Work::Named(what);
+        *pending() = PendingWork::Named(what);
         Pending
     }
 
-    /// The same without a word.
+    /// Begins work that ends so soon that no message is needed.
     pub(crate) fn short() -> Pending {
-        *pending() = Work::Short;
+        *pending() = PendingWork::Short;
         Pending
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        *pending() = Work::None;
+        *pending() = PendingWork::None;
     }
 }
 
-fn pending() -> MutexGuard<'static, Work> {
+fn pending() -> MutexGuard<'static, PendingWork> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether to go on.
+/// Returns an error if a signal has arrived.
 pub(crate) fn check() -> Result<(), Failure> {
     match SIGNAL.load(Ordering::SeqCst) {
         0 => Ok(()),
@@ -65,7 +70,8 @@ pub(crate) fn check() -> Result<(), Failure> {
     }
 }
 
-/// Goes on after Ctrl-C, which has ended what was under way; other signals end the program.
+/// Clears a Ctrl-C, after the work that it interrupted has ended. Returns an error for any other
+/// signal.
 pub(crate) fn go_on() -> Result<(), Failure> {
     match SIGNAL.swap(0, Ordering::SeqCst) {
         0 | SIGINT => Ok(()),
@@ -73,17 +79,19 @@ pub(crate) fn go_on() -> Result<(), Failure> {
     }
 }
 
-/// What a signal does.
-fn heed(signal: i32) {
+/// Handles a signal, on the thread that waits for signals.
+fn handle(signal: i32) {
     let first = SIGNAL.swap(signal, Ordering::SeqCst) == 0;
     match *pending() {
-        Work::Named(what) if first => {
+        PendingWork::Named(what) if first => {
             say(format!(
                 "stopping after {what}; a second signal (Ctrl-C) ends at once"
             ));
         }
-        Work::Short if first => {}
-        _ => {
+        PendingWork::Short if first => {}
+        PendingWork::None | PendingWork::Named(_) | PendingWork::Short => {
+            // No destructor runs after `end`, so everything that must not stay behind is removed
+            // here.
             output::forget_all();
             progress::wipe();
             terminal::restore();
@@ -106,11 +114,18 @@ mod platform {
         }
         std::thread::Builder::new()
             .name("signals".into())
-            .spawn(move || signals.forever().for_each(heed))?;
+            .spawn(move || {
+                for signal in signals.forever() {
+                    handle(signal);
+                }
+            })?;
         Ok(())
     }
 
-    /// Whether whoever started the program has it ignore a signal, as `nohup` does. Not where the system does not say.
+    /// Returns true if the program was started with this signal ignored, as `nohup` does with
+    /// SIGHUP.
+    ///
+    /// Only Linux reports that, in `/proc`. Elsewhere the result is false.
     fn is_ignored(signal: i32) -> bool {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -118,7 +133,8 @@ mod platform {
         mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
     }
 
-    /// Ends without the driver's own clean-up, which other threads may still be using.
+    /// Exits without running the CUDA driver's exit handlers, because other threads may still be in
+    /// the driver.
     pub(super) fn end(signal: i32) -> ! {
         signal_hook::low_level::exit(128 + signal)
     }
@@ -131,7 +147,7 @@ mod platform {
     pub(super) const SIGINT: i32 = 2;
 
     pub(super) fn listen() -> io::Result<()> {
-        ctrlc::set_handler(|| heed(SIGINT)).map_err(io::Error::other)
+        ctrlc::set_handler(|| handle(SIGINT)).map_err(io::Error::other)
     }
 
     pub(super) fn end(signal: i32) -> ! {

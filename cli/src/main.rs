@@ -1,4 +1,4 @@
-//! The program people run: decodes and fine-tunes language models with PTX kernels written in Rust.
+//! The `warpwright` program: runs and fine-tunes language models with PTX kernels written in Rust.
 
 mod adapter;
 mod arguments;
@@ -46,19 +46,19 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Continue a text, or answer a question
+    /// Continue a text, or answer a question with --chat
     Run(Box<run::Args>),
     /// Have a conversation with a model
     Chat(Box<chat::Args>),
-    /// Feed tokens one by one and write the logits of each step
+    /// Write the logits of each position of a list of tokens
     Logits(logits::Args),
-    /// Measure how well a model predicts a text
+    /// Measure how well a model predicts a text (perplexity)
     Perplexity(Box<perplexity::Args>),
-    /// Print a vector for each text
+    /// Print an embedding vector for each text
     Embed(Box<embed::Args>),
     /// Train a LoRA adapter on a frozen model
     Finetune(Box<finetune::Args>),
-    /// Add a LoRA adapter to the weights of its model
+    /// Merge a LoRA adapter into the weights of its model
     Merge(merge::Args),
     /// Download a model from the Hugging Face hub
     Pull(pull::Args),
@@ -70,29 +70,31 @@ enum Command {
     Detokenize(detokenize::Args),
     /// Show the contents of a model file without loading it
     Info(info::Args),
-    /// Run every kernel against its CPU reference
+    /// Compare every kernel with its CPU reference on this device
     Check(check::Args),
-    /// Check the kernels of a PTX file on the emulator
+    /// Find memory errors and races in the kernels of a PTX file, on the CPU emulator
     Emu(Box<emu::Args>),
-    /// Measure the speed of decoding, next to the speed of memory
+    /// Measure the speed of decoding, prompts, batches or fine-tuning
     Bench(Box<bench::Args>),
-    /// List the devices that a model can run on
+    /// List the devices that models can run on
     Devices,
-    /// Check the driver, the cards and the cache, and say what to do about problems
+    /// Check the driver, the GPUs and the kernel cache, and suggest fixes
     Doctor,
-    /// Print a script that lets a shell complete commands and options
+    /// Print a shell script that completes commands and options
     Completions(completions::Args),
-    /// Write a model's decode graph as Graphviz
+    /// Write the decode graph of a model as a Graphviz file
     Graph(graph::Args),
 }
 
 fn main() -> ExitCode {
     match arguments::parse::<Cli>(env::args_os().collect()) {
         Ok(Parsed { arguments, notes }) => {
-            notes.iter().for_each(terminal::say);
+            for note in &notes {
+                terminal::say(note);
+            }
             run(arguments.command).map_or_else(Failure::report, |()| ExitCode::SUCCESS)
         }
-        // Help and the version count as errors too.
+        // clap returns help and the version as errors too. They go to stdout, which may be closed.
         Err(error) => match error.print() {
             Err(fault) if !error.use_stderr() => Failure::from(fault).report(),
             _ => ExitCode::from(error.exit_code() as u8),

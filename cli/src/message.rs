@@ -1,6 +1,7 @@
-//! Messages of a conversation: what was said, which tools were called, and what they answered.
+//! The messages of a conversation, in the JSON form of OpenAI's chat API.
 //!
-//! As JSON they are those of OpenAI's interface, with arguments as objects.
+//! Unlike in that API, the arguments of a tool call are an object and not its text, because
+//! templates need an object. Both forms are read.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -15,23 +16,24 @@ pub(crate) const TOOL: &str = "tool";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
 pub(crate) struct Message {
+    /// `system`, `user`, `assistant`, `tool`, or another role that the template knows.
     pub(crate) role: String,
     pub(crate) content: String,
-    /// The reasoning of the assistant before its reply.
+    /// The text that the assistant wrote while it reasoned, before its reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reasoning_content: Option<String>,
-    /// The calls that the assistant makes.
+    /// The tool calls of the assistant.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tool_calls: Vec<Call>,
-    /// The call that a tool answers.
+    /// The id of the call that a tool answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tool_call_id: Option<String>,
-    /// The name of the tool that answers, or of a participant.
+    /// The name of the tool that answers, or of the participant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
 }
 
-/// Keys that other programs add to a message. They say nothing about the conversation itself.
+/// Keys that other programs add to a message and that do not change its meaning.
 const IGNORED: [&str; 14] = [
     "annotations",
     "created",
@@ -49,28 +51,30 @@ const IGNORED: [&str; 14] = [
     "weight",
 ];
 
-/// A call of a tool.
+/// A tool call of the assistant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Call {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<String>,
     #[serde(rename = "type", default = "function")]
     kind: String,
-    pub(crate) function: Function,
+    pub(crate) function: CalledFunction,
 }
 
+/// The name and the arguments of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Function {
+pub(crate) struct CalledFunction {
     pub(crate) name: String,
     #[serde(deserialize_with = "arguments")]
     pub(crate) arguments: Map<String, Value>,
 }
 
+/// Returns the only type of a call.
 fn function() -> String {
     "function".to_owned()
 }
 
-/// Reads the arguments of a call: an object, or its text. Nothing stands for no arguments.
+/// Reads the arguments of a call: an object, its text, or nothing for a call without arguments.
 fn arguments<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Map<String, Value>, D::Error> {
     let object = match Value::deserialize(from)? {
         Value::Object(object) => Some(object),
@@ -80,15 +84,20 @@ fn arguments<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Map<String, Va
         Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
     };
     object.ok_or_else(|| {
-        serde::de::Error::custom("arguments are neither an object nor one as a text")
+        serde::de::Error::custom("arguments are neither an object nor the text of an object")
     })
 }
 
 impl TryFrom<Map<String, Value>> for Message {
     type Error = String;
 
-    /// Reads a message as the programs around OpenAI's interface save it. A key without a value counts as absent. A key
-    /// that could change the meaning of the message, and that has a value, is an error.
+    /// Reads a message as clients of OpenAI's API save it.
+    ///
+    /// A key with an empty value counts as absent.
+    ///
+    /// # Errors
+    /// Returns an error if the role or the content is missing, or if a key could change the meaning
+    /// of the message and is not supported.
     fn try_from(mut object: Map<String, Value>) -> Result<Message, String> {
         object.retain(|_, value| match value {
             Value::Null => false,
@@ -104,7 +113,9 @@ impl TryFrom<Map<String, Value>> for Message {
         let role = text("role")?.ok_or("it has no role")?;
         let name = text("name")?.filter(|name| !name.is_empty());
         let tool_call_id = text("tool_call_id")?.filter(|id| !id.is_empty());
-        // The names of the reasoning in vLLM and SGLang, in OpenRouter and newer vLLM, and in Ollama.
+        // vLLM and SGLang name the reasoning `reasoning_content`, OpenRouter and newer vLLM
+        // `reasoning`, and Ollama `thinking`. Some programs save it twice, so equal texts are
+        // accepted.
         let mut reasoning_content: Option<String> = None;
         for key in ["reasoning_content", "reasoning", "thinking"] {
             let Some(found) = text(key)?.filter(|found| !found.is_empty()) else {
@@ -115,7 +126,7 @@ impl TryFrom<Map<String, Value>> for Message {
                 .is_some_and(|known| *known != found)
             {
                 return Err(format!(
-                    "its {key} differs from another key with its reasoning"
+                    "its {key} differs from the reasoning under another key"
                 ));
             }
             reasoning_content = Some(found);
@@ -131,20 +142,22 @@ impl TryFrom<Map<String, Value>> for Message {
         });
         if refusal.is_some() {
             return Err(
-                "it has a refusal, which no template knows; put its text under content".to_owned(),
+                "it has a refusal, which templates do not know; move its text to content"
+                    .to_owned(),
             );
         }
         if let Some(key) = object.keys().next() {
             return Err(format!(
-                "it has the key {key}, which cannot be used; leave it out"
+                "it has the key {key}, which is not supported; leave it out"
             ));
         }
         if role != ASSISTANT && !tool_calls.is_empty() {
-            return Err("only the assistant calls tools".to_owned());
+            return Err("it has tool_calls, which only the assistant can have".to_owned());
         }
         if role != TOOL && tool_call_id.is_some() {
-            return Err("only a tool has tool_call_id".to_owned());
+            return Err("it has a tool_call_id, which only a tool can have".to_owned());
         }
+        // Calls and reasoning are an answer by themselves.
         let can_be_empty = !tool_calls.is_empty() || reasoning_content.is_some();
         let content = content
             .or(can_be_empty.then(String::new))
@@ -160,7 +173,7 @@ impl TryFrom<Map<String, Value>> for Message {
     }
 }
 
-/// Returns the text of a content: a string, or a list of parts that are texts.
+/// Returns the text of a content: a string, or a list of text parts.
 fn content(value: Value) -> Result<String, String> {
     let parts = match value {
         Value::String(text) => return Ok(text),
@@ -172,6 +185,7 @@ fn content(value: Value) -> Result<String, String> {
     };
     let mut text = String::new();
     for part in parts {
+        // Some programs save parts without a type.
         let kind = part["type"].as_str().unwrap_or("text");
         let is_text = matches!(kind, "text" | "input_text" | "output_text");
         match (&part, part["text"].as_str()) {
@@ -180,7 +194,7 @@ fn content(value: Value) -> Result<String, String> {
             _ if is_text => return Err("a part of its content has no text".to_owned()),
             _ => {
                 return Err(format!(
-                    "its content has a part of the type {kind:?}, and only text can be used"
+                    "its content has a part of the type {kind:?}, and only text is supported"
                 ));
             }
         }
@@ -189,6 +203,7 @@ fn content(value: Value) -> Result<String, String> {
 }
 
 impl Message {
+    /// Returns a message with a role and a text.
     pub(crate) fn new(role: &str, content: &str) -> Message {
         Message {
             role: role.to_owned(),
@@ -197,22 +212,25 @@ impl Message {
         }
     }
 
-    /// What the assistant says and calls. Calls that it does not name are named by their number in the conversation, in
-    /// nine letters and digits, as templates of Mistral want it.
+    /// Returns a message of the assistant with tool calls.
+    ///
+    /// A call without an id gets one from its number in the conversation. `before` is the number of
+    /// earlier calls. The ids have nine letters and digits, because Mistral's templates require
+    /// that.
     pub(crate) fn calling(content: &str, calls: &[ToolCall], before: usize) -> Message {
-        let name = |number: usize| Some(format!("call{number:05}"));
-        let calls = (before + 1..).zip(calls);
-        let tool_calls = calls.map(|(number, call)| Call {
-            id: call.id.clone().or_else(|| name(number)),
-            ..Call::from(call)
-        });
+        let mut tool_calls = vec![];
+        for (number, call) in (before + 1..).zip(calls) {
+            let mut call = Call::from(call);
+            call.id.get_or_insert_with(|| format!("call{number:05}"));
+            tool_calls.push(call);
+        }
         Message {
-            tool_calls: tool_calls.collect(),
+            tool_calls,
             ..Message::new(ASSISTANT, content)
         }
     }
 
-    /// What a tool answers.
+    /// Returns the message with the result of a tool.
     pub(crate) fn answering(call: &Call, content: &str) -> Message {
         let name = Some(call.function.name.clone());
         Message {
@@ -222,7 +240,7 @@ impl Message {
         }
     }
 
-    /// What a template gets.
+    /// Returns the message as a value for templates.
     pub(crate) fn value(&self) -> chat::Value {
         chat::Value::from(chat::Serde(self))
     }
@@ -238,17 +256,17 @@ impl From<&ToolCall> for Call {
         Call {
             id,
             kind: function(),
-            function: Function { name, arguments },
+            function: CalledFunction { name, arguments },
         }
     }
 }
 
-/// Calls as a list for programs.
+/// Returns tool calls as a JSON list.
 pub(crate) fn calls_json(calls: &[ToolCall]) -> Value {
     json!(calls.iter().map(Call::from).collect::<Vec<_>>())
 }
 
-/// The calls at the end of a conversation that no tool has answered yet.
+/// Returns the calls at the end of a conversation that have no result yet.
 pub(crate) fn waiting(messages: &[Message]) -> Vec<&Call> {
     let answers = messages
         .iter()
@@ -260,6 +278,7 @@ pub(crate) fn waiting(messages: &[Message]) -> Vec<&Call> {
         .last()
         .map_or(vec![], |last| last.tool_calls.iter().collect());
     for answer in answers {
+        // Some programs save results without ids. They are matched by the name of the tool.
         let answered = |call: &&Call| match &answer.tool_call_id {
             Some(id) => call.id.as_ref() == Some(id),
             None => Some(&call.function.name) == answer.name.as_ref(),

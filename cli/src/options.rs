@@ -1,4 +1,4 @@
-//! Options that several commands share, and what follows from them.
+//! Options that several commands share: the model, the device and the size of the context.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -8,23 +8,23 @@ use warpwright_driver::Context;
 use warpwright_engine::info::weight_bytes;
 use warpwright_engine::{self as engine, Decoder, Model, Options};
 
-use crate::device::Choice;
-use crate::emulation::{self, Work};
+use crate::device::DeviceChoice;
+use crate::emulation::{self, EmulationWork};
 use crate::failure::Failure;
 use crate::hub;
 use crate::progress::Bar;
 
 /// The model that a command works on: its first argument, or the value of `-m`.
 ///
-/// With `-m`, [`arguments::parse`](crate::arguments::parse) makes the first argument the next positional of the
-/// command, so `tokenize -m MODEL TEXT` and `tokenize MODEL TEXT` mean the same.
+/// With `-m`, [`arguments::parse`](crate::arguments::parse) makes the first argument the next
+/// positional of the command, so `tokenize -m MODEL TEXT` and `tokenize MODEL TEXT` mean the same.
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub(crate) struct ModelArg {
-    /// Model: a GGUF file, a Hugging Face folder, or hf:ORG/REPO[:FILE or :QUANT] on the Hugging Face hub
+    /// Model: a GGUF file, a Hugging Face folder, or hf:ORG/REPO[:FILE or :QUANT] on the hub
     #[arg(value_name = "MODEL", required = true)]
     model: Option<PathBuf>,
-    /// Model, as an option instead of the first argument
+    /// Model, given as an option instead of the first argument
     #[arg(short = 'm', long = "model", value_name = "MODEL")]
     named: Option<PathBuf>,
     /// The result of [`locate`], which must run only once.
@@ -38,7 +38,8 @@ impl ModelArg {
     /// The id of the option.
     pub(crate) const OPTION: &str = "named";
 
-    /// Returns the model as the user wrote it, or `None` in a command that can work without a model.
+    /// Returns the model as the user wrote it, or `None` in a command that can work without a
+    /// model.
     pub(crate) fn given(&self) -> Option<&Path> {
         self.model.as_deref().or(self.named.as_deref())
     }
@@ -61,7 +62,8 @@ impl ModelArg {
 /// A name with the prefix `hf:` is a model on the hub. It is downloaded unless the cache has it.
 ///
 /// # Errors
-/// Returns an error if the model is neither in the hub's cache nor on the hub, or cannot be downloaded.
+/// Returns an error if the model is neither in the hub's cache nor on the hub, or cannot be
+/// downloaded.
 pub(crate) fn locate(given: &Path) -> Result<PathBuf, Failure> {
     match given.to_str().filter(|name| name.starts_with(hub::PREFIX)) {
         Some(name) => Ok(hub::resolve(&name.parse()?)?),
@@ -69,14 +71,16 @@ pub(crate) fn locate(given: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// A model and where it runs.
+/// The model of a command, the device to run it on and the size of its context.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ModelDeviceArgs {
     #[command(flatten)]
     pub(crate) model: ModelArg,
-    /// Device to run on: auto, cuda:N or emu (the emulator)
-    #[arg(help_heading = "Device", long, value_name = "DEVICE", default_value_t = Choice::Auto, hide_possible_values = true)]
-    pub(crate) device: Choice,
+    /// Device to run on: auto, cuda:N or emu (the CPU emulator)
+    ///
+    /// auto takes the first GPU, or the emulator if there is none.
+    #[arg(help_heading = "Device", long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto, hide_possible_values = true)]
+    pub(crate) device: DeviceChoice,
     /// Number of positions in the context [default: as many as the work needs]
     #[arg(
         help_heading = "Device",
@@ -87,13 +91,16 @@ pub(crate) struct Place {
         allow_negative_numbers = true
     )]
     pub(crate) ctx: Option<u32>,
-    /// Run on the emulator even if that is estimated to take hours
+    /// Run on the emulator even if the estimated time is longer than half an hour
     #[arg(help_heading = "Device", long)]
     pub(crate) insist: bool,
 }
 
-impl Place {
-    /// Positions to keep room for when the work needs so many.
+impl ModelDeviceArgs {
+    /// Returns the number of positions for work that needs `needed` of them.
+    ///
+    /// `--ctx` takes precedence. Otherwise the result is at most the context that the model was
+    /// trained with.
     pub(crate) fn context_length(&self, model: &Model, needed: usize) -> u32 {
         let needed = u32::try_from(needed).unwrap_or(u32::MAX);
         self.ctx
@@ -115,7 +122,7 @@ pub(crate) enum Launch {
 }
 
 impl Launch {
-    /// Those that it is not.
+    /// Returns the other methods.
     pub(crate) fn others(self) -> impl Iterator<Item = Launch> {
         Launch::value_variants()
             .iter()
@@ -135,20 +142,24 @@ impl From<Launch> for engine::Launch {
     }
 }
 
-/// Loads the model for so many tokens, unless the emulator would take too long.
+/// Loads the model to run about `tokens` tokens.
+///
+/// # Errors
+/// Returns an error if the model does not fit on the device, if the emulator would take too long
+/// and `--insist` is not given, or if loading fails.
 pub(crate) fn decoder(
-    place: &Place,
+    target: &ModelDeviceArgs,
     context: &Context,
     model: &Model,
     options: Options,
     tokens: u64,
 ) -> Result<Decoder, Failure> {
     Decoder::check(context, &model.outline, options)?;
-    if !place.insist {
+    if !target.insist {
         emulation::check(
             context,
             &model.outline,
-            Work {
+            EmulationWork {
                 tokens,
                 ctx: options.ctx,
             },
@@ -157,7 +168,10 @@ pub(crate) fn decoder(
     load(context, model, options)
 }
 
-/// Loads the model, with a progress bar where stderr is a terminal.
+/// Loads the model, with a progress bar if stderr is a terminal.
+///
+/// # Errors
+/// Returns an error if a weight cannot be read or the device fails.
 pub(crate) fn load(context: &Context, model: &Model, options: Options) -> Result<Decoder, Failure> {
     let bar = Bar::new(
         "loading {bytes}/{total_bytes} {wide_bar}",

@@ -1,4 +1,5 @@
-//! Output files: there whole, or not at all, and never in place of the input.
+//! Output files. A file is either complete or absent, and never replaces an input of the same
+//! command.
 
 mod folder;
 mod temporary;
@@ -12,31 +13,37 @@ pub(crate) use folder::{FilesOf, OutputFolder, is_used};
 pub(crate) use temporary::forget_all;
 use temporary::{Taken, Temporary};
 
-/// Where an option says that something be written.
+/// An output that an option names.
 pub(crate) struct Output<'a> {
     /// The option, as the user writes it.
     pub(crate) option: &'static str,
     /// A file, or `-` for standard output.
     pub(crate) path: &'a Path,
-    /// The files and folders that are read meanwhile, and what they are.
+    /// The files and folders that the command reads, each with a word for it in messages.
     pub(crate) inputs: Vec<(&'static str, &'a Path)>,
     pub(crate) content: Content,
 }
 
-/// What is written.
+/// The kind of content of an output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// Something to read.
+    /// Text.
     Text,
-    /// Bytes, which no terminal shows.
+    /// Binary data, which must not be written to a terminal.
     Bytes,
-    /// Something to read, of which standard output has something else.
+    /// Text that must not go to standard output, because the command prints something else there.
     Aside,
 }
 
 impl Output<'_> {
-    /// Writes through `fill`. Whatever can be refused is so before `fill` is called: a path that cannot be written
-    /// costs no work.
+    /// Writes the output: `fill` receives a sink for the content.
+    ///
+    /// The path is checked and the file is created before `fill` runs, so a wrong path costs no
+    /// work.
+    ///
+    /// # Errors
+    /// Returns an error if the path cannot be used or written, or if `fill` fails. Then there is no
+    /// new file.
     pub(crate) fn write<R>(
         &self,
         fill: impl FnOnce(&mut Sink<'_>) -> Result<R, Failure>,
@@ -52,7 +59,12 @@ impl Output<'_> {
         self.to_file(fill)
     }
 
-    /// Whether it may be written at all. [`write`](Output::write) asks too; this is for those who work before.
+    /// Checks that the path may be written. [`write`](Output::write) does that too. Call this
+    /// before expensive work.
+    ///
+    /// # Errors
+    /// Returns an error if the path is an input of the command, or if standard output does not suit
+    /// the content.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let standard = self.path == Path::new("-");
         let read = self
@@ -61,12 +73,14 @@ impl Output<'_> {
             .find(|(_, input)| is_of(input, self.path));
         let refused = match (self.content, read) {
             (Content::Bytes, _) if standard && io::stdout().is_terminal() => {
-                "would write bytes to a terminal; name a file or a pipe"
+                "would write binary data to a terminal; name a file or a pipe"
             }
             (Content::Aside, _) if standard => {
                 "would mix with the table on standard output; name a file"
             }
-            (_, Some((what, _))) => &format!("is the {what} that is read; name another file"),
+            (_, Some((what, _))) => {
+                &format!("is the {what} that the command reads; name another file")
+            }
             (_, None) => return Ok(()),
         };
         Err(Failure::Input(format!(
@@ -76,6 +90,7 @@ impl Output<'_> {
         )))
     }
 
+    /// Writes to a temporary file, which takes the place of the target at the end.
     fn to_file<R>(
         &self,
         fill: impl FnOnce(&mut Sink<'_>) -> Result<R, Failure>,
@@ -86,7 +101,7 @@ impl Output<'_> {
             Taken::UnderWay => {
                 let path = self.path.display();
                 return Err(Failure::Input(format!(
-                    "{} {path} is the file of another option too",
+                    "{} {path} is also the file of another option; name two files",
                     self.option
                 )));
             }
@@ -101,7 +116,7 @@ impl Output<'_> {
     }
 }
 
-/// Writes to what is shown as this path.
+/// Writes to an open file or stream. `path` names it in messages.
 fn through<R>(
     path: &Path,
     to: impl Write,
@@ -113,6 +128,7 @@ fn through<R>(
     Ok(filled)
 }
 
+/// Returns the failure for an error while writing to `path`.
 fn fault(path: &Path, error: io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Failure::Closed;
@@ -125,7 +141,7 @@ fn fault(path: &Path, error: io::Error) -> Failure {
     Failure::Runtime(format!("cannot write {to}: {error}"))
 }
 
-/// Writes through `fill` where the user named a file.
+/// Writes an optional output. Without one, `fill` runs without a sink.
 pub(crate) fn write_if<R>(
     output: Option<Output<'_>>,
     fill: impl FnOnce(Option<&mut Sink<'_>>) -> Result<R, Failure>,
@@ -136,15 +152,18 @@ pub(crate) fn write_if<R>(
     }
 }
 
-/// An output that is being written.
+/// The content of an output that is being written.
 pub(crate) struct Sink<'a> {
     to: &'a mut dyn Write,
-    /// For errors.
+    /// The path in messages.
     path: &'a Path,
 }
 
 impl Sink<'_> {
     /// Appends bytes.
+    ///
+    /// # Errors
+    /// Returns an error if they cannot be written.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.to
             .write_all(bytes)
@@ -152,7 +171,10 @@ impl Sink<'_> {
     }
 }
 
-/// A device, a pipe or a folder, or what the system shows as a file and is none.
+/// Returns true if the path is not a regular file: a device, a pipe or a folder.
+///
+/// Everything in `/dev` and `/proc` counts, because the system shows some of these entries as
+/// regular files.
 fn is_stream(path: &Path) -> bool {
     let shown = ["/dev", "/proc"]
         .into_iter()
@@ -160,10 +182,11 @@ fn is_stream(path: &Path) -> bool {
     shown || fs::metadata(path).is_ok_and(|found| !found.is_file())
 }
 
-/// The file or folder that is written where a path is named: a link's target, not the link.
+/// Returns the absolute path that is written. A link is followed, so the link itself is never
+/// replaced.
 fn target(path: &Path) -> io::Result<PathBuf> {
     match fs::metadata(path) {
-        // A circle of links, for example.
+        // For example, links that form a circle would make the loop below endless.
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
@@ -177,7 +200,7 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     Ok(fs::canonicalize(temporary::parent(&path))?.join(name))
 }
 
-/// Whether a path leads to a model's file, or to one in its folder.
+/// Returns true if a path leads to the model's file, or to a file in the model's folder.
 fn is_of(model: &Path, path: &Path) -> bool {
     let inside = fs::read_dir(model).into_iter().flatten().flatten();
     same_file(model, path) || inside.into_iter().any(|file| same_file(&file.path(), path))

@@ -1,4 +1,4 @@
-//! Plots of curves against two axes, as SVG.
+//! Plots of curves with two axes, as SVG.
 
 use std::ops::Range;
 
@@ -7,25 +7,30 @@ use plotters::prelude::{
     PathElement, RGBColor, SVGBackend, SeriesLabelPosition, TRANSPARENT, WHITE,
 };
 
-/// Points of a curve, in order, and how it is told from others.
+/// A curve of a plot.
 pub(crate) struct Curve {
+    /// The name in the legend.
     pub(crate) name: &'static str,
     pub(crate) color: RGBColor,
-    /// Finite numbers, `x` and `y` of each point.
+    /// The points in order, as finite `(x, y)` pairs.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// Colors of curves.
+/// The color of the first curve of a plot.
 pub(crate) const BLUE: RGBColor = RGBColor(0x2e, 0x86, 0xc1);
+/// The color of the second curve of a plot.
 pub(crate) const RED: RGBColor = RGBColor(0xc0, 0x39, 0x2b);
-/// Pixels of a picture of curves.
+/// Width and height of a plot in pixels.
 const SIZE: (u32, u32) = (720, 380);
-/// Pixels of the numbers beside the axes.
+/// The space for the labels of each axis, in pixels.
 const LABELS: u32 = 50;
-/// A curve of at most so many points has a dot for each.
+/// The largest number of points for which a curve gets dots.
 const DOTS: usize = 40;
 
-/// Curves over whole numbers, against axes with these names, as SVG. The problem, if they cannot be drawn.
+/// Draws curves over whole numbers as SVG. `across` and `up` are the names of the axes.
+///
+/// # Errors
+/// Returns the problem as a text if the curves cannot be drawn.
 pub(crate) fn curves(across: &str, up: &str, curves: &[Curve]) -> Result<String, String> {
     let mut text = String::new();
     draw(
@@ -45,15 +50,14 @@ fn draw<B: DrawingBackend>(
     let page = page.into_drawing_area();
     page.fill(&WHITE)?;
     let points = || curves.iter().flat_map(|curve| &curve.points);
-    let (x, y) = (
-        span(points().map(|point| point.0)),
-        span(points().map(|point| point.1)),
-    );
+    let x = span(points().map(|point| point.0));
+    let y = span(points().map(|point| point.1));
     let mut chart = ChartBuilder::on(&page)
         .margin(15)
         .x_label_area_size(LABELS)
         .y_label_area_size(LABELS)
         .build_cartesian_2d(x, y)?;
+    // Steps are whole numbers, so ticks between them have no label.
     let whole = |x: &f64| {
         if x.fract() == 0.0 {
             x.to_string()
@@ -83,9 +87,11 @@ fn draw<B: DrawingBackend>(
     page.present()
 }
 
-/// From the least number to the largest, and some more where these are one.
+/// Returns the range of the numbers.
 fn span(numbers: impl Iterator<Item = f64> + Clone) -> Range<f64> {
-    let [low, high] = [f64::min, f64::max].map(|of| numbers.clone().reduce(of).unwrap_or(0.0));
+    let low = numbers.clone().reduce(f64::min).unwrap_or(0.0);
+    let high = numbers.reduce(f64::max).unwrap_or(0.0);
+    // plotters cannot draw an empty range, so one that holds a single number is widened.
     let least = (low.abs() * 1e-6).max(1e-6);
     low..high.max(low + least)
 }

@@ -1,4 +1,6 @@
-//! Bars on stderr, if that is a terminal. A signal that ends the program wipes the one that is shown.
+//! Progress bars on stderr, shown only at a terminal.
+//!
+//! At most one bar is shown at a time. A signal that ends the program erases it.
 
 use std::io::{self, IsTerminal};
 use std::ops::Deref;
@@ -8,14 +10,14 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// The bar that is shown; there is one at a time.
+/// The bar that is shown, for [`wipe`].
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// A bar. Its line is empty again when it is dropped.
+/// A progress bar. Dropping it erases its line.
 pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
-    /// The template is indicatif's.
+    /// Shows a bar of length `len`. `template` has the syntax of indicatif.
     pub(crate) fn new(template: &str, len: u64) -> Bar {
         let style = ProgressStyle::with_template(template).expect("the template is well formed");
         let bar = ProgressBar::new(len).with_style(style);
@@ -34,7 +36,7 @@ impl Bar {
         Bar(ProgressBar::hidden())
     }
 
-    /// A bar of steps.
+    /// Shows a bar that counts `len` steps.
     pub(crate) fn of_steps(len: usize) -> Bar {
         Bar::new("{wide_bar} {pos}/{len}", len as u64)
     }
@@ -55,8 +57,10 @@ impl Drop for Bar {
     }
 }
 
-/// Wipes the bar that is shown, for a program that ends now: it stays wiped. A terminal that is stopped takes nothing
-/// and holds nobody up.
+/// Erases the bar that is shown. Call this before the program exits.
+///
+/// Another thread erases it, because a terminal that is stopped (Ctrl-S) blocks writes, and the
+/// program must exit all the same.
 pub(crate) fn wipe() {
     let Some(bar) = shown().take() else { return };
     let (wiped, wait) = mpsc::channel();
@@ -73,13 +77,14 @@ fn shown() -> MutexGuard<'static, Option<ProgressBar>> {
     SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The progress of a prompt, with the time since it began. A prompt that is soon over has no bar.
+/// The progress bar of a prompt that is prefilled, with the time since it began.
 ///
-/// A thread shows the bar and keeps its time moving, because a chunk can take minutes on the emulator and reports nothing
-/// before it ends.
+/// It appears only if the prompt takes longer than half a second. A thread shows the bar and keeps
+/// its clock running, because a chunk can take minutes on the emulator and reports nothing before
+/// it ends.
 pub(crate) struct PromptBar {
     shared: Arc<Mutex<PromptState>>,
-    /// Dropped to end the thread before it shows a bar.
+    /// The sending end of the channel that the thread waits on. Dropping it ends the thread.
     _ended: mpsc::Sender<()>,
 }
 
@@ -89,10 +94,10 @@ struct PromptState {
     over: bool,
 }
 
-/// Prompts that take less have no bar.
+/// The time after which a prompt gets a bar.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The time between two updates of a bar's clock.
+/// The time between two updates of the clock in the bar.
 const TICK: Duration = Duration::from_millis(500);
 
 impl PromptBar {
@@ -123,7 +128,7 @@ impl PromptBar {
                     state.bar = Some(bar);
                 }
             };
-            // Without a thread there is no bar.
+            // If no thread can be started, the prompt has no bar.
             let _ = thread::Builder::new().spawn(show);
         }
         PromptBar {
@@ -132,7 +137,7 @@ impl PromptBar {
         }
     }
 
-    /// Reports that `taken` tokens have gone through the model.
+    /// Sets the number of tokens that have been prefilled.
     pub(crate) fn set(&mut self, taken: usize) {
         let mut state = locked(&self.shared);
         state.taken = taken as u64;

@@ -1,4 +1,4 @@
-//! The prompt, wherever the user has it: an argument, a file, standard input, or token numbers.
+//! The prompt of `run`: an argument, an option, a file, standard input or token ids.
 
 use std::fs;
 use std::io::{self, IsTerminal, Read};
@@ -12,82 +12,86 @@ use warpwright_engine::{Model, Tokenizer};
 use crate::failure::Failure;
 use crate::terminal::say;
 
-// The arguments before these may be under a heading.
+/// The ways to pass a prompt.
+// The heading is reset, because a struct of options before this one may have set another.
 #[derive(clap::Args)]
 #[command(next_help_heading = None::<&'static str>)]
 #[group(multiple = false)]
-pub(crate) struct Prompt {
+pub(crate) struct PromptArgs {
     /// Text to continue, in quotes; piped text goes before it [default: standard input]
     #[arg(value_name = "PROMPT")]
     text: Option<String>,
-    /// Text to continue, as an option; - reads it from standard input
+    /// Text to continue, given as an option; - reads it from standard input
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
-    /// File with the text to continue, in UTF-8 (its last line break is dropped)
+    /// File with the text to continue, in UTF-8
+    ///
+    /// One line break at the end of the file is not part of the prompt.
     #[arg(short = 'f', long, alias = "file", value_name = "FILE")]
     prompt_file: Option<PathBuf>,
-    /// Token ids to continue, such as 1,5,9
+    /// Token ids to continue instead of a text, such as 1,5,9
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', allow_hyphen_values = true, value_parser = id)]
     prompt_ids: Option<Vec<u32>>,
 }
 
 /// A prompt that has been read.
-pub(crate) enum Source {
+pub(crate) enum PromptSource {
     Text(String),
     Ids(Vec<u32>),
 }
 
-impl Prompt {
+impl PromptArgs {
     /// Reads the prompt.
     ///
-    /// Standard input is read for `-`, and where only the first argument or nothing is given, unless it is a terminal.
-    /// The other options ignore it, so that they work in a loop that reads lines of standard input.
+    /// Standard input is read for `-`. It is also read if there is only the positional argument or
+    /// no prompt at all, unless it is a terminal. The options do not read it, because a shell loop
+    /// that calls the program may read its own lines from it.
     ///
     /// # Errors
     /// Returns an error if there is no prompt, or if it cannot be read.
-    pub(crate) fn read(&self) -> Result<Source, Failure> {
+    pub(crate) fn read(&self) -> Result<PromptSource, Failure> {
         let text = match self {
-            Prompt {
+            PromptArgs {
                 prompt_ids: Some(ids),
                 ..
-            } => return Ok(Source::Ids(ids.clone())),
-            Prompt {
+            } => return Ok(PromptSource::Ids(ids.clone())),
+            PromptArgs {
                 prompt_file: Some(path),
                 ..
             } if path != Path::new("-") => file(PROMPT, path)?,
-            Prompt {
+            PromptArgs {
                 prompt: Some(text), ..
             }
-            | Prompt {
+            | PromptArgs {
                 text: Some(text), ..
             } if text == "-" => standard_input(PROMPT)?,
-            Prompt {
+            PromptArgs {
                 prompt: Some(text), ..
             } => text.clone(),
-            Prompt {
+            PromptArgs {
                 prompt_file: Some(_),
                 ..
             } => standard_input(PROMPT)?,
-            Prompt {
+            PromptArgs {
                 text: Some(text), ..
             } => after(&piped()?, text),
-            Prompt { text: None, .. } => Some(piped()?)
+            PromptArgs { text: None, .. } => Some(piped()?)
                 .filter(|text| !text.is_empty())
-                .ok_or_else(none)?,
+                .ok_or_else(no_prompt)?,
         };
-        Ok(Source::Text(text))
+        Ok(PromptSource::Text(text))
     }
 
-    /// Returns the first argument after the model, if it is the prompt.
+    /// Returns the positional prompt, if there is one.
     pub(crate) fn positional(&self) -> Option<&str> {
         self.text.as_deref()
     }
 }
 
-fn none() -> Failure {
+fn no_prompt() -> Failure {
     Failure::Input(
-        "there is no prompt: give a text after the model, or --prompt TEXT, --prompt-file FILE or a pipe; to have a \
-         conversation, use `warpwright chat`"
+        "there is no prompt: add a text after the model, use --prompt TEXT or --prompt-file FILE, or pipe a text in; \
+         `warpwright chat` starts a conversation"
             .to_owned(),
     )
 }
@@ -101,8 +105,10 @@ fn after(piped: &str, prompt: &str) -> String {
     }
 }
 
-/// Returns the text of standard input, or nothing if it is a terminal. If its writer is silent for a while, prints what
-/// the program waits for.
+/// Returns the text of standard input, or an empty text if it is a terminal.
+///
+/// If the pipe stays silent for [`PATIENCE`], a line on stderr explains what the program is waiting
+/// for.
 fn piped() -> Result<String, Failure> {
     if io::stdin().is_terminal() {
         return Ok(String::new());
@@ -110,55 +116,69 @@ fn piped() -> Result<String, Failure> {
     let (done, wait) = mpsc::channel::<()>();
     let reminder = thread::Builder::new().spawn(move || {
         if wait.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            say("waiting for the end of standard input, which is part of the prompt; --prompt TEXT does not read it");
+            say(
+                "waiting for the end of standard input, which is part of the prompt; --prompt TEXT does not read it",
+            );
         }
     });
     let text = standard_input(PROMPT);
-    // The reminder is only for readers who wait.
+    // Ends the thread before it prints its line.
     drop(done);
     drop(reminder);
     text
 }
 
-/// The time that standard input may take without a word.
+/// The time after which a silent pipe is explained.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-impl Source {
-    pub(crate) fn tokens(&self, words: Option<&Tokenizer>) -> Result<Vec<u32>, Failure> {
-        match (self, words) {
-            (Source::Ids(ids), _) => Ok(ids.clone()),
-            (Source::Text(text), Some(words)) => Ok(words.encode(text)?),
-            (Source::Text(_), None) => unreachable!("a text is read with a tokenizer"),
+impl PromptSource {
+    /// Returns the tokens of the prompt.
+    ///
+    /// # Errors
+    /// Returns an error if the text cannot be tokenized.
+    ///
+    /// # Panics
+    /// Panics if the prompt is a text and `tokenizer` is `None`.
+    pub(crate) fn tokens(&self, tokenizer: Option<&Tokenizer>) -> Result<Vec<u32>, Failure> {
+        match self {
+            PromptSource::Ids(ids) => Ok(ids.clone()),
+            PromptSource::Text(text) => {
+                let tokenizer = tokenizer.expect("the caller makes a tokenizer for a text");
+                Ok(tokenizer.encode(text)?)
+            }
         }
     }
 }
 
-/// The tokenizer of a model, with its warnings said.
+/// Returns the tokenizer of a model, after it prints the tokenizer's warnings.
+///
+/// # Errors
+/// Returns an error if the model has no tokenizer or an unsupported one.
 pub(crate) fn tokenizer(model: &Model) -> Result<Tokenizer, Failure> {
-    let words = model.tokenizer()?;
-    words
-        .warnings()
-        .iter()
-        .for_each(|warning| say(format!("warning: {warning}")));
-    Ok(words)
+    let tokenizer = model.tokenizer()?;
+    for warning in tokenizer.warnings() {
+        say(format!("warning: {warning}"));
+    }
+    Ok(tokenizer)
 }
 
-/// What a text is called that is continued.
+/// The name of a prompt in error messages.
 const PROMPT: &str = "the prompt";
 
-/// The text of a file; `what` it is, for errors.
+/// Returns the text of a file without its last line break. `what` names the text in error messages.
 pub(crate) fn file(what: &str, path: &Path) -> Result<String, Failure> {
     whole(what, &path.display().to_string(), fs::read(path))
 }
 
-/// The text of standard input; `what` it is, for errors.
+/// Returns the text of standard input without its last line break. `what` names the text in error
+/// messages.
 pub(crate) fn standard_input(what: &str) -> Result<String, Failure> {
     let mut bytes = vec![];
     let read = io::stdin().lock().read_to_end(&mut bytes);
     whole(what, "standard input", read.map(|_| bytes))
 }
 
-/// Tokens' numbers with commas or white space between them.
+/// Parses token ids that are separated by commas or white space.
 pub(crate) fn numbers(text: &str) -> Result<Vec<u32>, String> {
     let numbers = text
         .split(|c: char| c == ',' || c.is_whitespace())
@@ -166,14 +186,14 @@ pub(crate) fn numbers(text: &str) -> Result<Vec<u32>, String> {
     numbers.map(id).collect()
 }
 
-/// The text of what was read, without its last line break.
+/// Returns the text of the bytes that were read, without its last line break.
 fn whole(what: &str, name: &str, bytes: io::Result<Vec<u8>>) -> Result<String, Failure> {
     let wrong =
         |problem: String| Failure::Input(format!("cannot read {what} from {name}: {problem}"));
     let text =
         String::from_utf8(bytes.map_err(|error| wrong(error.to_string()))?).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
-            wrong(format!("it is not UTF-8, byte {at} begins no character"))
+            wrong(format!("it is not valid UTF-8 at byte {at}"))
         })?;
     let line = text
         .strip_suffix('\n')
@@ -181,12 +201,11 @@ fn whole(what: &str, name: &str, bytes: io::Result<Vec<u8>>) -> Result<String, F
     Ok(line.unwrap_or(&text).to_owned())
 }
 
-/// A token's number, also after a space.
+/// Parses a token id. White space around it is ignored, so that `1, 5` works as a list.
 pub(crate) fn id(text: &str) -> Result<u32, String> {
     let text = text.trim();
-    text.parse().map_err(|_| {
-        format!("\"{text}\" is no token: tokens are whole numbers from 0 on, such as 1,5,9")
-    })
+    text.parse()
+        .map_err(|_| format!("\"{text}\" is not a token id: expected a whole number, as in 1,5,9"))
 }
 
 #[cfg(test)]
@@ -211,7 +230,7 @@ mod tests {
         };
         assert_eq!(
             sentence,
-            "cannot read the prompt from x: it is not UTF-8, byte 1 begins no character"
+            "cannot read the prompt from x: it is not valid UTF-8 at byte 1"
         );
     }
 

@@ -1,4 +1,4 @@
-//! What a model writes, on its way to standard output.
+//! Printing of a reply while it is generated.
 
 use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::ops::ControlFlow;
@@ -13,69 +13,73 @@ use crate::failure::Failure;
 use crate::terminal::{printable, say};
 use crate::{interrupt, sampling};
 
-/// What to print of each token.
+/// The form in which each token is printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Form {
-    /// Its text.
+pub(crate) enum ReplyFormat {
+    /// The text of the token.
     Text,
-    /// Its number, in a line with those of the others.
+    /// The id of the token. All ids are in one line.
     Ids,
-    /// Both, as a line of JSON.
+    /// A line of JSON with the id and the text.
     JsonLines,
-    /// Nothing.
     Nothing,
 }
 
-/// Standard output.
+/// A writer of a reply to standard output, which it keeps locked.
 pub(crate) struct Printer<'a> {
     out: StdoutLock<'static>,
-    form: Form,
-    /// Whether a number was printed.
-    begun: bool,
-    /// Finds calls of tools, if there are any to call.
-    calls: Option<CallStream<'a>>,
-    /// What was found.
-    called: Called,
-    /// Whether the line of the text goes on.
+    format: ReplyFormat,
+    /// Whether an id was printed, so that the next one needs a space.
+    has_ids: bool,
+    /// The parser of tool calls, if the model was given tools.
+    call_stream: Option<CallStream<'a>>,
+    /// The parts of the reply that the parser has found so far.
+    parts: ReplyParts,
+    /// Whether the text that was printed does not end with a line break.
     in_line: bool,
 }
 
-/// A reply that may call tools.
+/// The parts of a reply that may call tools.
 #[derive(Debug, Default)]
-pub(crate) struct Called {
-    /// What is said beside the calls.
-    pub(crate) said: String,
+pub(crate) struct ReplyParts {
+    /// The text outside the calls.
+    pub(crate) content: String,
     pub(crate) calls: Vec<ToolCall>,
-    /// The reasons why marks of calls do not begin a call, a sentence each.
+    /// A sentence for each mark of a call that no valid call follows.
     pub(crate) problems: Vec<String>,
 }
 
-/// What was read of a generation.
+/// A reply of the model.
 #[derive(Debug, Default)]
 pub(crate) struct Reply {
     pub(crate) tokens: Vec<u32>,
     pub(crate) text: String,
-    /// Where there are tools: the parts of the text.
-    pub(crate) called: Option<Called>,
+    /// The parts of the text, if the model was given tools.
+    pub(crate) parts: Option<ReplyParts>,
 }
 
 impl<'a> Printer<'a> {
-    pub(crate) fn new(form: Form) -> Printer<'a> {
+    /// Locks standard output.
+    pub(crate) fn new(format: ReplyFormat) -> Printer<'a> {
         Printer {
             out: io::stdout().lock(),
-            form,
-            begun: false,
-            calls: None,
-            called: Called::default(),
+            format,
+            has_ids: false,
+            call_stream: None,
+            parts: ReplyParts::default(),
             in_line: true,
         }
     }
 
-    /// Tells calls of tools from text.
-    pub(crate) fn with_calls(self, calls: Option<CallStream<'a>>) -> Printer<'a> {
-        Printer { calls, ..self }
+    /// Returns the printer with a parser that separates tool calls from text.
+    pub(crate) fn with_calls(self, call_stream: Option<CallStream<'a>>) -> Printer<'a> {
+        Printer {
+            call_stream,
+            ..self
+        }
     }
 
+    /// Prints a token.
     fn piece(&mut self, piece: &TextFragment<'_>) -> Result<(), Failure> {
         let TextFragment {
             token,
@@ -83,21 +87,21 @@ impl<'a> Printer<'a> {
             probabilities,
             ..
         } = *piece;
-        if let Some(parts) = self.calls.as_mut().map(|calls| calls.push(text)) {
-            parts.into_iter().try_for_each(|part| self.part(part))?;
+        if let Some(call_stream) = &mut self.call_stream {
+            for part in call_stream.push(text) {
+                self.part(part)?;
+            }
         }
-        match self.form {
-            Form::Text if self.calls.is_some() => Ok(()),
-            Form::Text => self.text(text),
-            Form::Ids => {
-                let separator = if std::mem::replace(&mut self.begun, true) {
-                    " "
-                } else {
-                    ""
-                };
+        match self.format {
+            // The parser has printed the text, except the part that may turn out to be a call.
+            ReplyFormat::Text if self.call_stream.is_some() => Ok(()),
+            ReplyFormat::Text => self.text(text),
+            ReplyFormat::Ids => {
+                let separator = if self.has_ids { " " } else { "" };
+                self.has_ids = true;
                 self.text(&format!("{separator}{token}"))
             }
-            Form::JsonLines => {
+            ReplyFormat::JsonLines => {
                 let mut line = json!({ "token": token, "text": text });
                 if let Some(LogProbabilities { chosen, best }) = probabilities {
                     line["logprob"] = json!(chosen);
@@ -105,43 +109,46 @@ impl<'a> Printer<'a> {
                 }
                 self.text(&format!("{line}\n"))
             }
-            Form::Nothing => Ok(()),
+            ReplyFormat::Nothing => Ok(()),
         }
     }
 
-    /// Keeps a part of a reply, and prints it where text is printed: a call in a line of its own.
+    /// Keeps a part of a reply, and prints it if text is printed. A call is printed on a separate
+    /// line.
     fn part(&mut self, part: Part) -> Result<(), Failure> {
         let shown = match part {
             Part::Text(text) => {
-                self.called.said.push_str(&text);
+                self.parts.content.push_str(&text);
                 text
             }
             Part::Call(call) => {
-                let line = format!(
-                    "{}{}\n",
-                    if self.in_line { "\n" } else { "" },
-                    in_words(&call)
-                );
-                self.called.calls.push(call);
+                let line_break = if self.in_line { "\n" } else { "" };
+                let line = format!("{line_break}{}\n", call_line(&call));
+                self.parts.calls.push(call);
                 line
             }
             Part::NoCall { mark, problem } => {
-                self.called
+                self.parts
                     .problems
                     .push(format!("{mark} does not begin a tool call: {problem}"));
                 return Ok(());
             }
         };
-        if self.form == Form::Text {
+        if self.format == ReplyFormat::Text {
             self.in_line = !shown.ends_with('\n');
             self.text(&shown)?;
         }
         Ok(())
     }
 
-    /// Prints the remaining text and ends the line. Returns the parts of the reply if there are tools.
-    fn end_parts(&mut self, rest: &str, ending: &TextEnding) -> Result<Option<Called>, Failure> {
-        let Some(mut calls) = self.calls.take() else {
+    /// Prints the remaining text and ends the line. Returns the parts of the reply if there are
+    /// tools.
+    fn end_parts(
+        &mut self,
+        rest: &str,
+        ending: &TextEnding,
+    ) -> Result<Option<ReplyParts>, Failure> {
+        let Some(mut call_stream) = self.call_stream.take() else {
             return Ok(None);
         };
         let end = match ending {
@@ -152,22 +159,25 @@ impl<'a> Printer<'a> {
             | TextEnding::ContextFull
             | TextEnding::Interrupted => ReplyEnd::Cut,
         };
-        let mut parts = calls.push(rest);
-        parts.extend(calls.finish(end));
-        parts.into_iter().try_for_each(|part| self.part(part))?;
-        if self.form == Form::Text && self.in_line {
-            self.text("\n")?;
+        for part in call_stream.push(rest) {
+            self.part(part)?;
         }
-        if self.form == Form::Text {
-            self.called
-                .problems
-                .iter()
-                .for_each(|problem| say(format!("{problem}; it is shown as text")));
+        for part in call_stream.finish(end) {
+            self.part(part)?;
         }
-        Ok(Some(std::mem::take(&mut self.called)))
+        if self.format == ReplyFormat::Text {
+            if self.in_line {
+                self.text("\n")?;
+            }
+            for problem in &self.parts.problems {
+                say(format!("{problem}; it is shown as text"));
+            }
+        }
+        Ok(Some(std::mem::take(&mut self.parts)))
     }
 
-    /// Writes a text at once; a terminal gets no control characters.
+    /// Writes a text and flushes it. If standard output is a terminal, control characters are
+    /// escaped.
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
         let shown = if self.out.is_terminal() {
             printable(text)
@@ -178,22 +188,26 @@ impl<'a> Printer<'a> {
         Ok(self.out.flush()?)
     }
 
-    /// What was held back, and a line break.
+    /// Prints the remaining text and ends the line.
     fn end(&mut self, rest: &str) -> Result<(), Failure> {
-        match self.form {
-            Form::Text => self.text(&format!("{rest}\n")),
-            Form::Ids => self.text("\n"),
-            Form::JsonLines if !rest.is_empty() => {
+        match self.format {
+            ReplyFormat::Text => self.text(&format!("{rest}\n")),
+            ReplyFormat::Ids => self.text("\n"),
+            ReplyFormat::JsonLines if !rest.is_empty() => {
                 self.text(&format!("{}\n", json!({ "text": rest })))
             }
-            Form::JsonLines | Form::Nothing => Ok(()),
+            ReplyFormat::JsonLines | ReplyFormat::Nothing => Ok(()),
         }
     }
 }
 
 impl Reply {
-    /// Prints tokens as they come, until there are no more or the user interrupts, and gives why they ended. `each`
-    /// hears of them first.
+    /// Prints tokens as they are generated, and returns the reason why they ended.
+    ///
+    /// `each` is called for each token before it is printed. Ctrl-C ends the reply.
+    ///
+    /// # Errors
+    /// Returns an error if the decoder fails or standard output cannot be written.
     pub(crate) fn print(
         &mut self,
         tokens: Generation<'_>,
@@ -206,8 +220,11 @@ impl Reply {
             self.tokens.push(piece.token);
             self.text.push_str(piece.text);
             printer.piece(&piece)?;
-            if let (Some(found), false) = (piece.probabilities, printer.form == Form::JsonLines) {
-                say(sampling::line(piece.token, found));
+            // Lines of JSON contain the log-probabilities already.
+            if let Some(probabilities) = piece.probabilities
+                && printer.format != ReplyFormat::JsonLines
+            {
+                say(sampling::line(piece.token, probabilities));
             }
             Ok(if interrupt::check().is_ok() {
                 ControlFlow::Continue(())
@@ -217,7 +234,11 @@ impl Reply {
         })
     }
 
-    /// Prints what was held back. Gives why the text ended: `why`, unless it had ended before.
+    /// Prints the text that the stream has not released yet, and returns the reason why the reply
+    /// ended.
+    ///
+    /// `why` is the reason why generation ended. The stream may know an earlier one, such as a stop
+    /// string.
     pub(crate) fn finish(
         &mut self,
         stream: TextStream<'_>,
@@ -226,16 +247,17 @@ impl Reply {
     ) -> Result<TextEnding, Failure> {
         let (rest, ending) = stream.finish(why);
         self.text.push_str(&rest);
-        self.called = printer.end_parts(&rest, &ending)?;
-        if self.called.is_none() || printer.form != Form::Text {
+        self.parts = printer.end_parts(&rest, &ending)?;
+        // With tools, `end_parts` has printed the remaining text.
+        if self.parts.is_none() || printer.format != ReplyFormat::Text {
             printer.end(&rest)?;
         }
         Ok(ending)
     }
 }
 
-/// A call as people read it.
-fn in_words(call: &ToolCall) -> String {
+/// Returns the line that shows a tool call.
+fn call_line(call: &ToolCall) -> String {
     format!(
         "[calls {} {}]",
         call.name,
@@ -243,7 +265,7 @@ fn in_words(call: &ToolCall) -> String {
     )
 }
 
-/// Why a text ended, in a few words.
+/// Returns the reason why a text ended, in a few words.
 pub(crate) fn why(ending: &TextEnding, words: Option<&Tokenizer>) -> String {
     match ending {
         TextEnding::EndToken(id) => match words.and_then(|words| words.control(*id)) {
@@ -258,8 +280,8 @@ pub(crate) fn why(ending: &TextEnding, words: Option<&Tokenizer>) -> String {
     }
 }
 
-/// The same for programs.
-pub(crate) fn end(ending: &TextEnding, words: Option<&Tokenizer>) -> Value {
+/// Returns the reason why a text ended, for `--json`.
+pub(crate) fn end_json(ending: &TextEnding, words: Option<&Tokenizer>) -> Value {
     match ending {
         TextEnding::EndToken(id) => {
             let spelling = words.and_then(|words| words.control(*id));

@@ -1,4 +1,4 @@
-//! What the command line says of guesses, and what writes texts with them.
+//! The options of speculative decoding, and the [`Writer`] that generates text with or without it.
 
 use std::path::PathBuf;
 
@@ -12,36 +12,36 @@ use warpwright_engine::{
 use crate::failure::Failure;
 use crate::options::locate;
 
-/// Tokens that are guessed, and verified several at a time. The text is the same.
+/// Options of speculative decoding. The text is the same with and without it.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Speculative decoding")]
 pub(crate) struct SpeculativeArgs {
-    /// Guess the text that followed the latest N tokens (or fewer) before [N: 3]
+    /// Guess that text repeats: propose what followed the last N tokens earlier [N: 3]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "3")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=16), conflicts_with = "draft")]
     lookup: Option<u32>,
-    /// Smaller model with the same vocabulary that guesses tokens
+    /// Smaller model with the same vocabulary that guesses tokens for MODEL to verify
     #[arg(long, alias = "model-draft", value_name = "MODEL")]
     draft: Option<PathBuf>,
-    /// Largest number of guesses to verify at the same time, 1 to 7 [default: 7]
+    /// Largest number of guessed tokens to verify in one step, 1 to 7 [default: 7]
     #[arg(long, alias = "draft-n", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=7))]
     draft_max: Option<u32>,
-    /// Always make that number of guesses, even if fewer seem to be faster
+    /// Always guess --draft-max tokens per step, even if fewer seem to be faster
     #[arg(long)]
     draft_always: bool,
 }
 
-/// A model that writes, and what guesses for it.
+/// A loaded model that generates text, with its speculation if there is one.
 pub(crate) struct Writer {
     pub(crate) decoder: Decoder,
     pub(crate) speculation: Option<Speculation>,
-    /// The reason, should there be no guesses.
-    pub(crate) silence: String,
+    /// The reason to report if no token was guessed.
+    pub(crate) no_guesses: String,
 }
 
 impl SpeculativeArgs {
-    /// Guesses that are verified at once, at most; 0 without guesses.
-    pub(crate) fn most(&self) -> u32 {
+    /// Returns the largest number of tokens that are guessed per step, or 0 without speculation.
+    pub(crate) fn max_drafts(&self) -> u32 {
         let guesses = self.lookup.is_some() || self.draft.is_some();
         if guesses {
             self.draft_max.unwrap_or(7)
@@ -50,7 +50,10 @@ impl SpeculativeArgs {
         }
     }
 
-    /// Refuses options that mean nothing without others.
+    /// Checks that options about guesses come with an option that makes guesses.
+    ///
+    /// # Errors
+    /// Returns an error that names the first such option.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let given = [
             ("--draft-max", self.draft_max.is_some()),
@@ -58,40 +61,45 @@ impl SpeculativeArgs {
         ];
         match given
             .into_iter()
-            .find(|(_, given)| *given && self.most() == 0)
+            .find(|(_, given)| *given && self.max_drafts() == 0)
         {
             Some((option, _)) => Err(Failure::Input(format!(
-                "{option} is for guesses: add --lookup or --draft MODEL"
+                "{option} has no guesses to apply to: add --lookup or --draft MODEL"
             ))),
             None => Ok(()),
         }
     }
 
-    /// The draft model, if there is one; its vocabulary is compared with that of the model, whose tokenizer `words` is if
-    /// it was made already.
+    /// Opens the draft model, if there is one, and checks that it has the vocabulary of `model`.
+    ///
+    /// `tokenizer` is the tokenizer of `model` if the caller has made it already.
+    ///
+    /// # Errors
+    /// Returns an error if the draft model cannot be opened, or if its vocabulary differs.
     pub(crate) fn open(
         &self,
         model: &Model,
-        words: Option<&Tokenizer>,
+        tokenizer: Option<&Tokenizer>,
     ) -> Result<Option<Model>, Failure> {
         let Some(path) = &self.draft else {
             return Ok(None);
         };
         let draft = Model::open(&locate(path)?)?;
-        let made = if words.is_none() {
-            Some(model.tokenizer()?)
-        } else {
-            None
+        let made;
+        let tokenizer = match tokenizer {
+            Some(tokenizer) => tokenizer,
+            None => {
+                made = model.tokenizer()?;
+                &made
+            }
         };
-        let words = words
-            .or(made.as_ref())
-            .expect("it was made where there was none");
-        same_vocabulary(words, &draft.tokenizer()?)
+        same_vocabulary(tokenizer, &draft.tokenizer()?)
             .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
         Ok(Some(draft))
     }
 
-    /// What guesses: by the draft model and its decoder, or by lookup.
+    /// Returns the speculation of the options: by the draft model and its decoder, or by prompt
+    /// lookup.
     pub(crate) fn speculation(
         &self,
         model: &Model,
@@ -109,8 +117,8 @@ impl SpeculativeArgs {
         by_model.or(by_lookup)
     }
 
-    /// Returns the reason why there would be no guesses, in a text that is long enough for some.
-    pub(crate) fn silence(&self, model: &Model, draft: Option<&Model>) -> String {
+    /// Returns the reason to report if a text that is long enough had no guesses.
+    pub(crate) fn no_guesses(&self, model: &Model, draft: Option<&Model>) -> String {
         let Some(draft) = draft else {
             return "the latest tokens had not occurred before".to_owned();
         };
@@ -126,6 +134,8 @@ impl SpeculativeArgs {
         }
     }
 
+    /// Wraps a drafter. Without `--draft-always`, the number of guesses adapts to how often they
+    /// are right.
     fn paced(&self, drafter: impl warpwright_engine::Drafter + 'static) -> Speculation {
         if self.draft_always {
             Speculation::eager(drafter)
@@ -135,7 +145,11 @@ impl SpeculativeArgs {
     }
 }
 
-/// What a draft model samples by: as the model, as far as its vocabulary goes, and without records.
+/// Returns the sampling for a draft model.
+///
+/// Guesses are right more often if the draft model samples like the model itself. Biases of tokens
+/// that the draft model does not have are dropped, and so are the log-probabilities, which nothing
+/// reads.
 pub(crate) fn for_draft(sampling: &Sampling, draft: &Model) -> Sampling {
     let mut sampling = Sampling {
         logprobs: 0,
@@ -148,8 +162,10 @@ pub(crate) fn for_draft(sampling: &Sampling, draft: &Model) -> Sampling {
 }
 
 impl Writer {
-    /// The tokens after `have`, which are all that the decoder has: `limit` of them at most, within a grammar if there is
-    /// one. There are no guesses within a grammar.
+    /// Generates at most `limit` tokens after `have`, which must be the tokens in the decoder's
+    /// cache.
+    ///
+    /// With a matcher, each token is one that its grammar allows, and no token is guessed.
     pub(crate) fn tokens<'a>(
         &'a mut self,
         have: &[u32],
@@ -165,7 +181,8 @@ impl Writer {
         })
     }
 
-    /// What came of guesses, in a few words; nothing where there are none.
+    /// Returns the end of a line of statistics: how many guesses were right. It is empty without
+    /// speculation.
     pub(crate) fn summary(&self) -> String {
         let Some(speculation) = &self.speculation else {
             return String::new();
@@ -173,7 +190,7 @@ impl Writer {
         let counts = speculation.counts();
         let [tokens, steps] = [counts.tokens, counts.all_steps()].map(f64::from);
         if counts.drafted == 0 {
-            return format!(", no guesses: {}", self.silence);
+            return format!(", no guesses: {}", self.no_guesses);
         }
         let each = if steps > 0.0 { tokens / steps } else { 0.0 };
         format!(
@@ -182,8 +199,8 @@ impl Writer {
         )
     }
 
-    /// The same as numbers.
-    pub(crate) fn figures(&self) -> Option<Value> {
+    /// Returns the counts of guesses for `--json`, or `None` without speculation.
+    pub(crate) fn counts_json(&self) -> Option<Value> {
         let counts = self.speculation.as_ref()?.counts();
         let [one, two, four, eight] = counts.steps;
         let mut figures = json!({
@@ -193,7 +210,7 @@ impl Writer {
             "steps": { "1": one, "2": two, "4": four, "8": eight },
         });
         if counts.drafted == 0 {
-            figures["no_guesses"] = json!(self.silence);
+            figures["no_guesses"] = json!(self.no_guesses);
         }
         Some(figures)
     }

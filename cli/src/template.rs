@@ -1,4 +1,4 @@
-//! Conversations on their way to a model: its chat template, or another one.
+//! Rendering of conversations with a chat template: the model's own, a file, or ChatML.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,11 @@ use crate::limited;
 use crate::message::{Message, USER};
 use crate::terminal::say;
 
+/// Options about how a conversation is rendered.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Conversations")]
 pub(crate) struct TemplateArgs {
-    /// System message, the first message of the conversation
+    /// System message, which comes first in the conversation
     #[arg(
         long,
         alias = "system-prompt",
@@ -23,60 +24,67 @@ pub(crate) struct TemplateArgs {
         allow_hyphen_values = true
     )]
     system: Option<String>,
-    /// Chat template to use instead of the model's: a file in Jinja, or chatml
+    /// Chat template to use instead of the model's: a Jinja file, or chatml
     #[arg(long, alias = "chat-template-file", value_name = "FILE")]
     chat_template: Option<PathBuf>,
-    /// JSON file with the tools that the model may call: a list of functions, as in OpenAI's API
+    /// JSON file with the tools that the model may call, as in OpenAI's API
     ///
-    /// The list has the form [{"type": "function", "function": {"name": "..", "description": "..", "parameters": {..}}}],
-    /// where parameters is a JSON schema. The chat template decides how the model writes calls. If that format is unknown,
-    /// a warning says so, and calls appear as text together with their control tokens.
+    /// The file is a list of functions: [{"type": "function", "function": {"name": "..",
+    /// "description": "..", "parameters": {..}}}], where parameters is a JSON schema. The chat
+    /// template decides how the model writes calls. If that format is not supported, there is a
+    /// warning, and calls appear as text with their control tokens.
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
-    /// Additional variables of the template, such as '{"enable_thinking": false}'
+    /// Additional variables for the template, such as '{"enable_thinking": false}'
     #[arg(long, value_name = "JSON", value_parser = variables)]
     chat_template_kwargs: Option<Variables>,
-    /// Date for templates that ask for it, as YYYY-MM-DD [default: today in UTC]
+    /// Date for templates that contain the current date, as YYYY-MM-DD [default: today in UTC]
     #[arg(long, value_name = "DATE", value_parser = date)]
     date: Option<Date>,
 }
 
+/// The variables of `--chat-template-kwargs`.
 #[derive(Clone, Debug, Default)]
 struct Variables(Vec<(String, Value)>);
 
-/// A date, as `--date` has it.
+/// Parses the value of `--date`.
 pub(crate) fn date(text: &str) -> Result<Date, String> {
     text.parse()
-        .map_err(|_| "no date; 2026-11-23 is one".to_owned())
+        .map_err(|_| "expected a date, such as 2026-11-23".to_owned())
 }
 
+/// Parses the value of `--chat-template-kwargs`.
 fn variables(text: &str) -> Result<Variables, String> {
     let wrong = |error: serde_json::Error| {
-        format!("no JSON object, such as {{\"enable_thinking\": false}}: {error}")
+        format!("expected a JSON object, such as {{\"enable_thinking\": false}}: {error}")
     };
     let names: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(text).map_err(wrong)?;
     unique_keys(text.as_bytes()).map_err(|problem| format!("it {problem}"))?;
     if names.contains_key("messages") {
-        return Err("messages are the conversation; say it with --prompt or --system".to_owned());
+        return Err(
+            "messages is the conversation itself: use --prompt and --system instead".to_owned(),
+        );
     }
-    // Templates see the keys of an object in the order of the text.
+    // serde_json's map sorts the keys. The values are read again, because templates must see the
+    // keys of an object in the order of the text.
     let ordered: Value = serde_json::from_str(text).map_err(wrong)?;
-    Ok(Variables(
-        names
-            .into_iter()
-            .filter_map(|(name, _)| Some((name.clone(), ordered.get(&name)?.clone())))
-            .collect(),
-    ))
+    let mut variables = vec![];
+    for name in names.into_iter().map(|(name, _)| name) {
+        if let Some(value) = ordered.get(&name) {
+            variables.push((name, value.clone()));
+        }
+    }
+    Ok(Variables(variables))
 }
 
 impl TemplateArgs {
-    /// What the system says.
+    /// Returns the system message, if there is one.
     pub(crate) fn system(&self) -> Option<&str> {
         self.system.as_deref()
     }
 
-    /// The tools, checked.
+    /// Reads and checks the tools.
     fn tools(&self) -> Result<Option<Tools>, Failure> {
         let Some(file) = &self.tools else {
             return Ok(None);
@@ -87,7 +95,7 @@ impl TemplateArgs {
             .map_err(|problem| Failure::Input(format!("{} {problem}", file.display())))
     }
 
-    /// An option that was given.
+    /// Returns the first of these options that was given.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let given = [
             ("--system", self.system.is_some()),
@@ -106,27 +114,31 @@ impl TemplateArgs {
     }
 }
 
-/// A template with its variables.
+/// A chat template with its variables and tools.
 pub(crate) struct Template {
     template: ChatTemplate,
     variables: Vec<(String, Value)>,
     tools: Option<Tools>,
-    /// The file that it is in.
+    /// The file of the template, for messages.
     path: PathBuf,
 }
 
-/// The template that many models have, by the name of its format: what is said is between `<|im_start|>`, with who says
-/// it, and `<|im_end|>`.
+/// The ChatML template: each message is between `<|im_start|>ROLE` and `<|im_end|>`.
 const CHATML: &str = "{%- for message in messages -%}\
      {{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}\
      {%- endfor -%}\
      {%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}";
 
 impl Template {
-    /// The template that the arguments ask for.
+    /// Opens the template that the options select.
+    ///
+    /// # Errors
+    /// Returns an error if there is no template, if it is not valid, or if it ignores the tools of
+    /// `--tools`.
     pub(crate) fn open(args: &TemplateArgs, model: &Model) -> Result<Template, Failure> {
         let tools = args.tools()?;
         let path = args.chat_template.as_deref().unwrap_or(model.files.path());
+        // A model may have a separate template for tools.
         let found = match &args.chat_template {
             None if tools.is_some() => model.chat_template_with_tools(),
             None => model.chat_template(),
@@ -157,31 +169,33 @@ impl Template {
         Ok(template)
     }
 
-    /// Refuses tools of which the template would not tell the model.
+    /// Checks that the template passes the tools on to the model.
     fn check_tools(&self) -> Result<(), Failure> {
         if self.tools.is_none() {
             return Ok(());
         }
-        let asked = self.conversation([&Message::new(USER, "x")]);
-        if !self
+        let probe = self.conversation([&Message::new(USER, "x")]);
+        let shows_tools = self
             .template
-            .tells_tools(&asked)
-            .map_err(|error| self.fault(&error))?
-        {
+            .tells_tools(&probe)
+            .map_err(|error| self.fault(&error))?;
+        // The model would answer as if there were no tools, and the user would not see why.
+        if !shows_tools {
             return Err(Failure::Input(format!(
-                "{}: the chat template leaves out what --tools gives, and the model would not know of it; give another \
-                 with --chat-template FILE, or leave --tools out",
+                "{}: the chat template ignores the tools of --tools; use another one with --chat-template FILE, or leave \
+                 --tools out",
                 self.path.display()
             )));
         }
         if !self.template.knows_calls() {
             say(
-                "warning: it is not known how this template writes calls of tools: they are shown as text",
+                "warning: the format of tool calls in this template is not supported: calls are shown as text",
             );
         }
         Ok(())
     }
 
+    /// Returns the input of the template.
     fn conversation<'m>(&self, messages: impl IntoIterator<Item = &'m Message>) -> Conversation {
         Conversation {
             messages: messages.into_iter().map(Message::value).collect(),
@@ -190,7 +204,10 @@ impl Template {
         }
     }
 
-    /// The text of a conversation that the assistant is to continue.
+    /// Renders a conversation up to the point where the assistant continues.
+    ///
+    /// # Errors
+    /// Returns an error if the template fails or renders nothing.
     pub(crate) fn text<'m>(
         &self,
         messages: impl IntoIterator<Item = &'m Message>,
@@ -199,20 +216,24 @@ impl Template {
             .template
             .render(&self.conversation(messages), Then::Reply);
         let text = rendered.map_err(|error| self.fault(&error))?.text;
-        match text.is_empty() {
-            true => Err(Failure::Input(format!(
-                "{}: the chat template makes no text of the conversation; {INSTEAD}",
+        if text.is_empty() {
+            return Err(Failure::Input(format!(
+                "{}: the chat template renders the conversation as an empty text; {INSTEAD}",
                 self.path.display()
-            ))),
-            false => Ok(text),
+            )));
         }
+        Ok(text)
     }
 
     fn fault(&self, error: &warpwright_engine::Error) -> Failure {
         Failure::Input(format!("{}: {error}; {INSTEAD}", self.path.display()))
     }
 
-    /// The tokens of such a text. The template has put BOS where it belongs.
+    /// Returns the tokens of a conversation. BOS is not added, because the template contains it
+    /// where it belongs.
+    ///
+    /// # Errors
+    /// Returns an error if the template fails or renders nothing.
     pub(crate) fn tokens<'m>(
         &self,
         messages: impl IntoIterator<Item = &'m Message>,
@@ -221,7 +242,9 @@ impl Template {
         Ok(words.encode_rendered(&self.text(messages)?)?)
     }
 
-    /// Returns a reader that finds calls in the reply to a conversation, if there are tools. `prompt` is its text.
+    /// Returns a parser for the tool calls in the reply to a conversation, if there are tools.
+    ///
+    /// `prompt` is the text that the template renders from `messages`.
     pub(crate) fn calls<'m>(
         &self,
         messages: impl IntoIterator<Item = &'m Message>,
@@ -232,12 +255,13 @@ impl Template {
         Some(self.template.calls(tools, &conversation, prompt))
     }
 
-    /// Returns true if a control token belongs in the text of a reply, because there are tools and it may mark a call.
+    /// Returns true if a control token belongs in the text of a reply, because there are tools and
+    /// it may mark a call.
     pub(crate) fn shows_token(&self, spelling: &str) -> bool {
         self.tools.is_some() && self.template.shows_token(spelling)
     }
 
-    /// Whether there is no such tool.
+    /// Returns true if `tool` is not the name of a tool.
     pub(crate) fn lacks(&self, tool: &str) -> bool {
         self.tools
             .as_ref()
@@ -245,6 +269,6 @@ impl Template {
     }
 }
 
-/// How to go on without a template.
-const INSTEAD: &str = "give another with --chat-template FILE, or --chat-template chatml; `warpwright run MODEL TEXT` \
-                       continues a text without one";
+/// The end of error messages about a template.
+const INSTEAD: &str = "select a template with --chat-template FILE or --chat-template chatml; `warpwright run \
+                       MODEL TEXT` continues a text without one";

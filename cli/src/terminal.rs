@@ -1,4 +1,7 @@
-//! What people read: never a panic because nobody can, and no control character of a file or an argument.
+//! Output for people.
+//!
+//! A stream that cannot be written never causes a panic, and a terminal never receives control
+//! characters that came from a file or an argument.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -8,13 +11,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::failure::Failure;
 
-/// Writes a line to stderr. If nobody can read it, there is nobody to tell.
+/// Writes a line to stderr. An error is ignored, because there is no other place to report it.
 pub(crate) fn say(text: impl AsRef<str>) {
     let line = format!("{}\n", printable(text.as_ref()));
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Writes a line to stdout, of work that is done whether or not somebody still reads: a closed pipe is no failure.
+/// Writes a line to stdout, and succeeds if the pipe is closed.
+///
+/// Use it in commands whose work is done by the time they print, for example after a file is
+/// written.
 pub(crate) fn print(line: &dyn Display) -> Result<(), Failure> {
     match writeln!(io::stdout(), "{line}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -22,52 +28,52 @@ pub(crate) fn print(line: &dyn Display) -> Result<(), Failure> {
     }
 }
 
-/// The text with control characters as Rust writes them (`\u{1b}`), but for line breaks and tabs: a terminal would obey
-/// them.
+/// Returns the text with control characters escaped as in Rust (`\u{1b}`), except line breaks and
+/// tabs.
+///
+/// A terminal would interpret them, for example to clear the screen.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    let obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    if !text.contains(obeyed) {
+    let is_interpreted = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(is_interpreted) {
         return text.into();
     }
-    let escape = |text: &mut String, c: char| {
-        if obeyed(c) {
-            text.extend(c.escape_default())
+    let mut escaped = String::new();
+    for c in text.chars() {
+        if is_interpreted(c) {
+            escaped.extend(c.escape_default());
         } else {
-            text.push(c)
+            escaped.push(c);
         }
-    };
-    text.chars()
-        .fold(String::new(), |mut text, c| {
-            escape(&mut text, c);
-            text
-        })
-        .into()
+    }
+    escaped.into()
 }
 
-/// `1 message`, `2 messages`.
+/// Returns a number with its noun, for example `1 message` or `2 messages`.
 pub(crate) fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// Remembers how the terminal is, before lines are edited on it.
+/// Saves the settings of the terminal, before a line editor changes them.
 #[cfg(unix)]
 pub(crate) fn remember() {
     *state() = rustix::termios::tcgetattr(io::stdin()).ok();
 }
 
+/// Returns the saved settings.
 #[cfg(unix)]
 fn state() -> MutexGuard<'static, Option<rustix::termios::Termios>> {
     static STATE: Mutex<Option<rustix::termios::Termios>> = Mutex::new(None);
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes the terminal what it was when it was remembered, for a program that ends now.
+/// Restores the saved settings of the terminal. Call this before the program exits.
 #[cfg(unix)]
 pub(crate) fn restore() {
     use rustix::termios::{OptionalActions, tcsetattr};
     if let Some(termios) = state().take() {
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &termios);
-        // An editor of lines also asks for marks around what is pasted. Another thread may hold the lock of stdout.
+        // The line editor also enables bracketed paste, which this sequence disables. It is written
+        // without std's lock on stdout, because another thread may hold it.
         let _ = rustix::io::write(io::stdout(), b"\x1b[?2004l\n");
     }
 }

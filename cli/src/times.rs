@@ -1,37 +1,42 @@
-//! When tokens came, and how fast that was.
+//! Times at which tokens were generated, and the rate that follows from them.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::grammar;
+use crate::grammar::GrammarTimes;
 
-/// When tokens came, by the program's clock. Those of one launch come together.
+/// The times of the tokens of a text, since the start of the program.
+///
+/// The tokens of one launch arrive together, so a rate is only meaningful between launches.
 pub(crate) struct Times {
-    /// When the prompt was given to the decoder.
+    /// The time at which the prompt was passed to the decoder.
     begin: Duration,
+    /// The number of tokens that were printed.
     count: u32,
-    /// The first token, and the first of the latest launch.
+    /// The end of the first launch.
     first: Lap,
+    /// The end of the latest launch.
     last: Lap,
 }
 
+/// The end of a launch.
 #[derive(Clone, Copy)]
 struct Lap {
     at: Duration,
-    /// Tokens of all launches up to then.
+    /// The number of tokens of this launch and all earlier ones.
     made: u32,
 }
 
 impl Lap {
-    /// Tokens a second from an earlier lap to this.
+    /// Returns the rate from an earlier lap to this one, in tokens per second.
     fn rate(&self, from: Lap) -> f64 {
         f64::from(self.made - from.made) / (self.at - from.at).as_secs_f64()
     }
 }
 
 impl Times {
-    /// The prompt is given to the decoder now.
+    /// Starts the times of a text whose prompt is passed to the decoder at `begin`.
     pub(crate) fn from(begin: Duration) -> Times {
         let lap = Lap { at: begin, made: 0 };
         Times {
@@ -42,7 +47,7 @@ impl Times {
         }
     }
 
-    /// A token was printed, and the launches have made so many.
+    /// Records that a token was printed at `at`, when the launches had made `made` tokens.
     pub(crate) fn token(&mut self, at: Duration, made: u32) {
         if made > self.last.made {
             self.last = Lap { at, made };
@@ -53,12 +58,17 @@ impl Times {
         self.count += 1;
     }
 
-    /// Tokens a second, and how many were made before the time that this is of. That leaves out the first launch, which
-    /// waits for the prompt, unless there was no other. A launch counts whole, also where the text ends in it: all its
-    /// steps take their time. Nothing without two tokens.
-    fn rate(&self) -> Option<(f64, u32)> {
-        let alone = self.first.made == self.last.made;
-        let from = if alone {
+    /// Returns the rate of the tokens, or `None` if there are fewer than two.
+    ///
+    /// A launch counts with all its tokens, even if the text ends within it, because all of its
+    /// steps run.
+    fn rate(&self) -> Option<TokenRate> {
+        if self.count < 2 {
+            return None;
+        }
+        // The first launch waits for the prompt. It counts only if there is no other.
+        let is_single_launch = self.first.made == self.last.made;
+        let from = if is_single_launch {
             Lap {
                 at: self.begin,
                 made: 0,
@@ -66,48 +76,69 @@ impl Times {
         } else {
             self.first
         };
-        (self.count > 1).then(|| (self.last.rate(from), from.made))
+        Some(TokenRate {
+            per_second: self.last.rate(from),
+            after: from.made,
+        })
     }
 
-    /// In a sentence.
+    /// Returns the line of statistics.
     pub(crate) fn summary(&self) -> String {
         let first = self.first.at.as_secs_f64();
-        let rate = match self.rate() {
-            None if self.count == 0 => return "0 tokens".to_owned(),
-            None => return format!("1 token, {first:.2} s after the start"),
-            Some((rate, 0)) => format!("{rate:.1} tokens/s with the time of the prompt"),
-            Some((rate, 1)) => format!("{rate:.1} tokens/s after the first"),
-            Some((rate, made)) => format!("{rate:.1} tokens/s after the first {made}"),
+        let Some(TokenRate { per_second, after }) = self.rate() else {
+            return if self.count == 0 {
+                "0 tokens".to_owned()
+            } else {
+                format!("1 token, {first:.2} s after the start")
+            };
+        };
+        let scope = match after {
+            0 => "with the time of the prompt".to_owned(),
+            1 => "after the first".to_owned(),
+            after => format!("after the first {after}"),
         };
         format!(
-            "{} tokens, {rate}, first token {first:.2} s after the start",
+            "{} tokens, {per_second:.1} tokens/s {scope}, first token {first:.2} s after the start",
             self.count
         )
     }
 
-    /// As numbers, with those of a grammar.
-    pub(crate) fn figures(&self, grammar: Option<grammar::Figures>) -> Figures {
+    /// Returns the times for `--json`, together with the times of a grammar.
+    pub(crate) fn json(&self, grammar: Option<GrammarTimes>) -> TimesJson {
         let rate = self.rate();
-        Figures {
+        let first_token_s = if self.count > 0 {
+            Some(self.first.at.as_secs_f64())
+        } else {
+            None
+        };
+        TimesJson {
             prompt_given_s: self.begin.as_secs_f64(),
-            first_token_s: (self.count > 0).then_some(self.first.at.as_secs_f64()),
-            tokens_per_s: rate.map(|(rate, _)| rate),
-            rate_is_after: rate.map(|(_, made)| made),
+            first_token_s,
+            tokens_per_s: rate.map(|rate| rate.per_second),
+            rate_is_after: rate.map(|rate| rate.after),
             grammar,
         }
     }
 }
 
-/// When tokens came, in seconds from the program's start.
+/// A rate, and the part of the text that it covers.
+#[derive(Clone, Copy)]
+struct TokenRate {
+    per_second: f64,
+    /// The number of tokens before the measured time. It is 0 if the prompt is part of that time.
+    after: u32,
+}
+
+/// The object `times` of `--json`. All times are seconds since the start of the program.
 #[derive(Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct TimesJson {
     prompt_given_s: f64,
     first_token_s: Option<f64>,
     tokens_per_s: Option<f64>,
-    /// The rate is of the tokens after so many; after 0, the prompt is in it.
+    /// The number of tokens before the measured time. It is 0 if the prompt is part of that time.
     rate_is_after: Option<u32>,
     #[serde(flatten)]
-    grammar: Option<grammar::Figures>,
+    grammar: Option<GrammarTimes>,
 }
 
 #[cfg(test)]
@@ -116,13 +147,13 @@ mod tests {
 
     use super::Times;
 
-    /// What is said of tokens at these milliseconds, each with what the launches have made by then; the prompt was
-    /// given at 400.
+    /// Returns the summary of tokens, given as pairs of milliseconds and the number of tokens that
+    /// the launches had made by then. The prompt began at 400 ms.
     fn summary(tokens: &[(u64, u32)]) -> String {
         let mut times = Times::from(Duration::from_millis(400));
-        tokens
-            .iter()
-            .for_each(|&(at, made)| times.token(Duration::from_millis(at), made));
+        for &(at, made) in tokens {
+            times.token(Duration::from_millis(at), made);
+        }
         times.summary()
     }
 

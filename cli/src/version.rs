@@ -1,4 +1,4 @@
-//! Which program this is.
+//! The version of the program.
 
-/// The version; behind it in brackets the commit that was checked out when it was built, where git said it.
+/// The version, followed by the commit it was built from in parentheses if git was available.
 pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("WARPWRIGHT_COMMIT"));

@@ -18,7 +18,7 @@ use warpwright_driver::{
 };
 use warpwright_kernels::matmul::{Dense, DenseArgs};
 use warpwright_kernels::train::half::linear::{AheadArgs, LoraLinear, LoraLinearArgs};
-use warpwright_kernels::train::products::Form;
+use warpwright_kernels::train::products::MatmulLayout;
 use warpwright_kernels::{ProductTile, Random};
 
 fn main() -> ExitCode {
@@ -174,7 +174,7 @@ fn halves(product: &Product<'_, f16>, tile: ProductTile) -> Result<f64, Failure>
 
 fn brains(product: &Product<'_, bf16>, tile: ProductTile) -> Result<f64, Failure> {
     let def = LoraLinear {
-        form: Form::Nt,
+        form: MatmulLayout::Nt,
         tile,
         bias: false,
         residual: false,

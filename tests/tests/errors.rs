@@ -3,6 +3,8 @@
 //! All of these print `Debug`, so an error type implements it as its `Display`. Every type of the libraries that
 //! implements `std::error::Error` has a sample here; the sources are searched for types that have none.
 
+#![allow(unsafe_code)] // loading a kernel is unsafe
+
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt;
@@ -10,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use ptx_emu::Memory;
 use ptx_gen::{
-    Builder, Cpu, Dev, ErrorKind, Grid, In, KernelDef, Out, Shape, ShapeError, Side, Target, args,
+    Builder, Cpu, Dev, ErrorKind, Grid, Host, In, KernelDef, Out, Shape, ShapeError, Side, Target,
+    args,
 };
 use warpwright_driver::sys::{self, CUgraphExecUpdateResult, CUgraphInstantiateResult, CUresult};
 use warpwright_driver::{
@@ -243,8 +246,8 @@ fn stale() -> Stale {
     let copy = unsafe { Kernel::load(&context, Copied) }.unwrap();
     let [x, y, z] = [(); 3].map(|()| Buffer::<f32>::zeroed(&context, 1).unwrap());
     let mut graph = Graph::new(&context).unwrap();
-    let first = CopiedArgs { x: &x, y: &y, n: 1 };
-    let second = CopiedArgs { x: &y, y: &z, n: 1 };
+    let first = CopiedArgs::<Host<'_>> { x: &x, y: &y, n: 1 };
+    let second = CopiedArgs::<Host<'_>> { x: &y, y: &z, n: 1 };
     let node = graph.launch(&[], &copy, first).unwrap();
     let second = copy.with(second).unwrap();
     match graph.add_by(EdgeKind::Programmatic, &[node], second) {

@@ -1,8 +1,8 @@
-//! The examples at the end of each command's help.
+//! The examples at the end of the help of each command.
 
 use clap::Command;
 
-/// Examples of each command, without the word `Examples:`. `emu` has its own text.
+/// The examples of each command. `emu` has its own text.
 const EXAMPLES: [(&str, &[&str]); 18] = [
     (
         "run",
@@ -130,16 +130,15 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
     ),
 ];
 
-/// Adds the examples to each command that has none.
-pub(super) fn add(program: Command) -> Command {
-    EXAMPLES
-        .into_iter()
-        .fold(program, |program, (name, lines)| {
-            program.mut_subcommand(name, |command| {
-                let examples: String = lines.iter().map(|line| format!("\n  {line}")).collect();
-                command.after_help(format!("Examples:{examples}"))
-            })
-        })
+/// Adds the examples to the help of each command in the table.
+pub(super) fn add(mut program: Command) -> Command {
+    for (name, lines) in EXAMPLES {
+        program = program.mut_subcommand(name, |command| {
+            let examples: String = lines.iter().map(|line| format!("\n  {line}")).collect();
+            command.after_help(format!("Examples:{examples}"))
+        });
+    }
+    program
 }
 
 #[cfg(test)]
@@ -236,7 +235,8 @@ mod tests {
         }
     }
 
-    /// Every command has examples that parse, and every option has a line of help that makes sense alone.
+    /// Every command has examples that parse, and every option has a line of help that makes sense
+    /// alone.
     #[test]
     fn every_command_is_explained() {
         let program = add(Cli::command());

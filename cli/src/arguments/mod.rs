@@ -1,9 +1,11 @@
 //! The command line, from the words that the user typed to the arguments of a command.
 //!
-//! clap parses it. Three steps around clap do what it cannot express:
-//! - [`spelling`] replaces spellings of llama.cpp, such as `-ngl 99`, which clap would read as `-n gl`.
+//! clap parses it. Three steps around clap do things that clap cannot express:
+//! - [`spelling`] replaces spellings of llama.cpp, such as `-ngl 99`, because clap would read it as
+//!   `-n gl`.
 //! - With `-m MODEL`, the first argument is the next positional of the command.
-//! - [`tip`] replaces clap's suggestions, which are the nearest strings, by those that have the same meaning.
+//! - [`tip`] replaces clap's suggestions. clap suggests the most similar name, and `tip` a name
+//!   with the same meaning.
 
 mod examples;
 mod spelling;
@@ -19,11 +21,11 @@ use crate::options::ModelArg;
 /// A parsed command line.
 pub(crate) struct Parsed<C> {
     pub(crate) arguments: C,
-    /// A sentence for each option that has no effect.
+    /// A note for each option that has no effect.
     pub(crate) notes: Vec<String>,
 }
 
-/// Parses the words of the command line, of which the first names the program.
+/// Parses the words of the command line. The first word is the name of the program.
 ///
 /// # Errors
 /// Returns clap's error, which is also the way to print help and version.
@@ -32,6 +34,8 @@ where
     C: CommandFactory + FromArgMatches,
 {
     let mut command = examples::add(C::command());
+    // This comes before the search for -m, which would otherwise take the value of a foreign option
+    // for an option.
     let respelled = spelling::respell(&command, &words)
         .map_err(|word| tip::unexpected(word, &mut command.clone(), &words))?;
     if let Some(name) = words::command_with_model_option(&command, &respelled.words) {
@@ -51,8 +55,10 @@ where
     }
 }
 
-/// Turns the positional MODEL into a hidden option that is not required, so that the first argument is the next
-/// positional. clap has no way to remove it.
+/// Turns the positional MODEL into a hidden, optional option, so that the first argument is the
+/// next positional.
+///
+/// clap has no way to remove an argument.
 fn without_positional_model(command: Command) -> Command {
     let command = command.mut_arg(ModelArg::POSITIONAL, |model| {
         model.long("positional-model").hide(true).required(false)

@@ -1,8 +1,9 @@
-//! Options as llama.cpp spells them (`common/arg.cpp`), where clap would read something else or nothing.
+//! Options in llama.cpp's spelling (`common/arg.cpp`) that clap cannot express.
 //!
-//! Spellings that clap can express, such as `--ctx-size`, are aliases of the options themselves. Here are those with
-//! several letters after one dash, and the options that have no counterpart: they are accepted with a note, so that a
-//! command line for llama.cpp works unless it asks for something that Warpwright does not do.
+//! Other spellings, such as `--ctx-size`, are aliases of the options themselves. This module
+//! replaces options with several letters after one dash. Options without a counterpart are accepted
+//! with a note, so that a command line for llama.cpp works unless it needs something that
+//! Warpwright does not support.
 
 use std::ffi::{OsStr, OsString};
 
@@ -10,45 +11,47 @@ use clap::Command;
 
 use super::words::{self, Foreign, Piece};
 
-/// A command line with the spellings of this program.
+/// A command line in the spelling of this program.
 pub(super) struct Respelled {
     pub(super) words: Vec<OsString>,
-    /// A sentence for each option that has no effect.
+    /// A note for each option that has no effect.
     pub(super) notes: Vec<String>,
 }
 
 /// An option of llama.cpp.
 struct Spelling {
     names: &'static [&'static str],
-    value: Value,
+    value: OptionValue,
     meaning: Meaning,
 }
 
-/// The words after an option that belong to it.
+/// The value of an option, which is the next word or absent.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Value {
+enum OptionValue {
     None,
     /// The next word, if there is one.
     Required,
-    /// The next word if it is a number, or one of these.
+    /// The next word if it is a number or one of the listed words.
     Number(&'static [&'static str]),
-    /// The next word if it is one of these.
+    /// The next word if it is one of the listed words.
     OneOf(&'static [&'static str]),
 }
 
+/// The meaning of an option here.
 #[derive(Clone, Copy)]
 enum Meaning {
-    /// An option of this program with the same meaning.
+    /// The option of this program with the same meaning.
     Option(&'static str),
-    /// A repository of the Hugging Face hub: the value of this option with `hf:` before it.
+    /// A repository on the Hugging Face hub, which becomes the value of the named option.
     Hub(&'static str),
-    /// The file of the repository that [`Meaning::Hub`] names.
+    /// A file in the repository of [`Meaning::Hub`].
     HubFile,
     /// The number of a GPU.
     Gpu,
-    /// Nothing, for this reason.
+    /// No effect, for the given reason.
     NoEffect(&'static str),
-    /// Something that this program does not do. clap would read a short option with a value, such as `-c nv`.
+    /// An unsupported option. clap would read it as a short option with a value, for example `-cnv`
+    /// as `-c nv`.
     Refused,
 }
 
@@ -67,7 +70,11 @@ const CACHE: &str = "the cache is always in binary16";
 const LOGS: &str = "there is no log";
 const RAW: &str = "run always continues the text, and chat always has a conversation";
 
-const fn spelling(names: &'static [&'static str], value: Value, meaning: Meaning) -> Spelling {
+const fn spelling(
+    names: &'static [&'static str],
+    value: OptionValue,
+    meaning: Meaning,
+) -> Spelling {
     Spelling {
         names,
         value,
@@ -78,35 +85,35 @@ const fn spelling(names: &'static [&'static str], value: Value, meaning: Meaning
 const SPELLINGS: [Spelling; 40] = [
     spelling(
         &["-hf", "-hfr", "--hf-repo"],
-        Value::Required,
+        OptionValue::Required,
         Hub("--model"),
     ),
-    spelling(&["-hff", "--hf-file"], Value::Required, HubFile),
+    spelling(&["-hff", "--hf-file"], OptionValue::Required, HubFile),
     spelling(
         &[
             "-cnv", "-mli", "-mu", "-cl", "-cd", "-st", "-sp", "-sysf", "-hft", "-hfv",
         ],
-        Value::None,
+        OptionValue::None,
         Refused,
     ),
     spelling(
         &["-cb", "--cont-batching", "-nocb", "--no-cont-batching"],
-        Value::None,
+        OptionValue::None,
         NoEffect(BATCH),
     ),
     spelling(
         &["-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"],
-        Value::Required,
+        OptionValue::Required,
         Hub("--draft"),
     ),
-    spelling(&["-md"], Value::Required, Same("--draft")),
-    spelling(&["-sys"], Value::Required, Same("--system")),
-    spelling(&["-jf"], Value::Required, Same("--json-schema")),
-    spelling(&["-dev"], Value::Required, Same("--device")),
-    spelling(&["-mg", "--main-gpu"], Value::Required, Gpu),
+    spelling(&["-md"], OptionValue::Required, Same("--draft")),
+    spelling(&["-sys"], OptionValue::Required, Same("--system")),
+    spelling(&["-jf"], OptionValue::Required, Same("--json-schema")),
+    spelling(&["-dev"], OptionValue::Required, Same("--device")),
+    spelling(&["-mg", "--main-gpu"], OptionValue::Required, Gpu),
     spelling(
         &["-ngl", "--gpu-layers", "--n-gpu-layers"],
-        Value::Number(AUTO),
+        OptionValue::Number(AUTO),
         NoEffect(ON_THE_DEVICE),
     ),
     spelling(
@@ -116,147 +123,147 @@ const SPELLINGS: [Spelling; 40] = [
             "--n-gpu-layers-draft",
             "--spec-draft-ngl",
         ],
-        Value::Number(AUTO),
+        OptionValue::Number(AUTO),
         NoEffect(ON_THE_DEVICE),
     ),
     spelling(
         &["-sm", "--split-mode"],
-        Value::OneOf(&["none", "layer", "row", "tensor"]),
+        OptionValue::OneOf(&["none", "layer", "row", "tensor"]),
         NoEffect(ON_THE_DEVICE),
     ),
     spelling(
         &["-ts", "--tensor-split"],
-        Value::Required,
+        OptionValue::Required,
         NoEffect(ON_THE_DEVICE),
     ),
     spelling(
         &["-kvo", "--kv-offload", "-nkvo", "--no-kv-offload"],
-        Value::None,
+        OptionValue::None,
         NoEffect(ON_THE_DEVICE),
     ),
     spelling(
         &["-cmoe", "--cpu-moe"],
-        Value::None,
+        OptionValue::None,
         NoEffect(ON_THE_DEVICE),
     ),
     spelling(
         &["-ncmoe", "--n-cpu-moe"],
-        Value::Number(&[]),
+        OptionValue::Number(&[]),
         NoEffect(ON_THE_DEVICE),
     ),
     spelling(
         &["-ot", "--override-tensor"],
-        Value::Required,
+        OptionValue::Required,
         NoEffect(ON_THE_DEVICE),
     ),
     spelling(
         &["-fit", "--fit"],
-        Value::OneOf(SWITCH),
+        OptionValue::OneOf(SWITCH),
         NoEffect(ON_THE_DEVICE),
     ),
     spelling(
         &["-t", "--threads", "-tb", "--threads-batch"],
-        Value::Number(&[]),
+        OptionValue::Number(&[]),
         NoEffect(THREADS),
     ),
     spelling(
         &["-td", "--threads-draft", "-tbd", "--threads-batch-draft"],
-        Value::Number(&[]),
+        OptionValue::Number(&[]),
         NoEffect(THREADS),
     ),
     spelling(
         &["-C", "--cpu-mask", "-Cr", "--cpu-range"],
-        Value::Required,
+        OptionValue::Required,
         NoEffect(THREADS),
     ),
     spelling(
         &["--cpu-strict", "--prio", "--poll"],
-        Value::Number(&[]),
+        OptionValue::Number(&[]),
         NoEffect(THREADS),
     ),
     spelling(
         &["--numa"],
-        Value::OneOf(&["distribute", "isolate", "numactl"]),
+        OptionValue::OneOf(&["distribute", "isolate", "numactl"]),
         NoEffect(THREADS),
     ),
     spelling(
         &["--mlock", "--mmap", "--no-mmap", "-dio", "--direct-io"],
-        Value::None,
+        OptionValue::None,
         NoEffect(MEMORY),
     ),
     spelling(
         &["--repack", "-nr", "--no-repack", "--no-host"],
-        Value::None,
+        OptionValue::None,
         NoEffect(MEMORY),
     ),
     spelling(
         &["-fa", "--flash-attn"],
-        Value::OneOf(SWITCH),
+        OptionValue::OneOf(SWITCH),
         NoEffect("there is one kernel for attention, which keeps no scores in memory"),
     ),
     spelling(
         &["-b", "--batch-size", "-ub", "--ubatch-size"],
-        Value::Number(&[]),
+        OptionValue::Number(&[]),
         NoEffect(BATCH),
     ),
     spelling(
         &["-ctk", "--cache-type-k", "-ctv", "--cache-type-v"],
-        Value::Required,
+        OptionValue::Required,
         NoEffect(CACHE),
     ),
     spelling(
         &["-dt", "--defrag-thold"],
-        Value::Number(&[]),
+        OptionValue::Number(&[]),
         NoEffect("the cache has no gaps"),
     ),
     spelling(
         &["--swa-full"],
-        Value::None,
+        OptionValue::None,
         NoEffect("the cache always keeps every position"),
     ),
     spelling(
         &["--warmup", "--no-warmup"],
-        Value::None,
+        OptionValue::None,
         NoEffect("there is no warm-up"),
     ),
     spelling(
         &["--jinja"],
-        Value::None,
+        OptionValue::None,
         NoEffect("chat templates are always rendered as Jinja"),
     ),
     spelling(
         &["-no-cnv", "--no-conversation"],
-        Value::None,
+        OptionValue::None,
         NoEffect(RAW),
     ),
     spelling(
         &["--no-escape"],
-        Value::None,
+        OptionValue::None,
         NoEffect("a prompt is never unescaped"),
     ),
     spelling(
         &["-co", "--color", "--colors"],
-        Value::OneOf(SWITCH),
+        OptionValue::OneOf(SWITCH),
         NoEffect("texts have no colors"),
     ),
     spelling(
         &["--simple-io"],
-        Value::None,
+        OptionValue::None,
         NoEffect("a pipe always has simple lines"),
     ),
     spelling(
         &["--log-disable", "--log-prefix", "--log-timestamps"],
-        Value::None,
+        OptionValue::None,
         NoEffect(LOGS),
     ),
     spelling(
         &["-lv", "--verbosity", "--log-verbosity"],
-        Value::Number(&[]),
+        OptionValue::Number(&[]),
         NoEffect(LOGS),
     ),
     spelling(
         &["--perf", "--no-perf", "--show-timings"],
-        Value::None,
+        OptionValue::None,
         NoEffect("--quiet leaves out the times"),
     ),
 ];
@@ -277,17 +284,17 @@ impl Spelling {
             return 1;
         }
         match self.value {
-            Value::None => 1,
-            Value::Required => words.len().min(2),
-            Value::Number(names) => {
+            OptionValue::None => 1,
+            OptionValue::Required => words.len().min(2),
+            OptionValue::Number(names) => {
                 value(&|text| text.parse::<f64>().is_ok() || names.contains(&text))
             }
-            Value::OneOf(names) => value(&|text| names.contains(&text)),
+            OptionValue::OneOf(names) => value(&|text| names.contains(&text)),
         }
     }
 }
 
-/// Finds the spelling that a word is. A long option may have its value in the same word.
+/// Finds the row of an option. A long option may have its value in the same word.
 fn find(word: &OsStr) -> Option<&'static Spelling> {
     let text = word.to_str()?;
     let name = if text.starts_with("--") {
@@ -300,7 +307,7 @@ fn find(word: &OsStr) -> Option<&'static Spelling> {
         .find(|spelling| spelling.names.contains(&name))
 }
 
-/// Returns true if the word is an option of llama.cpp that this program accepts.
+/// Returns true if the word is an option of llama.cpp in the table.
 pub(super) fn is_foreign(word: &OsStr) -> bool {
     find(word).is_some()
 }
@@ -316,8 +323,8 @@ impl Foreign for LlamaCpp {
                 .any(|arg| words::has_long(arg, name))
         };
         let text = words[0].to_string_lossy();
-        // An option of the command itself comes first. A word with one dash cannot be one: where clap would take it as a
-        // short option with a value, such as `-n gl`, it is rather what llama.cpp takes it for.
+        // An option of the command itself takes precedence. With one dash, llama.cpp's meaning
+        // takes precedence, because `-ngl` is more likely llama.cpp's option than `-n gl`.
         if text.strip_prefix("--").is_some_and(own) {
             return 0;
         }
@@ -328,8 +335,8 @@ impl Foreign for LlamaCpp {
 /// Replaces the spellings of llama.cpp in a command that works on a model.
 ///
 /// # Errors
-/// Returns a word that this program does not accept, although clap would: an option of llama.cpp without a counterpart, or
-/// a word such as `-hx`, for which clap prints the help.
+/// Returns the word that is not accepted: an unsupported option of llama.cpp, or a word such as
+/// `-hx`. clap would print the help for it and exit with success.
 pub(super) fn respell(program: &Command, words: &[OsString]) -> Result<Respelled, OsString> {
     let mut respelled = Respelled {
         words: words.to_vec(),
@@ -359,7 +366,7 @@ pub(super) fn respell(program: &Command, words: &[OsString]) -> Result<Respelled
             }
         }
     }
-    // Before the positionals, because everything after `--` is one.
+    // The model is inserted in front, because every word after `--` is a positional.
     respelled.words.splice(2..2, hub.words());
     Ok(respelled)
 }
@@ -370,7 +377,7 @@ fn hides_help(word: &OsStr) -> bool {
     bytes.len() > 2 && (bytes.starts_with(b"-h") || bytes.starts_with(b"-V"))
 }
 
-/// A model on the Hugging Face hub, which llama.cpp names by two options.
+/// A model on the Hugging Face hub, for which llama.cpp has two options.
 #[derive(Default)]
 struct HubModel {
     repository: Option<OsString>,
@@ -381,14 +388,14 @@ impl HubModel {
     fn words(self) -> Vec<OsString> {
         match (self.repository, self.file) {
             (Some(repository), file) => vec![hub("--model", &repository, file.as_deref())],
-            // Without a repository the file has no meaning, and clap says that the option is not expected.
+            // Without a repository, the file has no meaning, so clap reports the unknown option.
             (None, Some(file)) => vec!["--hf-file".into(), file],
             (None, None) => vec![],
         }
     }
 }
 
-/// `--model=hf:ORG/REPO:FILE`
+/// Returns an option with a name on the hub, for example `--model=hf:ORG/REPO:FILE`.
 fn hub(option: &str, repository: &OsStr, file: Option<&OsStr>) -> OsString {
     let mut word = OsString::from(option);
     let known = repository.as_encoded_bytes().starts_with(b"hf:");
@@ -433,7 +440,7 @@ impl Respelled {
             }
             (Hub(option), Some(value)) => self.words.push(hub(option, &value, None)),
             (HubFile, Some(value)) => hub_model.file = Some(value),
-            // Without a value, clap says that one is missing.
+            // Without a value, clap reports that it is missing.
             (Gpu, None) => self.words.push("--device".into()),
             (Hub(option), None) => self.words.push(option.into()),
             (HubFile, None) => self.words.push("--hf-file".into()),

@@ -1,7 +1,7 @@
-//! Tips for words that are not commands or options.
+//! Tips for unknown commands and options.
 //!
-//! clap proposes the string that is nearest, such as `--logprobs` for `--lora`. Here a tip comes from a table of the names
-//! that other programs use, or it corrects a typing error.
+//! clap suggests the most similar name, for example `--logprobs` for `--lora`. Here, a tip comes
+//! from a table of the names that other programs use, or it corrects a typing error.
 
 use std::ffi::OsString;
 
@@ -11,7 +11,7 @@ use clap::{Command, Error};
 
 use super::words;
 
-/// Commands as other programs name them, and what to use instead.
+/// Names of commands in other programs, and the replacement here.
 const COMMANDS: [(&[&str], Instead); 17] = [
     (
         &[
@@ -71,17 +71,11 @@ const COMMANDS: [(&[&str], Instead); 17] = [
     ),
     (
         &["pull", "download", "fetch", "get", "install"],
-        Instead::CommandOr(
-            "pull",
-            "Warpwright downloads nothing: MODEL is a GGUF file or a Hugging Face folder",
-        ),
+        Instead::Command("pull"),
     ),
     (
         &["models", "list", "ls", "ps", "rm", "remove", "delete"],
-        Instead::CommandOr(
-            "models",
-            "Warpwright keeps no list of models: MODEL is a GGUF file or a Hugging Face folder",
-        ),
+        Instead::Command("models"),
     ),
     (
         &["serve", "server", "start", "api"],
@@ -100,18 +94,17 @@ const COMMANDS: [(&[&str], Instead); 17] = [
     ),
 ];
 
-/// The command to use instead.
+/// The replacement for a command.
 #[derive(Clone, Copy)]
 enum Instead {
-    /// This command.
+    /// The command with this name.
     Command(&'static str),
-    /// This command, or this sentence in a program without it.
-    CommandOr(&'static str, &'static str),
-    /// Nothing, as this sentence says.
+    /// No command. The sentence explains it.
     Nothing(&'static str),
 }
 
-/// Options as other programs name them, and the option here. A tip is given only in a command that has it.
+/// Names of options in other programs, and the option here. A tip appears only in a command that
+/// has the option.
 const OPTIONS: [(&[&str], &str); 33] = [
     (
         &[
@@ -225,7 +218,7 @@ const OPTIONS: [(&[&str], &str); 33] = [
     (&["resume-from-checkpoint", "checkpoint"], "resume"),
 ];
 
-/// Options that have no counterpart, and why.
+/// Options of other programs without a counterpart, and the reason.
 const ABSENT: [(&[&str], &str); 8] = [
     (
         &[
@@ -342,6 +335,7 @@ fn usage(program: &mut Command, words: &[OsString]) -> Option<StyledStr> {
     Some(command.render_usage())
 }
 
+/// Returns a text from the context of clap's error.
 fn string(error: &Error, kind: ContextKind) -> Option<String> {
     match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -349,9 +343,8 @@ fn string(error: &Error, kind: ContextKind) -> Option<String> {
     }
 }
 
-/// Returns a tip for a word in place of a command.
+/// Returns a tip for an unknown command.
 fn of_command(word: &str, program: &Command) -> Option<String> {
-    let exists = |name: &str| program.find_subcommand(name).is_some();
     let use_it = |name: &str| format!("use 'warpwright {name}'");
     let lower = word.to_lowercase();
     if let Some((_, instead)) = COMMANDS
@@ -360,15 +353,14 @@ fn of_command(word: &str, program: &Command) -> Option<String> {
     {
         return Some(match *instead {
             Instead::Command(name) => use_it(name),
-            Instead::CommandOr(name, _) if exists(name) => use_it(name),
-            Instead::CommandOr(_, sentence) | Instead::Nothing(sentence) => sentence.to_owned(),
+            Instead::Nothing(sentence) => sentence.to_owned(),
         });
     }
     let names = program.get_subcommands().map(Command::get_name);
     if let Some(name) = names.into_iter().find(|name| is_typo(&lower, name)) {
         return Some(format!("a similar command exists: '{name}'"));
     }
-    // A model in place of a command, as ollama and llama.cpp have it.
+    // llama.cpp has no commands, and Ollama's users often leave `run` out.
     let model =
         lower.ends_with(".gguf") || lower.starts_with("hf:") || std::path::Path::new(word).exists();
     model.then(|| {
@@ -376,7 +368,7 @@ fn of_command(word: &str, program: &Command) -> Option<String> {
     })
 }
 
-/// Returns a tip for a word that a command does not expect.
+/// Returns a tip for a word that the command does not accept.
 fn of_argument(word: &str, program: &Command, words: &[OsString]) -> Option<String> {
     let Some((command, _)) = words::called(program, words) else {
         return (word.starts_with('-') && words.len() > 1).then(|| {
@@ -386,6 +378,7 @@ fn of_argument(word: &str, program: &Command, words: &[OsString]) -> Option<Stri
     let Some(dashless) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
         return extra_positional(word, command);
     };
+    // Programs in Python often spell options with underscores.
     let name = dashless
         .split('=')
         .next()
@@ -434,7 +427,7 @@ fn of_argument(word: &str, program: &Command, words: &[OsString]) -> Option<Stri
         })
 }
 
-/// Returns a tip for a positional that is too many.
+/// Returns a tip for one positional too many.
 fn extra_positional(word: &str, command: &Command) -> Option<String> {
     let text = command
         .get_positionals()
@@ -448,8 +441,11 @@ fn extra_positional(word: &str, command: &Command) -> Option<String> {
     ))
 }
 
-/// Returns true if two names differ by a typing error: a letter that is missing, added or wrong, or two that are swapped.
-/// Names of eight letters and more may differ by two.
+/// Returns true if two names differ by a typing error: a missing, additional or wrong letter, or
+/// two swapped letters.
+///
+/// Names of eight or more letters may differ by two such errors, and names of one or two letters
+/// must be equal.
 fn is_typo(typed: &str, name: &str) -> bool {
     let allowed = match name.chars().count() {
         0..=2 => 0,
@@ -459,11 +455,13 @@ fn is_typo(typed: &str, name: &str) -> bool {
     distance(typed, name) <= allowed
 }
 
-/// Returns the number of letters that are inserted, deleted, replaced or swapped with their neighbor between two texts
-/// (the optimal string alignment distance).
+/// Returns the optimal string alignment distance of two texts: the number of letters that are
+/// inserted, deleted, replaced or swapped with their neighbor.
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().collect();
     let b: Vec<char> = b.chars().collect();
+    // `rows[i][j]` is the distance between the first `i` letters of `a` and the first `j` letters
+    // of `b`.
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
     for i in 0..=a.len() {
         for j in 0..=b.len() {

@@ -8,11 +8,12 @@ use crate::options::ModelArg;
 
 /// Finds options that clap does not know.
 pub(super) trait Foreign {
-    /// Returns how many of the words at the beginning of `words` are a foreign option and its value, or 0.
+    /// Returns the number of words that a foreign option and its value take at the beginning of
+    /// `words`, or 0.
     fn length(&self, command: &Command, words: &[OsString]) -> usize;
 }
 
-/// Knows no foreign options.
+/// A command line without foreign options.
 struct NoForeign;
 
 impl Foreign for NoForeign {
@@ -21,10 +22,11 @@ impl Foreign for NoForeign {
     }
 }
 
-/// One or more words of a command line that belong together.
+/// A part of a command line: one or more words that belong together.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(super) enum Piece<'a> {
-    /// An option of the command with this id, with its value if that is a word by itself.
+    /// An option of the command with this id, together with its value if the value is a separate
+    /// word.
     Option { words: &'a [OsString], id: &'a str },
     /// A foreign option, with its value.
     Foreign { words: &'a [OsString] },
@@ -34,7 +36,7 @@ pub(super) enum Piece<'a> {
     Positional { words: &'a [OsString] },
 }
 
-/// Returns the name of the command that `words` call, if they have the option `-m`.
+/// Returns the name of the command in `words` if they contain the option `-m`.
 pub(super) fn command_with_model_option(program: &Command, words: &[OsString]) -> Option<String> {
     let (command, rest) = called(program, words)?;
     let has_option =
@@ -50,7 +52,7 @@ pub(super) fn takes_model(command: &Command) -> bool {
         .any(|arg| arg.get_id() == ModelArg::OPTION)
 }
 
-/// Returns the command that `words` call and the words after its name.
+/// Returns the command in `words`, and the words after its name.
 pub(super) fn called<'c, 'w>(
     program: &'c Command,
     words: &'w [OsString],
@@ -88,14 +90,14 @@ pub(super) fn split<'a>(
     pieces
 }
 
-/// Returns the first piece of `words`, none of which are foreign, and how many words it has.
+/// Returns the first piece of `words` if it is not foreign, and its number of words.
 fn known<'a>(command: &'a Command, words: &'a [OsString]) -> (Piece<'a>, usize) {
     let word = &words[0];
     match option(command, word) {
         Found::Positional => (Piece::Positional { words: &words[..1] }, 1),
         Found::Unknown => (Piece::Unknown { word }, 1),
         Found::Option { arg, has_value } => {
-            // A value that must follow `=` is never a word by itself.
+            // A value that must follow `=` is never a separate word.
             let wants_value = takes_value(arg) && !has_value && !arg.is_require_equals_set();
             let length = if wants_value { words.len().min(2) } else { 1 };
             (
@@ -109,13 +111,14 @@ fn known<'a>(command: &'a Command, words: &'a [OsString]) -> (Piece<'a>, usize) 
     }
 }
 
+/// The result of [`option`].
 enum Found<'a> {
     Option { arg: &'a Arg, has_value: bool },
     Unknown,
     Positional,
 }
 
-/// Finds the option that a word names. Of a cluster of short options, such as `-qm`, it is the last one.
+/// Finds the option in a word. In a cluster of short options, such as `-qm`, it is the last one.
 fn option<'a>(command: &'a Command, word: &OsStr) -> Found<'a> {
     let text = word.to_string_lossy();
     let Some(text) = text.strip_prefix('-').filter(|text| !text.is_empty()) else {
@@ -166,6 +169,7 @@ pub(super) fn has_short(arg: &Arg, name: char) -> bool {
             .is_some_and(|aliases| aliases.contains(&name))
 }
 
+/// Returns true if the argument is an option with a value.
 fn takes_value(arg: &Arg) -> bool {
     !arg.is_positional() && arg.get_action().takes_values()
 }

@@ -1,4 +1,5 @@
-//! `warpwright check`: every kernel against its CPU reference, to know whether a GPU and its driver work.
+//! `warpwright check`: compares every kernel with its CPU reference, to find out whether a GPU and
+//! its driver work.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -9,21 +10,21 @@ use warpwright_driver::{AnyFunction, Buffer, Context, Element, Error, HostArg, Q
 use warpwright_engine::{listed_map, load_listed};
 use warpwright_kernels::{ALL, Case, Comparison, Variant, compare};
 
-use crate::device::{self, Choice};
+use crate::device::{self, DeviceChoice};
 use crate::failure::{Failure, sentence};
 use crate::progress::Bar;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Device to check: auto, cuda:N or emu (the emulator)
-    #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto, hide_possible_values = true)]
-    device: Choice,
-    /// Print a line for each kernel: its cases, and the largest error for its bound
+    /// Device to check: auto, cuda:N or emu (the CPU emulator)
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto, hide_possible_values = true)]
+    device: DeviceChoice,
+    /// Print a line for each kernel, with its case that is closest to its error bound
     #[arg(long)]
     list: bool,
 }
 
-/// Which numbers the cases are filled with.
+/// The seed of the random inputs.
 const SEED: u64 = 1;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -37,7 +38,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let failures: Vec<_> = results.iter().filter(|result| !result.passed()).collect();
     let kernels = results.chunk_by(|a, b| a.kernel == b.kernel).count();
-    let (failed, cases) = (failures.len(), results.len());
+    let failed = failures.len();
+    let cases = results.len();
     writeln!(
         out,
         "{}: {failed} of {cases} cases of {kernels} kernels failed",
@@ -49,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.list {
         writeln!(out, "\n{}", table(&results).trim_fmt())?;
     }
-    // After a fault of the device, the cases so far are still printed.
+    // An error of the device is returned only now, so that the cases before it are printed.
     end?;
     if failures.is_empty() {
         Ok(())
@@ -58,7 +60,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Whether a device runs a kernel right: one that every device can run.
+/// Checks a device with one small kernel that every device can run.
+///
+/// # Errors
+/// Returns the problem as a text if the kernel fails or its result is wrong.
 pub(crate) fn smallest(context: &Context) -> Result<(), String> {
     let kernel = ALL
         .iter()
@@ -76,16 +81,18 @@ pub(crate) fn smallest(context: &Context) -> Result<(), String> {
 /// The name of a kernel that every device can run.
 const SMALLEST: &str = "swiglu_256";
 
-/// What came of a case.
+/// The result of a case of a kernel.
 struct CaseResult {
     kernel: String,
-    /// The shapes.
+    /// The shapes of the case.
     label: String,
+    /// The largest error that is accepted.
     bound: f64,
     found: Comparison,
 }
 
 impl CaseResult {
+    /// Returns true if the error is within its bound. NaN never is.
     fn passed(&self) -> bool {
         self.found.error <= self.bound
     }
@@ -105,15 +112,20 @@ impl fmt::Display for CaseResult {
     }
 }
 
-/// Runs all cases of a kernel. An error ends the check: after a fault the device is lost.
+/// Runs all cases of a kernel and adds their results to `results`.
+///
+/// # Errors
+/// Returns an error if the device fails. The check must end then, because a context is unusable
+/// after a fault.
 fn check(
     context: &Context,
     kernel: &dyn Variant,
     results: &mut Vec<CaseResult>,
 ) -> Result<(), Failure> {
-    let (name, params) = (kernel.name(), kernel.params());
+    let name = kernel.name();
+    let params = kernel.params();
     let function = load_listed(context, &name).map_err(|error| fault(&name, "loading", &error))?;
-    let function = function.expect("the list has it, because this walks the list");
+    let function = function.expect("the caller takes kernels from the list");
     for Case { label, args, bound } in kernel.cases(SEED) {
         let found = on_device(context, kernel, &function, &args)
             .map_err(|error| fault(&name, &label, &error))?;
@@ -131,11 +143,12 @@ fn check(
     Ok(())
 }
 
+/// Returns the failure for an error of a kernel. `doing` is the step or the case.
 fn fault(kernel: &str, doing: &str, error: &dyn std::error::Error) -> Failure {
     Failure::Runtime(format!("{kernel} ({doing}): {}", sentence(error)))
 }
 
-/// The arguments after the kernel ran on them.
+/// Runs the kernel on the device and returns its arguments afterwards.
 fn on_device(
     context: &Context,
     kernel: &dyn Variant,
@@ -148,6 +161,8 @@ fn on_device(
         .iter()
         .zip(args)
         .map(|(param, arg)| match (param.kind, arg) {
+            // Tensor maps exist only for matrices of 16-bit floats. All other arguments are buffers
+            // and scalars.
             (ParamKind::TensorMap(..), CpuArg::Bf16(values)) => {
                 tensor(context, kernel, (param, args), values, CpuArg::Bf16)
             }
@@ -165,9 +180,10 @@ fn on_device(
     fetch.into_iter().map(|fetch| fetch()).collect()
 }
 
-/// Brings an argument back from the device.
+/// A function that copies an argument back from the device.
 type Fetch = Box<dyn Fn() -> Result<CpuArg, Error>>;
 
+/// Copies an argument to the device.
 fn upload(context: &Context, param: &Param, arg: &CpuArg) -> Result<(HostArg, Fetch), Error> {
     match arg {
         CpuArg::U8(v) => buffer(context, param, v, CpuArg::U8),
@@ -183,6 +199,7 @@ fn upload(context: &Context, param: &Param, arg: &CpuArg) -> Result<(HostArg, Fe
     }
 }
 
+/// Copies values to a buffer on the device.
 fn buffer<T: Elem + Element>(
     context: &Context,
     param: &Param,
@@ -197,7 +214,7 @@ fn buffer<T: Elem + Element>(
     ))
 }
 
-/// A matrix behind a tensor map.
+/// Copies a matrix to the device and makes a tensor map of it.
 fn tensor<T: Elem + Element>(
     context: &Context,
     kernel: &dyn Variant,
@@ -209,11 +226,13 @@ fn tensor<T: Elem + Element>(
         .labelled(param.name)
         .view();
     let map = listed_map(kernel, param.name, args, &matrix)?;
-    // Without a map the launch says which argument is of the wrong type.
+    // If the kernel describes no map for this argument, the launch reports the wrong type of the
+    // argument.
     let arg = map.map_or_else(|| HostArg::from(&matrix), |map| HostArg::from(&map));
     Ok((arg, Box::new(move || Ok(wrap(matrix.to_vec()?)))))
 }
 
+/// Passes a scalar as it is.
 fn scalar(param: &Param, bits: u64) -> Result<(HostArg, Fetch), Error> {
     Ok((
         HostArg::Scalar(param.kind.elem(), bits),
@@ -221,7 +240,7 @@ fn scalar(param: &Param, bits: u64) -> Result<(HostArg, Fetch), Error> {
     ))
 }
 
-/// Returns a table with a row for each kernel and the case that comes nearest to its bound.
+/// Returns a table with a row for each kernel, which shows the case that is closest to its bound.
 fn table(results: &[CaseResult]) -> Table {
     let mut table = Table::new();
     let header = [
@@ -237,7 +256,10 @@ fn table(results: &[CaseResult]) -> Table {
     table
 }
 
+/// Returns the row of a kernel with these cases.
 fn row(cases: &[CaseResult]) -> [String; 6] {
+    // A bound of 0 demands equality. The error 0 is handled first, because 0 / 0 is NaN and would
+    // sort last.
     let share = |case: &CaseResult| {
         if case.found.error == 0.0 {
             0.0
@@ -255,24 +277,21 @@ fn row(cases: &[CaseResult]) -> [String; 6] {
     } else {
         format!("FAIL ({failed})")
     };
-    let (error, bound) = (
-        format!("{:.1e}", worst.found.error),
-        format!("{:.1e}", worst.bound),
-    );
     [
         worst.kernel.clone(),
         cases.len().to_string(),
         short(&worst.label),
-        error,
-        bound,
+        format!("{:.1e}", worst.found.error),
+        format!("{:.1e}", worst.bound),
         result,
     ]
 }
 
-/// Letters of a case's label in the table. A failure prints the whole label.
+/// The length up to which the table shows the label of a case. The line of a failure has the whole
+/// label.
 const LABEL: usize = 60;
 
-/// Shortens a label to one line that fits in the table.
+/// Shortens a label so that it fits into the table.
 fn short(label: &str) -> String {
     if label.chars().count() <= LABEL {
         return label.to_owned();

@@ -1,4 +1,4 @@
-//! `warpwright completions`: a script for a shell, which completes commands and options.
+//! `warpwright completions`: prints a shell script that completes commands and options.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,7 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-/// Prints the script for a program of these commands.
+/// Prints the script for the program with the commands of `C`.
 pub(crate) fn run<C: CommandFactory>(args: &Args) -> Result<(), Failure> {
     let mut script = vec![];
     clap_complete::generate(args.shell, &mut C::command(), "warpwright", &mut script);

@@ -1,4 +1,4 @@
-//! `warpwright detokenize`: the text of tokens.
+//! `warpwright detokenize`: prints the text of tokens.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -12,7 +12,7 @@ use crate::terminal::printable;
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArg,
-    /// Token ids: 1,5,9 or 1 5 9; - reads them from standard input
+    /// Token ids to convert, as 1,5,9 or 1 5 9; - reads them from standard input
     #[arg(value_name = "IDS", required = true, allow_negative_numbers = true)]
     ids: Vec<String>,
 }

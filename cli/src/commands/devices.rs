@@ -1,11 +1,11 @@
-//! `warpwright devices`: what there is to run on.
+//! `warpwright devices`: lists the devices that models can run on.
 
 use std::io::{self, Write};
 
 use comfy_table::{Table, presets};
 use warpwright_driver::Device;
 
-use crate::device::{self, Choice};
+use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;
 use crate::terminal::{printable, say};
 
@@ -16,9 +16,9 @@ pub(crate) fn run() -> Result<(), Failure> {
         .set_header(["device", "name", "compute", "memory", "driver"]);
     let gpus = device::gpus();
     for gpu in gpus.iter().flatten() {
-        table.add_row(row(Choice::Cuda(gpu.ordinal()), gpu));
+        table.add_row(row(DeviceChoice::Cuda(gpu.ordinal()), gpu));
     }
-    table.add_row(row(Choice::Emu, &device::emulator()?.device(0)?));
+    table.add_row(row(DeviceChoice::Emu, &device::emulator()?.device(0)?));
     writeln!(io::stdout(), "{}", printable(&table.trim_fmt()))?;
     if let Err(reason) = gpus {
         say(format!("no GPU: {reason}"));
@@ -26,8 +26,10 @@ pub(crate) fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-fn row(choice: Choice, device: &Device) -> [String; 5] {
-    let ((major, minor), (cuda, point)) = (device.compute_capability(), device.driver().version());
+/// Returns the row of a device.
+fn row(choice: DeviceChoice, device: &Device) -> [String; 5] {
+    let (major, minor) = device.compute_capability();
+    let (cuda, point) = device.driver().version();
     let memory = format!(
         "{:.1} GiB",
         device.total_memory() as f64 / f64::from(1 << 30)

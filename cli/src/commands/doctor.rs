@@ -1,4 +1,4 @@
-//! `warpwright doctor`: whether driver, cards and cache are fine, a line each, and what to do where they are not.
+//! `warpwright doctor`: checks the driver, the GPUs and the kernel cache, and suggests fixes.
 
 use std::env;
 use std::io::{self, Write};
@@ -14,75 +14,85 @@ use crate::failure::{Failure, sentence};
 use crate::terminal::printable;
 use crate::version::VERSION;
 
-/// What was found of something.
-enum Found {
+/// The result of a check, with a text for the user.
+enum Diagnosis {
     Fine(String),
-    /// It is not there, and need not be.
+    /// The part is missing, and the program works without it.
     Absent(String),
-    /// What is wrong, and what to do.
+    /// The text has the problem and the fix.
     Wrong(String),
 }
 
-use Found::{Absent, Fine, Wrong};
+use Diagnosis::{Absent, Fine, Wrong};
 
 pub(crate) fn run() -> Result<(), Failure> {
     let mut lines = vec![("program".to_owned(), Fine(format!("warpwright {VERSION}")))];
     let driver = Driver::load().map_err(|error| sentence(&error));
     lines.push(("driver".to_owned(), self::driver(driver.as_ref())));
+    // Without a driver there is no GPU to check, and the line about the driver explains that.
     let devices = driver.as_ref().map_or(Ok(vec![]), Driver::devices);
     match devices {
-        Ok(devices) => lines.extend(
-            devices
-                .iter()
-                .map(|gpu| (format!("cuda:{}", gpu.ordinal()), card(gpu))),
-        ),
+        Ok(devices) => {
+            for gpu in &devices {
+                lines.push((format!("cuda:{}", gpu.ordinal()), self::gpu(gpu)));
+            }
+        }
         Err(error) => lines.push((
-            "cards".to_owned(),
-            Wrong(format!("{}; {AGAIN}", sentence(&error))),
+            "GPUs".to_owned(),
+            Wrong(format!("{}; {REINSTALL}", sentence(&error))),
         )),
     }
     lines.push(("cache".to_owned(), cache(driver.is_ok())));
     lines.push(("emulator".to_owned(), emulator()));
     writeln!(io::stdout(), "{}", printable(&table(&lines).trim_fmt()))?;
-    let wrong = lines.iter().any(|(_, found)| matches!(found, Wrong(_)));
-    if wrong { Err(Failure::Shown) } else { Ok(()) }
+    let is_wrong = |(_, diagnosis): &(String, Diagnosis)| matches!(diagnosis, Wrong(_));
+    if lines.iter().any(is_wrong) {
+        Err(Failure::Shown)
+    } else {
+        Ok(())
+    }
 }
 
-fn table(lines: &[(String, Found)]) -> Table {
+/// Returns a table with a row for each check.
+fn table(lines: &[(String, Diagnosis)]) -> Table {
     let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .add_rows(lines.iter().map(|(what, found)| {
-            let (state, text) = match found {
-                Fine(text) => ("fine", text),
-                Absent(text) => ("-", text),
-                Wrong(text) => ("TO DO", text),
-            };
-            [what.as_str(), state, text]
-        }));
+    table.load_style(presets::NOTHING);
+    for (name, diagnosis) in lines {
+        let (state, text) = match diagnosis {
+            Fine(text) => ("fine", text),
+            Absent(text) => ("-", text),
+            Wrong(text) => ("TO DO", text),
+        };
+        table.add_row([name.as_str(), state, text]);
+    }
     table
 }
 
-const AGAIN: &str =
-    "does nvidia-smi list the card? If not, install the driver again, or restart the machine";
-/// What the kernels' PTX needs.
+/// The fix for a GPU that does not work.
+const REINSTALL: &str =
+    "does nvidia-smi list the GPU? If not, reinstall the driver or restart the machine";
+/// The lowest compute capability that the PTX of the kernels supports.
 const OLDEST: (u32, u32) = (7, 5);
 
-fn driver(driver: Result<&Driver, &String>) -> Found {
+/// Checks the driver.
+fn driver(driver: Result<&Driver, &String>) -> Diagnosis {
     match driver {
         Ok(driver) => {
             let (cuda, point) = driver.version();
             Fine(format!("{}, CUDA {cuda}.{point}", driver.origin()))
         }
         Err(reason) => Absent(format!(
-            "{}; with an NVIDIA card, install its driver, for CUDA 12.0 or newer",
-            telling(reason)
+            "{}; if this machine has an NVIDIA GPU, install a driver for CUDA 12.0 or newer",
+            summary(reason)
         )),
     }
 }
 
-/// What the reason begins with, and the first library that is there and does not serve.
-fn telling(reason: &str) -> String {
+/// Returns the first line of the reason, and the line of the first library that exists and cannot
+/// be used.
+///
+/// The reason lists every library that was tried. Most of them do not exist on a given machine.
+fn summary(reason: &str) -> String {
     let mut lines = reason.lines().map(str::trim);
     let first = lines.next().unwrap_or_default();
     match lines.find(|line| !line.contains("No such file")) {
@@ -91,14 +101,15 @@ fn telling(reason: &str) -> String {
     }
 }
 
-fn card(gpu: &Device) -> Found {
+/// Checks a GPU: its compute capability, and the result of a small kernel.
+fn gpu(gpu: &Device) -> Diagnosis {
     let (major, minor) = gpu.compute_capability();
     let name = gpu.name();
     if (major, minor) < OLDEST {
-        let (needs, point) = OLDEST;
+        let (least_major, least_minor) = OLDEST;
         return Wrong(format!(
-            "{name} has compute capability {major}.{minor}, the kernels need {needs}.{point}: use another card, or \
-             --device emu"
+            "{name} has compute capability {major}.{minor}, and the kernels need {least_major}.{least_minor}: use \
+             another GPU, or --device emu"
         ));
     }
     let tried = Context::new(gpu)
@@ -109,22 +120,22 @@ fn card(gpu: &Device) -> Found {
         });
     match tried {
         Ok(free) => Fine(format!(
-            "{name}, compute capability {major}.{minor}, {:.1} GiB free, runs a kernel right",
+            "{name}, compute capability {major}.{minor}, {:.1} GiB free, computes a test kernel correctly",
             free as f64 / f64::from(1 << 30)
         )),
-        Err(problem) => Wrong(format!("{name}: {problem}; {AGAIN}")),
+        Err(problem) => Wrong(format!("{name}: {problem}; {REINSTALL}")),
     }
 }
 
-/// The driver's cache of compiled kernels
+/// Checks the driver's cache of compiled kernels
 /// (<https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables>).
-fn cache(driver: bool) -> Found {
-    if !driver {
-        return Absent("without a driver, nothing is compiled".to_owned());
+fn cache(has_driver: bool) -> Diagnosis {
+    if !has_driver {
+        return Absent("without a driver, no kernel is compiled".to_owned());
     }
     if env::var_os("CUDA_CACHE_DISABLE").is_some_and(|value| value != "0") {
         return Wrong(
-            "CUDA_CACHE_DISABLE is set, so each start compiles the kernels anew: unset it"
+            "CUDA_CACHE_DISABLE is set, so every start compiles the kernels again: unset it"
                 .to_owned(),
         );
     }
@@ -134,33 +145,34 @@ fn cache(driver: bool) -> Found {
         .or_else(usual)
     else {
         return Wrong(
-            "there is no home folder for compiled kernels: set CUDA_CACHE_PATH to a folder"
+            "there is no home directory for compiled kernels: set CUDA_CACHE_PATH to a folder"
                 .to_owned(),
         );
     };
-    // The driver makes the folder when it needs it.
-    let there = folder
+    // The driver creates missing folders, so the nearest existing one must be writable.
+    let existing = folder
         .ancestors()
         .find(|folder| folder.exists())
         .unwrap_or(Path::new("."));
-    match tempfile_in(there) {
+    match tempfile_in(existing) {
         Ok(_) => Fine(format!("compiled kernels are kept in {}", folder.display())),
         Err(error) => Wrong(format!(
-            "{} cannot be written ({error}), so each start compiles the kernels anew: set CUDA_CACHE_PATH to a folder \
-             that can",
+            "{} cannot be written ({error}), so every start compiles the kernels again: set CUDA_CACHE_PATH to a \
+             writable folder",
             folder.display()
         )),
     }
 }
 
-fn emulator() -> Found {
+/// Checks the emulator with a small kernel.
+fn emulator() -> Diagnosis {
     let context = device::emulator().and_then(|driver| Ok(Context::new(&driver.device(0)?)?));
     let tried = context.map_err(|failure| failure.sentence().unwrap_or_default().to_owned());
     let tried = tried.and_then(|context| check::smallest(&context));
     match tried {
-        Ok(()) => Fine("runs a kernel right".to_owned()),
+        Ok(()) => Fine("computes a test kernel correctly".to_owned()),
         Err(problem) => Wrong(format!(
-            "{problem}; this is a fault of the program: report it"
+            "{problem}; this is a bug in warpwright, please report it"
         )),
     }
 }
@@ -172,10 +184,10 @@ mod tests {
     #[test]
     fn a_library_that_does_not_serve_is_named() {
         let missing = "no CUDA driver\n  libcuda.so.1: cannot open: No such file or directory";
-        assert_eq!(telling(missing), "no CUDA driver");
+        assert_eq!(summary(missing), "no CUDA driver");
         let old = format!("{missing}\n  libcuda.so: a driver for CUDA 10.0");
         assert_eq!(
-            telling(&old),
+            summary(&old),
             "no CUDA driver: libcuda.so: a driver for CUDA 10.0"
         );
     }

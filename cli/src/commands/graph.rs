@@ -1,4 +1,4 @@
-//! `warpwright graph`: the decode graph as a picture.
+//! `warpwright graph`: writes the decode graph in Graphviz's DOT language.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use warpwright_engine::{Launch, Model, Options, StepKind};
 
 use crate::device;
 use crate::failure::Failure;
-use crate::options::{Place, decoder};
+use crate::options::{ModelDeviceArgs, decoder};
 use crate::output::{Content, Output};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    place: Place,
-    /// File to write, in Graphviz's language; - is standard output
+    target: ModelDeviceArgs,
+    /// File for the graph, in Graphviz's DOT language; - is standard output
     #[arg(long, value_name = "FILE")]
     dot: PathBuf,
 }
@@ -22,17 +22,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let out = Output {
         option: "--dot",
         path: &args.dot,
-        inputs: vec![("model", args.place.model.path()?)],
+        inputs: vec![("model", args.target.model.path()?)],
         content: Content::Text,
     };
     out.check()?;
-    let model = Model::open(args.place.model.path()?)?;
-    let context = device::open(args.place.device)?;
+    let model = Model::open(args.target.model.path()?)?;
+    let context = device::open(args.target.device)?;
     let ctx = args
-        .place
+        .target
         .context_length(&model, model.outline.config.context as usize);
     let decoder = decoder(
-        &args.place,
+        &args.target,
         &context,
         &model,
         Options::new(ctx, Launch::Eager),

@@ -1,4 +1,5 @@
-//! `warpwright logits`: the logits after each token, to compare this engine with another.
+//! `warpwright logits`: writes the logits after each token, for example to compare them with
+//! another engine.
 
 use std::path::PathBuf;
 
@@ -6,7 +7,7 @@ use warpwright_engine::Options;
 
 use crate::adapter::AdapterArgs;
 use crate::failure::Failure;
-use crate::options::{Launch, Place, decoder};
+use crate::options::{Launch, ModelDeviceArgs, decoder};
 use crate::output::{Content, Output};
 use crate::progress::PromptBar;
 use crate::{device, prompt};
@@ -14,26 +15,29 @@ use crate::{device, prompt};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    place: Place,
+    target: ModelDeviceArgs,
     #[command(flatten)]
     adapter: AdapterArgs,
     /// Method that submits each step to the device
     #[arg(help_heading = "Device", long, value_enum, default_value_t = Launch::Graph)]
     launch: Launch,
-    /// Prefill the tokens in chunks, as prompts are: faster, and about four times less exact
+    /// Prefill the tokens in chunks, like a prompt: faster, and about four times less exact
     #[arg(long)]
     fast: bool,
-    /// Tokens to feed: 1,5,9
+    /// Token ids to feed one by one, for example 1,5,9
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', required = true, value_parser = prompt::id)]
     ids: Vec<u32>,
-    /// File to write: rows of little-endian f32, [ids, vocab]; - is standard output
+    /// File for the logits, as rows of little-endian f32 with shape [ids, vocab]; - is standard
+    /// output
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 }
 
 impl Args {
-    /// Without chunks, every row has the bits of a decode step, because the kernels that take a few tokens at a time
-    /// compute each of them as a step of one token does.
+    /// Returns the options of the decoder.
+    ///
+    /// Without chunks, each row is bitwise equal to the logits of a decode step. The kernels for a
+    /// few tokens compute every token in the same order as the kernels for one.
     fn options(&self, ctx: u32) -> Options {
         let options = Options::new(ctx, self.launch.into());
         if self.fast {
@@ -48,7 +52,7 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let inputs = [("model", args.place.model.path()?)]
+    let inputs = [("model", args.target.model.path()?)]
         .into_iter()
         .chain(args.adapter.input())
         .collect();
@@ -58,13 +62,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         inputs,
         content: Content::Bytes,
     };
+    // A wrong path must fail before the model is loaded, which can take minutes.
     out.check()?;
-    let model = args.adapter.open(args.place.model.path()?)?;
-    let context = device::open(args.place.device)?;
-    let ctx = args.place.context_length(&model, args.ids.len());
+    let model = args.adapter.open(args.target.model.path()?)?;
+    let context = device::open(args.target.device)?;
+    let ctx = args.target.context_length(&model, args.ids.len());
     let options = args.options(ctx);
     let mut decoder = decoder(
-        &args.place,
+        &args.target,
         &context,
         &model,
         options,
@@ -73,10 +78,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let rows = decoder.logits(&args.ids)?;
     let mut bar = PromptBar::new(args.ids.len());
     out.write(|file| {
-        for (row, taken) in rows.zip(1..) {
+        for (row, done) in rows.zip(1..) {
             let bytes: Vec<u8> = row?.iter().flat_map(|logit| logit.to_le_bytes()).collect();
             file.write(&bytes)?;
-            bar.set(taken);
+            bar.set(done);
         }
         Ok(())
     })

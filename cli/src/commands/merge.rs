@@ -1,4 +1,4 @@
-//! `warpwright merge`: an adapter added to the weights of its model, or as a file for llama.cpp.
+//! `warpwright merge`: adds an adapter to the weights of its model, or converts it for llama.cpp.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -20,67 +20,71 @@ use crate::terminal::say;
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArg,
-    /// LoRA adapter of the model: a folder as PEFT and `finetune` write it
+    /// LoRA adapter of the model: a folder written by PEFT or `warpwright finetune`
     adapter: PathBuf,
-    /// Output: a .gguf file, or a folder if the model is a folder and not --as lora-gguf
+    /// New file or folder for the result, of the same kind as the model
+    ///
+    /// A merged GGUF file is a GGUF file, and a merged folder is a folder. With --as lora-gguf, the
+    /// result is always a GGUF file. Nothing that exists is replaced.
     #[arg(long, value_name = "MERGED")]
     out: PathBuf,
     /// Form of the result: a merged model, or the adapter as a file for llama.cpp
-    #[arg(long = "as", value_enum, default_value_t = Kind::Model)]
-    kind: Kind,
+    #[arg(long = "as", value_enum, default_value_t = MergeForm::Model)]
+    form: MergeForm,
 }
 
+/// The form of the result.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    /// Added to the weights: the model, which needs no adapter any more
+enum MergeForm {
+    /// A model with the adapter in its weights
     Model,
-    /// A file of its own, as llama.cpp reads it beside the model (--lora)
+    /// A GGUF file with the adapter only, for llama.cpp's --lora
     LoraGguf,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     check(args)?;
-    match (args.kind, args.model.path()?.is_dir()) {
-        (Kind::LoraGguf, _) => write_adapter(args),
-        (Kind::Model, false) => merge_file(args),
-        (Kind::Model, true) => merge_folder(args),
+    match args.form {
+        MergeForm::LoraGguf => write_adapter(args),
+        MergeForm::Model if args.model.path()?.is_dir() => merge_folder(args),
+        MergeForm::Model => merge_file(args),
     }
 }
 
-/// Refuses another kind of output than follows from the input, by its name.
+/// Checks that the name of the output suits the form of the result.
 fn check(args: &Args) -> Result<(), Failure> {
     let gguf = args
         .out
         .extension()
         .is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
     let model = args.model.path()?;
-    let (right, wanted) = match (args.kind, model.is_dir()) {
-        (Kind::LoraGguf, _) => (
+    let (is_right, wanted) = match (args.form, model.is_dir()) {
+        (MergeForm::LoraGguf, _) => (
             gguf,
-            "a GGUF file, as llama.cpp reads adapters; name one that ends in .gguf",
+            "a GGUF file, because llama.cpp reads adapters from GGUF files: choose a name that ends in .gguf",
         ),
-        (Kind::Model, false) => (
+        (MergeForm::Model, false) => (
             gguf,
-            "a GGUF file, as the model is one; name one that ends in .gguf",
+            "a GGUF file like the model: choose a name that ends in .gguf",
         ),
-        (Kind::Model, true) => (
+        (MergeForm::Model, true) => (
             !gguf,
-            "a folder, as the model is one; name one that does not end in .gguf, and convert it with llama.cpp's \
+            "a folder like the model: choose a name that does not end in .gguf, and convert the folder with llama.cpp's \
              convert_hf_to_gguf.py",
         ),
     };
-    // Opening a model that is not there says so.
-    match right || !model.exists() {
-        true => Ok(()),
-        false => Err(Failure::Input(format!(
-            "--out {} is to be {wanted}",
-            args.out.display()
-        ))),
+    // A missing model is reported when it is opened.
+    if is_right || !model.exists() {
+        return Ok(());
     }
+    Err(Failure::Input(format!(
+        "--out {} must be {wanted}",
+        args.out.display()
+    )))
 }
 
 impl Args {
-    /// Returns the output, or an error if it must not be written.
+    /// Returns the output file, or an error if it must not be written.
     fn file(&self) -> Result<Output<'_>, Failure> {
         let inputs = vec![("model", self.model.path()?), ("adapter", &self.adapter)];
         let out = Output {
@@ -90,7 +94,8 @@ impl Args {
             content: Content::Bytes,
         };
         out.check()?;
-        // A merged model may be the only copy of long work, so it is never replaced. Devices and pipes are no such copy.
+        // A merged model may be the only copy of a long training run, so it is never replaced.
+        // Devices and pipes can be written.
         if self.out.is_file() {
             return Err(Failure::Input(format!(
                 "--out {} exists; name another file, or remove it first",
@@ -100,11 +105,13 @@ impl Args {
         Ok(out)
     }
 
+    /// Opens the model with the adapter.
     fn open(&self) -> Result<Model, Failure> {
         Ok(Model::open(self.model.path()?)?.with_adapter(&self.adapter)?)
     }
 }
 
+/// Writes the adapter as a GGUF file.
 fn write_adapter(args: &Args) -> Result<(), Failure> {
     let out = args.file()?;
     let model = args.open()?;
@@ -114,6 +121,7 @@ fn write_adapter(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Merges a GGUF file.
 fn merge_file(args: &Args) -> Result<(), Failure> {
     let out = args.file()?;
     let model = args.open()?;
@@ -124,14 +132,18 @@ fn merge_file(args: &Args) -> Result<(), Failure> {
         for file in merging.merge.files() {
             change += merging.write(&file, sink)?;
         }
+        // The model is mapped into memory. If another program has changed it meanwhile, the result
+        // is worthless.
         model.files.check()?;
         Ok(change)
     })?;
+    // Erases the bar.
     drop(merging);
-    tell(args, &model, change);
+    report(args, &model, change);
     Ok(())
 }
 
+/// Merges a folder.
 fn merge_folder(args: &Args) -> Result<(), Failure> {
     let out = OutputFolder {
         option: "--out",
@@ -146,15 +158,15 @@ fn merge_folder(args: &Args) -> Result<(), Failure> {
     drop(merging);
     if !others.left.is_empty() {
         say(format!(
-            "note: not copied, as no part of the merged model: {}",
+            "note: not copied, because the merged model does not need them: {}",
             others.left.join(", ")
         ));
     }
-    tell(args, &model, change);
+    report(args, &model, change);
     Ok(())
 }
 
-/// Writes all files of a merged folder.
+/// Writes all files of a merged folder, and returns how much the adapter changed.
 fn fill(
     folder: &FilesOf<'_>,
     model: &Model,
@@ -173,15 +185,16 @@ fn fill(
     Ok(change)
 }
 
-/// A merge with a bar.
+/// A merge with a progress bar.
 struct Merging<'a> {
     merge: Merge<'a>,
     bar: Bar,
-    /// Bytes so far.
+    /// The number of bytes written so far.
     done: Cell<u64>,
 }
 
 impl<'a> Merging<'a> {
+    /// Prepares the merge of a model with its adapter.
     fn new(model: &'a Model) -> Result<Merging<'a>, Failure> {
         let merge = Merge::new(model)?;
         let bytes = merge.files().iter().map(WeightFile::bytes).sum();
@@ -193,6 +206,7 @@ impl<'a> Merging<'a> {
         })
     }
 
+    /// Writes a merged file of weights.
     fn write(&self, file: &WeightFile, sink: &mut Sink<'_>) -> Result<MergeStats, Failure> {
         self.merge.write(file, |bytes| {
             self.done.set(self.done.get() + bytes.len() as u64);
@@ -202,6 +216,8 @@ impl<'a> Merging<'a> {
     }
 }
 
+/// Copies a file. A read error names the file that was read, and a write error the file that was
+/// written.
 fn copy(path: &Path, sink: &mut Sink<'_>) -> Result<(), Failure> {
     let fault = |error| Failure::Input(format!("cannot read {}: {error}", path.display()));
     let mut file = File::open(path).map_err(fault)?;
@@ -214,23 +230,24 @@ fn copy(path: &Path, sink: &mut Sink<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Says what was done, and how much of it the format of the weights has kept.
-fn tell(args: &Args, model: &Model, change: MergeStats) {
+/// Prints the number of merged projections, and the share of the adapter that was lost to rounding.
+fn report(args: &Args, model: &Model, change: MergeStats) {
     let scale = model
         .outline
         .adapter
         .as_deref()
         .map(adapter::scale)
         .unwrap_or_default();
-    let kept = match change.added > 0.0 {
-        true => format!(
-            "rounding took {:.2} % of what they add",
+    let lost = if change.added > 0.0 {
+        format!(
+            "{:.2} % of the change was lost to rounding",
             100.0 * change.lost()
-        ),
-        false => "they add nothing".to_owned(),
+        )
+    } else {
+        "the adapter changes nothing".to_owned()
     };
     say(format!(
-        "{} projections with adapters of {scale}; {kept}",
+        "merged {} projections, adapter of {scale}; {lost}",
         change.projections
     ));
     say(format!("the merged model is in {}", args.out.display()));

@@ -1,4 +1,4 @@
-//! One file a command.
+//! The commands, with one file or folder for each.
 
 pub(crate) mod bench;
 pub(crate) mod chat;

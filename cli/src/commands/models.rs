@@ -1,4 +1,4 @@
-//! `warpwright models`: lists the models that were downloaded, and removes them.
+//! `warpwright models`: lists and removes downloaded models.
 
 use std::io::{self, Write};
 
@@ -41,6 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
+/// Prints the downloaded models as a table or as JSON.
 fn list(args: &Args) -> Result<(), Failure> {
     let StoredModels {
         cache,
@@ -73,6 +74,7 @@ fn list(args: &Args) -> Result<(), Failure> {
         }
         writeln!(io::stdout(), "{}", printable(&table.trim_fmt()))?;
     }
+    // Standard output contains only the table or the JSON, so this goes to stderr.
     for (repo, bytes) in unfinished {
         say(format!(
             "{PREFIX}{repo} has {} of an unfinished download: pull it again, or remove it",
@@ -82,6 +84,7 @@ fn list(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Removes a model, and prints how much space is free again.
 fn remove(model: &HubReference) -> Result<(), Failure> {
     let removed = hub::remove(model)?;
     let files = counted(removed.files, "file");

@@ -1,9 +1,11 @@
-//! `warpwright perplexity`: how likely a model finds a text.
+//! `warpwright perplexity`: measures how well a model predicts a text.
 //!
-//! The text's tokens are cut into windows of `--ctx`, and what is left over is dropped. Each window is read by itself; in
-//! models whose texts begin with BOS, its first token is replaced by that. The tokens of its second half but the first are
-//! scored, so that each has half a window before it: `ctx - ctx / 2 - 1` of them. With `l` their log-likelihoods, the
-//! perplexity is `exp(-mean(l))`. It is what llama.cpp's `llama-perplexity` computes (`tools/perplexity/perplexity.cpp`).
+//! This is the score of llama.cpp's `llama-perplexity` (`tools/perplexity/perplexity.cpp`). The
+//! tokens of the text are split into windows of `--ctx` tokens, and an incomplete last window is
+//! dropped. The model reads each window separately. If its texts begin with BOS, BOS replaces the
+//! first token of each window. The tokens of the second half are scored, except its first one, so
+//! each has half a window of context. That is `ctx - ctx / 2 - 1` tokens per window. The perplexity
+//! is `exp(-mean(l))`, where `l` are their log-likelihoods.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -17,81 +19,88 @@ use warpwright_engine::{Decoder, Launch, Model, Options};
 use crate::adapter::AdapterArgs;
 use crate::device;
 use crate::failure::Failure;
-use crate::options::{Place, decoder};
+use crate::options::{ModelDeviceArgs, decoder};
 use crate::output::{Content, Output, Sink, write_if};
 use crate::progress::Bar;
 use crate::prompt::{self, numbers};
 use crate::terminal::{counted, say};
 
 #[derive(clap::Args)]
-#[command(mut_arg("ctx", |ctx| ctx.help("Tokens of a window [default: 512]").value_parser(clap::value_parser!(u32).range(3..))))]
+#[command(mut_arg("ctx", |ctx| ctx.help("Number of tokens in a window [default: 512]").value_parser(clap::value_parser!(u32).range(3..))))]
 pub(crate) struct Args {
     #[command(flatten)]
-    place: Place,
+    target: ModelDeviceArgs,
     #[command(flatten)]
     adapter: AdapterArgs,
     #[command(flatten)]
-    text: Text,
-    /// Windows to score at most, the first ones [default: all]
+    text: TextSource,
+    /// Number of windows to score, from the beginning of the text [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     windows: Option<u32>,
-    /// Do not replace the first token of each window by BOS
+    /// Keep the first token of each window instead of replacing it by BOS
     #[arg(long)]
     no_bos: bool,
-    /// Prefill each window in chunks, as prompts are: faster, and about four times less exact
+    /// Prefill each window in chunks, like a prompt: faster, and about four times less exact
     #[arg(long)]
     fast: bool,
-    /// File to write a line to for each scored token: window, position, token, log-likelihood
+    /// File for a line per scored token: window, position, token, log-likelihood
     #[arg(help_heading = "Output", long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Print the result as JSON
+    /// Print the result as a JSON object
     #[arg(long, help_heading = "Output")]
     json: bool,
 }
 
+/// The ways to pass the text.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
-struct Text {
-    /// File with the text in UTF-8 (its last line break is dropped); - is standard input
+struct TextSource {
+    /// File with the text, in UTF-8 without its last line break; - is standard input
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// File with the text, as an option
+    /// File with the text, given as an option instead of an argument
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     text_file: Option<PathBuf>,
-    /// File with token ids instead of a text, separated by commas or white space; - is standard input
+    /// File with token ids instead of a text, separated by commas or white space; - is standard
+    /// input
     #[arg(long, value_name = "FILE")]
     ids_file: Option<PathBuf>,
 }
 
-/// Tokens of a window, unless `--ctx` says otherwise; llama.cpp's.
+/// The default number of tokens in a window, as in llama.cpp.
 const WINDOW: u32 = 512;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let output = args.output()?;
+    // A wrong path must fail before the text is read and the model is loaded.
     output.as_ref().map_or(Ok(()), Output::check)?;
     let read = args.text.read()?;
-    let model = args.adapter.open(args.place.model.path()?)?;
+    let model = args.adapter.open(args.target.model.path()?)?;
     let windows = Windows::new(args, &model, &read)?;
-    let context = device::open(args.place.device)?;
+    let context = device::open(args.target.device)?;
     let options = args.options(windows.ctx as u32);
     let tokens = (windows.count * windows.ctx) as u64;
-    let mut decoder = decoder(&args.place, &context, &model, options, tokens)?;
+    let mut decoder = decoder(&args.target, &context, &model, options, tokens)?;
     let scores = write_if(output, |mut sink| {
         header(&mut sink)?;
         windows.score(&mut decoder, |index, scored| {
             lines(&mut sink, &windows, index, scored)
         })
     })?;
-    let text = match args.json {
-        true => format!("{:#}\n", scores.json(&windows, &decoder, &context)),
-        false => scores.text(&windows, &context),
+    let text = if args.json {
+        format!("{:#}\n", scores.json(&windows, &decoder, &context))
+    } else {
+        scores.text(&windows, &context)
     };
     Ok(io::stdout().lock().write_all(text.as_bytes())?)
 }
 
 impl Args {
-    /// The chunks of prompts have activations in binary16. With them one token in a hundred is off by more than 0.01 where
-    /// logits are steep; with the steps of decoding it is not.
+    /// Returns the options of the decoder.
+    ///
+    /// The kernels of chunks round activations to binary16. Then the log-likelihood of one token in
+    /// a hundred is off by more than 0.01 where the logits are steep. The kernels of decode steps
+    /// are more exact.
     fn options(&self, ctx: u32) -> Options {
         let options = Options::new(ctx, Launch::Graph);
         if self.fast {
@@ -104,8 +113,9 @@ impl Args {
         }
     }
 
+    /// Returns the output of `--out`, if there is one.
     fn output(&self) -> Result<Option<Output<'_>>, Failure> {
-        let model = [("model", self.place.model.path()?)]
+        let model = [("model", self.target.model.path()?)]
             .into_iter()
             .chain(self.adapter.input());
         let inputs = model
@@ -120,8 +130,8 @@ impl Args {
     }
 }
 
-impl Text {
-    /// The file, if it is one.
+impl TextSource {
+    /// Returns the file, or `None` for standard input.
     fn path(&self) -> Option<&Path> {
         let path = [&self.file, &self.text_file, &self.ids_file]
             .into_iter()
@@ -130,7 +140,7 @@ impl Text {
         (path != Path::new("-")).then_some(path)
     }
 
-    /// What the file has in it.
+    /// Reads the text or the list of token ids.
     fn read(&self) -> Result<String, Failure> {
         let what = if self.ids_file.is_some() {
             "the tokens"
@@ -144,32 +154,35 @@ impl Text {
     }
 }
 
-/// The tokens, and how they are cut.
+/// The tokens of the text, split into windows.
 struct Windows {
     ids: Vec<u32>,
-    /// Tokens of a window.
+    /// The number of tokens in a window.
     ctx: usize,
     count: usize,
-    /// What each begins with, in place of its first token.
+    /// The token that replaces the first one of each window.
     bos: Option<u32>,
 }
 
 impl Windows {
-    fn new(args: &Args, model: &Model, read: &str) -> Result<Windows, Failure> {
-        let (ids, bos) = match args.text.ids_file {
-            Some(_) => given(model, read)?,
-            None => {
-                // As in llama.cpp, which takes no control token from a file either.
-                let words = prompt::tokenizer(model)?.literal();
-                (words.encode(read)?, words.bos())
-            }
+    /// Tokenizes the text and splits it into windows.
+    ///
+    /// # Errors
+    /// Returns an error if the text is shorter than a window.
+    fn new(args: &Args, model: &Model, text: &str) -> Result<Windows, Failure> {
+        let (ids, bos) = if args.text.ids_file.is_some() {
+            parse_ids(model, text)?
+        } else {
+            // Names of control tokens in the file are ordinary text, as in llama.cpp.
+            let tokenizer = prompt::tokenizer(model)?.literal();
+            (tokenizer.encode(text)?, tokenizer.bos())
         };
-        let ctx = args.place.ctx.unwrap_or(WINDOW) as usize;
+        let ctx = args.target.ctx.unwrap_or(WINDOW) as usize;
         let count = (ids.len() / ctx).min(args.windows.map_or(usize::MAX, |most| most as usize));
         if count == 0 {
             let len = counted(ids.len(), "token");
             return Err(Failure::Input(format!(
-                "the text has {len}, too few for a window of {ctx}; give a longer text or a smaller --ctx"
+                "the text has {len}, too few for a window of {ctx}: use a longer text or a smaller --ctx"
             )));
         }
         Ok(Windows {
@@ -180,25 +193,26 @@ impl Windows {
         })
     }
 
-    /// The token of a window that is scored first.
+    /// Returns the position of the first token in a window that is scored.
     fn first(&self) -> usize {
         self.ctx / 2 + 1
     }
 
-    /// The tokens of a window.
+    /// Returns the tokens of a window.
     fn window(&self, index: usize) -> Vec<u32> {
         let mut ids = self.ids[index * self.ctx..(index + 1) * self.ctx].to_vec();
         ids[0] = self.bos.unwrap_or(ids[0]);
         ids
     }
 
-    /// Scores each window; `done` is given its index and the log-likelihoods.
+    /// Scores each window, and calls `done` with its index and the log-likelihoods of its tokens.
     fn score(
         &self,
         decoder: &mut Decoder,
         mut done: impl FnMut(usize, &[f32]) -> Result<(), Failure>,
     ) -> Result<Scores, Failure> {
-        let (start, mut all) = (Instant::now(), vec![]);
+        let start = Instant::now();
+        let mut all = vec![];
         let bar = Bar::new(
             "window {pos}/{len} {wide_bar} perplexity {msg}",
             self.count as u64,
@@ -218,9 +232,9 @@ impl Windows {
     }
 }
 
-/// Tokens that a file gives, and BOS, if the model has a tokenizer that says so.
-fn given(model: &Model, read: &str) -> Result<(Vec<u32>, Option<u32>), Failure> {
-    let ids: Vec<u32> = numbers(read).map_err(Failure::Input)?;
+/// Parses token ids. Also returns BOS, if the model has a tokenizer that begins texts with it.
+fn parse_ids(model: &Model, text: &str) -> Result<(Vec<u32>, Option<u32>), Failure> {
+    let ids: Vec<u32> = numbers(text).map_err(Failure::Input)?;
     let vocab = model.outline.config.vocab;
     if let Some(index) = ids.iter().position(|id| *id >= vocab) {
         let id = ids[index];
@@ -228,11 +242,18 @@ fn given(model: &Model, read: &str) -> Result<(Vec<u32>, Option<u32>), Failure> 
             "token {index} is {id}; the vocabulary ends before {vocab}"
         )));
     }
-    let bos = model.tokenizer().map(|words| words.bos());
-    let bos = bos.inspect_err(|error| say(format!("warning: windows begin with no BOS: {error}")));
-    Ok((ids, bos.ok().flatten()))
+    let bos = match model.tokenizer() {
+        Ok(tokenizer) => tokenizer.bos(),
+        // Ids can be scored without a tokenizer, but the result may differ.
+        Err(error) => {
+            say(format!("warning: windows do not begin with BOS: {error}"));
+            None
+        }
+    };
+    Ok((ids, bos))
 }
 
+/// Adds the number of the window to a failure.
 fn in_window(index: usize, failure: Failure) -> Failure {
     match failure {
         Failure::Runtime(sentence) => Failure::Runtime(format!("window {index}: {sentence}")),
@@ -241,13 +262,15 @@ fn in_window(index: usize, failure: Failure) -> Failure {
     }
 }
 
+/// Writes the header of `--out`.
 fn header(sink: &mut Option<&mut Sink<'_>>) -> Result<(), Failure> {
-    sink.as_mut().map_or(Ok(()), |sink| {
-        sink.write(b"# window\tposition\ttoken\tlog-likelihood\n")
-    })
+    match sink {
+        Some(sink) => sink.write(b"# window\tposition\ttoken\tlog-likelihood\n"),
+        None => Ok(()),
+    }
 }
 
-/// A line for each scored token of a window.
+/// Writes a line of `--out` for each scored token of a window.
 fn lines(
     sink: &mut Option<&mut Sink<'_>>,
     windows: &Windows,
@@ -258,12 +281,12 @@ fn lines(
     let mut text = String::new();
     for (position, likelihood) in (windows.first()..).zip(scored) {
         let id = windows.ids[index * windows.ctx + position];
-        writeln!(text, "{index}\t{position}\t{id}\t{likelihood}").expect("a string takes all");
+        writeln!(text, "{index}\t{position}\t{id}\t{likelihood}").expect("a String accepts writes");
     }
     sink.write(text.as_bytes())
 }
 
-/// What was found.
+/// The scores of all windows.
 struct Scores {
     /// The log-likelihood of each scored token.
     all: Vec<f64>,
@@ -271,21 +294,23 @@ struct Scores {
 }
 
 impl Scores {
-    /// The mean log-likelihood and its standard error, which takes two tokens.
+    /// Returns the mean log-likelihood and its standard error, which needs at least two tokens.
     fn mean(&self) -> (f64, Option<f64>) {
-        let (mean, count) = (mean(&self.all), self.all.len() as f64);
+        let mean = mean(&self.all);
+        let count = self.all.len() as f64;
+        if count < 2.0 {
+            return (mean, None);
+        }
         let squares: f64 = self.all.iter().map(|l| (l - mean).powi(2)).sum();
-        (
-            mean,
-            (count > 1.0).then(|| (squares / count / (count - 1.0)).sqrt()),
-        )
+        (mean, Some((squares / count / (count - 1.0)).sqrt()))
     }
 
-    /// Tokens that went through the model, a second.
+    /// Returns the speed, in tokens that went through the model per second.
     fn rate(&self, windows: &Windows) -> f64 {
         (windows.count * windows.ctx) as f64 / self.seconds
     }
 
+    /// Returns the object of `--json`.
     fn json(&self, windows: &Windows, decoder: &Decoder, context: &Context) -> Value {
         let (mean, error) = self.mean();
         let perplexity = (-mean).exp();
@@ -307,17 +332,26 @@ impl Scores {
         })
     }
 
+    /// Returns the lines that are printed without `--json`.
     fn text(&self, windows: &Windows, context: &Context) -> String {
         let (mean, error) = self.mean();
         let perplexity = (-mean).exp();
-        let [near, around] = [error.map(|error| error * perplexity), error]
-            .map(|error| error.map_or(String::new(), |error| format!(" +/- {error:.6}")));
-        let (rate, device) = (self.rate(windows), context.device().name());
-        let (scored, Windows { count, ctx, .. }) = (self.all.len(), windows);
-        let windows = counted(*count, "window");
+        let range = |error: Option<f64>| match error {
+            Some(error) => format!(" +/- {error:.6}"),
+            None => String::new(),
+        };
+        // The error propagates through exp(-x), whose derivative has the size of the perplexity
+        // itself.
+        let perplexity_range = range(error.map(|error| error * perplexity));
+        let mean_range = range(error);
+        let scored = self.all.len();
+        let rate = self.rate(windows);
+        let device = context.device().name();
+        let count = counted(windows.count, "window");
+        let ctx = windows.ctx;
         format!(
-            "perplexity {perplexity:.6}{near}\nmean log-likelihood {mean:.6}{around}\n{scored} tokens scored in \
-             {windows} of {ctx}, {rate:.1} tokens/s, {device}\n"
+            "perplexity {perplexity:.6}{perplexity_range}\nmean log-likelihood {mean:.6}{mean_range}\n{scored} tokens \
+             scored in {count} of {ctx}, {rate:.1} tokens/s, {device}\n"
         )
     }
 }
@@ -330,7 +364,8 @@ fn mean(all: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// By Python's `statistics`: the mean, and the deviation of the population over the root of `n - 1`.
+    /// By Python's `statistics`: the mean, and the deviation of the population over the root of `n
+    /// - 1`.
     #[test]
     fn means_have_errors() {
         let of = |all: &[f64]| {

@@ -1,24 +1,27 @@
-//! `warpwright run`: continues a prompt, or answers it.
+//! `warpwright run`: continues a prompt, or answers it with the chat template.
 
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use serde_json::{Value, json};
+use serde_json::json;
 use warpwright_driver::Context;
 use warpwright_engine::{
     Decoder, Grammar, Matcher, Model, Sampling, StopStrings, TextEnding, TextStream, Tokenizer,
 };
 
 use crate::failure::Failure;
-use crate::generate::{EXPECTED_TOKENS, GenerateArgs, Room, TokenLimit, UNLIMITED_CTX, Unsaid};
+use crate::generate::{
+    ContextSize, DefaultSampling, EXPECTED_TOKENS, GenerateArgs, TokenLimit, UNLIMITED_CTX,
+};
+use crate::grammar::GrammarTimes;
 use crate::message::{Message, SYSTEM, USER, calls_json};
 use crate::progress::PromptBar;
-use crate::prompt::{Prompt, Source};
-use crate::reply::{Form, Printer, Reply, end, why};
+use crate::prompt::{PromptArgs, PromptSource};
+use crate::reply::{Printer, Reply, ReplyFormat, end_json, why};
 use crate::speculative::Writer;
 use crate::template::{Template, TemplateArgs};
 use crate::terminal::say;
@@ -30,8 +33,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     generate: GenerateArgs,
     #[command(flatten)]
-    prompt: Prompt,
-    /// Answer the prompt as a message of a user, with the model's chat template
+    prompt: PromptArgs,
+    /// Answer the prompt as the message of a user, with the model's chat template
     #[arg(long, conflicts_with = "prompt_ids")]
     chat: bool,
     #[command(flatten)]
@@ -47,222 +50,248 @@ pub(crate) struct Args {
     )]
     #[arg(allow_negative_numbers = true)]
     n: TokenLimit,
-    /// Print each token as text or as a number
+    /// Form in which each token is printed
     #[arg(help_heading = "Output", long, value_enum, default_value_t = Print::Text)]
     print: Print,
-    /// Print one JSON object with text, tokens and times; with =lines, a line for each token first
+    /// Print a JSON object with text, tokens and times; with =lines, also a line per token before
+    /// it
     #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true)]
     #[arg(
         help_heading = "Output",
         default_missing_value = "object",
         conflicts_with = "print"
     )]
-    json: Option<Json>,
-    /// Print only the text of the model, without the prompt and statistics
+    json: Option<JsonFormat>,
+    /// Print only the generated text, without the prompt and the statistics
     #[arg(help_heading = "Output", long)]
     quiet: bool,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Print {
-    /// Its text
+    /// The text of the token
     Text,
-    /// Its number
+    /// The id of the token
     Ids,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum Json {
-    /// The object alone
+enum JsonFormat {
+    /// One object at the end
     Object,
-    /// A line for each token, then the object as a line
+    /// A line for each token, then the object in one line
     Lines,
 }
 
 impl Args {
-    fn form(&self) -> Form {
+    /// Returns the form in which tokens are printed.
+    fn format(&self) -> ReplyFormat {
         match (self.json, self.print) {
-            (Some(Json::Object), _) => Form::Nothing,
-            (Some(Json::Lines), _) => Form::JsonLines,
-            (None, Print::Text) => Form::Text,
-            (None, Print::Ids) => Form::Ids,
+            (Some(JsonFormat::Object), _) => ReplyFormat::Nothing,
+            (Some(JsonFormat::Lines), _) => ReplyFormat::JsonLines,
+            (None, Print::Text) => ReplyFormat::Text,
+            (None, Print::Ids) => ReplyFormat::Ids,
         }
     }
 
-    /// Refuses options that mean nothing without others.
+    /// Returns an error if an option contradicts another one.
     fn check(&self) -> Result<(), Failure> {
-        if let (false, Some(option)) = (self.chat, self.template.given()) {
+        if let Some(option) = self.template.given()
+            && !self.chat
+        {
             return Err(Failure::Input(format!(
-                "{option} is for conversations: add --chat"
+                "{option} needs a conversation: add --chat"
             )));
         }
-        // After -m, the first argument is the prompt. A model there is a mistake.
-        let first = self
-            .prompt
-            .positional()
-            .map(Path::new)
-            .filter(|first| looks_like_a_model(first));
-        if let Some(first) = first {
-            let first = first.display();
+        // After -m, the positional argument is the prompt. A user who writes a model there expects
+        // two models, and would otherwise get a continuation of the file name.
+        if let Some(first) = self.prompt.positional()
+            && looks_like_a_model(Path::new(first))
+        {
             return Err(Failure::Input(format!(
-                "{first} is in the place of the prompt, and is a model; give one model, or --prompt {first}"
+                "there are two models: {first} would be the prompt; leave one model out, or use --prompt {first}"
             )));
         }
-        if self.form() == Form::Ids && !self.generate.stops()?.is_empty() {
+        if self.format() == ReplyFormat::Ids && !self.generate.stops()?.is_empty() {
             return Err(Failure::Input(
-                "--stop looks at the text, which --print ids does not make".to_owned(),
+                "--stop compares text, and --print ids makes none: leave one of them out"
+                    .to_owned(),
             ));
         }
         Ok(())
     }
 }
 
-/// Returns true if there is a GGUF file or a folder of a model at this path.
+/// Returns true if the path is a GGUF file or the folder of a model.
 fn looks_like_a_model(path: &Path) -> bool {
-    let gguf = path
+    let is_gguf = path
         .extension()
-        .is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
-    gguf && path.is_file() || path.join("config.json").is_file()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    is_gguf && path.is_file() || path.join("config.json").is_file()
 }
 
-/// The tokenizer, if it is needed.
-type Words = Option<Arc<Tokenizer>>;
+/// The tokenizer, if the command needs one.
+type OptionalTokenizer = Option<Arc<Tokenizer>>;
 
-/// A prompt, as it is and as tokens.
-struct Asked {
-    source: Source,
+/// A prompt, as text and as tokens.
+struct TokenizedPrompt {
+    source: PromptSource,
     tokens: Vec<u32>,
-    words: Words,
-    /// The conversation, for a prompt to a chat model.
-    chat: Option<AskedChat>,
+    tokenizer: OptionalTokenizer,
+    /// The conversation that ends with the prompt, with `--chat`.
+    chat: Option<RenderedChat>,
 }
 
-/// A conversation that ends with the prompt.
-struct AskedChat {
+/// A conversation and the text that its template rendered.
+struct RenderedChat {
     template: Template,
     messages: Vec<Message>,
-    /// The text that the template makes of the messages.
     text: String,
+}
+
+/// A finished reply with everything that the statistics report.
+struct FinishedRun<'a> {
+    prompt: &'a TokenizedPrompt,
+    reply: Reply,
+    ending: TextEnding,
+    times: Times,
+    writer: Writer,
+    matcher: Option<Matcher>,
+    sampling: Sampling,
+    /// Sampling options that had no effect.
+    unused_options: Vec<&'static str>,
+}
+
+/// The time that it took to open the file and the device.
+struct OpenTimes {
+    file: Duration,
+    device: Duration,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.check()?;
-    let (stops, source) = (args.generate.stops()?, args.prompt.read()?);
+    let stops = args.generate.stops()?;
+    let source = args.prompt.read()?;
     let start = Instant::now();
     let model = args.generate.open()?;
-    let sampling = args.generate.sampling(&model, Unsaid::Greedy)?;
-    let file = start.elapsed();
-    let (words, context) = open(args, &source, &model);
-    let (words, context) = (words?, context?);
-    let device = start.elapsed() - file;
-    let asked = Asked::new(args, &model, source, words)?;
-    let mut matcher = asked.grammar(args, &model)?.as_ref().map(Grammar::matcher);
-    let (room, words) = (asked.room(args, &model), asked.words.as_deref());
-    room.check()?;
+    let sampling = args.generate.sampling(&model, DefaultSampling::Greedy)?;
+    let file_time = start.elapsed();
+    let (tokenizer, context) = open(args, &source, &model);
+    // An error of the tokenizer comes first: the model is wrong on every device.
+    let tokenizer = tokenizer?;
+    let context = context?;
+    let open_times = OpenTimes {
+        file: file_time,
+        device: start.elapsed() - file_time,
+    };
+    let prompt = TokenizedPrompt::new(args, &model, source, tokenizer)?;
+    let mut matcher = prompt.grammar(args, &model)?.as_ref().map(Grammar::matcher);
+    let size = prompt.context_size(args, &model);
+    size.check()?;
+    let tokenizer = prompt.tokenizer.as_deref();
     let mut writer = args
         .generate
-        .writer(&context, &model, &sampling, &room, words)?;
+        .writer(&context, &model, &sampling, &size, tokenizer)?;
     let mut times = Times::from(start.elapsed());
-    // Before anything is printed, as the bar would be drawn over it.
-    prefill(&mut writer.decoder, &asked.tokens)?;
-    let stream = asked.stream(&model.outline.stop, &stops);
-    let matched = matcher.as_mut();
-    let reply = print(args, &asked, &mut writer, (stream, matched), |made| {
-        times.token(start.elapsed(), made)
-    })?;
-    if let Some(form) = args.json {
-        object(
-            form,
-            &asked,
-            &reply,
-            (&times, &sampling),
-            (writer.figures(), matcher.as_mut()),
-        )?;
+    // The prompt is prefilled before anything is printed, because its bar would be drawn over the
+    // text.
+    prefill(&mut writer.decoder, &prompt.tokens)?;
+    let stream = prompt.stream(&model.outline.stop, &stops);
+    let (reply, ending) = print(
+        args,
+        &prompt,
+        &mut writer,
+        stream,
+        matcher.as_mut(),
+        |made| times.token(start.elapsed(), made),
+    )?;
+    let mut finished = FinishedRun {
+        prompt: &prompt,
+        reply,
+        ending,
+        times,
+        writer,
+        matcher,
+        unused_options: args.generate.unused(&sampling),
+        sampling,
+    };
+    if let Some(format) = args.json {
+        finished.print_json(format)?;
     } else if !args.quiet {
-        adapter::line(&model.outline).into_iter().for_each(say);
-        let why = whole_why(&reply.1, &asked, matcher.as_mut());
-        let (times, guesses) = (times.summary(), writer.summary());
-        say(format!(
-            "{times}{guesses}, {why}, {}",
-            context.device().name()
-        ));
-        let [file, device] = [file, device].map(|time| time.as_secs_f64());
-        let loading = writer.decoder.loading();
-        // A GGUF file and a folder of the same model may differ in this.
-        let bos = words
-            .and_then(Tokenizer::bos)
-            .filter(|bos| asked.tokens.first() == Some(bos));
-        let bos = bos
-            .map(|bos| format!("; the prompt begins with BOS ({bos}), as the model's file says"));
-        let bos = bos.unwrap_or_default();
-        say(format!(
-            "opened the file in {file:.3} s and the device in {device:.3} s; {loading}{bos}"
-        ));
-        matcher
-            .iter()
-            .for_each(|matcher| say(grammar::line(matcher.costs())));
-        sampling::seed_line(&sampling).into_iter().for_each(say);
+        if let Some(line) = adapter::line(&model.outline) {
+            say(line);
+        }
+        finished.print_statistics(&open_times, &context);
     }
     interrupt::check()
 }
 
-impl Asked {
-    fn new(args: &Args, model: &Model, source: Source, words: Words) -> Result<Asked, Failure> {
-        let (tokens, chat) = match (&source, &words) {
-            (Source::Text(text), Some(words)) if args.chat => {
-                let system = args
-                    .template
-                    .system()
-                    .map(|text| Message::new(SYSTEM, text));
-                let messages: Vec<Message> = system
-                    .into_iter()
-                    .chain([Message::new(USER, text)])
-                    .collect();
+impl TokenizedPrompt {
+    /// Turns a prompt into tokens, with `--chat` by the chat template.
+    fn new(
+        args: &Args,
+        model: &Model,
+        source: PromptSource,
+        tokenizer: OptionalTokenizer,
+    ) -> Result<TokenizedPrompt, Failure> {
+        let mut chat = None;
+        let tokens = match (&source, &tokenizer) {
+            (PromptSource::Text(text), Some(tokenizer)) if args.chat => {
+                let mut messages = vec![];
+                if let Some(system) = args.template.system() {
+                    messages.push(Message::new(SYSTEM, system));
+                }
+                messages.push(Message::new(USER, text));
                 let template = Template::open(&args.template, model)?;
+                // The template writes BOS where the model expects it, so `encode_rendered` does not
+                // add it.
                 let text = template.text(&messages)?;
-                let chat = AskedChat {
+                let tokens = tokenizer.encode_rendered(&text)?;
+                chat = Some(RenderedChat {
                     template,
                     messages,
                     text,
-                };
-                (words.encode_rendered(&chat.text)?, Some(chat))
+                });
+                tokens
             }
-            (source, words) => (source.tokens(words.as_deref())?, None),
+            (source, tokenizer) => source.tokens(tokenizer.as_deref())?,
         };
-        Ok(Asked {
+        Ok(TokenizedPrompt {
             source,
             tokens,
-            words,
+            tokenizer,
             chat,
         })
     }
 
-    /// Turns the reply's tokens into text.
+    /// Returns a stream that turns the tokens of the reply into text.
     fn stream<'a>(&'a self, end_tokens: &'a [u32], stops: &'a StopStrings) -> TextStream<'a> {
-        let mut stream = TextStream::new(self.words.as_deref(), end_tokens, stops);
+        let mut stream = TextStream::new(self.tokenizer.as_deref(), end_tokens, stops);
         if let Some(chat) = &self.chat {
             stream.spell(|token| chat.template.shows_token(token));
         }
         stream
     }
 
-    /// Prints the reply.
+    /// Returns the printer of the reply.
     fn printer(&self, args: &Args) -> Printer<'_> {
         let calls = self
             .chat
             .as_ref()
             .and_then(|chat| chat.template.calls(&chat.messages, &chat.text));
-        Printer::new(args.form()).with_calls(calls)
+        Printer::new(args.format()).with_calls(calls)
     }
 
-    /// What the reply is to be within.
+    /// Compiles the grammar of the reply, if the options have one.
     fn grammar(&self, args: &Args, model: &Model) -> Result<Option<Grammar>, Failure> {
-        self.words.as_ref().map_or(Ok(None), |words| {
-            args.generate.grammar.compile(model, words)
-        })
+        match &self.tokenizer {
+            Some(tokenizer) => args.generate.grammar.compile(model, tokenizer),
+            None => Ok(None),
+        }
     }
 
-    fn room(&self, args: &Args, model: &Model) -> Room {
+    /// Returns the sizes that the prompt and the reply need.
+    fn context_size(&self, args: &Args, model: &Model) -> ContextSize {
         let prompt = self.tokens.len();
         let (needed, expected) = match args.n {
             TokenLimit::Most(tokens) => (tokens as usize, tokens),
@@ -270,155 +299,193 @@ impl Asked {
         };
         let ctx = args
             .generate
-            .place
+            .target
             .context_length(model, prompt.saturating_add(needed));
-        Room {
+        ContextSize {
             ctx,
             prompt,
-            tokens: prompt as u64 + u64::from(expected.min(ctx)),
+            expected_tokens: prompt as u64 + u64::from(expected.min(ctx)),
         }
     }
 
-    /// What is printed before the reply.
+    /// Returns the text to print before the reply: the prompt, which the reply continues.
     fn echo(&self, args: &Args) -> &str {
+        let continues = args.format() == ReplyFormat::Text && !args.quiet && !args.chat;
         match &self.source {
-            Source::Text(text) if args.form() == Form::Text && !args.quiet && !args.chat => text,
-            _ => "",
+            PromptSource::Text(text) if continues => text,
+            PromptSource::Text(_) | PromptSource::Ids(_) => "",
         }
     }
 }
 
-/// Takes the prompt in, with a bar if that takes long and stderr is a terminal.
+/// Prefills the prompt, with a progress bar.
 fn prefill(decoder: &mut Decoder, prompt: &[u32]) -> Result<(), Failure> {
     let mut bar = PromptBar::new(prompt.len());
-    decoder.prefill_with(prompt, |taken| {
-        bar.set(taken as usize);
+    decoder.prefill_with(prompt, |done| {
+        bar.set(done as usize);
         ControlFlow::Continue(())
     })?;
     Ok(())
 }
 
-/// Prints the reply; `printed` hears of each token how many the launches have made so far.
+/// Prints the reply and returns it with the reason why it ended.
+///
+/// `on_token` is called for each token with the number of tokens that the launches have made so
+/// far.
 fn print(
     args: &Args,
-    asked: &Asked,
+    prompt: &TokenizedPrompt,
     writer: &mut Writer,
-    (mut stream, matcher): (TextStream<'_>, Option<&mut Matcher>),
-    mut printed: impl FnMut(u32),
+    mut stream: TextStream<'_>,
+    matcher: Option<&mut Matcher>,
+    mut on_token: impl FnMut(u32),
 ) -> Result<(Reply, TextEnding), Failure> {
-    let (mut printer, mut reply) = (asked.printer(args), Reply::default());
-    printer.text(asked.echo(args))?;
-    // Not before the first token, which waits for the whole prompt.
-    let mut printing = None;
-    let tokens = writer.tokens(&asked.tokens, args.n.most(), matcher)?;
-    let ending = reply.print(tokens, &mut stream, &mut printer, |piece| {
-        printing.get_or_insert_with(|| interrupt::Pending::begin("this token"));
-        printed(piece.made);
+    let mut printer = prompt.printer(args);
+    let mut reply = Reply::default();
+    printer.text(prompt.echo(args))?;
+    // Ctrl-C waits for the current token only from the first token on. Before that it would wait
+    // for the whole prompt.
+    let mut pending = None;
+    let tokens = writer.tokens(&prompt.tokens, args.n.most(), matcher)?;
+    let printed = reply.print(tokens, &mut stream, &mut printer, |piece| {
+        pending.get_or_insert_with(|| interrupt::Pending::begin("this token"));
+        on_token(piece.made);
     });
-    let ending = match ending {
-        Ok(ending) => reply.finish(stream, &mut printer, ending)?,
+    match printed {
+        Ok(ending) => {
+            let ending = reply.finish(stream, &mut printer, ending)?;
+            Ok((reply, ending))
+        }
         Err(failure) => {
-            // The text so far ends before the sentence begins.
+            // The line of text ends before the error message begins.
             reply.finish(stream, &mut printer, TextEnding::Interrupted)?;
-            return Err(failure);
-        }
-    };
-    Ok((reply, ending))
-}
-
-/// Why a reply ended, and whether it is whole within its grammar.
-fn whole_why(ending: &TextEnding, asked: &Asked, matcher: Option<&mut Matcher>) -> String {
-    let why = why(ending, asked.words.as_deref());
-    let whole = matcher.is_none_or(|matcher| grammar::is_complete(matcher, ending));
-    if whole {
-        why
-    } else {
-        format!("{why}; {}", grammar::INCOMPLETE)
-    }
-}
-
-/// Prints all that is known of the reply as an object.
-fn object(
-    form: Json,
-    asked: &Asked,
-    reply: &(Reply, TextEnding),
-    (times, sampling): (&Times, &Sampling),
-    (speculative, matcher): (Option<Value>, Option<&mut Matcher>),
-) -> Result<(), Failure> {
-    let (
-        Reply {
-            tokens,
-            text,
-            called,
-        },
-        ending,
-    ) = reply;
-    let costs = matcher
-        .as_ref()
-        .and_then(|matcher| grammar::Figures::of(matcher.costs()));
-    let mut object = json!({
-        "prompt_tokens": asked.tokens,
-        "tokens": tokens,
-        "text": text,
-        "end": end(ending, asked.words.as_deref()),
-        "times": times.figures(costs),
-    });
-    if sampling.temperature > 0.0 {
-        object["seed"] = json!(sampling.seed);
-    }
-    if let Some(called) = called {
-        object["content"] = json!(called.said);
-        object["tool_calls"] = calls_json(&called.calls);
-        if !called.problems.is_empty() {
-            object["tool_call_problems"] = json!(called.problems);
+            Err(failure)
         }
     }
-    if let Some(figures) = speculative {
-        object["speculative"] = figures;
-    }
-    if let Some(matcher) = matcher {
-        let complete = grammar::is_complete(matcher, ending);
-        object["grammar"] =
-            json!({ "complete": complete, "forced_tokens": matcher.costs().forced });
-    }
-    let text = match form {
-        Json::Object => format!("{object:#}\n"),
-        Json::Lines => format!("{object}\n"),
-    };
-    Printer::new(Form::Text).text(&text)
 }
 
-/// Makes the tokenizer of a large vocabulary while the driver starts: both take their time.
+impl FinishedRun<'_> {
+    fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.prompt.tokenizer.as_deref()
+    }
+
+    /// Prints the lines of statistics to stderr.
+    fn print_statistics(&mut self, open_times: &OpenTimes, context: &Context) {
+        let mut why = why(&self.ending, self.tokenizer());
+        if let Some(matcher) = &mut self.matcher
+            && !grammar::is_complete(matcher, &self.ending)
+        {
+            why = format!("{why}; {}", grammar::INCOMPLETE);
+        }
+        let times = self.times.summary();
+        let guesses = self.writer.summary();
+        let device = context.device().name();
+        say(format!("{times}{guesses}, {why}, {device}"));
+
+        // A GGUF file and a folder of the same model may differ in BOS, and then in their texts.
+        let bos = match self.tokenizer().and_then(Tokenizer::bos) {
+            Some(bos) if self.prompt.tokens.first() == Some(&bos) => {
+                format!("; the prompt begins with BOS ({bos}), as the model's file says")
+            }
+            _ => String::new(),
+        };
+        let file = open_times.file.as_secs_f64();
+        let device = open_times.device.as_secs_f64();
+        let loading = self.writer.decoder.loading();
+        say(format!(
+            "opened the file in {file:.3} s and the device in {device:.3} s; {loading}{bos}"
+        ));
+        if let Some(matcher) = &self.matcher {
+            say(grammar::line(matcher.costs()));
+        }
+        if let Some(line) = sampling::seed_line(&self.sampling) {
+            say(line);
+        }
+    }
+
+    /// Prints the object of `--json`.
+    fn print_json(&mut self, format: JsonFormat) -> Result<(), Failure> {
+        let grammar_times = self
+            .matcher
+            .as_ref()
+            .and_then(|matcher| GrammarTimes::new(matcher.costs()));
+        let mut object = json!({
+            "prompt_tokens": self.prompt.tokens,
+            "tokens": self.reply.tokens,
+            "text": self.reply.text,
+            "end": end_json(&self.ending, self.tokenizer()),
+            "times": self.times.json(grammar_times),
+            "sampling": sampling::used(&self.sampling),
+        });
+        // The seed is also part of `sampling`. Scripts of earlier versions read it here.
+        if self.sampling.temperature > 0.0 {
+            object["seed"] = json!(self.sampling.seed);
+        }
+        if !self.unused_options.is_empty() {
+            object["unused_options"] = json!(self.unused_options);
+        }
+        if let Some(parts) = &self.reply.parts {
+            object["content"] = json!(parts.content);
+            object["tool_calls"] = calls_json(&parts.calls);
+            if !parts.problems.is_empty() {
+                object["tool_call_problems"] = json!(parts.problems);
+            }
+        }
+        if let Some(counts) = self.writer.counts_json() {
+            object["speculative"] = counts;
+        }
+        if let Some(matcher) = &mut self.matcher {
+            let complete = grammar::is_complete(matcher, &self.ending);
+            object["grammar"] =
+                json!({ "complete": complete, "forced_tokens": matcher.costs().forced });
+        }
+        let text = match format {
+            JsonFormat::Object => format!("{object:#}\n"),
+            JsonFormat::Lines => format!("{object}\n"),
+        };
+        Printer::new(ReplyFormat::Text).text(&text)
+    }
+}
+
+/// Makes the tokenizer and opens the device at the same time, because both can take seconds.
 fn open(
     args: &Args,
-    source: &Source,
+    source: &PromptSource,
     model: &Model,
-) -> (Result<Words, Failure>, Result<Context, Failure>) {
+) -> (Result<OptionalTokenizer, Failure>, Result<Context, Failure>) {
     std::thread::scope(|scope| {
-        let words = scope.spawn(|| words(args, source, model));
-        let context = device::open(args.generate.place.device);
-        (
-            words.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            context,
-        )
+        let tokenizer = scope.spawn(|| tokenizer(args, source, model));
+        let context = device::open(args.generate.target.device);
+        let tokenizer = tokenizer
+            .join()
+            .unwrap_or_else(|panic| resume_unwind(panic));
+        (tokenizer, context)
     })
 }
 
-/// The tokenizer, unless the user wants to see numbers only.
-fn words(args: &Args, source: &Source, model: &Model) -> Result<Words, Failure> {
+/// Makes the tokenizer, unless the prompt and the reply are both token ids.
+fn tokenizer(
+    args: &Args,
+    source: &PromptSource,
+    model: &Model,
+) -> Result<OptionalTokenizer, Failure> {
     let grammar = args.generate.grammar.given();
-    let needed = matches!(source, Source::Text(_)) || args.form() != Form::Ids || grammar.is_some();
-    let words = needed.then(|| model.tokenizer()).transpose();
-    let words = words.map_err(|error| without_words(error, grammar))?;
-    words
-        .iter()
-        .flat_map(Tokenizer::warnings)
-        .for_each(|warning| say(format!("warning: {warning}")));
-    Ok(words.map(Arc::new))
+    let needs_text = matches!(source, PromptSource::Text(_)) || args.format() != ReplyFormat::Ids;
+    if !needs_text && grammar.is_none() {
+        return Ok(None);
+    }
+    let tokenizer = model
+        .tokenizer()
+        .map_err(|error| no_tokenizer(error, grammar))?;
+    for warning in tokenizer.warnings() {
+        say(format!("warning: {warning}"));
+    }
+    Ok(Some(Arc::new(tokenizer)))
 }
 
-/// What a tokenizer that cannot be made leaves to do.
-fn without_words(error: warpwright_engine::Error, grammar: Option<&str>) -> Failure {
+/// Adds to an error of the tokenizer how to go on without one. `grammar` is the option with a
+/// grammar.
+fn no_tokenizer(error: warpwright_engine::Error, grammar: Option<&str>) -> Failure {
     match (Failure::from(error), grammar) {
         (Failure::Input(sentence), None) => Failure::Input(format!(
             "{sentence}; token ids need no tokenizer: --prompt-ids 1,2 --print ids"

@@ -1,8 +1,7 @@
-//! `warpwright tokenize`: the tokens of a text, as a model would read it.
+//! `warpwright tokenize`: prints the tokens that a model sees for a text.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
-use std::iter;
 use std::path::{Path, PathBuf};
 
 use warpwright_engine::Tokenizer;
@@ -17,38 +16,40 @@ pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArg,
     #[command(flatten)]
-    source: Source,
-    /// Print only the token ids: 1,5,9
+    source: TextSource,
+    /// Print only the token ids, separated by commas
     #[arg(long, conflicts_with = "json")]
     ids: bool,
-    /// Print JSON with ids and pieces (bytes that are not UTF-8 become U+FFFD)
+    /// Print a JSON object with ids and pieces (bytes that are not UTF-8 become U+FFFD)
     #[arg(long)]
     json: bool,
-    /// Read names of control tokens in the text, such as <|im_end|>, as text
+    /// Tokenize names of control tokens in the text, such as <|im_end|>, as ordinary text
     #[arg(long)]
     no_special: bool,
-    /// Do not put BOS in front of the text
+    /// Leave out the BOS token in front of the text
     #[arg(long)]
     no_bos: bool,
 }
 
+/// The ways to pass the text.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
-struct Source {
+struct TextSource {
     /// Text to tokenize, after -- if it begins with a dash; - reads standard input
     text: Option<String>,
-    /// File with the text in UTF-8 (its last line break is dropped)
+    /// File with the text to tokenize, in UTF-8 without its last line break; - is standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
-impl Source {
+impl TextSource {
+    /// Reads the text.
     fn read(&self) -> Result<String, Failure> {
         match self {
-            Source {
+            TextSource {
                 file: Some(file), ..
             } if file != Path::new("-") => prompt::file("the text", file),
-            Source {
+            TextSource {
                 text: Some(text), ..
             } if text != "-" => Ok(text.clone()),
             _ => prompt::standard_input("the text"),
@@ -86,14 +87,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             serde_json::json!({ "ids": ids, "pieces": pieces })
         )?;
     } else {
-        let lines = ids
-            .iter()
-            .map(|id| format!("{id}\t{}\n", shown(&tokenizer, *id)));
-        write!(out, "{}", printable(&lines.collect::<String>()))?;
-        // A GGUF file and a folder of the same model may differ in this.
-        if let Some(bos) = tokenizer
-            .bos()
-            .filter(|bos| out.is_terminal() && ids.first() == Some(bos))
+        let mut lines = String::new();
+        for id in &ids {
+            writeln!(lines, "{id}\t{}", shown(&tokenizer, *id)).expect("a String accepts writes");
+        }
+        write!(out, "{}", printable(&lines))?;
+        // A GGUF file and a folder of the same model may differ in BOS, and users wonder about the
+        // extra token.
+        if let Some(bos) = tokenizer.bos()
+            && ids.first() == Some(&bos)
+            && out.is_terminal()
         {
             say(format!(
                 "(the model's file says that texts begin with token {bos}; --no-bos leaves it out)"
@@ -103,17 +106,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The tokenizer of a model, with its warnings said.
+/// Opens the tokenizer of a model without its weights, and prints the tokenizer's warnings.
+///
+/// # Errors
+/// Returns an error if the model has no tokenizer or an unsupported one.
 pub(crate) fn open(model: &Path) -> Result<Tokenizer, Failure> {
     let tokenizer = Tokenizer::open(model)?;
-    tokenizer
-        .warnings()
-        .iter()
-        .for_each(|warning| say(format!("warning: {warning}")));
+    for warning in tokenizer.warnings() {
+        say(format!("warning: {warning}"));
+    }
     Ok(tokenizer)
 }
 
-/// A token for people: its text in quotes, with bytes that are no whole character as `\xe2`, or its name.
+/// Returns a token as text: the name of a control token, or the text in quotes with incomplete
+/// characters as `\xe2`.
 fn shown(tokenizer: &Tokenizer, id: u32) -> String {
     if let Some(name) = tokenizer.control(id) {
         return name.escape_debug().to_string();
@@ -121,11 +127,10 @@ fn shown(tokenizer: &Tokenizer, id: u32) -> String {
     let mut text = String::from("\"");
     for chunk in tokenizer.piece(id).utf8_chunks() {
         text.extend(chunk.valid().escape_debug());
-        chunk
-            .invalid()
-            .iter()
-            .for_each(|byte| write!(text, "\\x{byte:02x}").expect("a string takes all"));
+        for byte in chunk.invalid() {
+            write!(text, "\\x{byte:02x}").expect("a String accepts writes");
+        }
     }
-    text.extend(iter::once('"'));
+    text.push('"');
     text
 }

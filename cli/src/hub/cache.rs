@@ -1,14 +1,15 @@
-//! The hub's cache folder, in the layout that all of the hub's clients share.
+//! The cache folder, in the layout that all clients of the hub share.
 //!
 //! ```text
 //! models--ORG--REPO/refs/main               the commit of the branch
 //! models--ORG--REPO/blobs/ETAG              the content of a file, named by its checksum
 //! models--ORG--REPO/snapshots/COMMIT/NAME   a link to the content
-//! .locks/models--ORG--REPO/ETAG.lock        locked while the content is loaded
+//! .locks/models--ORG--REPO/ETAG.lock        locked while the content is downloaded
 //! ```
 //!
-//! A content under its final name is complete, because it is renamed from `ETAG.incomplete` after its checksum was
-//! compared. `refs/main` is written last, so the snapshot that it names has the files that were loaded for it.
+//! A content with its final name is complete, because it is renamed from `ETAG.incomplete` after
+//! its checksum was verified. `refs/main` is written last, so the snapshot that it names contains
+//! all files of the download.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -25,10 +26,10 @@ pub(super) struct RepoCache {
     folder_name: String,
 }
 
-/// A file of a snapshot.
+/// A complete file of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CachedFile {
-    /// The name in the repository, with slashes.
+    /// The name in the repository, with `/` between folders.
     pub(super) name: String,
     /// The path in the snapshot.
     pub(super) path: PathBuf,
@@ -74,7 +75,7 @@ impl RepoCache {
         self.blobs().join(etag)
     }
 
-    /// Returns the file that a content is loaded to. Other clients count it as incomplete too.
+    /// Returns the path of a partial download. Other clients also recognize it as incomplete.
     pub(super) fn part(&self, etag: &str) -> PathBuf {
         self.blobs().join(format!("{etag}.incomplete"))
     }
@@ -86,14 +87,14 @@ impl RepoCache {
             .join(format!("{etag}.lock"))
     }
 
-    /// Returns the commit of the branch `main`, if a complete file of it was loaded.
+    /// Returns the commit of the branch `main`, if a download of it has been completed.
     pub(super) fn commit(&self) -> Option<String> {
         let commit = fs::read_to_string(self.refs().join("main")).ok()?;
         let commit = commit.trim();
         is_commit(commit).then(|| commit.to_owned())
     }
 
-    /// Lists the complete files of a snapshot by name. A link without content is left out.
+    /// Lists the complete files of a snapshot, sorted by name. A link without content is left out.
     pub(super) fn files(&self, commit: &str) -> Vec<CachedFile> {
         let mut files = vec![];
         collect(&self.snapshot(commit), "", &mut files);
@@ -117,7 +118,9 @@ impl RepoCache {
 
     /// Creates the folders of a file in a snapshot, and returns the file's path.
     ///
-    /// A folder that is a link is refused: the file would be written where the link leads.
+    /// # Errors
+    /// Returns an error if the name is unsafe, or if one of the folders is a link. A file in it
+    /// would be written to the target of the link.
     pub(super) fn pointer(
         &self,
         repo: &str,
@@ -133,6 +136,8 @@ impl RepoCache {
         }
         let mut folder = self.snapshots();
         create_folder(&folder)?;
+        // Each folder is created and checked separately, because `create_dir_all` would follow a
+        // link.
         let parents = name.rsplit_once('/').map_or("", |(parents, _)| parents);
         for part in [commit]
             .into_iter()
@@ -161,20 +166,24 @@ impl RepoCache {
         Ok(folder.join(name.rsplit_once('/').map_or(name, |(_, base)| base)))
     }
 
-    /// Makes the content `etag` visible as `pointer`, which takes the place of a link without content.
+    /// Links `pointer` to the content `etag`. A link that exists there is replaced.
+    ///
+    /// # Errors
+    /// Returns an error if the link cannot be created.
     pub(super) fn link(&self, pointer: &Path, etag: &str) -> Result<(), HubError> {
         let fault = |source| HubError::Disk {
             action: "create",
             path: pointer.to_owned(),
             source,
         };
-        // The link is relative, so that the cache can be moved.
+        // The link is relative, so it stays valid when the user moves the cache.
         let depth = pointer
             .strip_prefix(self.folder())
             .map_or(0, |inside| inside.components().count() - 1);
         let mut target: PathBuf = std::iter::repeat_n("..", depth).collect();
         target.extend(["blobs", etag]);
-        // A link cannot be replaced in one step, so another one is renamed to it.
+        // A rename replaces the old link in one step, so other processes never see the file
+        // missing.
         let temporary =
             pointer.with_file_name(format!(".warpwright-{}-{etag}", std::process::id()));
         let _ = fs::remove_file(&temporary);
@@ -186,6 +195,9 @@ impl RepoCache {
     }
 
     /// Records the commit of the branch `main`.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written.
     pub(super) fn set_commit(&self, commit: &str) -> Result<(), HubError> {
         if self.commit().as_deref() == Some(commit) {
             return Ok(());
@@ -208,7 +220,7 @@ impl RepoCache {
     }
 }
 
-/// Returns the repositories of the cache: their names, and their files.
+/// Returns the names of all repositories in the cache, with their files.
 pub(super) fn repositories(cache: &Path) -> Vec<(String, RepoCache)> {
     let entries = fs::read_dir(cache).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -222,9 +234,9 @@ pub(super) fn repositories(cache: &Path) -> Vec<(String, RepoCache)> {
         .collect()
 }
 
-/// Returns true if a snapshot's files are a whole model in safetensors.
+/// Returns true if the files of a snapshot are a complete model in safetensors.
 ///
-/// An interrupted download has `config.json` without the files that the index names.
+/// After an interrupted download, files that the index lists are missing.
 pub(super) fn is_complete_folder(files: &[CachedFile]) -> bool {
     let find = |name: &str| files.iter().find(|file| file.name == name);
     if find(CONFIG).is_none() || find(TOKENIZER).is_none() {
@@ -239,7 +251,10 @@ pub(super) fn is_complete_folder(files: &[CachedFile]) -> bool {
     weight_files(&index).is_ok_and(|names| names.iter().all(|name| find(name).is_some()))
 }
 
-/// Returns the names of the files that an index of weights names, each once. Returns the reason if it is malformed.
+/// Returns the names of the files in an index of weights, without duplicates.
+///
+/// # Errors
+/// Returns the problem as a text if the index is malformed.
 pub(super) fn weight_files(index: &[u8]) -> Result<Vec<String>, String> {
     let index: Value =
         serde_json::from_slice(index).map_err(|error| format!("{INDEX} is not JSON: {error}"))?;
@@ -259,7 +274,8 @@ pub(super) fn weight_files(index: &[u8]) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Returns true for the name of a commit. It becomes the name of a folder, so it is checked.
+/// Returns true if the text can be a commit. A server sends it, and it becomes the name of a
+/// folder.
 pub(super) fn is_commit(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
@@ -299,7 +315,8 @@ fn symlink(target: &Path, _content: &Path, link: &Path) -> io::Result<()> {
     std::os::unix::fs::symlink(target, link)
 }
 
-/// Links need a privilege on Windows. Without it the content is moved, as the hub's Python client does.
+/// Creates a link on Windows. If the user lacks the privilege, the content is moved instead, as the
+/// hub's Python client does.
 #[cfg(windows)]
 fn symlink(target: &Path, content: &Path, link: &Path) -> io::Result<()> {
     std::os::windows::fs::symlink_file(target, link).or_else(|_| fs::rename(content, link))

@@ -1,7 +1,8 @@
-//! Requests to the hub: redirects, tokens, waiting, and errors in the hub's words.
+//! HTTP requests to the hub, with redirects, tokens, retries and error messages.
 //!
-//! Redirects are followed here and not by the HTTP library, because the token must stay with the hub: the hub redirects
-//! downloads to other hosts with signed addresses.
+//! This module follows redirects itself, because the token must only be sent to the hub. The hub
+//! redirects downloads to other hosts with signed addresses, and the HTTP library would send the
+//! token there too.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,13 +17,14 @@ use super::settings::HubSettings;
 use super::url::Url;
 use crate::terminal::say;
 
-/// The most redirects of one request.
+/// The largest number of redirects that a request follows.
 const MOST_REDIRECTS: usize = 10;
-/// The longest wait that a server may ask for. A longer one ends the program, because a script should not hang.
+/// The longest wait that a server can request. A longer one is an error, because a script should
+/// not hang.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// The waits before an attempt is repeated, in milliseconds.
+/// The waits before the first, second and third retry, in milliseconds.
 const WAITS: [u64; 3] = [300, 1000, 3000];
-/// The most bytes of a listing. The largest repositories need some megabytes.
+/// The largest listing in bytes. The largest repositories need a few megabytes.
 const LONGEST_ANSWER: u64 = 64 << 20;
 
 /// A connection to the hub.
@@ -34,9 +36,9 @@ pub(super) struct Client {
 
 /// A failed attempt.
 pub(super) enum Attempt {
-    /// Trying again is pointless.
+    /// A retry is pointless.
     Stop(HubError),
-    /// Trying again may help, after this time if the server names one.
+    /// A retry may help, after the time that the server requests.
     Retry {
         error: HubError,
         after: Option<Duration>,
@@ -53,7 +55,8 @@ impl From<HubError> for Attempt {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Method {
     Get,
-    /// A request for the headers. A redirect to another host is not followed, because the hub's headers are the answer.
+    /// A request for the headers. A redirect to another host is not followed, because the hub
+    /// itself sends the size and the checksum.
     Head,
 }
 
@@ -64,13 +67,13 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Returns a header's text, if it is there and readable.
+    /// Returns the text of a header, if the answer has it and it is ASCII.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         header_text(self.response.headers(), name)
     }
 }
 
-/// A request's subject, for errors.
+/// The subject of a request, for error messages.
 #[derive(Clone, Copy)]
 pub(super) struct Subject<'a> {
     pub(super) repo: &'a str,
@@ -108,7 +111,7 @@ impl Client {
         self.endpoint.with_path(path)
     }
 
-    /// Requests an answer with a body. With `from`, the bytes from there on are requested.
+    /// Sends a GET request. `from` requests only the bytes from this offset on.
     pub(super) fn get(
         &self,
         url: &Url,
@@ -118,7 +121,10 @@ impl Client {
         self.request(Method::Get, url, subject, from)
     }
 
-    /// Requests the headers of a file, with attempts as usual.
+    /// Requests the headers of a file, with retries.
+    ///
+    /// # Errors
+    /// Returns an error if the request fails repeatedly or a retry is pointless.
     pub(super) fn head(&self, url: &Url, subject: Subject<'_>) -> Result<Answer, HubError> {
         let mut patience = Patience::default();
         loop {
@@ -129,7 +135,10 @@ impl Client {
         }
     }
 
-    /// Requests a text, with attempts as usual.
+    /// Requests a text, with retries.
+    ///
+    /// # Errors
+    /// Returns an error if the request fails repeatedly or a retry is pointless.
     pub(super) fn text(&self, url: &Url, subject: Subject<'_>) -> Result<String, HubError> {
         let mut patience = Patience::default();
         loop {
@@ -170,12 +179,14 @@ impl Client {
                 problem,
             };
             let next = url.join(&location).map_err(fault)?;
+            // The hub's own answer has the size and the checksum. Another host may not send them.
             if method == Method::Head && !next.has_origin_of(&url) {
                 return Ok(Answer { response, url });
             }
             url = next;
         }
-        let (url, location) = (url.to_string(), url.to_string());
+        let url = url.to_string();
+        let location = url.to_string();
         Err(Attempt::Stop(HubError::Redirect {
             url,
             location,
@@ -183,7 +194,7 @@ impl Client {
         }))
     }
 
-    /// Sends one request. The token goes to the hub's own address only.
+    /// Sends one request. The token is only added for the hub's own address.
     fn send(
         &self,
         method: Method,
@@ -208,7 +219,7 @@ impl Client {
         }
     }
 
-    /// Returns the answer if its status is one of success, or an error in the hub's words.
+    /// Returns the answer if its status is a success, or an error that explains the status.
     fn checked(&self, answer: Answer, subject: Subject<'_>) -> Result<Answer, Attempt> {
         let status = answer.response.status();
         let repo = || subject.repo.to_owned();
@@ -217,14 +228,14 @@ impl Client {
         } else {
             TokenUse::None
         };
-        // Another host does not know the hub's error codes, nor its token.
+        // Error codes of other hosts have other meanings.
         let code = answer
             .header("x-error-code")
             .filter(|_| answer.url.has_origin_of(&self.endpoint));
         let of_hub = answer.url.has_origin_of(&self.endpoint);
         let error = match (status, code) {
             (StatusCode::OK | StatusCode::PARTIAL_CONTENT, _) => return Ok(answer),
-            // The download starts again from the beginning, which the caller decides.
+            // The caller decides whether the download starts again from the beginning.
             (StatusCode::RANGE_NOT_SATISFIABLE, _) => return Ok(answer),
             (_, Some("GatedRepo")) => HubError::Gated {
                 repo: repo(),
@@ -269,26 +280,30 @@ impl Client {
                 error,
                 after: retry_after(answer.response.headers()),
             }),
-            // Signed addresses of other hosts expire. The next attempt gets a new one from the hub.
+            // Signed addresses of other hosts expire. The next attempt requests a new one from the
+            // hub.
             401 | 403 if !of_hub => Err(Attempt::Retry { error, after: None }),
             _ => Err(Attempt::Stop(error)),
         }
     }
 }
 
-/// Attempts that have failed in a row.
+/// A counter of failed attempts in a row, and the waits between them.
 #[derive(Default)]
 pub(super) struct Patience {
     failures: usize,
 }
 
 impl Patience {
-    /// Starts to count again, because an attempt got somewhere.
+    /// Resets the counter, because an attempt made progress.
     pub(super) fn renew(&mut self) {
         self.failures = 0;
     }
 
-    /// Waits before the next attempt, or returns the error if there should not be one.
+    /// Waits before the next attempt.
+    ///
+    /// # Errors
+    /// Returns the error of the attempt if there should not be another one.
     pub(super) fn wait(&mut self, attempt: Attempt, say: &dyn Fn(String)) -> Result<(), HubError> {
         let (error, after) = match attempt {
             Attempt::Stop(error) => return Err(error),
@@ -314,7 +329,7 @@ impl Patience {
     }
 }
 
-/// Returns the address that an answer redirects to, if it does.
+/// Returns the address that an answer redirects to, if it is a redirect.
 fn redirect(response: &Response<ureq::Body>) -> Option<String> {
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return None;
@@ -323,7 +338,7 @@ fn redirect(response: &Response<ureq::Body>) -> Option<String> {
     Some(String::from_utf8_lossy(location.as_bytes()).into_owned())
 }
 
-/// Returns an address without its query, which may contain a signature.
+/// Returns an address without its query, because the query may contain a signature.
 fn shown(location: &str) -> String {
     location.split('?').next().unwrap_or_default().to_owned()
 }
@@ -337,9 +352,11 @@ fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
         .filter(|text| !text.is_empty())
 }
 
-/// Returns the time that a server asks to wait: `Retry-After` in seconds, or the `t` of the hub's `RateLimit`.
+/// Returns the wait that a server requests: `Retry-After` in seconds, or the `t` of the hub's
+/// `RateLimit`.
 ///
-/// A date is not read, because the clocks may differ. The usual wait applies then.
+/// A date in `Retry-After` is ignored, because the clocks may differ. The default wait applies
+/// then.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = match header_text(headers, "retry-after") {
         Some(text) => text.parse().ok(),
@@ -353,7 +370,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     seconds.map(Duration::from_secs)
 }
 
-/// Classifies an error of the transport.
+/// Decides whether a retry may help after an error of the transport.
 pub(super) fn transport(url: &Url, error: ureq::Error) -> Attempt {
     let network = |problem: String| HubError::Network {
         url: url.to_string(),
@@ -369,7 +386,7 @@ pub(super) fn transport(url: &Url, error: ureq::Error) -> Attempt {
             again("the host is not found; is the network connected?".to_owned())
         }
         ureq::Error::ConnectionFailed => again("the connection failed".to_owned()),
-        // A wrong certificate stays wrong.
+        // An invalid certificate is also invalid at the next attempt.
         ureq::Error::Io(error) => {
             match error
                 .get_ref()
@@ -384,7 +401,7 @@ pub(super) fn transport(url: &Url, error: ureq::Error) -> Attempt {
     }
 }
 
-/// Returns the error of a body's read.
+/// Converts an error that occurred while reading a body.
 pub(super) fn body(url: &Url, error: std::io::Error) -> Attempt {
     transport(url, ureq::Error::from(error))
 }

@@ -1,4 +1,5 @@
-//! Downloads one file into the cache: resumed, checked, and visible only when it is complete.
+//! Download of a file into the cache. It resumes partial downloads and verifies the checksum before
+//! the file appears.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,10 +18,10 @@ use super::lock::CacheLock;
 use crate::progress::Bar;
 use crate::terminal::say;
 
-/// The bytes that an attempt must add, for the attempts to be counted from the beginning again.
+/// The number of bytes that an attempt must add to reset the count of failed attempts.
 const PROGRESS: u64 = 1 << 20;
 
-/// A repository at one commit, and where it is loaded from and to.
+/// The source and the target of downloads: a repository at one commit, and the cache.
 pub(super) struct Download<'a> {
     pub(super) client: &'a Client,
     pub(super) cache: &'a RepoCache,
@@ -29,12 +30,12 @@ pub(super) struct Download<'a> {
 }
 
 impl Download<'_> {
-    /// Returns true if nothing of the file has to be loaded.
+    /// Returns true if the cache contains the complete file.
     pub(super) fn is_cached(&self, file: &RemoteFile) -> bool {
         has_size(&self.cache.blob(file.checksum.etag()), file.size)
     }
 
-    /// Returns the number of bytes that the disk must have free for the file.
+    /// Returns the number of bytes of the file that are not on the disk yet.
     pub(super) fn missing(&self, file: &RemoteFile) -> u64 {
         if self.is_cached(file) {
             return 0;
@@ -43,9 +44,12 @@ impl Download<'_> {
         file.size.saturating_sub(part)
     }
 
-    /// Loads the file unless it is in the cache, and returns its path in the snapshot.
+    /// Downloads the file unless the cache has it, and returns its path in the snapshot.
     ///
-    /// `before` is the number of bytes that the bar shows for the files before this one.
+    /// `before` is the total size of the files before this one, for the progress bar.
+    ///
+    /// # Errors
+    /// Returns an error if the download fails repeatedly, or if the disk cannot be written.
     pub(super) fn run(
         &self,
         file: &RemoteFile,
@@ -66,7 +70,7 @@ impl Download<'_> {
                 ))
             });
         })?;
-        // The other process may have loaded it.
+        // Another process may have downloaded it while this one waited for the lock.
         if !has_size(&self.cache.blob(etag), file.size) {
             self.load(file, bar, before)?;
         }
@@ -74,7 +78,8 @@ impl Download<'_> {
         Ok(pointer)
     }
 
-    /// Loads the content. The part stays for the next attempt, unless it is wrong.
+    /// Downloads the content. After an error, the partial file stays for the next run, unless its
+    /// bytes are wrong.
     fn load(&self, file: &RemoteFile, bar: &Bar, before: u64) -> Result<(), HubError> {
         let etag = file.checksum.etag();
         let mut part = PartFile::open(&self.cache.part(etag), file)?;
@@ -91,6 +96,7 @@ impl Download<'_> {
         while part.len < file.size {
             let start = part.len;
             if let Err(attempt) = self.transfer(file, &mut part, bar, before) {
+                // A connection that breaks often but makes progress should still finish.
                 if part.len >= start + PROGRESS {
                     patience.renew();
                 }
@@ -101,7 +107,7 @@ impl Download<'_> {
         part.finish(file, &self.cache.blob(etag))
     }
 
-    /// Requests the rest of the file, and appends what comes.
+    /// Requests the rest of the file and appends the bytes that arrive.
     fn transfer(
         &self,
         file: &RemoteFile,
@@ -109,7 +115,7 @@ impl Download<'_> {
         bar: &Bar,
         before: u64,
     ) -> Result<(), Attempt> {
-        // Each attempt begins at the hub, because the addresses that it redirects to expire.
+        // Each attempt starts at the hub, because the signed addresses that it redirects to expire.
         let url = self.client.address(&format!(
             "/{}/resolve/{}/{}",
             self.repo, self.commit, file.name
@@ -157,7 +163,8 @@ impl Download<'_> {
                 return Err(again(problem));
             }
         }
-        // This comes before the part is cleared: a page of the network's login must not cost the part.
+        // This check comes before the partial file is cleared. Otherwise the login page of a public
+        // network would destroy a partial download.
         let announced = answer
             .header("content-length")
             .and_then(|length| length.parse::<u64>().ok());
@@ -168,7 +175,7 @@ impl Download<'_> {
             )));
         }
         if start < part.len {
-            // The server ignores ranges, so all bytes come again.
+            // The server ignores ranges and sends all bytes again.
             bar.suspend(|| {
                 say(format!(
                     "{} cannot be continued, it is loaded from the beginning",
@@ -210,7 +217,7 @@ impl Download<'_> {
     }
 }
 
-/// A content that is being loaded.
+/// A partial file.
 struct PartFile {
     path: PathBuf,
     file: File,
@@ -264,14 +271,14 @@ impl Hasher {
 }
 
 impl PartFile {
-    /// Opens the part, and hashes the bytes that it has.
+    /// Opens or creates a partial file, and hashes the bytes that it contains.
     fn open(path: &Path, remote: &RemoteFile) -> Result<PartFile, HubError> {
         let fault = |source| HubError::Disk {
             action: "write",
             path: path.to_owned(),
             source,
         };
-        // A link would lead the bytes elsewhere.
+        // With a link, the bytes would be written to another place.
         if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
             return Err(fault(io::Error::other("it is not a file")));
         }
@@ -306,8 +313,10 @@ impl PartFile {
         Ok(part)
     }
 
+    /// Appends bytes.
     fn append(&mut self, bytes: &[u8]) -> Result<(), HubError> {
-        // On a full disk some of the bytes are written. They are right, so the next attempt continues after them.
+        // On a full disk, some of the bytes are written. They are correct, so the next run can
+        // continue after them.
         let fault = |source| HubError::Disk {
             action: "write",
             path: self.path.clone(),
@@ -319,7 +328,7 @@ impl PartFile {
         Ok(())
     }
 
-    /// Drops all bytes.
+    /// Removes all bytes from the file.
     fn clear(&mut self) -> Result<(), HubError> {
         let fault = |source| HubError::Disk {
             action: "write",
@@ -338,7 +347,7 @@ impl PartFile {
         let _ = fs::remove_file(&self.path);
     }
 
-    /// Compares the checksum, and moves the file to its final name.
+    /// Verifies the checksum, and renames the file to its final name.
     fn finish(self, remote: &RemoteFile, blob: &Path) -> Result<(), HubError> {
         let PartFile {
             path, file, hasher, ..
@@ -347,7 +356,8 @@ impl PartFile {
         match hasher.finish() {
             Some(found) if !found.eq_ignore_ascii_case(expected) => {
                 let _ = fs::remove_file(&path);
-                let (file, expected) = (remote.name.clone(), expected.to_owned());
+                let file = remote.name.clone();
+                let expected = expected.to_owned();
                 return Err(HubError::Checksum {
                     file,
                     expected,
@@ -360,7 +370,8 @@ impl PartFile {
                 remote.name
             )),
         }
-        // The name promises that the content is complete, so the content must reach the disk first.
+        // The final name promises a complete content, so all bytes must be on the disk before the
+        // rename.
         let moved = file.sync_all().and_then(|()| fs::rename(&path, blob));
         moved.map_err(|source| HubError::Disk {
             action: "write",
@@ -370,7 +381,7 @@ impl PartFile {
     }
 }
 
-/// Returns true if `bytes A-B/SIZE` is the rest of a file from `start` on.
+/// Returns true if the header `bytes A-B/SIZE` describes the rest of a file from `start` on.
 fn is_rest(range: &str, start: u64, size: u64) -> bool {
     let Some((range, total)) = range
         .strip_prefix("bytes ")
@@ -386,12 +397,15 @@ fn is_rest(range: &str, start: u64, size: u64) -> bool {
         && (total.trim() == "*" || total.trim().parse() == Ok(size))
 }
 
-/// Returns true if there is a file of this size.
+/// Returns true if the path is a file of this size.
 fn has_size(path: &Path, size: u64) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == size)
 }
 
-/// Returns an error if the disk of the cache has too little space for `needed` more bytes.
+/// Checks that the disk of the cache has space for `needed` more bytes.
+///
+/// # Errors
+/// Returns an error if it has not. If the system does not report the free space, there is no error.
 pub(super) fn check_space(folder: &Path, needed: u64) -> Result<(), HubError> {
     match free_space(folder) {
         Some(free) if free < needed => Err(HubError::Space {
@@ -409,7 +423,7 @@ fn free_space(folder: &Path) -> Option<u64> {
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// The write reports a full disk there.
+/// Returns `None` on other systems, where a full disk is only noticed when a write fails.
 #[cfg(not(unix))]
 fn free_space(_: &Path) -> Option<u64> {
     None

@@ -9,15 +9,15 @@ use indicatif::HumanBytes;
 use super::reference::PREFIX;
 use crate::failure::Failure;
 
-/// The most choices that an error message lists.
+/// The largest number of choices that an error message lists.
 const MOST_CHOICES: usize = 40;
 
-/// A file that the user can choose, as the argument that names it.
+/// A file that the user can choose.
 #[derive(Debug)]
 pub(crate) struct HubChoice {
-    /// For example `hf:ORG/REPO:model-Q8_0.gguf`.
+    /// The argument that selects the file, for example `hf:ORG/REPO:model-Q8_0.gguf`.
     pub(crate) name: String,
-    /// In bytes, if it is known.
+    /// The size in bytes, if it is known.
     pub(crate) size: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for HubChoices {
     }
 }
 
-/// Whether a token was sent with the request.
+/// The use of a token in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenUse {
     Sent,
@@ -178,13 +178,15 @@ pub(crate) enum HubError {
 }
 
 fn choose(choices: &HubChoices) -> String {
-    match choices.0.is_empty() {
-        true => String::new(),
-        false => format!("; choose one of:{choices}"),
+    if choices.0.is_empty() {
+        String::new()
+    } else {
+        format!("; choose one of:{choices}")
     }
 }
 
-/// A name that does not lead to a model is bad input. Everything that can change by itself is not.
+/// Converts an error of the hub. A wrong name is bad input. Problems that may disappear, for
+/// example of the network or the disk, are runtime errors.
 impl From<HubError> for Failure {
     fn from(error: HubError) -> Failure {
         let sentence = error.to_string();

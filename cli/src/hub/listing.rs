@@ -1,4 +1,4 @@
-//! The hub's list of a repository's files, with sizes and checksums.
+//! The list of files in a repository, with sizes and checksums.
 
 use serde::Deserialize;
 
@@ -13,27 +13,27 @@ pub(super) struct Listing {
     pub(super) files: Vec<ListedFile>,
 }
 
-/// A file as the hub lists it.
+/// An entry of the list.
 pub(super) struct ListedFile {
     pub(super) name: String,
-    /// In bytes. Mirrors may leave it out.
+    /// The size in bytes. Mirrors may leave it out.
     pub(super) size: Option<u64>,
-    /// Mirrors may leave it out.
+    /// The checksum. Mirrors may leave it out.
     pub(super) checksum: Option<Checksum>,
 }
 
 /// The checksum of a file. Its text is the name of the content in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Checksum {
-    /// SHA-256 of the content: files in LFS.
+    /// The SHA-256 of the content, for files in LFS.
     Sha256(String),
-    /// SHA-1 of the content as git hashes it, with its length in front: all other files.
+    /// The SHA-1 of the content with git's header in front of it, for all other files.
     GitSha1(String),
-    /// A name that is not a checksum. Mirrors announce such.
+    /// A tag that is not a checksum, as some mirrors send it.
     Unknown(String),
 }
 
-/// The means to load a file.
+/// The data that a download of a file needs.
 pub(super) struct RemoteFile {
     pub(super) name: String,
     pub(super) size: u64,
@@ -41,7 +41,7 @@ pub(super) struct RemoteFile {
 }
 
 impl Checksum {
-    /// Reads an entity tag. Returns `None` if it cannot be the name of a file.
+    /// Parses an entity tag. Returns `None` if it cannot be the name of a file in the cache.
     fn from_tag(tag: &str) -> Option<Checksum> {
         let tag = tag.trim().trim_start_matches("W/").trim_matches('"');
         let hexadecimal = tag.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -91,6 +91,9 @@ struct LargeFile {
 
 impl Listing {
     /// Requests the list of the branch `main`.
+    ///
+    /// # Errors
+    /// Returns an error if the repository cannot be read or the answer is malformed.
     pub(super) fn load(client: &Client, repo: &str) -> Result<Listing, HubError> {
         let url = client
             .address(&format!("/api/models/{repo}/revision/main"))
@@ -116,7 +119,7 @@ impl Listing {
             let (size, checksum) = match lfs {
                 Some(lfs) => {
                     let checksum = Checksum::from_tag(&lfs.sha256);
-                    // Without a valid one the content would be loaded unchecked.
+                    // Without a valid checksum, a corrupt content would not be noticed.
                     let Some(checksum @ Checksum::Sha256(_)) = checksum else {
                         return Err(fault(format!(
                             "{:?} is not a SHA-256, for {name:?}",
@@ -147,7 +150,11 @@ impl Listing {
         self.files.iter().find(|file| file.name == name)
     }
 
-    /// Returns a file with its size and checksum, which are requested if the list has none.
+    /// Returns a file with its size and checksum. They are requested if the list does not contain
+    /// them.
+    ///
+    /// # Errors
+    /// Returns an error if the name is unsafe, or if the hub announces no size or checksum.
     pub(super) fn remote(
         &self,
         client: &Client,
@@ -181,6 +188,8 @@ impl Listing {
             url: url.to_string(),
             problem: format!("it announces no {what}"),
         };
+        // For a large file, the answer is a redirect. Its own length and tag are in the headers
+        // `x-linked-..`, and the plain headers describe the redirect.
         let size = answer
             .header("x-linked-size")
             .or_else(|| answer.header("content-length"));

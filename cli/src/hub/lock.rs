@@ -1,4 +1,5 @@
-//! Locks of the cache, shared with the hub's other clients: a file that is locked while a content is loaded.
+//! Locks of the cache. A client locks a file while it downloads a content, so that no other client
+//! does the same.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -9,7 +10,7 @@ use std::time::Duration;
 use super::cache::create_folder;
 use super::error::HubError;
 
-/// A lock. It is released when this value is dropped, or when the process ends in any way.
+/// A lock on a content. It is released when the value is dropped or the process ends.
 pub(super) struct CacheLock(#[expect(dead_code, reason = "the open file is the lock")] File);
 
 /// The time between two attempts.
@@ -17,6 +18,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 impl CacheLock {
     /// Waits for the lock. Calls `wait` once if another process has it.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be created or locked.
     pub(super) fn wait(path: &Path, wait: impl FnOnce()) -> Result<CacheLock, HubError> {
         let mut wait = Some(wait);
         loop {
@@ -31,6 +35,9 @@ impl CacheLock {
     }
 
     /// Returns the lock, or `None` if another process has it.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be created or locked.
     pub(super) fn try_new(path: &Path) -> Result<Option<CacheLock>, HubError> {
         let fault = |source| HubError::Disk {
             action: "lock",
@@ -53,19 +60,22 @@ impl CacheLock {
         match lock(&file) {
             Err(error) if is_locked(&error) => Ok(None),
             Err(error) => Err(fault(error)),
-            // Some clients delete the file before they release it. A lock on a deleted file excludes no one.
+            // Some clients delete the file before they release it. A lock on a deleted file has no
+            // effect, because other clients lock the new file with the same name.
             Ok(()) if !is_at(&file, path) => Ok(None),
             Ok(()) => Ok(Some(CacheLock(file))),
         }
     }
 }
 
+/// Locks a file, or fails with `WouldBlock` if another process has the lock.
 #[cfg(unix)]
 fn lock(file: &File) -> io::Result<()> {
     use rustix::fs::{FlockOperation, flock};
     Ok(flock(file, FlockOperation::NonBlockingLockExclusive)?)
 }
 
+/// Returns true if `path` still names the open file.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -76,7 +86,8 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// The file is not locked there: two processes then load the same content, and the checksum finds a mixture.
+/// Does nothing on other systems. If two processes download the same content, the checksum reveals
+/// a mixture.
 #[cfg(not(unix))]
 fn lock(_: &File) -> io::Result<()> {
     Ok(())
@@ -87,6 +98,7 @@ fn is_at(_: &File, path: &Path) -> bool {
     fs::metadata(path).is_ok()
 }
 
+/// Returns true if the error means that another process has the lock.
 fn is_locked(error: &io::Error) -> bool {
     error.kind() == ErrorKind::WouldBlock
 }

@@ -1,12 +1,14 @@
-//! Models of the Hugging Face hub: `hf:ORG/REPO[:FILE or :QUANT]`.
+//! Models on the Hugging Face hub: `hf:ORG/REPO[:FILE or :QUANT]`.
 //!
-//! [`resolve`] returns the path of a model, from the cache if it is there. Files are kept in the hub's own cache folder,
-//! in the layout of the hub's other clients, so all of them find each other's files.
+//! [`resolve`] returns the path of a model, and downloads it unless the cache has it. Files are
+//! kept in the cache folder that all clients of the hub share, in the same layout, so each client
+//! finds the files of the others.
 //!
-//! The crate `hf-hub` is not used. Version 1.0 brings 160 more crates, among them an asynchronous runtime. Version 0.5
-//! compares no checksum, appends to the part if a server ignores ranges, and reads neither `HF_TOKEN` nor
-//! `HF_HUB_CACHE`. It also depends on a crate under the MPL, which `deny.toml` does not allow. The HTTP library is
-//! `ureq`, with the certificates of the system.
+//! This module does not use the crate `hf-hub`, for these reasons. Version 1.0 needs 160 more
+//! crates, among them an asynchronous runtime. Version 0.5 verifies no checksums, and appends to a
+//! partial file even if the server ignores ranges. It does not read `HF_TOKEN` or `HF_HUB_CACHE`,
+//! and it depends on a crate under the MPL, which `deny.toml` does not allow. The HTTP library is
+//! `ureq` with the system's certificates.
 
 mod cache;
 mod client;
@@ -41,7 +43,8 @@ pub(crate) use self::stored::{StoredModels, stored_models};
 use crate::progress::Bar;
 use crate::terminal::say;
 
-/// The small files of a folder in safetensors that a model, a tokenizer or a chat template is read from.
+/// The small files of a safetensors folder that the engine may read: tokenizer, settings and chat
+/// template.
 const SMALL_FILES: &[&str] = &[
     TOKENIZER,
     "tokenizer_config.json",
@@ -55,10 +58,13 @@ const SMALL_FILES: &[&str] = &[
     "chat_template.json",
 ];
 
-/// Returns the path of a model: a GGUF file, or a folder.
+/// Returns the path of a model: a GGUF file or a folder.
 ///
-/// A model that is complete in the cache is used without contacting the hub. Another one is downloaded, after its size
-/// is written to standard error.
+/// If the cache contains the complete model, the hub is not contacted. Otherwise the model is
+/// downloaded, after its size is printed to stderr.
+///
+/// # Errors
+/// Returns an error if the model does not exist or cannot be downloaded.
 pub(crate) fn resolve(reference: &HubReference) -> Result<PathBuf, HubError> {
     let settings = HubSettings::from_environment()?;
     match cached(&settings, reference) {
@@ -67,15 +73,21 @@ pub(crate) fn resolve(reference: &HubReference) -> Result<PathBuf, HubError> {
     }
 }
 
-/// Returns the path of a model, which is updated if the hub has another one by now.
+/// Downloads the current version of a model, as far as the cache does not have it, and returns its
+/// path.
+///
+/// # Errors
+/// Returns an error if the model does not exist or cannot be downloaded.
 pub(crate) fn pull(reference: &HubReference) -> Result<PathBuf, HubError> {
     let settings = HubSettings::from_environment()?;
-    match settings.offline {
-        true => cached(&settings, reference).ok_or_else(|| offline(&settings, reference)),
-        false => load(&settings, reference),
+    if settings.offline {
+        cached(&settings, reference).ok_or_else(|| offline(&settings, reference))
+    } else {
+        load(&settings, reference)
     }
 }
 
+/// Returns the error about a model that is not in the cache while the hub must not be contacted.
 fn offline(settings: &HubSettings, reference: &HubReference) -> HubError {
     HubError::Offline {
         name: reference.to_string(),
@@ -83,7 +95,7 @@ fn offline(settings: &HubSettings, reference: &HubReference) -> HubError {
     }
 }
 
-/// Returns the path of a model that is complete in the cache.
+/// Returns the path of a model if the cache contains all of its files.
 fn cached(settings: &HubSettings, reference: &HubReference) -> Option<PathBuf> {
     let cache = RepoCache::new(&settings.cache, &reference.repo);
     let commit = cache.commit()?;
@@ -104,7 +116,7 @@ fn cached(settings: &HubSettings, reference: &HubReference) -> Option<PathBuf> {
     }
 }
 
-/// Downloads what the cache does not have of a model, and returns its path.
+/// Downloads the files of a model that the cache does not have, and returns the model's path.
 fn load(settings: &HubSettings, reference: &HubReference) -> Result<PathBuf, HubError> {
     if settings.offline {
         return Err(offline(settings, reference));
@@ -143,11 +155,12 @@ fn load(settings: &HubSettings, reference: &HubReference) -> Result<PathBuf, Hub
             cache.snapshot(&listing.commit)
         }
     };
+    // The branch is recorded last, so an interrupted download leaves the old version in use.
     cache.set_commit(&listing.commit)?;
     Ok(path)
 }
 
-/// The files of one commit, on their way into the cache.
+/// A download of files of one commit into the cache.
 struct Pull<'a> {
     client: &'a Client,
     listing: &'a Listing,
@@ -156,6 +169,7 @@ struct Pull<'a> {
 }
 
 impl Pull<'_> {
+    /// Returns the error about a repository that has no usable model.
     fn no_model(&self, problem: String) -> HubError {
         HubError::NoModel {
             repo: self.repo.to_owned(),
@@ -163,14 +177,14 @@ impl Pull<'_> {
         }
     }
 
-    /// Returns a listed file with its size and checksum.
+    /// Returns the size and the checksum of a file.
     fn remote(&self, name: &str) -> Result<RemoteFile, HubError> {
         let missing = || self.no_model(format!("it has no {name}"));
         let file: &ListedFile = self.listing.find(name).ok_or_else(missing)?;
         self.listing.remote(self.client, self.repo, file)
     }
 
-    /// Downloads a model in safetensors.
+    /// Downloads a model in safetensors, with its tokenizer and its settings.
     fn folder(&self) -> Result<(), HubError> {
         let has = |name: &str| self.listing.find(name).is_some();
         let weights = if has(WEIGHTS) { WEIGHTS } else { INDEX };
@@ -185,7 +199,8 @@ impl Pull<'_> {
                 "it has no {TOKENIZER}, which a folder in safetensors needs"
             )));
         }
-        // The configuration decides whether the rest is worth loading.
+        // The configuration comes first, because an unsupported model must fail before gigabytes
+        // are downloaded.
         let config = self.small_file(CONFIG)?;
         self.check_family(&config)?;
         let mut names: Vec<String> = SMALL_FILES
@@ -196,7 +211,7 @@ impl Pull<'_> {
         if weights == INDEX {
             let index = self.small_file(INDEX)?;
             let shards = weight_files(&index).map_err(|problem| self.no_model(problem))?;
-            // The engine looks for all weights in the folder itself.
+            // The engine does not look for weights in subfolders.
             if let Some(shard) = shards.iter().find(|name| name.contains('/')) {
                 return Err(self.no_model(format!(
                     "{INDEX} names the file {shard:?} in another folder"
@@ -213,13 +228,14 @@ impl Pull<'_> {
         self.files(&format!("{PREFIX}{}", self.repo), &files)
     }
 
-    /// Downloads a file that decides what else is downloaded, and returns its content.
+    /// Downloads a file whose content decides which other files are needed, and returns the
+    /// content.
     fn small_file(&self, name: &str) -> Result<Vec<u8>, HubError> {
         let file = self.remote(name)?;
-        // The largest index of known models has some megabytes.
+        // The largest known index has a few megabytes.
         if file.size > 64 << 20 {
             return Err(self.no_model(format!(
-                "{name} has {}, which is too long for it",
+                "{name} has {}, and at most 64 MiB are plausible",
                 HumanBytes(file.size)
             )));
         }
@@ -243,28 +259,31 @@ impl Pull<'_> {
             source,
         })?;
         match Model::open(folder.path()) {
-            // The configuration was accepted, and there are no weights next to it.
+            // The configuration is fine: the error is about the weights, which are not in this
+            // folder.
             Err(engine::Error::Folder { path, .. }) if path == folder.path() => Ok(()),
             Ok(_) => Ok(()),
             Err(error) => {
                 let sentence = crate::failure::sentence(&error);
-                // The folder's name means nothing to the user.
+                // The user does not know the temporary folder.
                 let place = format!("{}", folder.path().join(CONFIG).display());
                 Err(self.no_model(sentence.replace(&place, CONFIG)))
             }
         }
     }
 
-    /// Downloads files, after their size is stated and the disk is found to have space for them.
+    /// Prints the size of the missing files, checks that the disk has space for them, and downloads
+    /// them.
     fn files(&self, name: &str, files: &[RemoteFile]) -> Result<(), HubError> {
         let total: u64 = files.iter().map(|file| file.size).sum();
         let missing: u64 = files.iter().map(|file| self.download.missing(file)).sum();
         let folder = self.download.cache.blobs();
         cache::create_folder(&folder)?;
         if missing > 0 {
-            let size = match missing == total {
-                true => format!("{}", HumanBytes(total)),
-                false => format!("{} of {}", HumanBytes(missing), HumanBytes(total)),
+            let size = if missing == total {
+                HumanBytes(total).to_string()
+            } else {
+                format!("{} of {}", HumanBytes(missing), HumanBytes(total))
             };
             say(format!(
                 "downloading {name} ({size}) to {}",
@@ -280,6 +299,7 @@ impl Pull<'_> {
         } else {
             Bar::hidden()
         };
+        // The bar shows all files together.
         let mut before = 0;
         for file in files {
             self.download.run(file, &bar, before)?;

@@ -1,8 +1,9 @@
-//! The names of files on the hub: which are safe, and which quantization they name.
+//! Names of files on the hub: checks of their safety, and the quantization in a name.
 
-/// Returns the reason if a name could leave the folder that it is joined to, on any system.
+/// Returns the problem of a name that could leave the folder it is joined to, on any system.
 ///
-/// Names come from the hub, so they are not trusted. A colon is refused because it ends the drive's letter on Windows.
+/// Names come from a server, so they are not trusted. A colon is refused because it follows a drive
+/// letter on Windows.
 pub(super) fn problem(name: &str) -> Option<&'static str> {
     if name.is_empty() {
         return Some("the file's name is empty");
@@ -28,22 +29,26 @@ pub(super) fn problem(name: &str) -> Option<&'static str> {
     None
 }
 
-/// Returns true if the file is a model in one GGUF file or in several, and not an addition to a model.
+/// Returns true if the file is a model or a part of one, and not an addition such as a projector
+/// (mmproj).
 pub(super) fn is_gguf_model(name: &str) -> bool {
     let base = base(name).to_ascii_lowercase();
     base.ends_with(".gguf") && !base.starts_with("mmproj") && !base.starts_with("imatrix")
 }
 
-/// Returns the number of parts that a file like `model-00001-of-00003.gguf` is split into, if there are several.
+/// Returns the number of parts that a file like `model-00001-of-00003.gguf` is split into, if there
+/// are several.
 pub(super) fn parts(name: &str) -> Option<u32> {
     let (_, count) = split_suffix(stem(name))?;
     (count > 1).then_some(count)
 }
 
-/// Returns the quantization that a file's name ends with, in upper case, for example `Q4_K_M` or `UD-Q4_K_XL`.
+/// Returns the quantization that a file's name ends with, in upper case, for example `Q4_K_M` or
+/// `UD-Q4_K_XL`.
 ///
-/// A file without one in its name has that of the folder that it is in. If a name has several, as in
-/// `model-Q4_K_M-F16.gguf`, the result names all of them, because either could be meant.
+/// If the name has none, the name of its folder is used. If it has several, as in
+/// `model-Q4_K_M-F16.gguf`, the result contains all of them, because the name does not say which
+/// one counts.
 pub(super) fn quantization(name: &str) -> Option<String> {
     let (folders, _) = name.rsplit_once('/').unwrap_or(("", name));
     let stem = stem(name);
@@ -51,9 +56,9 @@ pub(super) fn quantization(name: &str) -> Option<String> {
     labels(stem).or_else(|| folders.rsplit('/').find_map(labels))
 }
 
-/// Returns true if a file's quantization is the wanted one, without regard to case.
+/// Returns true if a label is the wanted quantization. Case is ignored.
 ///
-/// The prefix `UD-` may be left out: it stands for a recipe, not for another format.
+/// The prefix `UD-` may be left out, because it stands for a recipe and not for another format.
 pub(super) fn is_quantization(label: &str, wanted: &str) -> bool {
     let plain = label.strip_prefix("UD-").unwrap_or(label);
     label.eq_ignore_ascii_case(wanted) || plain.eq_ignore_ascii_case(wanted)
@@ -63,7 +68,7 @@ fn base(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(_, base)| base)
 }
 
-/// Returns the last part of the name without `.gguf`.
+/// Returns the file name without its folders and `.gguf`.
 fn stem(name: &str) -> &str {
     let base = base(name);
     match base.len().checked_sub(".gguf".len()) {
@@ -85,12 +90,14 @@ fn split_suffix(stem: &str) -> Option<(&str, u32)> {
     Some((model, count.parse().ok()?))
 }
 
-/// Returns the quantizations that a text contains between dots and dashes, joined by dashes.
+/// Returns the quantizations in a text, which are separated by dots and dashes. The result joins
+/// them with dashes.
 fn labels(text: &str) -> Option<String> {
     let mut found: Vec<String> = vec![];
     let mut dynamic = false;
     for token in text.split(['-', '.']) {
-        // In `mistral_7b_Q4_K_M` an underscore separates the name as well: the first suffix that is a format counts.
+        // In `mistral_7b_Q4_K_M` an underscore separates the name as well: the first suffix that is
+        // a format counts.
         let starts = [0]
             .into_iter()
             .chain(token.match_indices('_').map(|(at, _)| at + 1));
@@ -109,7 +116,8 @@ fn labels(text: &str) -> Option<String> {
     (!found.is_empty()).then(|| found.join("-"))
 }
 
-/// Returns true if a word in upper case is a format of weights, such as `Q4_K_M`, `IQ4_NL`, `TQ1_0` or `BF16`.
+/// Returns true if a word in upper case is a format of weights, such as `Q4_K_M`, `IQ4_NL`, `TQ1_0`
+/// or `BF16`.
 fn is_format(word: &str) -> bool {
     const PLAIN: &[&str] = &[
         "F16",

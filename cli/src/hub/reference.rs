@@ -29,6 +29,7 @@ impl FromStr for HubReference {
         let name = text
             .strip_prefix(PREFIX)
             .ok_or_else(|| fault("it does not begin with hf:"))?;
+        // Names of repositories have no colon, so the first one begins the selection.
         let (repo, selection) = match name.split_once(':') {
             Some((repo, selection)) => (repo, Some(selection)),
             None => (name, None),
@@ -65,10 +66,11 @@ impl fmt::Display for HubReference {
     }
 }
 
-/// Returns what is wrong with the name of a repository, by the hub's rules.
+/// Returns the problem of a repository name, if it breaks the hub's rules.
 ///
-/// The rules also keep the name inside the cache folder: it has no `..`, and no `--`, which separates the organization
-/// from the repository in the name of the repository's folder.
+/// The rules also protect the cache folder. Without `..`, a name cannot leave it. Without `--`,
+/// which separates the organization from the repository in the name of a folder, two names cannot
+/// share a folder.
 fn repo_problem(repo: &str) -> Option<&'static str> {
     let Some((organization, name)) = repo.split_once('/') else {
         return Some("the repository is not ORG/REPO");

@@ -1,4 +1,4 @@
-//! Removes models from the cache, if it is certain that nothing else needs them.
+//! Removal of models from the cache. If anything is unexpected there, nothing is removed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,22 +14,22 @@ use super::{names, settings};
 /// The report of a removal.
 #[derive(Debug, Default)]
 pub(crate) struct Removed {
-    /// The number of files, and of parts of files.
+    /// The number of removed files, including partial downloads.
     pub(crate) files: usize,
-    /// The number of bytes that the disk has free now.
+    /// The number of bytes that were freed.
     pub(crate) bytes: u64,
-    /// The number of contents that only the store shared by all repositories has. They stay there.
+    /// The number of contents that stay in the store that all repositories share.
     pub(crate) shared: usize,
 }
 
-/// The folders of a repository that the hub's clients create.
+/// The folders that clients of the hub create in a repository's folder.
 const KNOWN: &[&str] = &["blobs", "refs", "snapshots", ".no_exist", "trees"];
 
-/// Removes a repository's files from the cache, or one file of it.
+/// Removes a repository or one of its files from the cache.
 ///
 /// # Errors
-/// Returns an error, and removes nothing, if a file is not part of the layout, if another repository needs a content, or
-/// if another process is loading one.
+/// Returns an error and removes nothing in each of these cases: a file is not part of the cache
+/// layout, another repository needs a content, or another process is downloading a content.
 pub(crate) fn remove(reference: &HubReference) -> Result<Removed, HubError> {
     let root = settings::cache_folder()?;
     let cache = RepoCache::new(&root, &reference.repo);
@@ -45,7 +45,8 @@ pub(crate) fn remove(reference: &HubReference) -> Result<Removed, HubError> {
         ));
     }
     let plan = Plan::new(&cache, reference, &root)?.ok_or_else(not_cached)?;
-    // A process that loads a content holds its lock until the snapshot has it.
+    // A process keeps the lock of a content until the snapshot links to it. With all locks taken,
+    // the plan stays valid.
     let etags: BTreeSet<String> = plan
         .contents
         .iter()
@@ -66,31 +67,33 @@ pub(crate) fn remove(reference: &HubReference) -> Result<Removed, HubError> {
     plan.carry_out(&cache)
 }
 
-/// The files that are removed.
+/// The files to remove.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
-    /// In snapshots.
+    /// Links in snapshots.
     pointers: Vec<PathBuf>,
-    /// In the folder of contents.
+    /// Contents in the folder `blobs`.
     contents: BTreeSet<PathBuf>,
     scope: Scope,
 }
 
+/// The extent of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
     Repository,
     File,
 }
 
-/// A file of a snapshot, and its content unless it is the content itself.
+/// A file of a snapshot.
 struct Pointer {
     name: String,
     path: PathBuf,
+    /// The content that the file links to, or `None` if it is not a link.
     content: Option<PathBuf>,
 }
 
 impl Plan {
-    /// Decides what is removed. Returns `None` if the file is not in the cache.
+    /// Lists the files to remove. Returns `None` if the model is not in the cache.
     fn new(
         cache: &RepoCache,
         reference: &HubReference,
@@ -127,7 +130,7 @@ impl Plan {
                 let contents = removed
                     .iter()
                     .filter_map(|pointer| pointer.content.as_ref());
-                // A link without content has nothing to remove but itself.
+                // The content of a broken link does not exist.
                 let exists = |content: &&PathBuf| fs::symlink_metadata(content).is_ok();
                 contents
                     .filter(|content| !kept.contains(content))
@@ -148,10 +151,11 @@ impl Plan {
         }))
     }
 
+    /// Removes the files.
     fn carry_out(&self, cache: &RepoCache) -> Result<Removed, HubError> {
         let mut removed = Removed::default();
         for path in &self.pointers {
-            // A link has no bytes of its own: the content is counted.
+            // A link takes no space. Its content is counted below.
             let found = fs::symlink_metadata(path).map_err(|source| fault(path, source))?;
             if found.is_file() {
                 removed.bytes += found.len();
@@ -183,7 +187,7 @@ impl Plan {
         Ok(removed)
     }
 
-    /// Removes the folders that a removed file leaves empty, and the names of a commit without files.
+    /// Removes the folders that became empty, and the references to a commit without files.
     fn prune(&self, cache: &RepoCache, path: &Path) -> Result<(), HubError> {
         let snapshots = cache.snapshots();
         let mut folder = path.parent();
@@ -199,7 +203,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Removes a repository's folder without contents. A folder that is not empty stays.
+    /// Removes the folder of a repository that has no contents any more. Folders with files stay.
     fn remove_rest(&self, cache: &RepoCache) -> Result<(), HubError> {
         for known in KNOWN {
             let folder = cache.folder().join(known);
@@ -207,7 +211,7 @@ impl Plan {
                 continue;
             }
             match *known {
-                // These have nothing but names and records of the hub's clients.
+                // These contain only references and records of the clients.
                 "refs" | ".no_exist" | "trees" => {
                     fs::remove_dir_all(&folder).map_err(|source| fault(&folder, source))?;
                 }
@@ -239,7 +243,7 @@ fn etag(content: &Path) -> Option<String> {
     let Some(part) = name.strip_suffix(".incomplete") else {
         return Some(name.to_owned());
     };
-    // The hub's Python client adds eight digits for each process.
+    // The hub's Python client appends eight hexadecimal digits that identify the process.
     let etag = match part.rsplit_once('.') {
         Some((etag, process))
             if process.len() == 8 && process.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
@@ -251,7 +255,7 @@ fn etag(content: &Path) -> Option<String> {
     Some(etag.to_owned())
 }
 
-/// Returns the one cached name that is meant.
+/// Returns the name of the cached file that a selection matches.
 fn chosen<'a>(
     reference: &HubReference,
     selection: &str,
@@ -268,6 +272,7 @@ fn chosen<'a>(
         .map(|pointer| pointer.name.as_str())
         .filter(|name| matches(name))
         .collect();
+    // The user must choose, because a removal cannot be undone.
     if found.len() > 1 {
         let repo = &reference.repo;
         let choice = |name: &&str| HubChoice {
@@ -284,7 +289,7 @@ fn chosen<'a>(
     Ok(found.into_iter().next())
 }
 
-/// Collects the files of all snapshots, with those whose content is missing.
+/// Collects the files of all snapshots, including broken links.
 fn collect(snapshots: &Path, blobs: &Path, pointers: &mut Vec<Pointer>) -> Result<(), HubError> {
     for snapshot in entries(snapshots)? {
         if !is_folder(&snapshot) {
@@ -306,6 +311,7 @@ fn collect_below(
             return Err(unsure(&path, "its name is not valid UTF-8"));
         };
         let name = format!("{prefix}{name}");
+        // A link to a folder must not be followed, because it could lead out of the cache.
         let kind = fs::symlink_metadata(&path)
             .map_err(|source| fault(&path, source))?
             .file_type();
@@ -332,8 +338,10 @@ fn collect_below(
     Ok(())
 }
 
-/// Returns the content that a link leads to, if it is one of `blobs`. Links are not followed further: a content may be a
-/// link to the store that all repositories share.
+/// Returns the content that a link leads to, if it is in `blobs`.
+///
+/// Only one link is followed, because a content may itself be a link to the store that all
+/// repositories share.
 fn content(link: &Path, blobs: &Path) -> Option<PathBuf> {
     let target = link.parent()?.join(fs::read_link(link).ok()?);
     let name = target.file_name()?;
@@ -341,7 +349,7 @@ fn content(link: &Path, blobs: &Path) -> Option<PathBuf> {
     (folder == fs::canonicalize(blobs).ok()?).then(|| blobs.join(name))
 }
 
-/// Lists the contents and parts of contents.
+/// Lists the contents and the partial downloads.
 fn contents(blobs: &Path) -> Result<BTreeSet<PathBuf>, HubError> {
     let entries = entries(blobs)?;
     match entries.iter().find(|path| is_folder(path)) {
@@ -350,7 +358,8 @@ fn contents(blobs: &Path) -> Result<BTreeSet<PathBuf>, HubError> {
     }
 }
 
-/// Returns an error if the repository's folder has an entry that the hub's clients do not create.
+/// Returns an error if the folder of a repository has an entry that clients of the hub do not
+/// create.
 fn check_entries(folder: &Path) -> Result<(), HubError> {
     for path in entries(folder)? {
         let known = path
@@ -405,7 +414,8 @@ fn remove_names(refs: &Path, commit: &str) -> Result<(), HubError> {
     Ok(())
 }
 
-/// Removes a folder that has nothing but folders. One that another process has filled meanwhile stays.
+/// Removes a folder that contains only folders. If another process has added a file meanwhile, the
+/// folder stays.
 fn remove_empty(folder: &Path) -> Result<(), HubError> {
     for path in entries(folder)? {
         if is_folder(&path) {

@@ -1,32 +1,33 @@
-//! The choice of a file: the one that the user names, or the usual quantization.
+//! The choice of a file in a repository, by its name or its quantization.
 
 use super::error::{HubChoice, HubChoices, HubError};
 use super::names;
 use super::reference::{HubReference, PREFIX};
 
-/// The quantization that is taken if the user names none.
+/// The default quantization.
 const USUAL: &str = "Q4_K_M";
 
 /// A file that can be chosen.
 pub(super) struct Candidate<'a> {
     pub(super) name: &'a str,
-    /// In bytes, if it is known.
+    /// The size in bytes, if it is known.
     pub(super) size: Option<u64>,
 }
 
 /// The choice of a model in a repository.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Selected<'a> {
-    /// One file.
+    /// A GGUF file with this name.
     File(&'a str),
-    /// The folder, because it has no GGUF file.
+    /// The repository as a folder, because it has no GGUF file.
     Folder,
 }
 
-/// Chooses one of a repository's files.
+/// Chooses a model from the files of a repository.
 ///
 /// # Errors
-/// Returns an error with the choices if the reference does not name exactly one model, or names a part of one.
+/// Returns an error with the choices if the reference matches no model or several, or if the model
+/// is split into parts.
 pub(super) fn select<'a>(
     reference: &HubReference,
     files: &[Candidate<'a>],
@@ -51,7 +52,8 @@ pub(super) fn select<'a>(
             };
         }
         if selection.contains('/') || selection.to_ascii_lowercase().ends_with(".gguf") {
-            let (repo, file) = (repo.clone(), selection.clone());
+            let repo = repo.clone();
+            let file = selection.clone();
             return Err(HubError::NoFile {
                 repo,
                 file,
@@ -67,7 +69,7 @@ pub(super) fn select<'a>(
         .filter_map(|file| Some((*file, names::quantization(file.name)?)))
         .filter(|(_, label)| names::is_quantization(label, wanted))
         .collect();
-    // A name with the recipe's prefix matches too, but only if there is none without it.
+    // `UD-Q4_K_M` matches `Q4_K_M` too, but only if there is no file with exactly that label.
     let exact = |label: &String| label.eq_ignore_ascii_case(wanted);
     let any_exact = matching.iter().any(|(_, label)| exact(label));
     let matching = matching
@@ -81,7 +83,8 @@ pub(super) fn select<'a>(
         ([], Some(file)) => Err(split(repo, file.name, choices())
             .unwrap_or_else(|| unreachable!("a file among the split ones has parts"))),
         ([], None) => {
-            let (repo, wanted) = (repo.clone(), wanted.to_owned());
+            let repo = repo.clone();
+            let wanted = wanted.to_owned();
             Err(HubError::NoQuantization {
                 repo,
                 wanted,
@@ -99,7 +102,7 @@ pub(super) fn select<'a>(
     }
 }
 
-/// Returns the error for a part of a model.
+/// Returns the error about a model that is split into parts, if the file is a part.
 fn split(repo: &str, file: &str, choices: HubChoices) -> Option<HubError> {
     let parts = names::parts(file)?;
     Some(HubError::Split {
@@ -110,8 +113,9 @@ fn split(repo: &str, file: &str, choices: HubChoices) -> Option<HubError> {
     })
 }
 
+/// Returns the list of choices for an error message.
 fn choices<'a>(repo: &str, files: impl Iterator<Item = &'a Candidate<'a>>) -> HubChoices {
-    // A name that would not be stored cannot be chosen.
+    // A file with an unsafe name cannot be downloaded, so it is not a choice.
     let files = files.filter(|file| names::problem(file.name).is_none());
     HubChoices(
         files

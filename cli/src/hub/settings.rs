@@ -1,4 +1,4 @@
-//! Settings of the hub: the environment variables that the hub's other clients read too.
+//! Settings of the hub, from the environment variables that all clients of the hub read.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ const ENDPOINT: &str = "https://huggingface.co";
 /// The time without a byte after which a transfer has failed.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where the hub and its cache are, and how they are used.
+/// The addresses of the hub and of its cache, and how they are used.
 pub(super) struct HubSettings {
     /// The hub's address.
     pub(super) endpoint: Url,
@@ -29,7 +29,10 @@ pub(super) struct HubSettings {
 }
 
 impl HubSettings {
-    /// Reads the environment.
+    /// Reads the environment variables.
+    ///
+    /// # Errors
+    /// Returns an error that names a variable with an invalid value.
     pub(super) fn from_environment() -> Result<HubSettings, HubError> {
         let home = home()?;
         Ok(HubSettings {
@@ -42,11 +45,15 @@ impl HubSettings {
     }
 }
 
-/// Returns the cache folder alone, for work that does not contact the hub.
+/// Returns the cache folder, for commands that do not contact the hub.
+///
+/// # Errors
+/// Returns an error if it cannot be determined.
 pub(super) fn cache_folder() -> Result<PathBuf, HubError> {
     cache(home()?.as_deref())
 }
 
+/// Returns the address of the hub, or of the mirror in `HF_ENDPOINT`.
 fn endpoint() -> Result<Url, HubError> {
     let text = text("HF_ENDPOINT")?;
     Url::parse(text.as_deref().unwrap_or(ENDPOINT).trim()).map_err(|problem| HubError::Variable {
@@ -55,7 +62,7 @@ fn endpoint() -> Result<Url, HubError> {
     })
 }
 
-/// Returns the folder of the cache and of the token.
+/// Returns the folder that contains the cache and the token, if the user has a home directory.
 fn home() -> Result<Option<PathBuf>, HubError> {
     if let Some(home) = folder("HF_HOME")? {
         return Ok(Some(home));
@@ -67,6 +74,7 @@ fn home() -> Result<Option<PathBuf>, HubError> {
     Ok(caches.map(|caches| caches.join("huggingface")))
 }
 
+/// Returns the cache folder.
 fn cache(home: Option<&Path>) -> Result<PathBuf, HubError> {
     for variable in ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"] {
         if let Some(folder) = folder(variable)? {
@@ -76,7 +84,7 @@ fn cache(home: Option<&Path>) -> Result<PathBuf, HubError> {
     home.map(|home| home.join("hub")).ok_or(HubError::NoCache)
 }
 
-/// Returns the token of the environment, or the one that the hub's own program has stored.
+/// Returns the token of the environment, or the token that the hub's own client has stored.
 fn token(home: Option<&Path>) -> Result<Option<String>, HubError> {
     if is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN") {
         return Ok(None);
@@ -97,7 +105,8 @@ fn token(home: Option<&Path>) -> Result<Option<String>, HubError> {
     }
 }
 
-/// Returns the token without surrounding white space. The error does not contain it, because errors are logged.
+/// Returns the token without surrounding white space. The error does not contain it, because errors
+/// are logged.
 fn checked(token: &str, variable: &'static str) -> Result<Option<String>, HubError> {
     let token = token.trim();
     if token.is_empty() {
@@ -110,6 +119,7 @@ fn checked(token: &str, variable: &'static str) -> Result<Option<String>, HubErr
     Ok(Some(token.to_owned()))
 }
 
+/// Returns the timeout of transfers.
 fn timeout() -> Result<Duration, HubError> {
     let variable = "HF_HUB_DOWNLOAD_TIMEOUT";
     let Some(text) = text(variable)? else {
@@ -124,11 +134,12 @@ fn timeout() -> Result<Duration, HubError> {
     }
 }
 
-/// Returns a variable's value. An empty value counts as none.
+/// Returns the value of a variable, or `None` if it is not set or empty.
 fn value(variable: &str) -> Option<OsString> {
     env::var_os(variable).filter(|value| !value.is_empty())
 }
 
+/// Returns the value of a variable as text.
 fn text(variable: &'static str) -> Result<Option<String>, HubError> {
     let Some(value) = value(variable) else {
         return Ok(None);
@@ -140,12 +151,14 @@ fn text(variable: &'static str) -> Result<Option<String>, HubError> {
     value.into_string().map(Some).map_err(fault)
 }
 
-/// Returns a variable's value as a path. A leading `~` is the user's folder, as for the hub's other clients.
+/// Returns the value of a variable as a path. A leading `~` stands for the home directory, as in
+/// other clients.
 fn folder(variable: &'static str) -> Result<Option<PathBuf>, HubError> {
     let Some(path) = value(variable).map(PathBuf::from) else {
         return Ok(None);
     };
-    // The hub's Python client replaces other variables in it. A folder named `$HOME` would surprise both.
+    // The hub's Python client expands variables in the path. Without that, this client would use
+    // another folder.
     if path.to_string_lossy().contains('$') {
         let problem = format!("{} contains a '$': write the folder out", path.display());
         return Err(HubError::Variable { variable, problem });
@@ -163,10 +176,12 @@ fn folder(variable: &'static str) -> Result<Option<PathBuf>, HubError> {
     }
 }
 
+/// Returns the home directory.
 fn user() -> Option<PathBuf> {
     env::home_dir().filter(|home| !home.as_os_str().is_empty())
 }
 
+/// Returns true if a variable has a value that other clients take for true.
 fn is_set(variable: &str) -> bool {
     let value = value(variable)
         .unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The models in the cache.
+//! The list of models in the cache.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,29 +15,34 @@ use super::{names, settings};
 pub(crate) struct StoredModel {
     /// `ORG/REPO`.
     pub(crate) repo: String,
-    /// The file's name in the repository. A folder in safetensors has none.
+    /// The name of the GGUF file in the repository, or `None` for a folder in safetensors.
     pub(crate) file: Option<String>,
-    /// In bytes. The size of a folder is the sum of its files.
+    /// The size of the file, or of all files of a folder, in bytes.
     pub(crate) size: u64,
-    /// By the file's name, if it names one.
+    /// The quantization, if the name of the file contains one.
     pub(crate) quant: Option<String>,
-    /// The commit that the file was loaded of.
+    /// The commit that the file was downloaded from.
     pub(crate) commit: String,
-    /// Where it is.
+    /// The path of the file or the folder.
     pub(crate) path: PathBuf,
 }
 
 /// The models of a cache folder.
 pub(crate) struct StoredModels {
+    /// The cache folder.
     pub(crate) cache: PathBuf,
     pub(crate) models: Vec<StoredModel>,
     /// The number of bytes of interrupted downloads, by repository.
     pub(crate) unfinished: Vec<(String, u64)>,
 }
 
-/// Lists the models in the cache, by repository and file.
+/// Lists the models in the cache, sorted by repository and file.
 ///
-/// A content that several commits share is listed once, with the current commit if it has it.
+/// Commits can share the content of a file. Such a file is listed once, with the current commit if
+/// that contains it.
+///
+/// # Errors
+/// Returns an error if the cache folder cannot be determined.
 pub(crate) fn stored_models() -> Result<StoredModels, HubError> {
     let cache = settings::cache_folder()?;
     let mut models = vec![];
@@ -62,6 +67,7 @@ pub(crate) fn stored_models() -> Result<StoredModels, HubError> {
     })
 }
 
+/// Adds the models of a commit to `models`. `seen` contains the files of the commits before it.
 fn list(
     repo: &str,
     cache: &RepoCache,
@@ -70,6 +76,7 @@ fn list(
     models: &mut Vec<StoredModel>,
 ) {
     let files = cache.files(commit);
+    // Snapshots of several commits usually link to the same content.
     let mut is_new = |file: &CachedFile| {
         let content = fs::canonicalize(&file.path).unwrap_or_else(|_| file.path.clone());
         seen.insert((file.name.clone(), content))
@@ -104,7 +111,7 @@ fn list(
     }
 }
 
-/// Returns the number of bytes of the contents that are not complete.
+/// Returns the size of the partial files of interrupted downloads, in bytes.
 fn unfinished_bytes(blobs: &Path) -> u64 {
     let entries = fs::read_dir(blobs).into_iter().flatten().flatten();
     let parts = entries.filter(|entry| {

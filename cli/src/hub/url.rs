@@ -1,4 +1,4 @@
-//! Web addresses, as far as redirects need them.
+//! Web addresses, with the operations that redirects need.
 
 use std::fmt;
 
@@ -8,9 +8,10 @@ pub(super) struct Url {
     scheme: Scheme,
     /// The host in lower case, and the port unless it is the scheme's default.
     authority: String,
-    /// Begins with a slash.
+    /// The path, which begins with a slash.
     path: String,
-    /// With the question mark, or empty. It may contain a signature, so error messages leave it out.
+    /// The query with its question mark, or an empty text. It may contain a signature, so messages
+    /// do not show it.
     query: String,
 }
 
@@ -37,7 +38,10 @@ impl Scheme {
 }
 
 impl Url {
-    /// Parses an absolute address. Returns the reason if it cannot be used.
+    /// Parses an absolute address.
+    ///
+    /// # Errors
+    /// Returns the problem as a text if the address is not valid or not supported.
     pub(super) fn parse(text: &str) -> Result<Url, &'static str> {
         let (scheme, rest) = text
             .split_once("://")
@@ -58,9 +62,12 @@ impl Url {
         })
     }
 
-    /// Returns the address that a redirect from here leads to. Returns the reason if it cannot be followed.
+    /// Returns the target of a redirect from this address.
+    ///
+    /// # Errors
+    /// Returns the problem as a text if the redirect must not be followed.
     pub(super) fn join(&self, location: &str) -> Result<Url, &'static str> {
-        // A colon before the first slash ends the name of a scheme.
+        // A colon before the first slash marks an absolute address, because it ends the scheme.
         if location
             .split(['/', '?', '#'])
             .next()
@@ -94,7 +101,8 @@ impl Url {
         })
     }
 
-    /// Appends to the path. Bytes that addresses do not contain are encoded; the slash stays.
+    /// Returns the address with `more` appended to its path. All bytes except unreserved characters
+    /// and slashes are percent-encoded.
     pub(super) fn with_path(&self, more: &str) -> Url {
         let mut url = self.clone();
         url.path.truncate(url.path.trim_end_matches('/').len());
@@ -115,18 +123,18 @@ impl Url {
         self
     }
 
-    /// Returns true if scheme, host and port are equal. Only then may a token be sent.
+    /// Returns true if scheme, host and port are equal. A token may only be sent then.
     pub(super) fn has_origin_of(&self, other: &Url) -> bool {
         self.scheme == other.scheme && self.authority == other.authority
     }
 
-    /// Returns the whole address, for a request.
+    /// Returns the address with its query, for a request.
     pub(super) fn full(&self) -> String {
         format!("{self}{}", self.query)
     }
 }
 
-/// Writes the address without its query, for messages.
+/// Formats the address without its query, for messages.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -154,7 +162,9 @@ fn authority(scheme: Scheme, text: &str) -> Result<String, &'static str> {
     Ok(authority.to_owned())
 }
 
-/// Splits an address from its path on. Resolves `.` and `..`, and encodes bytes that requests do not contain.
+/// Splits the end of an address into path and query.
+///
+/// `.` and `..` are resolved, and bytes that a request must not contain are percent-encoded.
 fn path_and_query(text: &str) -> (String, String) {
     let text = text.split('#').next().unwrap_or_default();
     let (path, query) = match text.find('?') {

@@ -1,4 +1,5 @@
-//! Output folders: there with all of their files, or not at all, and never in place of anything.
+//! Output folders. A folder is either there with all of its files or absent, and never replaces
+//! anything.
 
 use std::fs;
 use std::io;
@@ -8,29 +9,35 @@ use super::temporary::Temporary;
 use super::{Sink, fault, target, through};
 use crate::failure::Failure;
 
-/// Where an option says that a folder be written.
+/// An output folder that an option names.
 pub(crate) struct OutputFolder<'a> {
     /// The option, as the user writes it.
     pub(crate) option: &'static str,
-    /// A folder that is empty or not there.
+    /// The folder, which must be empty or absent.
     pub(crate) path: &'a Path,
 }
 
 impl OutputFolder<'_> {
-    /// Whether it may be written at all.
+    /// Checks that the folder is empty or absent.
+    ///
+    /// # Errors
+    /// Returns an error if it is not, or if it cannot be read.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        match is_used(self.option, self.path)? {
-            true => {
-                let (option, path) = (self.option, self.path.display());
-                Err(Failure::Input(format!(
-                    "{option} {path} is in use; name an empty or a new folder"
-                )))
-            }
-            false => Ok(()),
+        let option = self.option;
+        if is_used(option, self.path)? {
+            return Err(Failure::Input(format!(
+                "{option} {} is not empty; name an empty or a new folder",
+                self.path.display()
+            )));
         }
+        Ok(())
     }
 
-    /// Fills it through `fill`.
+    /// Writes the folder: `fill` receives a value that adds files to it.
+    ///
+    /// # Errors
+    /// Returns an error if the folder cannot be written, or if `fill` fails. Then there is no new
+    /// folder.
     pub(crate) fn write<R>(
         &self,
         fill: impl FnOnce(&FilesOf<'_>) -> Result<R, Failure>,
@@ -49,14 +56,17 @@ impl OutputFolder<'_> {
     }
 }
 
-/// The files of a folder that is being written.
+/// A folder that is being written.
 pub(crate) struct FilesOf<'a> {
     temporary: &'a Temporary,
     path: &'a Path,
 }
 
 impl FilesOf<'_> {
-    /// Writes one through `fill`.
+    /// Adds a file: `fill` receives a sink for its content.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written, or if `fill` fails.
     pub(crate) fn write<R>(
         &self,
         name: &str,
@@ -71,7 +81,10 @@ impl FilesOf<'_> {
     }
 }
 
-/// Whether there is something in a folder, which an option names.
+/// Returns true if a folder exists and is not empty. `option` names it in messages.
+///
+/// # Errors
+/// Returns an error if the path is not a folder or cannot be read.
 pub(crate) fn is_used(option: &str, path: &Path) -> Result<bool, Failure> {
     match fs::read_dir(path) {
         Ok(mut entries) => Ok(entries.next().is_some()),

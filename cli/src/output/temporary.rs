@@ -1,11 +1,12 @@
-//! Temporary files and folders: output goes to one, next to its target, until all of it is written.
+//! Temporary files and folders. Output is written to one next to its target, until it is complete.
 //!
-//! On Linux the file has no name (`O_TMPFILE`) until it is complete, so that a process that is killed leaves nothing. Where
-//! the file system does not support this, and for folders, it has a hidden name and its writer holds a lock on it. Whoever
-//! writes into the same folder later removes such a leftover if its lock is free.
+//! On Linux the file has no name (`O_TMPFILE`) until it is complete, so a killed process leaves
+//! nothing behind. Folders, and files on file systems without `O_TMPFILE`, have a hidden name, and
+//! their writer locks them. The next process that writes into the same folder removes such a
+//! leftover if its lock is free.
 //!
-//! Outputs in progress are kept in a list. By this list, a signal removes them, and two options that name the same file are
-//! refused.
+//! A list contains the outputs in progress, so a signal can remove them, and two options cannot
+//! name the same file.
 
 mod leftovers;
 mod unnamed;
@@ -17,9 +18,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::{Builder, TempDir, TempPath};
 
-/// An output in progress. It is removed when the value is dropped.
+/// An output in progress. Dropping the value removes it.
 enum Entry {
-    /// A file without a name, by another handle of it.
+    /// A second handle of a file without a name.
     Unnamed(File),
     /// A file with a hidden name, and its lock.
     Named(TempPath, Lock),
@@ -34,27 +35,32 @@ fn list() -> MutexGuard<'static, Vec<(PathBuf, Entry)>> {
     LIST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes all that is under way. For a program that ends now: nobody can make another file.
+/// Removes all outputs in progress. Call this before the program exits.
+///
+/// The list stays locked, so no other thread can create a file before the exit.
 pub(crate) fn forget_all() {
     let mut list = list();
     list.clear();
     std::mem::forget(list);
 }
 
-/// A temporary file or folder of this target. It is removed with this value, unless it persists.
+/// A temporary file or folder for the target with this path. Dropping the value removes it, unless
+/// it was persisted.
 pub(super) struct Temporary(PathBuf);
 
-/// Whether a target can be written.
+/// The result of creating a temporary file.
 pub(super) enum Taken {
-    /// It is now.
+    /// The new file.
     Free(File, Temporary),
-    /// It is already.
+    /// The target is already being written for another option.
     UnderWay,
 }
 
 impl Temporary {
-    /// Creates a file for this target, with the target's permissions or those that the user's mask leaves.
+    /// Creates a file for the target. It has the permissions of an existing target, or the default
+    /// ones of the user.
     pub(super) fn file(target: &Path) -> io::Result<Taken> {
+        // The list stays locked until the file is in it, so that a signal cannot miss the file.
         let mut list = list();
         if list.iter().any(|(known, _)| known == target) {
             return Ok(Taken::UnderWay);
@@ -71,7 +77,7 @@ impl Temporary {
             .tempfile_in(parent(target))
             .map_err(nameless)?;
         let (file, path) = made.into_parts();
-        let lock = Lock::of(file.try_clone()?);
+        let lock = Lock::new(file.try_clone()?);
         keep_permissions(target, &path)?;
         list.push((target.to_owned(), Entry::Named(path, lock)));
         Ok(Taken::Free(file, Temporary(target.to_owned())))
@@ -84,13 +90,14 @@ impl Temporary {
         let folder = builder(target, 0o777)?
             .tempdir_in(parent(target))
             .map_err(nameless)?;
-        let lock = Lock::of(File::open(folder.path())?);
+        let lock = Lock::new(File::open(folder.path())?);
         keep_permissions(target, folder.path())?;
         list.push((target.to_owned(), Entry::Folder(folder, lock)));
         Ok(Temporary(target.to_owned()))
     }
 
-    /// Creates a file in the folder. None is created while a signal ends the program.
+    /// Creates a file in the folder. The list is locked meanwhile, so that no file appears while a
+    /// signal removes the folder.
     pub(super) fn inside(&self, name: &str) -> io::Result<File> {
         let list = list();
         let (_, entry) = list
@@ -103,7 +110,7 @@ impl Temporary {
         }
     }
 
-    /// Moves the output to its target. A folder takes the place of an empty folder only.
+    /// Moves the output to its target. A folder can only replace an empty folder.
     pub(super) fn persist(&self) -> io::Result<()> {
         let mut list = list();
         let index = list
@@ -112,6 +119,8 @@ impl Temporary {
             .expect(LISTED);
         match list.swap_remove(index).1 {
             Entry::Unnamed(file) => {
+                // A link cannot replace an existing file. So the file first gets a temporary name,
+                // and is then renamed.
                 let named = builder(&self.0, 0o666)?
                     .make_in(parent(&self.0), |path| unnamed::link(&file, path));
                 let path = named.map_err(nameless)?.into_temp_path();
@@ -130,36 +139,39 @@ impl Temporary {
     }
 }
 
-/// An exclusive lock on a file or a folder that is being written, held while the value lives. A file system without locks
-/// leaves it unlocked.
+/// An exclusive lock on a file or folder that is being written. It is released when the value is
+/// dropped.
+///
+/// On a file system without locks, the file stays unlocked.
 struct Lock {
     _file: File,
 }
 
 impl Lock {
-    fn of(file: File) -> Lock {
+    fn new(file: File) -> Lock {
         #[cfg(unix)]
         let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
         Lock { _file: file }
     }
 }
 
-/// Why an entry is found.
-const LISTED: &str = "it is in the list until it is done";
+/// The reason why the entry of a [`Temporary`] is in the list.
+const LISTED: &str = "an output is in the list until it is complete";
 
-/// Removes the entry of a target, however its writing ends.
+/// Removes the entry of the target from the list, and with it the temporary file.
 impl Drop for Temporary {
     fn drop(&mut self) {
         list().retain(|(target, _)| *target != self.0);
     }
 }
 
-/// Returns the error without the temporary name, which means nothing to a user.
+/// Returns the error without the temporary name, which the user does not know.
 fn nameless(error: io::Error) -> io::Error {
     error.kind().into()
 }
 
-/// Returns a builder of temporary files and folders next to a target. The folder of the target must exist.
+/// Returns a builder of temporary files and folders next to a target. The folder of the target must
+/// exist.
 fn builder(target: &Path, mode: u32) -> io::Result<Builder<'static, 'static>> {
     fs::metadata(parent(target))?;
     let mut builder = Builder::new();
@@ -172,6 +184,7 @@ fn builder(target: &Path, mode: u32) -> io::Result<Builder<'static, 'static>> {
     Ok(builder)
 }
 
+/// Gives a temporary file the permissions of an existing target.
 fn keep_permissions(target: &Path, path: &Path) -> io::Result<()> {
     match fs::metadata(target) {
         Ok(known) => fs::set_permissions(path, known.permissions()),
@@ -179,7 +192,7 @@ fn keep_permissions(target: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// The folder that a path is in.
+/// Returns the folder that contains a path.
 pub(super) fn parent(path: &Path) -> &Path {
     path.parent()
         .filter(|folder| !folder.as_os_str().is_empty())

@@ -108,12 +108,13 @@ fn a_trained_adapter_changes_what_a_model_says() {
     ];
     let end = run(&[&run_with, &EMULATOR[..]].concat());
     assert_eq!(end.code, Some(0), "{end:?}");
-    let warning = "warning: the adapter was trained on projections in 56 x NF4; this model has ";
+    let warning =
+        "warning: the adapter was trained on projections in 56 x NF4, and this model has ";
     assert!(end.err.contains(warning), "{}", end.err);
     assert!(!end.err.contains("has no matrices"), "{}", end.err);
     let line = "adapter of rank 4, alpha 32, ";
     assert!(
-        end.err.contains(line) && end.err.contains("prompts go in up to eight tokens"),
+        end.err.contains(line) && end.err.contains("prompts are prefilled up to eight tokens"),
         "{}",
         end.err
     );
@@ -132,8 +133,8 @@ fn names_what_is_missing(folder: &Path, adapter: &str) {
     let (end, _) = logits(folder, &["--adapter", adapter]);
     fs::write(&config, text).expect("a file for a test");
     let warning = "warning: the adapter has no matrices for model.layers.0.self_attn.k_proj, \
-                   model.layers.0.self_attn.o_proj, model.layers.0.mlp.gate_proj and 37 more, which its settings name; \
-                   they add nothing, as in PEFT\n";
+                   model.layers.0.self_attn.o_proj, model.layers.0.mlp.gate_proj and 37 more, although its settings \
+                   list them; these projections are unchanged, as in PEFT\n";
     assert_eq!(end.code, Some(0), "{end:?}");
     assert!(end.err.contains(warning), "{}", end.err);
 }

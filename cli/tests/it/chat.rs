@@ -122,8 +122,8 @@ fn a_full_context_drops_the_oldest_turns_or_refuses() {
         &[&arguments[..], &["--when-full", "refuse"]].concat(),
         &[long, long],
     );
-    let sentence = "error: the conversation does not fit into the context of 24 positions; /reset forgets what was said; \
-                    or start with a larger --ctx, or --when-full drop\n";
+    let sentence = "error: the conversation does not fit into the context of 24 positions: /reset removes the earlier messages; \
+                    or start with a larger --ctx, or with --when-full drop\n";
     assert_eq!(
         (end.code, end.err.ends_with(sentence)),
         (Some(2), true),
@@ -144,7 +144,7 @@ fn a_full_context_drops_the_oldest_turns_or_refuses() {
             &"word ".repeat(5000),
         ],
     );
-    let sentence = "the conversation does not fit into the context of 32 positions; say less, or start with a larger --ctx";
+    let sentence = "the conversation does not fit into the context of 32 positions: shorten your message, or start with a larger --ctx";
     let said = format!("2 messages\nerror: {sentence}\n");
     assert_eq!(
         (end.code, end.out.as_str(), end.err.ends_with(&said)),
@@ -164,7 +164,7 @@ fn what_is_no_conversation_is_refused() {
     let cases = [
         (
             file("garbage", b"\xff\xfe{"),
-            "cannot read the conversation {}: it is no UTF-8",
+            "cannot read the conversation {}: it is not valid UTF-8",
         ),
         (
             file("half", b"[{"),
@@ -176,7 +176,7 @@ fn what_is_no_conversation_is_refused() {
         ),
         (
             file("other", b"[{\"role\": \"user\", \"content\": [1]}]"),
-            "{} has a message 1 that is none: a part of its content has no text",
+            "{} has an invalid message 1: a part of its content has no text",
         ),
         (
             file(
@@ -201,14 +201,14 @@ fn what_is_no_conversation_is_refused() {
             refused(2, &sentence)
         );
     }
-    let unknown = "there is no command /sing; /help lists them. A message may begin with a space";
+    let unknown = "there is no command /sing: /help lists the commands, and a space in front makes this a message";
     assert_eq!(piped(&["--ctx", "32"], &["/sing"]), refused(2, unknown));
 }
 
 #[test]
 fn a_template_that_fails_says_where_and_how_to_go_on() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let instead = "give another with --chat-template FILE, or --chat-template chatml; `warpwright run MODEL TEXT` \
+    let instead = "select a template with --chat-template FILE or --chat-template chatml; `warpwright run MODEL TEXT` \
                    continues a text without one";
     let cases = [
         (
@@ -248,7 +248,7 @@ fn a_template_that_fails_says_where_and_how_to_go_on() {
     let none = format!("{MODEL} has no chat template; {instead}");
     assert_eq!(run(&["chat", MODEL, "--device", "emu"]), refused(2, &none));
     let end = run(&["run", MODEL, "--device", "emu", "-p", "x", "--system", "y"]);
-    assert_eq!(end, refused(2, "--system is for conversations: add --chat"));
+    assert_eq!(end, refused(2, "--system needs a conversation: add --chat"));
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn a_reply_ends_before_a_stop_string_and_is_told_as_json() {
         end,
         refused(
             2,
-            "--stop looks at the text, which --print ids does not make"
+            "--stop compares text, and --print ids makes none: leave one of them out"
         )
     );
 }
@@ -340,14 +340,14 @@ fn parameters_can_be_set_during_a_conversation() {
     let said = messages(&saved);
     assert_eq!([&said[0].1, &said[1].1], ["Be kind.", "Traits"], "{said:?}");
     for wanted in [
-        "(temperature 0 takes the most likely token: this counts from a higher temperature on)\n",
+        "(no effect at temperature 0, which takes the most likely token; /set temperature 0.8 samples)\n",
         "system             Be kind.\n",
         "top_k              3\n",
         "n                  2\n",
         "messages           3\n",
         "(2 tokens, ",
-        "2 messages taken back\n",
-        "/exit                leaves, as Ctrl-D does (/bye, /quit)\n",
+        "removed 2 messages\n",
+        "/exit                ends the program, as Ctrl-D does (/bye, /quit)\n",
     ] {
         assert!(end.err.contains(wanted), "{wanted}: {}", end.err);
     }
@@ -368,16 +368,16 @@ fn parameters_can_be_set_during_a_conversation() {
         ("/set n -2", "n takes a whole number, not \"-2\""),
         ("/set seed x", "seed \"x\": it can be 0 to "),
         ("/set", "/set takes a name and a value; there are "),
-        ("/regenerate", "there is no answer to write again"),
-        ("/undo", "there is no message to take back"),
-        ("/bye now", "/bye takes nothing, not \"now\""),
+        ("/regenerate", "there is no answer to regenerate"),
+        ("/undo", "there is no message to undo"),
+        ("/bye now", "/bye takes no operand, not \"now\""),
         (
             &save,
             &format!("{0} exists; /save! {0} replaces it", saved.display()),
         ),
         (
             "\"\"\"never ended",
-            "the message that \"\"\" begins has no \"\"\" at its end",
+            "the last message begins with \"\"\" and has no \"\"\" at its end",
         ),
     ];
     for (line, sentence) in cases {
@@ -519,8 +519,7 @@ fn tools_are_called_and_answer() {
             .contains("(waits for weather: /tool weather RESULT)\n"),
         "{end:?}"
     );
-    let refused_last =
-        "error: the model has not called time, or has its answer; it waits for weather\n";
+    let refused_last = "error: the model does not wait for time: it waits for weather\n";
     assert_eq!(
         (end.code, end.err.ends_with(refused_last)),
         (Some(2), true),
@@ -543,7 +542,7 @@ fn tools_are_called_and_answer() {
         "{% for t in tools %}{{ t.function.name }}{% endfor %}{{ messages[0].content }}",
     );
     let end = with(&unknown);
-    let warning = "warning: it is not known how this template writes calls of tools: they are shown as text\n";
+    let warning = "warning: the format of tool calls in this template is not supported: calls are shown as text\n";
     assert!(
         end.code == Some(2) && end.err.starts_with(warning),
         "{end:?}"
@@ -559,15 +558,14 @@ fn tools_are_called_and_answer() {
         "--chat-template",
         "/dev/null",
     ]);
-    let sentence =
-        "error: /dev/null: the chat template makes no text of the conversation; give another";
+    let sentence = "error: /dev/null: the chat template renders the conversation as an empty text; select a template";
     assert!(
         end.code == Some(2) && end.err.starts_with(sentence),
         "{end:?}"
     );
     let end = with("chatml");
-    let sentence = "chatml: the chat template leaves out what --tools gives, and the model would not know of it; give \
-                    another with --chat-template FILE, or leave --tools out";
+    let sentence = "chatml: the chat template ignores the tools of --tools; use another one with --chat-template \
+                    FILE, or leave --tools out";
     assert_eq!(end, refused(2, sentence));
 }
 
@@ -646,7 +644,7 @@ fn a_person_talks_at_a_terminal() {
         ("(limit of -n)", "/nothing\r"),
         ("there is no command /nothing", ""),
         ("> ", "BYTESff"),
-        ("error: what was typed is not UTF-8, and is left out", ""),
+        ("error: the line is not valid UTF-8 and is ignored", ""),
         // Only at the prompt are these keys and no signal, nor the end of the input.
         ("> ", "half a line\u{3}"),
         ("Ctrl-D or /exit leaves", ""),
@@ -693,7 +691,7 @@ fn a_signal_while_a_line_is_edited_restores_the_terminal() {
         // A message of several lines may be given up, and Tab completes a command.
         ("> ", "\"\"\"a\r"),
         (
-            "warning: lines are not remembered in /proc/none/lines: ",
+            "warning: typed lines are not kept in /proc/none/lines: ",
             "",
         ),
         ("... ", "b\u{3}"),

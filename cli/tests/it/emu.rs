@@ -29,7 +29,7 @@ fn kernels_are_listed() {
         "cli/tests/data/emu/clean.ptx: .version 7.0, .target sm_75; 2 kernels\n\n\
          saxpy(param_0: .u64, param_1: .u64, param_2: .u32)\n    blocks of any size, 0 bytes of static shared memory\n\n\
          total(s: .b8[16], y: .u64)\n    blocks of any size, 0 bytes of static shared memory\n\n\
-         variables: scale (4 bytes)\n\nTo run one:\n  \
+         variables: scale (4 bytes)\n\nTo run a kernel:\n  \
          warpwright emu cli/tests/data/emu/clean.ptx -k saxpy --grid 1 --block 32 --arg param_0=in:f32:1024 \
          --arg param_1=inout:f32:1024 --arg param_2=u32:32\n"
     );
@@ -242,7 +242,7 @@ fn races_on_global_memory_are_found_on_demand() {
     assert_eq!(end.code, Some(0));
     assert!(
         end.out
-            .contains("note: races on global memory were not looked for; --race does\n"),
+            .contains("note: races on global memory were not checked; --race checks them\n"),
         "{}",
         end.out
     );
@@ -449,7 +449,7 @@ fn what_cannot_be_used_is_named() {
         (
             "clean",
             &["-k", "saxpy", "--arg", "z=u32:1"],
-            "error: --arg z: the kernel has no such parameter, and no @ names",
+            "error: --arg z: the kernel has no such parameter, and no argument refers",
         ),
         (
             "clean",
@@ -459,7 +459,7 @@ fn what_cannot_be_used_is_named() {
         (
             "clean",
             &["-k", "saxpy", "--arg", "0=x"],
-            "error: invalid value '0=x' for '--arg <NAME=VALUE>': \"x\" is none of",
+            "error: invalid value '0=x' for '--arg <NAME=VALUE>': invalid value \"x\": expected one of",
         ),
         (
             "clean",
@@ -474,12 +474,12 @@ fn what_cannot_be_used_is_named() {
         (
             "clean",
             &["-k", "saxpy", "--timeout", "0"],
-            "error: invalid value '0' for '--timeout <SECONDS>': a number of",
+            "error: invalid value '0' for '--timeout <SECONDS>': expected a number of",
         ),
         (
             "clean",
             &["-k", "saxpy", "--race", "--race-memory", "99999999999G"],
-            "error: invalid value '99999999999G' for '--race-memory <SIZE>': a number of bytes, such as",
+            "error: invalid value '99999999999G' for '--race-memory <SIZE>': expected a number of bytes, such as",
         ),
         (
             "clean",
@@ -548,7 +548,8 @@ fn what_cannot_be_used_is_named() {
     }
     let wrong = |n: &str| emu("clean", &[SAXPY, X, Y, &["--arg", n]].concat()).err;
     assert!(
-        wrong("2=f32:1").contains("the parameter is .u32, not f32; b32 gives bits of any kind")
+        wrong("2=f32:1")
+            .contains("the parameter is .u32, not f32; b32 passes the bits of any type")
     );
     assert!(wrong("2=u64:1").contains("8 bytes for parameter 2 `param_2` (.u32), which has 4"));
 }
@@ -572,7 +573,7 @@ fn a_program_without_the_driver_is_not_clean() {
     assert_eq!(end.code, Some(2));
     assert!(
         end.err
-            .starts_with("error: true did not start the CUDA driver (exit status: 0): nothing"),
+            .starts_with("error: true did not start the CUDA driver (exit status: 0), so nothing"),
         "{}",
         end.err
     );
@@ -638,7 +639,7 @@ fn a_program_without_the_driver_is_not_clean() {
         ),
         (
             b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0cuInit",
-            "not the emulator's driver, which is",
+            "not the emulated driver, which is",
         ),
     ];
     for (bytes, message) in wrong {

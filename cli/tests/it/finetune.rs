@@ -154,11 +154,7 @@ fn trains_and_goes_on_from_a_checkpoint() {
         "nothing",
         &[&three[..], &["--resume", &checkpoint_of_all]].concat(),
     );
-    assert!(
-        end.out.contains("no step was left to be trained"),
-        "{}",
-        end.out
-    );
+    assert!(end.out.contains("no step was left to train"), "{}", end.out);
     assert!(bytes(&bench.path("whole")) == bytes(&bench.path("nothing")));
 
     let refused = bench.refused(&[&three[..], &["--resume", &checkpoint, "--lr", "1e-3"]].concat());
@@ -169,12 +165,12 @@ fn trains_and_goes_on_from_a_checkpoint() {
         .expect("the state can be changed");
     let refused = bench.refused(&[&three[..], &["--resume", &checkpoint]].concat());
     assert!(
-        refused.contains("the checkpoint is of step 9, and the training has 3"),
+        refused.contains("the checkpoint is of step 9, and the training has only 3 steps"),
         "{refused}"
     );
     let end = bench.run("whole", &three);
     assert_eq!(end.code, Some(2));
-    assert!(end.err.contains("is in use"), "{}", end.err);
+    assert!(end.err.contains("is not empty"), "{}", end.err);
 }
 
 #[test]
@@ -283,7 +279,7 @@ fn a_signal_ends_training_after_its_step() {
     for more in [&[][..], &["--resume", &checkpoint]] {
         let end = bench.run("out", more);
         assert!(
-            end.code == Some(2) && end.err.contains("another run writes to it"),
+            end.code == Some(2) && end.err.contains("another run is writing to it"),
             "{end:?}"
         );
     }
@@ -293,7 +289,7 @@ fn a_signal_ends_training_after_its_step() {
     let steps = metrics().lines().count() - 1;
     let folder = bench.path(&format!("out/checkpoint-{steps}"));
     let said = format!(
-        "stopped after step {steps} of 2000; go on with --resume {}\n",
+        "stopped after step {steps} of 2000; continue with --resume {}\n",
         folder.display()
     );
     assert!(end.err.ends_with(&said) && folder.exists(), "{end:?}");
@@ -344,7 +340,7 @@ fn what_is_computed_again_is_the_first_that_fits() {
         ("72", "layers"),
     ] {
         let end = plan(rows, &["--dry-run"]);
-        let row = format!("| computed again               | {again} ");
+        let row = format!("| recomputed                   | {again} ");
         assert!(
             end.code == Some(0) && end.out.contains(&row),
             "{rows}: {end:?}"
@@ -366,31 +362,37 @@ fn refuses_early_by_name() {
     let cases: [(&[&str], &str); 21] = [
         (
             &["--absmax", "nested"],
-            "--absmax nested would change nothing: the projections stay in Q4_K, Q6_K",
+            "--absmax nested has no effect, because the projections stay in Q4_K, Q6_K",
         ),
-        (&["--targets", "lm_head"], "no projection of that name"),
-        (&["--rank", "0"], "rank is 0, but must be at least 1"),
+        (&["--targets", "lm_head"], "unknown projection: expected "),
+        (&["--rank", "0"], "rank is 0, must be at least 1"),
         (
             &["--dropout", "1"],
             "dropout is 1, but must be from 0 to below 1",
         ),
-        (&["--seq", "4096"], "--seq 4096 is above the 2048 positions"),
-        (&["--batch", "0"], "batch is 0, but must be from 1 to 2^24"),
+        (
+            &["--seq", "4096"],
+            "--seq 4096 is more than the 2048 positions",
+        ),
+        (&["--batch", "0"], "batch is 0, must be from 1 to 2^24"),
         (
             &["--grad-accum", "4294967296"],
             "the number of micro-batches is 4294967296, but must be from 1 to 2^24",
         ),
         (
             &["--warmup", "nan"],
-            "--warmup NaN is no number of steps; give 0 or more, and below 1 their share",
+            "invalid --warmup NaN: expected a number of steps, or a share of all steps below 1",
         ),
-        (&["--clip", "0"], "--clip 0 is no norm"),
+        (
+            &["--clip", "0"],
+            "invalid --clip 0: the largest norm must be",
+        ),
         (&["--save-every", "0"], "0 is not in 1.."),
         (
             &["--steps", "0"],
             "the number of steps is 0, but must be at least 1",
         ),
-        (&["--lr", "-1"], "--lr -1 is no learning rate that"),
+        (&["--lr", "-1"], "invalid --lr -1: a learning rate must be"),
         (
             &["--weight-decay", "-1"],
             "weight decay is -1, but must be 0 or more",
@@ -403,7 +405,7 @@ fn refuses_early_by_name() {
         ),
         (
             &["--lr", "1e39"],
-            "is no learning rate that is finite in f32",
+            ": a learning rate must be 0 or more, and finite in f32",
         ),
         (
             &["--weight-decay", "inf"],
@@ -411,11 +413,11 @@ fn refuses_early_by_name() {
         ),
         (
             &["--seq", "1"],
-            "--seq 1 is too short: a token is learned from those before it",
+            "--seq 1 is too short: a token is learned from the tokens before it",
         ),
         (
             &["--resume", "/nowhere/checkpoint-1"],
-            "--resume /nowhere/checkpoint-1 is no checkpoint: there is no trainer_state.json in it",
+            "--resume /nowhere/checkpoint-1 is not a checkpoint, because it has no trainer_state.json",
         ),
         (
             &[
@@ -427,7 +429,7 @@ fn refuses_early_by_name() {
                 "4096",
                 "--insist",
             ],
-            "the adapter and 100000 checkpoints take",
+            "the adapter and 100000 checkpoints need",
         ),
     ];
     for (flags, wanted) in cases {
@@ -449,14 +451,14 @@ fn refuses_evaluations_by_name() {
         bench.path(name).display().to_string()
     });
     let [empty, wrong, unlabelled] = files;
-    let share = "is no share, which is above 0 and below 1";
+    let share = "is not a share between 0 and 1";
     let cases: [(&[&str], &str); 10] = [
         (&["--eval", "0"], share),
         (&["--eval", "1"], share),
         (&["--eval", "nan"], share),
         (
             &["--eval", "1.5"],
-            "1.5 is no share, which is above 0 and below 1; a file of that name is ./1.5",
+            "1.5 is not a share between 0 and 1; for a file with this name, write ./1.5",
         ),
         (
             &["--eval", "/nowhere/eval.jsonl"],

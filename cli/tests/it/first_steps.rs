@@ -60,8 +60,8 @@ fn a_prompt_is_an_argument_an_option_or_a_pipe() {
 
 #[test]
 fn a_prompt_that_is_missing_is_named() {
-    let none = "there is no prompt: give a text after the model, or --prompt TEXT, --prompt-file FILE or a pipe; to \
-                have a conversation, use `warpwright chat`";
+    let none = "there is no prompt: add a text after the model, use --prompt TEXT or --prompt-file FILE, or pipe a text \
+                in; `warpwright chat` starts a conversation";
     assert_eq!(run(&["run", MODEL]), refused(2, none));
     assert_eq!(run(&["run", "-m", MODEL, "-n", "3"]), refused(2, none));
     for text in ["", "\n", "\r\n"] {
@@ -69,7 +69,7 @@ fn a_prompt_that_is_missing_is_named() {
     }
     let end = run(&["run", MODEL, "-m", MODEL]);
     let two = format!(
-        "{MODEL} is in the place of the prompt, and is a model; give one model, or --prompt {MODEL}"
+        "there are two models: {MODEL} would be the prompt; leave one model out, or use --prompt {MODEL}"
     );
     assert_eq!(end, refused(2, &two));
     let cases: [(&[&str], &str); 4] = [
@@ -124,7 +124,10 @@ fn a_sampled_text_can_be_had_again_by_its_seed() {
         first["seed"]
     );
     // A greedy text has no seed.
-    assert_eq!(json(&[]).get("seed"), None);
+    let greedy = json(&[]);
+    assert_eq!(greedy.get("seed"), None);
+    assert_eq!(greedy["sampling"]["temperature"], 0.0);
+    assert_eq!(first["sampling"]["seed"], first["seed"]);
     // In words, and as lines of JSON.
     let run_it = [
         "run",
@@ -150,6 +153,46 @@ fn a_sampled_text_can_be_had_again_by_its_seed() {
         end.out,
         format!("The trait{}\n", last["text"].as_str().expect("a text"))
     );
+}
+
+/// Options that cannot change a greedy text are named, and the text is the same.
+#[test]
+fn sampling_options_without_a_temperature_are_noted() {
+    let greedy = json(&[]);
+    let cases: &[(&[&str], &str, &str)] = &[
+        (&["-s", "1"], "--seed has", "[\"--seed\"]"),
+        (&["--seed", "-1"], "--seed has", "[\"--seed\"]"),
+        (
+            &["--top-k", "40", "--top-p", "0.9", "--min-p", "0.05"],
+            "--top-k, --top-p, --min-p have",
+            "[\"--top-k\",\"--top-p\",\"--min-p\"]",
+        ),
+        (
+            &["--temp", "0", "--typical", "0.5"],
+            "--typical-p has",
+            "[\"--typical-p\"]",
+        ),
+    ];
+    for (options, subject, unused) in cases {
+        let end = run(&[
+            &["run", MODEL, "The trait", "-n", "6", "--json"],
+            &EMU[..],
+            options,
+        ]
+        .concat());
+        let note = format!(
+            "note: {subject} no effect at temperature 0, which takes the most likely token; --temp 0.8 samples"
+        );
+        assert_eq!(end.code, Some(0), "{options:?}: {end:?}");
+        assert!(end.err.contains(&note), "{options:?}: {end:?}");
+        let found: Value = serde_json::from_str(&end.out).expect("JSON");
+        assert_eq!(found["tokens"], greedy["tokens"]);
+        assert_eq!(found["sampling"], greedy["sampling"]);
+        assert_eq!(found["unused_options"].to_string(), *unused);
+    }
+    // A value out of its range is still an error.
+    let end = run(&[&["run", MODEL, "a", "--top-p", "2"], &EMU[..]].concat());
+    assert_eq!(end.code, Some(2), "{end:?}");
 }
 
 #[test]

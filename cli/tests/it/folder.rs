@@ -195,7 +195,7 @@ fn refuses_conversations_with_file_and_line() {
     );
     begins(
         refused(TALK, &["--date", "today"]),
-        "error: invalid value 'today' for '--date <DATE>': no date;",
+        "error: invalid value 'today' for '--date <DATE>': expected a date, such as",
     );
     fs::remove_file(bench.path("model/tokenizer.json")).expect("a file to remove");
     begins(
@@ -219,7 +219,7 @@ fn a_file_of_the_folder_is_not_written_over() {
     assert_eq!(end.code, Some(2), "{end:?}");
     assert!(
         end.err
-            .ends_with("is the model that is read; name another file\n"),
+            .ends_with("is the model that the command reads; name another file\n"),
         "{}",
         end.err
     );

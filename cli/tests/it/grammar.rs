@@ -60,11 +60,11 @@ fn a_text_that_is_cut_is_called_incomplete() {
     assert_eq!(end.code, Some(0), "{end:?}");
     let lines: Vec<&str> = end.err.lines().collect();
     assert!(
-        lines[0].contains(", limit of -n; the text is not whole, the grammar goes on, "),
+        lines[0].contains(", limit of -n; the text is incomplete: its grammar requires more, "),
         "{end:?}"
     );
     assert!(
-        lines[2].starts_with("grammar: 0 tokens forced, 2 chosen, each with a mask in "),
+        lines[2].starts_with("grammar: 0 tokens forced, 2 chosen; CPU time per chosen token "),
         "{end:?}"
     );
     let ids = [

@@ -129,7 +129,7 @@ fn a_bench_without_room_is_refused_before_it_starts() {
     let cases: [(&[&str], &str); 5] = [
         (
             &["--shape", "llama3.1-8b"],
-            "--shape needs the number formats of its weights, such as --quant q4_k_m",
+            "--shape needs the format of its weights, such as --quant q4_k_m",
         ),
         (
             &[MODEL, "--ctx", "1,4096"],

@@ -130,9 +130,10 @@ fn merged_models_decode_as_the_adapter_beside_its_base() {
         let end = bench.merge(model, out, &[]);
         assert_eq!((end.code, end.out.as_str()), (Some(0), ""), "{end:?}");
         let lines: Vec<&str> = end.err.lines().collect();
-        let took = "16 projections with adapters of rank 2, alpha 16; rounding took 0.";
+        let took = "merged 16 projections, adapter of rank 2, alpha 16; 0.";
         assert!(
-            lines[0].starts_with(took) && lines[0].ends_with(" % of what they add"),
+            lines[0].starts_with(took)
+                && lines[0].ends_with(" % of the change was lost to rounding"),
             "{end:?}"
         );
         assert_eq!(lines[1..], [format!("the merged model is in /{out}")]);
@@ -181,7 +182,7 @@ fn links_are_followed_and_old_weights_are_left() {
     let before = fs::read(bench.path("blobs/model.safetensors")).expect("the weights");
     let end = bench.merge("/model", "out", &[]);
     assert_eq!(end.code, Some(0), "{end:?}");
-    let note = "note: not copied, as no part of the merged model: original, pytorch_model.bin\n";
+    let note = "note: not copied, because the merged model does not need them: original, pytorch_model.bin\n";
     assert!(end.err.starts_with(note), "{}", end.err);
     let names = [
         "LICENSE",
@@ -213,8 +214,8 @@ fn llama_cpp_gets_an_adapter_of_its_own() {
     );
     let warning = |has: &str| {
         format!(
-            "warning: the adapter was trained on projections in 56 x NF4; this model has {has}. What it learned of the \
-             rounding does not fit\n"
+            "warning: the adapter was trained on projections in 56 x NF4, and this model has {has}: the adapter may \
+             compensate for rounding that does not occur here\n"
         )
     };
     let files = [
@@ -257,17 +258,17 @@ const LORA: &[&str] = &["--as", "lora-gguf"];
 
 #[rustfmt::skip] // one case a line
 const REFUSALS: [Refusal; 12] = [
-    (GGUF, "out", &[], 2, "--out /out is to be a GGUF file, as the model is one; name one that ends in .gguf"),
-    ("/model", "out.gguf", &[], 2, "--out /out.gguf is to be a folder, as the model is one; name one that does not end in .gguf, and convert it with llama.cpp's convert_hf_to_gguf.py"),
-    ("/model", "out", LORA, 2, "--out /out is to be a GGUF file, as llama.cpp reads adapters; name one that ends in .gguf"),
-    (MODEL, "out.gguf", &[], 2, "assets/rustdoc-7m-Q4_K_M.gguf: tensor \"blk.0.attn_q.weight\" is Q4_K: the adapter could be lost when the sum is rounded to Q4_K. Decode with `run --adapter`, or merge into the model in F32, F16 or BF16"),
-    ("/model", "used", &[], 2, "--out /used is in use; name an empty or a new folder"),
-    ("/model", "model", &[], 2, "--out /model is in use; name an empty or a new folder"),
+    (GGUF, "out", &[], 2, "--out /out must be a GGUF file like the model: choose a name that ends in .gguf"),
+    ("/model", "out.gguf", &[], 2, "--out /out.gguf must be a folder like the model: choose a name that does not end in .gguf, and convert the folder with llama.cpp's convert_hf_to_gguf.py"),
+    ("/model", "out", LORA, 2, "--out /out must be a GGUF file, because llama.cpp reads adapters from GGUF files: choose a name that ends in .gguf"),
+    (MODEL, "out.gguf", &[], 2, "assets/rustdoc-7m-Q4_K_M.gguf: tensor \"blk.0.attn_q.weight\" is Q4_K: rounded to Q4_K again, it could lose what the adapter adds; decode with `run --adapter`, or merge onto the model in F32, F16 or BF16"),
+    ("/model", "used", &[], 2, "--out /used is not empty; name an empty or a new folder"),
+    ("/model", "model", &[], 2, "--out /model is not empty; name an empty or a new folder"),
     ("/model", "file", &[], 2, "--out /file cannot be used: Not a directory (os error 20); name a new or an empty folder"),
     ("/model", "no/out", &[], 1, "cannot write /no/out: No such file or directory (os error 2)"),
     (GGUF, "no/out.gguf", &[], 1, "cannot write /no/out.gguf: No such file or directory (os error 2)"),
     (GGUF, "full.gguf", &[], 1, "cannot write /full.gguf: No space left on device (os error 28)"),
-    (GGUF, "link.gguf", LORA, 2, "--out /link.gguf is the adapter that is read; name another file"),
+    (GGUF, "link.gguf", LORA, 2, "--out /link.gguf is the adapter that the command reads; name another file"),
     ("/none", "out", &[], 2, "cannot open /none: No such file or directory (os error 2)"),
 ];
 
@@ -295,7 +296,7 @@ fn refuses_in_one_sentence_and_leaves_nothing() {
     }
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(GGUF);
     fs::copy(model, bench.path("m.gguf")).expect("a copy");
-    let sentence = "error: --out /m.gguf is the model that is read; name another file\n";
+    let sentence = "error: --out /m.gguf is the model that the command reads; name another file\n";
     assert_eq!(bench.merge("/m.gguf", "m.gguf", &[]).err, sentence);
     bench.write(
         "adapter/adapter_config.json",
@@ -325,7 +326,8 @@ fn an_adapter_is_no_output() {
         "--device",
         "emu",
     ]);
-    let err = format!("error: --out {out} is the adapter that is read; name another file\n");
+    let err =
+        format!("error: --out {out} is the adapter that the command reads; name another file\n");
     assert_eq!((end.code, end.err), (Some(2), err));
 }
 

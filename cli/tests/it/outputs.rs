@@ -45,8 +45,9 @@ fn the_model_is_never_replaced() {
             ("--plot", &["bench", model, "--tokens", "1", "--plot", out]),
         ];
         for (option, arguments) in commands {
-            let err =
-                format!("error: {option} {out} is the model that is read; name another file\n");
+            let err = format!(
+                "error: {option} {out} is the model that the command reads; name another file\n"
+            );
             let wanted = End {
                 code: Some(2),
                 out: String::new(),
@@ -138,7 +139,7 @@ fn two_options_do_not_share_a_file() {
             "bench", MODEL, "--device", "emu", "--tokens", "1", "--json", file, "--plot", file,
         ])
     });
-    let err = format!("error: --plot {file} is the file of another option too\n");
+    let err = format!("error: --plot {file} is also the file of another option; name two files\n");
     assert_eq!(
         end(file),
         End {

@@ -75,7 +75,7 @@ fn a_prompt_that_cannot_be_read_is_named() {
         (
             &["--prompt", "-"],
             b"a\xff",
-            "cannot read the prompt from standard input: it is not UTF-8, byte 1 begins no character",
+            "cannot read the prompt from standard input: it is not valid UTF-8 at byte 1",
         ),
     ];
     for (arguments, input, sentence) in cases {

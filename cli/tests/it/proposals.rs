@@ -9,7 +9,7 @@ fn proposed(listing: &End) -> Vec<String> {
     let line = listing
         .out
         .lines()
-        .skip_while(|line| *line != "To run one:")
+        .skip_while(|line| *line != "To run a kernel:")
         .nth(1)
         .expect("a command");
     let words = line.split_whitespace().skip(1);

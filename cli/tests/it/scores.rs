@@ -158,7 +158,7 @@ fn a_text_is_tokenized_and_cut() {
 }
 
 fn no_utf8(file: &str) -> String {
-    format!("cannot read the text from {file}: it is not UTF-8, byte 1 begins no character")
+    format!("cannot read the text from {file}: it is not valid UTF-8 at byte 1")
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn what_cannot_be_scored_is_refused() {
         fs::write(&path, content).expect("a file");
         path.to_str().expect("UTF-8").to_owned()
     };
-    let few = "too few for a window of 32; give a longer text or a smaller --ctx";
+    let few = "too few for a window of 32: use a longer text or a smaller --ctx";
     let (empty, short) = (file("empty", b""), file("short", b"The borrow checker\n"));
     let (bytes, words) = (file("bytes", b"a\xff"), file("words", b"1,2,x"));
     let outside = file("outside", &b"4096 ".repeat(32));
@@ -183,7 +183,7 @@ fn what_cannot_be_scored_is_refused() {
         (vec!["-f", &bytes], no_utf8(&bytes)),
         (
             vec!["--ids-file", &words],
-            "\"x\" is no token: tokens are whole numbers from 0 on, such as 1,5,9".to_owned(),
+            "\"x\" is not a token id: expected a whole number, as in 1,5,9".to_owned(),
         ),
         (
             vec!["--ids-file", &outside],
@@ -191,11 +191,11 @@ fn what_cannot_be_scored_is_refused() {
         ),
         (
             vec!["-f", TEXT, "--out", TEXT],
-            format!("--out {TEXT} is the text that is read; name another file"),
+            format!("--out {TEXT} is the text that the command reads; name another file"),
         ),
         (
             vec!["-f", TEXT, "--out", MODEL],
-            format!("--out {MODEL} is the model that is read; name another file"),
+            format!("--out {MODEL} is the model that the command reads; name another file"),
         ),
         (
             vec!["-f", TEXT, "--out", "-"],
@@ -336,20 +336,50 @@ fn texts_come_from_everywhere() {
     assert!(length > 1.1 && distance(&scaled, second) < 1e-6, "{length}");
 }
 
+/// A blank line does not reject the list, and the note and the JSON output keep the numbers of the lines.
+#[test]
+fn blank_lines_of_a_list_are_skipped() {
+    let wanted = embed(&["-p", "The borrow checker", "-p", "A trait"], "");
+    let list = "\nThe borrow checker\n  \r\nA trait\n\n";
+    let found = embed(&[], list);
+    assert_eq!(found.out, wanted.out);
+    assert_eq!(
+        (found.code, found.err.as_str()),
+        (Some(0), "note: skipped 2 blank lines: 1, 3\n")
+    );
+    let object: Value = serde_json::from_str(&embed(&["--json"], list).out).expect("JSON");
+    let lines = [0, 1].map(|at| object["embeddings"][at]["line"].clone());
+    assert_eq!(lines, [2, 4]);
+    let long = embed(&["--ctx", "3"], "a\n\na b c\n");
+    let sentence = "error: line 3 has 4 tokens, and the context has room for 3: shorten it, or use a larger --ctx\n";
+    assert!(
+        long.code == Some(2) && long.err.ends_with(sentence),
+        "{long:?}"
+    );
+}
+
 #[test]
 fn what_cannot_be_embedded_is_refused() {
     let cases: [(&[&str], &str, &str); 5] = [
         (
             &[],
             "",
-            "there is no text; give -p TEXT, or a line of -f FILE",
+            "there is no text: pass -p TEXT, or one text per line in -f FILE",
         ),
-        (&["-p", ""], "", "text 1 is empty; leave it out"),
-        (&[], "a\n\nb\n", "text 2 is empty; leave it out"),
+        (
+            &[],
+            "\n \n",
+            "there is no text: pass -p TEXT, or one text per line in -f FILE",
+        ),
+        (
+            &["-p", "a", "-p", ""],
+            "",
+            "text 2 is empty: leave this -p out",
+        ),
         (
             &["--ctx", "3", "-p", "a", "-p", "a b c"],
             "",
-            "text 2 has 4 tokens, but the context holds 3",
+            "text 2 has 4 tokens, and the context has room for 3: shorten it, or use a larger --ctx",
         ),
         (
             &["--prompt-ids", "4096"],

@@ -142,17 +142,17 @@ fn guesses_that_cannot_be_made_are_refused() {
         "{other}: the draft model has another vocabulary: token 0 is the control token \"<|endoftexu|>\", and the \
          control token \"<|endoftext|>\" in the model that verifies; take a draft model of the same family"
     );
-    let one_by_one = "--regex makes tokens one by one, and guesses are verified several at a time: leave --lookup and --draft out";
+    let one_by_one = "--regex cannot be combined with guesses, because a grammar chooses one token at a time: leave out --lookup and --draft";
     let cases: [(&[&str], &str); 4] = [
         (&["--lookup", "--regex", "[a-z]+"], one_by_one),
         (&["--draft", other], &vocabulary),
         (
             &["--draft-max", "3"],
-            "--draft-max is for guesses: add --lookup or --draft MODEL",
+            "--draft-max has no guesses to apply to: add --lookup or --draft MODEL",
         ),
         (
             &["--draft-always"],
-            "--draft-always is for guesses: add --lookup or --draft MODEL",
+            "--draft-always has no guesses to apply to: add --lookup or --draft MODEL",
         ),
     ];
     for (options, sentence) in cases {

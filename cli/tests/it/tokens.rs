@@ -96,7 +96,7 @@ fn what_cannot_be_used_is_refused() {
         ),
         (
             &["detokenize", MODEL, "1,x"],
-            "\"x\" is no token: tokens are whole numbers from 0 on, such as 1,5,9",
+            "\"x\" is not a token id: expected a whole number, as in 1,5,9",
         ),
         (
             &["tokenize", "LICENSE-MIT", "a"],
@@ -115,7 +115,7 @@ fn what_cannot_be_used_is_refused() {
         end,
         refused(
             2,
-            "cannot read the text from standard input: it is not UTF-8, byte 1 begins no character"
+            "cannot read the text from standard input: it is not valid UTF-8 at byte 1"
         )
     );
 }

@@ -34,7 +34,7 @@ fn every_command_explains_itself() {
     }
     let end = run(&["--help"]);
     assert!(
-        end.out.contains("Exit codes:\n  0    done\n"),
+        end.out.contains("Exit codes:\n  0    success\n"),
         "{}",
         end.out
     );
@@ -58,8 +58,8 @@ fn wrong_arguments_are_named() {
                 "--chat-template-kwargs",
                 r#"{"messages": []}"#,
             ],
-            "error: invalid value '{\"messages\": []}' for '--chat-template-kwargs <JSON>': messages are the conversation; \
-             say it with --prompt or --system",
+            "error: invalid value '{\"messages\": []}' for '--chat-template-kwargs <JSON>': messages is the conversation \
+             itself: use --prompt and --system instead",
         ),
         (
             &[
@@ -109,15 +109,15 @@ fn wrong_arguments_are_named() {
         ),
         (
             &["run", MODEL, "--prompt-ids", "-1,2"],
-            "error: invalid value '-1' for '--prompt-ids <ID,ID,..>': \"-1\" is no token: tokens are whole numbers",
+            "error: invalid value '-1' for '--prompt-ids <ID,ID,..>': \"-1\" is not a token id: expected a whole number",
         ),
         (
             &["run", MODEL, "--prompt", "x", "--logit-bias", "-1=2"],
-            "error: invalid value '-1=2' for '--logit-bias <ID=LOGIT>': not a token and a number, such as 13=-2.5",
+            "error: invalid value '-1=2' for '--logit-bias <ID=LOGIT>': expected a token id and a number, such as 13=-2.5",
         ),
         (
             &["detokenize", MODEL, "-1"],
-            "error: \"-1\" is no token: tokens are whole numbers",
+            "error: \"-1\" is not a token id: expected a whole number",
         ),
         (
             &["run", MODEL, "--prompt", "x", "--seed", "-2"],
@@ -130,7 +130,7 @@ fn wrong_arguments_are_named() {
         ),
         (
             &["run", MODEL, "--prompt", "x", "--logit-bias", "7"],
-            "error: invalid value '7' for '--logit-bias <ID=LOGIT>': not a token and a number, such as 13=-2.5",
+            "error: invalid value '7' for '--logit-bias <ID=LOGIT>': expected a token id and a number, such as 13=-2.5",
         ),
         (
             &["run", MODEL, "--prompt", "x", "-n", "many"],
@@ -138,7 +138,7 @@ fn wrong_arguments_are_named() {
         ),
         (
             &["run", MODEL, "--prompt-ids", "1,,5"],
-            "error: invalid value '' for '--prompt-ids <ID,ID,..>': \"\" is no token",
+            "error: invalid value '' for '--prompt-ids <ID,ID,..>': \"\" is not a token id",
         ),
         (
             &["logits", MODEL, "--ids", "1,-5", "--out", "x"],
@@ -146,11 +146,11 @@ fn wrong_arguments_are_named() {
         ),
         (
             &["bench"],
-            "error: there is nothing to measure: give a MODEL, or a known shape with random weights,",
+            "error: there is nothing to measure: name a MODEL, or a known shape with random weights,",
         ),
         (
             &["bench", "--quant", "q8_0"],
-            "error: there is nothing to measure: give a MODEL, or a known shape",
+            "error: there is nothing to measure: name a MODEL, or a known shape",
         ),
         (
             &["bench", "-m", MODEL, "--shape", "llama3.1-8b"],
@@ -220,11 +220,11 @@ fn wrong_arguments_are_named() {
         ),
         (
             &["bench", MODEL, "--kernels", "--ctx", "1,2"],
-            "error: --ctx: kernels are measured in one context\n",
+            "error: --ctx must be a single number if kernels are measured\n",
         ),
         (
             &["bench", MODEL, "--profile", "--ctx", "1,2"],
-            "error: --ctx: kernels are measured in one context\n",
+            "error: --ctx must be a single number if kernels are measured\n",
         ),
         (
             &["bench", MODEL, "--prompt", "20", "--ctx", "1"],
@@ -252,7 +252,7 @@ fn wrong_arguments_are_named() {
                 "--launch",
                 "eager",
             ],
-            "error: --launch: the kernels of a chunk are launched one by one\n",
+            "error: --launch has no effect, because the kernels of a chunk are launched one by one: leave it out\n",
         ),
         (
             &["bench", MODEL, "--tokens", "0"],

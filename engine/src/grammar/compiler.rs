@@ -14,6 +14,7 @@ use super::masks::Divided;
 use super::matcher::Matcher;
 use super::place;
 use super::references;
+use super::spellings;
 use super::stays::FUEL;
 use super::tokens::Tokens;
 use crate::Error;
@@ -244,10 +245,10 @@ fn source(text: &GrammarText) -> Result<TopLevelGrammar, Fault> {
 fn schema(text: &str, settings: Value) -> Result<Value, Fault> {
     let mut value = serde_json::from_str(text).map_err(|error| Fault::Json(error.to_string()))?;
     super::schema::check(&value)?;
-    prepare(&mut value)?;
     if let Value::Object(keywords) = &mut value {
         keywords.entry("x-guidance").or_insert(settings);
     }
+    prepare(&mut value)?;
     Ok(value)
 }
 
@@ -255,10 +256,26 @@ fn schema(text: &str, settings: Value) -> Result<Value, Fault> {
 fn prepare(schema: &mut Value) -> Result<(), Fault> {
     references::resolve(schema)?;
     excluded::fold(schema);
+    if spellings::are_ambiguous(schema) {
+        spellings::check_strings(schema, "#")?;
+        allow_short_escapes_only(schema);
+    }
     Ok(())
 }
 
-/// Prepares the schemas that a Lark grammar embeds with `%json`.
+/// Forbids `\u` escapes, unless the schema's own settings for the library say something else.
+fn allow_short_escapes_only(schema: &mut Value) {
+    let Value::Object(keywords) = schema else {
+        return;
+    };
+    let settings = keywords.entry("x-guidance").or_insert_with(|| json!({}));
+    if let Value::Object(settings) = settings {
+        settings
+            .entry(spellings::SETTING)
+            .or_insert(json!(spellings::SHORT_ESCAPES));
+    }
+}
+
 fn lark(grammar: &str) -> Result<TopLevelGrammar, Fault> {
     if grammar.trim().is_empty() {
         return Err(Fault::Empty);

@@ -37,7 +37,18 @@ pub enum Fault {
         /// The place of the schema, as a JSON pointer after `#`.
         place: String,
     },
-    /// A `$ref` cannot be resolved.
+    /// A string that JSON can only write with a `\u` escape, in a schema where a key could have two spellings.
+    #[error(
+        "the string {string:?} at {place} has a control character that needs a \\u escape, which is not available where \
+         objects with named keys allow other keys; add \"additionalProperties\": false to them, or leave the string out"
+    )]
+    ControlCharacter {
+        /// The string.
+        string: String,
+        /// A JSON pointer with `#` in front.
+        place: String,
+    },
+    /// A reference that cannot be followed.
     #[error("the $ref {reference:?} at {place} {problem}")]
     Reference {
         /// The value of `$ref`.

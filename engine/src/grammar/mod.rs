@@ -25,6 +25,7 @@ mod place;
 mod plain;
 mod references;
 mod schema;
+mod spellings;
 mod stays;
 mod tokens;
 

@@ -40,8 +40,7 @@ impl Draw {
     }
 }
 
-/// Walks through allowed tokens, and returns the text and true if it is whole. Tokens with a backslash are left out,
-/// because the library compares keys with escapes as they are written.
+/// Walks through allowed tokens, and returns the text and true if it is whole.
 fn walk(
     grammar: &Grammar,
     tokenizer: &Tokenizer,
@@ -61,19 +60,14 @@ fn walk(
             .filter(|id| bits[*id as usize / 32] >> (id % 32) & 1 == 1)
             .collect();
         let text = |id: &u32| tokenizer.decode(&[*id]);
-        let plain: Vec<u32> = allowed
-            .iter()
-            .copied()
-            .filter(|id| !text(id).contains('\\'))
-            .collect();
         let closing =
             |id: &&u32| matches!(text(id).as_str(), "}" | "\"" | "]" | ",") || text(id).is_empty();
-        let closers: Vec<u32> = plain.iter().filter(closing).copied().collect();
+        let closers: Vec<u32> = allowed.iter().filter(closing).copied().collect();
         // Free texts would go on for long.
         let from = if !closers.is_empty() && (step > 60 || draw.below(3) > 0) {
             &closers
         } else {
-            &plain
+            &allowed
         };
         if from.is_empty() {
             return Ok((tokenizer.decode(&ids), false));
@@ -315,5 +309,89 @@ fn objects_without_a_key_that_is_left_are_rejected() {
     assert!(
         error.as_ref().is_some_and(|error| error.contains(reason)),
         "{error:?}"
+    );
+}
+
+/// Returns the end of `text` that cannot be written within a schema, or nothing if all of it can.
+fn refused_end(schema: &str, text: &str) -> String {
+    let (tokenizer, compiler) = compiler();
+    let grammar = compiler
+        .compile(&GrammarText::CompactJsonSchema(schema.into()))
+        .unwrap();
+    let mut matcher = grammar.matcher();
+    let ids: Vec<u32> = tokenizer.encode(text).unwrap();
+    // The tokenizer puts BOS in front.
+    let ids: Vec<u32> = ids
+        .into_iter()
+        .filter(|id| !tokenizer.decode(&[*id]).is_empty())
+        .collect();
+    for (at, id) in ids.iter().enumerate() {
+        let bits = matcher.allowed().unwrap();
+        let is_allowed = bits[*id as usize / 32] >> (id % 32) & 1 == 1;
+        if !is_allowed {
+            return tokenizer.decode(&ids[at..]);
+        }
+        matcher.take(*id).unwrap();
+    }
+    String::new()
+}
+
+/// Another spelling of a declared key would take the schema of additional keys.
+#[test]
+fn a_key_has_one_spelling() {
+    let open = r#"{"type": "object", "properties": {"a": {"type": "integer"}}}"#;
+    let typed = r#"{"type": "object", "properties": {"a\n\"": {"type": "integer"}}, "additionalProperties": {"type": "boolean"}}"#;
+    let required = r#"{"type": "object", "required": ["a"], "additionalProperties": {"type": "integer"}, "maxProperties": 2}"#;
+    let pattern = r#"{"type": "object", "properties": {"a\n": {"type": "integer"}}, "patternProperties": {"^a": {"type": "boolean"}, "^x": {"type": "integer"}}}"#;
+    let merged = r#"{"allOf": [{"properties": {"a": {"type": "integer"}}}, {"type": "object", "additionalProperties": {"type": "boolean"}}]}"#;
+    let refused = [
+        (open, r#"{"\u0061":"x"}"#),
+        (open, r#"{"\u0061":1}"#),
+        (open, r#"{"\u0062":1}"#),
+        (typed, r#"{"a\u000a\"":true}"#),
+        (typed, r#"{"a\n\u0022":true}"#),
+        (required, r#"{"a":1,"\u0061":2}"#),
+        (pattern, r#"{"a\u000A":true}"#),
+        (pattern, r#"{"\u0078":true}"#),
+        (merged, r#"{"\u0061":true}"#),
+        (open, r#"{"b\/":true}"#),
+    ];
+    for (schema, text) in refused {
+        assert_ne!(refused_end(schema, text), "", "{schema}: {text}");
+    }
+    let accepted = [
+        (open, r#"{"a":1,"b":"x"}"#),
+        (open, r#"{"\n\"\\":{"\t":"\r"}}"#),
+        (typed, r#"{"a\n\"":1,"a":true}"#),
+        (pattern, r#"{"a\t":true,"x\n":1}"#),
+        (
+            r#"{"type": "object", "additionalProperties": false, "properties": {"a": {"type": "string"}}}"#,
+            r#"{"a":"\u001b"}"#,
+        ),
+        (r#"{"type": "object"}"#, r#"{"\u0061":1}"#),
+    ];
+    for (schema, text) in accepted {
+        assert_eq!(refused_end(schema, text), "", "{schema}: {text}");
+    }
+}
+
+#[test]
+fn strings_that_need_an_escape_are_refused_next_to_open_objects() {
+    let (_, compiler) = compiler();
+    let compile = |schema: &str| {
+        compiler
+            .compile(&GrammarText::JsonSchema(schema.into()))
+            .err()
+            .map(|error| error.to_string())
+    };
+    let string = r#"{"properties": {"a": {"const": "\u001b"}}, "required": ["a"]"#;
+    let error = compile(&format!("{string}}}")).expect("an error");
+    let reason = r#"the string "\u{1b}" at #/properties/a/const has a control character that needs a \u escape"#;
+    assert!(error.contains(reason), "{error}");
+    assert_eq!(
+        compile(&format!(
+            r#"{string}, "additionalProperties": false, "type": "object"}}"#
+        )),
+        None
     );
 }

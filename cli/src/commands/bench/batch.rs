@@ -1,4 +1,5 @@
-//! `bench --batch`: how fast sequences are decoded together, and how long a prompt that joins keeps them waiting.
+//! `bench --batch`: how fast sequences are decoded together, and how long a prompt that joins keeps
+//! them waiting.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -8,81 +9,88 @@ use warpwright_engine::info::{head_weights, layer_weights};
 use warpwright_engine::{Batch, BatchOptions, SequenceId};
 use warpwright_kernels::cache::PAGE;
 
-use super::nodes::{self, Nodes, percent};
+use super::nodes::{self, NodeTable, percent};
 use super::report::Spread;
 use super::*;
 
-/// Sequences of a batch at most.
+/// The largest number of sequences in a batch.
 pub(super) const MAX_BATCH: u32 = 256;
-/// Steps without the prompt, to compare with those that take some of it in.
+/// The number of steps without the prompt, for comparison with the steps that prefill a part of it.
 const ALONE: u32 = 8;
 
-/// Batches, by the number of their sequences.
+/// The output of `bench --batch`.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct BatchReport {
     #[serde(flatten)]
-    header: Header,
+    header: BenchHeader,
     tokens: u32,
     rounds: u32,
-    batches: Vec<Figures>,
-    joins: Vec<Join>,
-    profiles: Vec<Profile>,
+    batches: Vec<BatchFigures>,
+    joins: Vec<BatchJoin>,
+    profiles: Vec<BatchProfile>,
 }
 
-/// Sequences that each attend `ctx` positions at first. Wall time, each launch's tokens read back.
+/// The figures of a batch whose sequences each attend `ctx` positions at first.
+///
+/// Times are wall times, and the host reads the tokens of each launch.
 #[derive(Serialize)]
-struct Figures {
+struct BatchFigures {
     ctx: u32,
     sequences: u32,
     us_per_step: Spread,
     tokens_per_s: f64,
-    /// Of the products with weights, attention left out.
+    /// The rate of the matrix products with weights, without attention.
     tflops: f64,
     share_of_tensor_ceiling: Option<f64>,
-    /// Weights are read once a step, keys and values of every position attended, on the average of a round.
+    /// The bytes of weights and of the attended keys and values per second, averaged over a round.
     gb_per_s: f64,
     share_of_ceiling: f64,
-    /// Whether all rounds gave the same tokens.
+    /// Whether all rounds generated the same tokens.
     same: bool,
 }
 
-/// The kernels of the first step of a round, one after the other: the fastest of as many as there are rounds.
+/// The kernels of the first step of a round, launched one after the other. The fastest round
+/// counts.
 #[derive(Serialize)]
-struct Profile {
+struct BatchProfile {
     ctx: u32,
     sequences: u32,
     #[serde(flatten)]
-    nodes: Nodes,
+    nodes: NodeTable,
 }
 
-/// A prompt that joins while sequences decode, some of its tokens with each of their steps.
+/// The figures of a prompt that joins while sequences decode. Each step prefills some of its
+/// tokens.
 #[derive(Serialize)]
-struct Join {
+struct BatchJoin {
     ctx: u32,
     sequences: u32,
     prompt: u32,
-    /// Tokens of the prompt in a step.
+    /// The number of prompt tokens in a step.
     chunk: u32,
-    /// A step without the prompt, launched as these are.
+    /// The time of a step without the prompt, launched in the same way.
     step_us: f64,
-    /// The longest step with it: the longest time between two tokens of a sequence.
+    /// The time of the longest step with the prompt, which is the longest wait between two tokens
+    /// of a sequence.
     longest_us: f64,
-    /// From the first step with the prompt to its first token.
+    /// The time from the first step with the prompt to its first token.
     first_token_ms: f64,
 }
 
-pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
-    let setup = Setup::new(args)?;
+pub(super) fn measure(args: &Args) -> Result<BatchReport, Failure> {
+    let setup = BenchSetup::new(args)?;
     let mut batch = setup.batch(options(&setup)?)?;
-    let header = Header::of_batch(&setup);
-    let (mut batches, mut joins, mut profiles) = (vec![], vec![], vec![]);
+    let header = BenchHeader::of_batch(&setup);
+    let mut batches = vec![];
+    let mut joins = vec![];
+    let mut profiles = vec![];
     for &ctx in &setup.contexts {
         for &sequences in &args.batch {
             let all = fill(&mut batch, &setup, sequences, ctx)?;
             batches.push(decode(&mut batch, &setup, &all, ctx)?);
             if args.profile {
-                let nodes = Nodes::of(&batch.profile(&all, args.rounds)?, setup.ceilings());
-                profiles.push(Profile {
+                let nodes = NodeTable::of(&batch.profile(&all, args.rounds)?, setup.ceilings());
+                profiles.push(BatchProfile {
                     ctx,
                     sequences,
                     nodes,
@@ -94,7 +102,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
             all.iter().try_for_each(|&(id, _)| batch.leave(id))?;
         }
     }
-    Ok(Report {
+    Ok(BatchReport {
         header,
         tokens: args.tokens,
         rounds: args.rounds,
@@ -104,9 +112,11 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     })
 }
 
-/// Room for the largest batch at the largest context, and for the prompt that joins.
-fn options(setup: &Setup) -> Result<BatchOptions, Failure> {
-    let (args, limit) = (setup.args, setup.outline().config.context);
+/// Returns the options of a batch that fits the largest number of sequences, the largest context
+/// and the joining prompt.
+fn options(setup: &BenchSetup) -> Result<BatchOptions, Failure> {
+    let args = setup.args;
+    let limit = setup.outline().config.context;
     let most = args
         .batch
         .iter()
@@ -124,7 +134,8 @@ fn options(setup: &Setup) -> Result<BatchOptions, Failure> {
     };
     expect_room(args, most, ctx, limit)
         .map_err(|sentence| Failure::Input(format!("--join: {sentence}")))?;
-    // A sequence makes the tokens of a round, and later, from where that began, one with each step of the join.
+    // A sequence makes the tokens of a round, and later, from where that began, one with each step
+    // of the join.
     let options = BatchOptions::new(most, ctx - 1 + join_steps(args, prompt).max(args.tokens));
     Ok(BatchOptions {
         sequences: most + 1,
@@ -134,7 +145,7 @@ fn options(setup: &Setup) -> Result<BatchOptions, Failure> {
     })
 }
 
-/// Why a prompt cannot join so many sequences at this context.
+/// Returns an error if the joining prompt does not fit next to the sequences at this context.
 fn expect_room(args: &Args, most: u32, ctx: u32, limit: u32) -> Result<(), String> {
     let prompt = args.join.unwrap_or(0);
     if most == MAX_BATCH {
@@ -147,7 +158,8 @@ fn expect_room(args: &Args, most: u32, ctx: u32, limit: u32) -> Result<(), Strin
             "the prompt has {prompt} tokens; this model has {limit} positions"
         ));
     }
-    let (chunk, steps) = (args.join_chunk, join_steps(args, prompt));
+    let chunk = args.join_chunk;
+    let steps = join_steps(args, prompt);
     let needed = u64::from(ctx) - 1 + u64::from(steps);
     if needed > limit.into() {
         return Err(format!(
@@ -158,7 +170,8 @@ fn expect_room(args: &Args, most: u32, ctx: u32, limit: u32) -> Result<(), Strin
     Ok(())
 }
 
-/// Tokens that each of the other sequences makes while the prompt joins, or before it, for comparison.
+/// Tokens that each of the other sequences makes while the prompt joins, or before it, for
+/// comparison.
 fn join_steps(args: &Args, prompt: u32) -> u32 {
     prompt.div_ceil(args.join_chunk).max(ALONE)
 }
@@ -194,13 +207,14 @@ fn ids(outline: &Outline, sequence: u32, len: u32) -> Vec<u32> {
 /// Adds sequences whose next token attends `ctx` positions; each with that token.
 fn fill(
     batch: &mut Batch,
-    setup: &Setup,
+    setup: &BenchSetup,
     sequences: u32,
     ctx: u32,
 ) -> Result<Vec<(SequenceId, u32)>, Failure> {
     let mut all = vec![];
     for sequence in 0..sequences {
-        let (id, ids) = (batch.join()?, ids(setup.outline(), sequence, ctx));
+        let id = batch.join()?;
+        let ids = ids(setup.outline(), sequence, ctx);
         if setup.args.sample {
             batch.set_sampling(id, &usual())?;
         }
@@ -215,10 +229,10 @@ fn fill(
 /// Times rounds, each from the same tokens on.
 fn decode(
     batch: &mut Batch,
-    setup: &Setup,
+    setup: &BenchSetup,
     all: &[(SequenceId, u32)],
     ctx: u32,
-) -> Result<Figures, Failure> {
+) -> Result<BatchFigures, Failure> {
     let tokens = setup.args.tokens;
     let mut round = |tokens: u32| -> Result<(Duration, Vec<Vec<u32>>), Failure> {
         let start = Instant::now();
@@ -234,7 +248,8 @@ fn decode(
         .map(|_| round(tokens))
         .collect::<Result<Vec<_>, _>>()?;
     let us_per_step = Spread::of(tokens, rounds.iter().map(|(time, _)| *time));
-    let (outline, sequences) = (setup.outline(), all.len() as u32);
+    let outline = setup.outline();
+    let sequences = all.len() as u32;
     let mean = |of: &dyn Fn(u32) -> u64| {
         (0..tokens).map(|i| of(ctx + i) as f64).sum::<f64>() / f64::from(tokens)
     };
@@ -243,7 +258,7 @@ fn decode(
     let gb_per_s = bytes / us_per_step.median * 1e-3;
     let weights = layer_weights(outline) + head_weights(outline);
     let tflops = 2e-6 * weights as f64 * f64::from(sequences) / us_per_step.median;
-    Ok(Figures {
+    Ok(BatchFigures {
         ctx,
         sequences,
         tokens_per_s: f64::from(sequences) * 1e6 / us_per_step.median,
@@ -259,10 +274,10 @@ fn decode(
 /// Times steps of all sequences while a prompt joins.
 fn join(
     batch: &mut Batch,
-    setup: &Setup,
+    setup: &BenchSetup,
     all: &[(SequenceId, u32)],
     [ctx, prompt]: [u32; 2],
-) -> Result<Join, Failure> {
+) -> Result<BatchJoin, Failure> {
     let chunk = setup.args.join_chunk;
     let mut run = |prompt: Option<&[u32]>, steps: u32| -> Result<Vec<Duration>, Failure> {
         let mut tokens: Vec<u32> = all.iter().map(|&(_, token)| token).collect();
@@ -302,7 +317,7 @@ fn join(
     let alone = run(None, ALONE)?;
     let times = run(Some(&ids), 0)?;
     let us = |time: &Duration| time.as_secs_f64() * 1e6;
-    Ok(Join {
+    Ok(BatchJoin {
         ctx,
         sequences: all.len() as u32,
         prompt,
@@ -313,9 +328,9 @@ fn join(
     })
 }
 
-impl Report {
+impl BatchReport {
     fn print_profiles(&self, out: &mut impl Write) -> Result<(), Failure> {
-        for Profile {
+        for BatchProfile {
             ctx,
             sequences,
             nodes,
@@ -335,7 +350,7 @@ impl Report {
     }
 }
 
-impl Figures {
+impl BatchFigures {
     fn row(&self) -> Vec<String> {
         vec![
             self.ctx.to_string(),
@@ -351,7 +366,7 @@ impl Figures {
     }
 }
 
-impl Shown for Report {
+impl BenchOutput for BatchReport {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         self.header.print(
@@ -370,12 +385,12 @@ impl Shown for Report {
             "of the read ceiling",
             "tokens of the rounds",
         ]);
-        table.add_rows(self.batches.iter().map(Figures::row));
+        table.add_rows(self.batches.iter().map(BatchFigures::row));
         table
             .column_iter_mut()
             .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
         writeln!(out, "{}", table.trim_fmt())?;
-        for Join {
+        for BatchJoin {
             ctx,
             sequences,
             prompt,

@@ -1,10 +1,13 @@
-//! The ceilings: the best rates at which this card's memory is read, and its tensor cores multiply, here and now.
+//! The ceilings: the best rates at which this card's memory is read, and its tensor cores multiply,
+//! here and now.
 //!
-//! One buffer, many times larger than any cache, is read whole by each variant of the kernel in several grids; the
-//! fastest reading counts. It holds random numbers, because memory is read faster when they are all zero.
+//! One buffer, many times larger than any cache, is read whole by each variant of the kernel in
+//! several grids; the fastest reading counts. It holds random numbers, because memory is read
+//! faster when they are all zero.
 //!
-//! Tensor cores multiply random numbers, too, which costs power, and with it clock rate, that zeros do not. They are the
-//! same numbers over and over, for some milliseconds: less power than products of other numbers take for longer.
+//! Tensor cores multiply random numbers, too, which costs power, and with it clock rate, that zeros
+//! do not. They are the same numbers over and over, for some milliseconds: less power than products
+//! of other numbers take for longer.
 
 use std::time::Duration;
 
@@ -18,7 +21,7 @@ use warpwright_kernels::{Multiply, Random, Read};
 
 use crate::device;
 
-/// What was read how fast.
+/// The fastest read of device memory.
 #[derive(Serialize, Clone)]
 pub(crate) struct Ceiling {
     pub(crate) gb_per_s: f64,
@@ -27,7 +30,7 @@ pub(crate) struct Ceiling {
     pub(crate) blocks: u32,
 }
 
-/// What was multiplied how fast, in halves with sums in `f32`.
+/// The fastest matrix product of `f16` values with sums in `f32`.
 #[derive(Serialize, Clone)]
 pub(crate) struct TensorCeiling {
     pub(crate) tflops: f64,
@@ -35,7 +38,7 @@ pub(crate) struct TensorCeiling {
     pub(crate) blocks: u32,
 }
 
-/// The rates of both.
+/// The rates of both ceilings.
 #[derive(Clone, Copy)]
 pub(crate) struct Ceilings {
     pub(crate) gb_per_s: f64,
@@ -43,19 +46,20 @@ pub(crate) struct Ceilings {
 }
 
 impl Ceilings {
-    /// The share of the tensor ceiling that so many TFLOPS are, where there is one.
+    /// Returns a rate in TFLOPS as a share of the tensor ceiling, if the device has tensor cores.
     pub(crate) fn share_of_tensor(self, tflops: Option<f64>) -> Option<f64> {
         Some(tflops? / self.tflops?)
     }
 }
 
-/// Bytes to read where there is room: enough that start and end of a kernel do not count.
+/// The largest number of bytes to read. It makes the start and the end of a kernel negligible.
 const BYTES: usize = 8 << 30;
 
-/// The emulator reads some megabytes a second.
+/// The number of bytes to read on the emulator, which reads a few megabytes per second.
 const EMULATOR_BYTES: usize = 4 << 20;
 
-/// Blocks for each multiprocessor: as many as are resident, and more, which evens out their ends.
+/// The numbers of blocks per multiprocessor to try. More blocks than are resident balance the ends
+/// of the blocks.
 const BLOCKS: [u32; 3] = [4, 8, 32];
 
 const READINGS: usize = 5;
@@ -92,7 +96,7 @@ pub(crate) fn measure(context: &Context) -> Result<Ceiling, Error> {
     Ok(best.expect("there are variants"))
 }
 
-/// A power of two, of which at least two fit.
+/// Returns the number of bytes to read: a power of two that fits into the free memory twice.
 fn bytes(context: &Context) -> Result<usize, Error> {
     let (free, _) = context.memory()?;
     let most = if device::is_emulator(context) {
@@ -103,7 +107,7 @@ fn bytes(context: &Context) -> Result<usize, Error> {
     Ok(most.min(1 << (free / 2).max(1 << 20).ilog2()))
 }
 
-/// So many bytes of random numbers: a few from the host, the rest copies.
+/// Returns a buffer of random values. The host generates a few of them, and the rest are copies.
 fn numbers(stream: &Stream, bytes: usize) -> Result<Buffer<f32>, Error> {
     let len = bytes / 4;
     let x = Buffer::uninit(stream.context(), len)?.labelled("read");
@@ -135,16 +139,18 @@ fn fastest(
     })
 }
 
-/// How fast tensor cores multiply; none if the device has none that prompts or batches go through.
+/// Measures the tensor cores. Returns `None` if prompts and batches do not use them on this device.
 pub(crate) fn measure_products(context: &Context) -> Result<Option<TensorCeiling>, Error> {
     let Some(kernel) = load_multiply(context)? else {
         return Ok(None);
     };
-    let (stream, def) = (Stream::new(context)?, *kernel.def());
+    let stream = Stream::new(context)?;
+    let def = *kernel.def();
     let mut random = Random(1);
     let mut halves =
         |rows: u32| Buffer::from_slice(context, &random.halves((rows * def.depth()) as usize));
-    let (w, x) = (halves(Multiply::ROWS)?, halves(def.tokens())?);
+    let w = halves(Multiply::ROWS)?;
+    let x = halves(def.tokens())?;
     let blocks = context
         .device()
         .attribute(CUdevice_attribute::MULTIPROCESSOR_COUNT)? as u32;
@@ -175,12 +181,13 @@ pub(crate) fn measure_products(context: &Context) -> Result<Option<TensorCeiling
     }))
 }
 
-/// The time of the fastest of some launches.
+/// Returns the time of the fastest of several launches.
 fn fastest_of(
     stream: &Stream,
     launch: impl Fn(&Stream) -> Result<(), Error>,
 ) -> Result<Duration, Error> {
-    let (start, end) = (Event::new(stream.context())?, Event::new(stream.context())?);
+    let start = Event::new(stream.context())?;
+    let end = Event::new(stream.context())?;
     let mut fastest = Duration::MAX;
     for _ in 0..READINGS {
         start.record(stream)?;

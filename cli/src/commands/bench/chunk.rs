@@ -5,33 +5,31 @@ use std::time::Duration;
 
 use warpwright_engine::TimedNode;
 
-use super::nodes::{self, Nodes};
+use super::nodes::{self, NodeTable};
 use super::*;
 
-/// A chunk of each prompt.
+/// The output of `bench --prompt --profile`.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct ChunkReport {
     #[serde(flatten)]
-    header: Header,
+    header: BenchHeader,
     rounds: u32,
-    chunks: Vec<Chunk>,
+    chunks: Vec<ChunkFigures>,
 }
 
-/// The fastest round.
+/// The first chunk of a prompt, in its fastest round.
 #[derive(Serialize)]
-struct Chunk {
-    /// Of the prompt.
+struct ChunkFigures {
+    /// The number of tokens in the prompt.
     tokens: u32,
     #[serde(flatten)]
-    nodes: Nodes,
+    nodes: NodeTable,
 }
 
-pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
-    let setup = Setup::new(args)?;
-    let (options, default) = (
-        setup.options(1, args.launch),
-        Options::new(1, args.launch.into()),
-    );
+pub(super) fn measure(args: &Args) -> Result<ChunkReport, Failure> {
+    let setup = BenchSetup::new(args)?;
+    let options = setup.options(1, args.launch);
+    let default = Options::new(1, args.launch.into());
     let longest = args
         .prompt
         .iter()
@@ -44,16 +42,16 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         chunk: default.chunk,
         ..options
     })?;
-    let header = Header::new(&setup, &decoder);
-    let mut chunk = |&tokens: &u32| -> Result<Chunk, Failure> {
+    let header = BenchHeader::new(&setup, &decoder);
+    let mut chunk = |&tokens: &u32| -> Result<ChunkFigures, Failure> {
         let rounds = (0..args.rounds)
             .map(|_| decoder.profile_chunk(tokens))
             .collect::<Result<Vec<_>, _>>()?;
         let time = |round: &&Vec<TimedNode>| round.iter().map(|node| node.time).sum::<Duration>();
         let fastest = rounds.iter().min_by_key(time).expect("clap gives rounds");
-        Ok(Chunk {
+        Ok(ChunkFigures {
             tokens,
-            nodes: Nodes::of(fastest, setup.ceilings()),
+            nodes: NodeTable::of(fastest, setup.ceilings()),
         })
     };
     let chunks = args
@@ -61,21 +59,21 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         .iter()
         .map(&mut chunk)
         .collect::<Result<_, _>>()?;
-    Ok(Report {
+    Ok(ChunkReport {
         header,
         rounds: args.rounds,
         chunks,
     })
 }
 
-impl Shown for Report {
+impl BenchOutput for ChunkReport {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         self.header.print(
             &mut out,
             &format!("kernels of a chunk, the fastest of {} rounds", self.rounds),
         )?;
-        for Chunk { tokens, nodes } in &self.chunks {
+        for ChunkFigures { tokens, nodes } in &self.chunks {
             writeln!(
                 out,
                 "the first chunk of {tokens} tokens, kernel by kernel: {:.0} us",

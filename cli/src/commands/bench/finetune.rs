@@ -1,4 +1,5 @@
-//! `bench --finetune`: how fast an adapter is trained: steps as one graph and kernel by kernel, and what each kernel takes.
+//! `bench --finetune`: how fast an adapter is trained: steps as one graph and kernel by kernel, and
+//! what each kernel takes.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -23,102 +24,105 @@ use super::nodes::percent;
 use super::report::Spread;
 use super::*;
 use crate::commands::finetune::plan::{HEAD_CHUNK, mebibytes, precision};
+use crate::emulation::TrainingTokens;
 
-/// A form of kernels that a step may take.
+/// A variant of kernels that a training step can use.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-pub(crate) enum Form {
-    /// Idle warps of a product unpack what the next one takes from NF4, also of few tokens
+pub(crate) enum KernelForm {
+    /// Idle warps of a product unpack the NF4 matrix of the next one, even for few tokens
     UnpackAhead,
-    /// A kernel of its own unpacks each matrix, also of many tokens
+    /// A separate kernel unpacks each NF4 matrix, even for many tokens
     UnpackApart,
-    /// Each warp multiplies by itself in attention, where those of a block multiply together for heads of 64 and 128
+    /// Attention uses mma, one warp at a time, instead of wgmma for heads of 64 and 128
     AttentionByMma,
 }
 
-impl Form {
+impl KernelForm {
+    /// Returns the note about this variant in the name of a measurement.
     fn note(self) -> &'static str {
         match self {
-            Form::UnpackAhead => ", NF4 unpacked ahead",
-            Form::UnpackApart => ", NF4 unpacked apart",
-            Form::AttentionByMma => ", attention by mma",
+            KernelForm::UnpackAhead => ", NF4 unpacked ahead",
+            KernelForm::UnpackApart => ", NF4 unpacked apart",
+            KernelForm::AttentionByMma => ", attention by mma",
         }
     }
 }
 
-/// Steps of a round.
+/// The number of steps in a round.
 const STEPS: u32 = 10;
-/// Rounds at most.
+/// The largest number of rounds.
 const MOST: u32 = 1_000_000;
 
-/// Steps of micro-batches of one shape each.
+/// The output of `bench --finetune`.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct FinetuneReport {
     #[serde(flatten)]
-    header: Header,
+    header: BenchHeader,
     precision: &'static str,
     rank: usize,
     steps: u32,
-    shapes: Vec<Figures>,
+    shapes: Vec<FinetuneFigures>,
 }
 
-/// One micro-batch a step. Wall time, each step waited for.
+/// The figures of steps with one micro-batch of this shape. Times are wall times, and the host
+/// waits for each step.
 #[derive(Serialize)]
-struct Figures {
+struct FinetuneFigures {
     batch: u32,
     seq: u32,
     ms_per_step: Spread,
-    /// Kernel by kernel.
+    /// The time of a step that is launched kernel by kernel.
     eager_ms_per_step: Spread,
     graph_speedup: f64,
     tokens_per_s: f64,
     nodes: usize,
-    /// Of all products.
+    /// The rate of all matrix products.
     tflops: f64,
     share_of_tensor_ceiling: Option<f64>,
-    memory: Memory,
-    /// The first step, from 1, of which a graph and kernels one by one gave other losses or norms, with both; none if all
-    /// bits were the same.
+    memory: FinetuneMemory,
+    /// The first step in which the graph and the single kernels computed different losses or norms,
+    /// with both results.
     differs: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    kernels: Vec<Row>,
+    kernels: Vec<FinetuneKernel>,
 }
 
-/// Bytes.
+/// The memory of a training step, in bytes.
 #[derive(Serialize)]
-struct Memory {
+struct FinetuneMemory {
     weights: u64,
     adapters: u64,
     activations: u64,
     head: u64,
     workspace: u64,
-    /// What the device has less since before.
+    /// The free memory of the device that the trainer took.
     taken: u64,
 }
 
-/// All launches of a kernel with as many bytes in a part of the step.
+/// The launches of a kernel in a part of the step that access the same number of bytes.
 #[derive(Serialize)]
-struct Row {
+struct FinetuneKernel {
     part: &'static str,
     kernel: String,
     launches: u32,
     us: f64,
-    /// Of the tensors of one launch.
+    /// The bytes of the tensors in one launch.
     bytes: u64,
     gb_per_s: f64,
 }
 
-pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
+pub(super) fn measure(args: &Args) -> Result<FinetuneReport, Failure> {
     if args.rounds > MOST {
         return Err(Failure::Input(format!(
             "--rounds {}: at most {MOST} of {STEPS} steps each",
             args.rounds
         )));
     }
-    let subject = Subject::open(args)?;
+    let subject = BenchSubject::open(args)?;
     let context = device::open(args.device)?;
     let config = match &subject {
-        Subject::File(model) => base::config(model)?,
-        Subject::Random { name, outline } => base::config_of(outline, Path::new(name))?,
+        BenchSubject::File(model) => base::config(model)?,
+        BenchSubject::Random { name, outline } => base::config_of(outline, Path::new(name))?,
     };
     let shapes: Vec<[u32; 2]> = args
         .batch
@@ -133,12 +137,12 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         check(args, &context, subject.outline(), settings, shape)?;
     }
     let base = match &subject {
-        Subject::File(model) => Base::from_model(model, BaseFormat::Auto)?,
-        Subject::Random { name, outline } => Base::random(outline, name)?,
+        BenchSubject::File(model) => Base::from_model(model, BaseFormat::Auto)?,
+        BenchSubject::Random { name, outline } => Base::random(outline, name)?,
     };
     let ceiling = ceiling::measure(&context)?;
     let tensor_ceiling = ceiling::measure_products(&context)?;
-    let setup = Setup {
+    let setup = BenchSetup {
         args,
         subject,
         adapter: None,
@@ -161,8 +165,8 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         "kernels in {precision}, rank {} on all projections{recomputed}{forms}",
         args.rank
     );
-    let header = Header::of_training(&setup, kernels);
-    Ok(Report {
+    let header = BenchHeader::of_training(&setup, kernels);
+    Ok(FinetuneReport {
         header,
         precision,
         rank: args.rank,
@@ -171,7 +175,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     })
 }
 
-/// As `finetune` has them, in `bf16` where that is possible.
+/// Returns the settings of `finetune`, in `bf16` if the device and the model support it.
 fn settings(
     args: &Args,
     context: &Context,
@@ -186,7 +190,7 @@ fn settings(
         )));
     }
     let form = |form| args.forms.contains(&form);
-    if form(Form::UnpackAhead) && form(Form::UnpackApart) {
+    if form(KernelForm::UnpackAhead) && form(KernelForm::UnpackApart) {
         let why = "--forms takes unpack-ahead or unpack-apart, not both";
         return Err(Failure::Input(why.into()));
     }
@@ -226,12 +230,12 @@ fn settings(
         launch: step::Launch::Graph,
         precision: Precision::F32,
         tiles: Tiles::Fitting,
-        unpacking: match [Form::UnpackAhead, Form::UnpackApart].map(form) {
+        unpacking: match [KernelForm::UnpackAhead, KernelForm::UnpackApart].map(form) {
             [true, _] => Unpacking::Ahead,
             [_, true] => Unpacking::Apart,
             _ => Unpacking::Fitting,
         },
-        attention: if form(Form::AttentionByMma) {
+        attention: if form(KernelForm::AttentionByMma) {
             TensorOp::Mma
         } else {
             TensorOp::Wgmma
@@ -254,7 +258,7 @@ fn settings(
     })
 }
 
-/// Refuses what does not fit, or what the emulator cannot end soon.
+/// Checks that the training fits into the memory, and that the emulator finishes it soon.
 fn check(
     args: &Args,
     context: &Context,
@@ -262,10 +266,8 @@ fn check(
     settings: &Settings,
     [batch, seq]: [u32; 2],
 ) -> Result<(), Failure> {
-    let (needed, free) = (
-        needs(outline, settings)?.total(),
-        context.memory()?.0 as u64,
-    );
+    let needed = needs(outline, settings)?.total();
+    let free = context.memory()?.0 as u64;
     if needed > free {
         return Err(Failure::Input(format!(
             "training {batch} rows of {seq} tokens needs {} of device memory, and {} are free",
@@ -276,13 +278,16 @@ fn check(
     if args.insist || !device::is_emulator(context) {
         return Ok(());
     }
-    let first = settings.tokens as u64;
+    let per_launch = settings.tokens as u64;
     // As a graph and kernel by kernel.
     let steps = 2 * u64::from(STEPS * (args.rounds + 1));
     emulation::training(
         layer_weights(outline) + head_weights(outline),
-        [steps * first, 0],
-        first,
+        TrainingTokens {
+            trained: steps * per_launch,
+            evaluated: 0,
+            per_launch,
+        },
     )
 }
 
@@ -296,13 +301,14 @@ fn needs(outline: &Outline, settings: &Settings) -> Result<TrainingNeeds, Failur
 }
 
 fn figures(
-    setup: &Setup,
+    setup: &BenchSetup,
     base: &Base,
     settings: Settings,
     [batch, seq]: [u32; 2],
-) -> Result<Figures, Failure> {
+) -> Result<FinetuneFigures, Failure> {
     let needs = needs(setup.outline(), &settings)?;
-    let (config, lora) = (settings.config.clone(), settings.lora.clone());
+    let config = settings.config.clone();
+    let lora = settings.lora.clone();
     let before = setup.context.memory()?.0;
     let adapters = Adapters::random(&config, &lora, 0);
     let mut trainer = Trainer::new(&setup.context, settings, &base.weights, &adapters)?;
@@ -322,7 +328,7 @@ fn figures(
     let tokens = f64::from(batch * seq);
     let tflops =
         operations(setup.outline(), &lora, &config, [batch, seq]) * 1e-9 / ms_per_step.median;
-    Ok(Figures {
+    Ok(FinetuneFigures {
         batch,
         seq,
         graph_speedup: eager_ms_per_step.median / ms_per_step.median,
@@ -332,13 +338,13 @@ fn figures(
         nodes,
         tflops,
         share_of_tensor_ceiling: setup.ceilings().share_of_tensor(Some(tflops)),
-        memory: Memory::of(&needs, taken),
+        memory: FinetuneMemory::of(&needs, taken),
         differs: difference(&records, &eager_records),
         kernels,
     })
 }
 
-/// The trainer before its first step, with other launches.
+/// Returns the trainer to the state before its first step, with another launch mode.
 fn afresh(trainer: Trainer, adapters: &Adapters, launch: step::Launch) -> Result<Trainer, Failure> {
     let mut trainer = trainer.with_launch(launch)?;
     let mut zeros = adapters.clone();
@@ -375,13 +381,15 @@ fn micro_batch(vocab: usize, [batch, seq]: [u32; 2]) -> MicroBatch {
     }
 }
 
-/// A round to warm up, and the times of the steps of the others; what each step did.
+/// Runs a round to warm up and the timed rounds. Returns the times of the timed steps and the
+/// records of all steps.
 fn rounds(
     trainer: &mut Trainer,
     args: &Args,
     micro: &MicroBatch,
 ) -> Result<(Vec<Duration>, Vec<Record>), Failure> {
-    let (mut times, mut records) = (vec![], vec![]);
+    let mut times = vec![];
+    let mut records = vec![];
     for number in 0..STEPS * (args.rounds + 1) {
         let micros = [MicroBatch {
             number,
@@ -394,8 +402,12 @@ fn rounds(
     Ok((times.split_off(STEPS as usize), records))
 }
 
-/// The kernels of the fastest of some steps.
-fn rows(trainer: &mut Trainer, args: &Args, micro: MicroBatch) -> Result<Vec<Row>, Failure> {
+/// Returns the kernels of the fastest of several steps.
+fn rows(
+    trainer: &mut Trainer,
+    args: &Args,
+    micro: MicroBatch,
+) -> Result<Vec<FinetuneKernel>, Failure> {
     let first = STEPS * (args.rounds + 1);
     let mut steps = vec![];
     for number in first..first + args.rounds {
@@ -409,7 +421,7 @@ fn rows(trainer: &mut Trainer, args: &Args, micro: MicroBatch) -> Result<Vec<Row
         .into_iter()
         .min_by_key(time)
         .expect("clap gives rounds");
-    let mut rows: Vec<Row> = vec![];
+    let mut rows: Vec<FinetuneKernel> = vec![];
     for TimedKernel {
         part,
         kernel,
@@ -418,9 +430,10 @@ fn rows(trainer: &mut Trainer, args: &Args, micro: MicroBatch) -> Result<Vec<Row
     } in fastest
     {
         let part = name(part);
-        let same = |row: &Row| row.part == part && row.kernel == kernel && row.bytes == bytes;
+        let same =
+            |row: &FinetuneKernel| row.part == part && row.kernel == kernel && row.bytes == bytes;
         let at = rows.iter().position(same).unwrap_or_else(|| {
-            rows.push(Row {
+            rows.push(FinetuneKernel {
                 part,
                 kernel: kernel.clone(),
                 launches: 0,
@@ -439,7 +452,7 @@ fn rows(trainer: &mut Trainer, args: &Args, micro: MicroBatch) -> Result<Vec<Row
     Ok(rows)
 }
 
-/// The first of two lists of records that differ in a bit.
+/// Returns a description of the first records of two lists that differ in a bit.
 fn difference(a: &[Record], b: &[Record]) -> Option<String> {
     let bits = |record: &Record| [record.loss, record.norm].map(f64::to_bits);
     let text = |record: &Record| format!("loss {}, norm {}", record.loss, record.norm);
@@ -461,8 +474,9 @@ fn name(part: StepPhase) -> &'static str {
     }
 }
 
-/// Multiplications and additions of a step's products: frozen weights forward and for gradients of their inputs, adapters
-/// and their gradients, attention (two products of each pair of tokens forward, five backward).
+/// Multiplications and additions of a step's products: frozen weights forward and for gradients of
+/// their inputs, adapters and their gradients, attention (two products of each pair of tokens
+/// forward, five backward).
 fn operations(outline: &Outline, lora: &Lora, config: &Config, [batch, seq]: [u32; 2]) -> f64 {
     let tokens = f64::from(batch) * f64::from(seq);
     let frozen = (layer_weights(outline) + head_weights(outline)) as f64;
@@ -473,8 +487,8 @@ fn operations(outline: &Outline, lora: &Lora, config: &Config, [batch, seq]: [u3
     4.0 * frozen * tokens + 6.0 * adapters * tokens + attention
 }
 
-impl Memory {
-    fn of(needs: &TrainingNeeds, taken: u64) -> Memory {
+impl FinetuneMemory {
+    fn of(needs: &TrainingNeeds, taken: u64) -> FinetuneMemory {
         let TrainingNeeds {
             weights,
             adapters,
@@ -482,7 +496,7 @@ impl Memory {
             head,
             workspace,
         } = *needs;
-        Memory {
+        FinetuneMemory {
             weights,
             adapters,
             activations,
@@ -493,7 +507,7 @@ impl Memory {
     }
 }
 
-impl Figures {
+impl FinetuneFigures {
     fn row(&self) -> Vec<String> {
         vec![
             format!("{} x {}", self.batch, self.seq),
@@ -509,7 +523,7 @@ impl Figures {
     }
 
     fn memory_row(&self) -> Vec<String> {
-        let Memory {
+        let FinetuneMemory {
             weights,
             adapters,
             activations,
@@ -549,7 +563,7 @@ impl Figures {
     }
 }
 
-impl Shown for Report {
+impl BenchOutput for FinetuneReport {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         self.header
@@ -565,7 +579,7 @@ impl Shown for Report {
             "of the tensor ceiling",
             "losses and norms",
         ]);
-        steps.add_rows(self.shapes.iter().map(Figures::row));
+        steps.add_rows(self.shapes.iter().map(FinetuneFigures::row));
         let mut memory = table(&[
             "rows x tokens",
             "frozen weights",
@@ -576,7 +590,7 @@ impl Shown for Report {
             "all",
             "taken of the device",
         ]);
-        memory.add_rows(self.shapes.iter().map(Figures::memory_row));
+        memory.add_rows(self.shapes.iter().map(FinetuneFigures::memory_row));
         for mut table in [steps, memory] {
             table
                 .column_iter_mut()

@@ -1,8 +1,10 @@
-//! `bench --kernels`: every product of the model alone, with each plan, next to reading the same bytes.
+//! `bench --kernels`: every product of the model alone, with each plan, next to reading the same
+//! bytes.
 //!
-//! A product's kernels make a chain that goes through the model's own matrices, or copies of them, until none of the
-//! first is in the second-level cache any more: each reads its matrix from memory. The cold read is what one kernel
-//! that only reads needs on its own: a start and an end, and the bytes at the read ceiling.
+//! A product's kernels make a chain that goes through the model's own matrices, or copies of them,
+//! until none of the first is in the second-level cache any more: each reads its matrix from
+//! memory. The cold read is what one kernel that only reads needs on its own: a start and an end,
+//! and the bytes at the read ceiling.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -13,71 +15,73 @@ use warpwright_engine::{ColdSet, Effort, GemvKind};
 
 use super::*;
 
-/// Plans worth trying.
+/// The default plans of `--plans`.
 pub(super) const PLANS: &str = "1x8_first,2x2_first,2x4_first,2x4_first_prefetch6,2x5_first,2x5_first_prefetch6,2x6_first,\
                                 2x6_first_prefetch6,4x1_first,4x2_first,4x3_first,8x1_first";
 
-/// Microseconds of a kernel that reads nothing.
+/// The time of a kernel that reads nothing, in microseconds.
 const START: f64 = 1.9;
 
-/// What was found.
+/// The output of `bench --kernels`.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct KernelsReport {
     #[serde(flatten)]
-    header: Header,
+    header: BenchHeader,
     ctx: u32,
-    products: Vec<Row>,
-    /// Of a layer, at the largest context.
+    products: Vec<PlanRow>,
+    /// The time of attention in a layer, at the largest context.
     attention_us: f64,
     attention_bytes: u64,
-    /// Plans that do not fit the model.
+    /// The plans that do not fit the model.
     left_out: Vec<String>,
-    /// The plan of each product that is fastest alone, as `--plan` takes it; in a token others may be faster.
+    /// The fastest plan of each product, as a value of `--plan`. Within a token, other plans may be
+    /// faster.
     best: String,
 }
 
-/// A product in one format, with one plan.
+/// The figures of a matrix product in one format, with one plan.
 #[derive(Serialize)]
-struct Row {
+struct PlanRow {
     product: &'static str,
     formats: String,
     layers: usize,
     bytes: u64,
-    /// Bytes that are read before the same come again.
+    /// The number of bytes that are read before the same matrix is read again.
     rotated: u64,
     plan: String,
     us: f64,
     gb_per_s: f64,
     share_of_ceiling: f64,
-    /// The time of the cold read, and what a kernel that reads as much was measured to take.
+    /// The time of the cold read, computed from the read ceiling.
     cold_us: f64,
+    /// The measured time of a kernel that only reads the same bytes.
     read_us: f64,
-    /// Whether no other plan is faster.
+    /// Whether this is the fastest plan.
     best: bool,
 }
 
-/// The times of all rotations with one plan.
-struct Try {
+/// The times of all products with one plan.
+struct PlanTrial {
     plan: Plan,
     times: Vec<Duration>,
 }
 
-/// Every product alone, with every plan that fits the model.
-struct Alone {
+/// The times of every product, with every plan that fits the model.
+struct PlanTrials {
     rotations: Vec<ColdSet>,
-    tries: Vec<Try>,
-    /// Plans that do not fit.
+    tries: Vec<PlanTrial>,
+    /// The plans that do not fit the model.
     left_out: Vec<String>,
 }
 
-pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
-    let setup = Setup::new(args)?;
+pub(super) fn measure(args: &Args) -> Result<KernelsReport, Failure> {
+    let setup = BenchSetup::new(args)?;
     let ctx = *setup.contexts.iter().max().expect("there is a context");
     let mut decoder = setup.decoder(setup.options(ctx, args.launch))?;
-    let header = Header::new(&setup, &decoder);
+    let header = BenchHeader::new(&setup, &decoder);
     let effort = effort(&setup.context);
     let progress = Bar::of_steps(args.plans.len());
-    let alone = Alone::measure(&setup, &mut decoder, &progress)?;
+    let alone = PlanTrials::measure(&setup, &mut decoder, &progress)?;
     progress.inc_length(alone.rotations.len() as u64);
     let attention = decoder.time_attention(ctx, effort)?;
     let mut products = vec![];
@@ -94,9 +98,10 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     }
     let attention_bytes =
         kv_bytes_read(setup.outline(), ctx) / u64::from(setup.outline().config.layers);
-    let (attention_us, best) = (us(attention), alone.best());
+    let attention_us = us(attention);
+    let best = alone.best();
     let left_out = alone.left_out;
-    Ok(Report {
+    Ok(KernelsReport {
         header,
         ctx,
         products,
@@ -107,30 +112,35 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     })
 }
 
-impl Alone {
-    fn measure(setup: &Setup, decoder: &mut Decoder, progress: &Bar) -> Result<Alone, Failure> {
+impl PlanTrials {
+    fn measure(
+        setup: &BenchSetup,
+        decoder: &mut Decoder,
+        progress: &Bar,
+    ) -> Result<PlanTrials, Failure> {
         let effort = effort(&setup.context);
         let rotations = decoder.cold_sets(effort)?;
         // Every buffer has numbers in it then.
         decoder.round(1, 1)?;
-        let (mut tries, mut left_out) = (vec![], vec![]);
+        let mut tries = vec![];
+        let mut left_out = vec![];
         for &plan in &setup.args.plans {
             match decoder.time_product(setup.outline(), plan, &rotations, effort)? {
-                Some(times) => tries.push(Try { plan, times }),
+                Some(times) => tries.push(PlanTrial { plan, times }),
                 None => left_out.push(plan_name(plan)),
             }
             progress.inc(1);
         }
-        Ok(Alone {
+        Ok(PlanTrials {
             rotations,
             tries,
             left_out,
         })
     }
 
-    /// The plan with which a product takes the least time over all layers.
+    /// Returns the fastest plan of a product, summed over all layers.
     fn fastest(&self, product: GemvKind) -> Option<Plan> {
-        let whole = |of: &&Try| -> Duration {
+        let whole = |of: &&PlanTrial| -> Duration {
             let both = self.rotations.iter().zip(&of.times);
             let of_product = both.filter(|(rotation, _)| rotation.product == product);
             of_product
@@ -140,7 +150,7 @@ impl Alone {
         self.tries.iter().min_by_key(whole).map(|of| of.plan)
     }
 
-    /// That of each product.
+    /// Returns the fastest plan of each product, as a value of `--plan`.
     fn best(&self) -> String {
         let part = |product: GemvKind| {
             Some(format!(
@@ -153,12 +163,13 @@ impl Alone {
     }
 }
 
-/// All products of a token, in its order.
+/// Returns all matrix products of a token, in their order.
 fn products() -> impl Iterator<Item = GemvKind> {
     GemvKind::OF_LAYER.into_iter().chain([GemvKind::Head])
 }
 
-/// On a GPU, four times the second-level cache; the emulator has none, and takes its time.
+/// Returns the effort of a measurement. On a GPU it covers four times the second-level cache. The
+/// emulator has no cache and is slow.
 fn effort(context: &Context) -> Effort {
     if device::is_emulator(context) {
         return Effort {
@@ -179,13 +190,19 @@ fn us(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// The rows of a rotation, one for each plan.
-fn rows(rotation: &ColdSet, i: usize, tries: &[Try], read: Duration, ceiling: f64) -> Vec<Row> {
+/// Returns the rows of a product, one for each plan.
+fn rows(
+    rotation: &ColdSet,
+    i: usize,
+    tries: &[PlanTrial],
+    read: Duration,
+    ceiling: f64,
+) -> Vec<PlanRow> {
     let bytes = rotation.bytes as f64;
     let shortest = tries.iter().map(|of| of.times[i]).min();
-    let row = |of: &Try| {
+    let row = |of: &PlanTrial| {
         let time = us(of.times[i]);
-        Row {
+        PlanRow {
             product: rotation.product.name(),
             formats: rotation.formats.clone(),
             layers: rotation.layers,
@@ -203,7 +220,7 @@ fn rows(rotation: &ColdSet, i: usize, tries: &[Try], read: Duration, ceiling: f6
     tries.iter().map(row).collect()
 }
 
-impl Shown for Report {
+impl BenchOutput for KernelsReport {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         self.header.print(&mut out, "kernels alone")?;
@@ -236,7 +253,7 @@ impl Shown for Report {
     }
 }
 
-impl Report {
+impl KernelsReport {
     fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN).set_header([
@@ -252,7 +269,7 @@ impl Report {
             "x cold",
             "x read",
         ]);
-        table.add_rows(self.products.iter().map(Row::cells));
+        table.add_rows(self.products.iter().map(PlanRow::cells));
         for (i, column) in table.column_iter_mut().enumerate() {
             if ![0, 1, 5].contains(&i) {
                 column.set_cell_alignment(CellAlignment::Right);
@@ -262,7 +279,7 @@ impl Report {
     }
 }
 
-impl Row {
+impl PlanRow {
     fn cells(&self) -> Vec<String> {
         let megabytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1e6);
         let mark = if self.best { " *" } else { "" };

@@ -1,10 +1,10 @@
 //! `warpwright bench`: how fast this machine decodes, next to how fast its memory can be read.
 //!
-//! All in one run, because a rate means little without the ceiling of the same card on the same day: first the read
-//! ceiling, then for each context a round as each other mode launches steps, to compare tokens and to warm up, and
-//! then the timed rounds. Whole tokens are timed, from the embedding to the choice that the host has read.
-//! Or, instead of rounds, how fast a prompt is prefilled; or the kernels: when each works within a token, and how fast
-//! each is alone.
+//! All in one run, because a rate means little without the ceiling of the same card on the same
+//! day: first the read ceiling, then for each context a round as each other mode launches steps, to
+//! compare tokens and to warm up, and then the timed rounds. Whole tokens are timed, from the
+//! embedding to the choice that the host has read. Or, instead of rounds, how fast a prompt is
+//! prefilled; or the kernels: when each works within a token, and how fast each is alone.
 
 mod batch;
 mod ceiling;
@@ -37,14 +37,14 @@ use warpwright_kernels::pipeline::Plan;
 
 use crate::adapter;
 use crate::commands::finetune::Recompute;
-use crate::device::{self, Choice};
-use crate::emulation::{self, Work};
+use crate::device::{self, DeviceChoice};
+use crate::emulation::{self, EmulationWork};
 use crate::failure::Failure;
 use crate::options::{self as shared, Launch, ModelArg};
 use crate::output::{Content, Output, write_if};
 use crate::progress::Bar;
 use ceiling::{Ceiling, Ceilings, TensorCeiling};
-use report::{Header, Measured, Report};
+use report::{BenchHeader, DecodeReport, MeasuredContext};
 
 #[derive(clap::Args)]
 #[command(mut_arg(ModelArg::POSITIONAL, |model| model.required(false)))]
@@ -59,7 +59,7 @@ pub(crate) struct Args {
         conflicts_with_all = [ModelArg::POSITIONAL, ModelArg::OPTION]
     )]
     shape: Option<&'static Shape>,
-    /// Number formats of the weights of --shape
+    /// Quantization of the random weights of --shape
     #[arg(
         long,
         value_name = "NAME",
@@ -67,13 +67,13 @@ pub(crate) struct Args {
         conflicts_with_all = [ModelArg::POSITIONAL, ModelArg::OPTION, "finetune"]
     )]
     quant: Option<Quantization>,
-    /// Device to measure: auto, cuda:N or emu (the emulator)
-    #[arg(help_heading = "Device", long, value_name = "DEVICE", default_value_t = Choice::Auto, hide_possible_values = true)]
-    device: Choice,
+    /// Device to measure: auto, cuda:N or emu (the CPU emulator)
+    #[arg(help_heading = "Device", long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto, hide_possible_values = true)]
+    device: DeviceChoice,
     /// Method that submits each step to the device
     #[arg(help_heading = "Device", long, value_enum, default_value_t = Launch::Graph, conflicts_with = "kernels")]
     launch: Launch,
-    /// Positions that a round's first token attends [default: 128 and 4096, where the model has room]
+    /// Number of positions that the first token of a round attends [default: 128,4096 if they fit]
     #[arg(
         long,
         value_name = "N,N,..",
@@ -91,7 +91,7 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(1..)
     )]
     tokens: u32,
-    /// Sample tokens, with the usual filters and a penalty, instead of taking the most likely ones
+    /// Sample tokens with filters and a penalty, instead of taking the most likely ones
     #[arg(long, conflicts_with_all = ["prompt", "kernels", "finetune"])]
     sample: bool,
     /// Number of timed rounds for each context or prompt
@@ -120,7 +120,7 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(1..)
     )]
     tokens_per_launch: Option<u32>,
-    /// Prefill prompts of N tokens instead of rounds: in chunks, and few tokens at a time
+    /// Measure the prefill of prompts with N tokens, in chunks and a few tokens at a time
     #[arg(
         long,
         value_name = "N,N,..",
@@ -129,7 +129,7 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(1..)
     )]
     prompt: Vec<u32>,
-    /// Decode N sequences together instead of rounds, from --ctx positions on [default: 512]
+    /// Measure the decoding of N sequences together, from --ctx positions on [default ctx: 512]
     #[arg(
         long,
         value_name = "N,N,..",
@@ -138,19 +138,19 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(1..=i64::from(batch::MAX_BATCH))
     )]
     batch: Vec<u32>,
-    /// With --batch: let a prompt of N tokens join while the sequences decode
+    /// With --batch: add a prompt of N tokens while the sequences decode
     #[arg(long, value_name = "N", requires = "batch", value_parser = value_parser!(u32).range(2..))]
     join: Option<u32>,
-    /// With --join: number of tokens of the prompt in a step
+    /// With --join: number of prompt tokens in a step
     #[arg(long, value_name = "N", requires = "join", default_value_t = 192, value_parser = value_parser!(u32).range(1..=1024))]
     join_chunk: u32,
-    /// Measure every kernel of a token instead of rounds, or with --prompt of a chunk, with --batch of a step
+    /// Measure the kernels of a token (with --prompt of a chunk, with --batch of a step)
     #[arg(long, group = "instead")]
     profile: bool,
-    /// Measure every kernel alone, with each plan, instead of rounds
+    /// Measure each matrix product alone, with every plan in --plans
     #[arg(long, group = "instead")]
     kernels: bool,
-    /// Plans that --kernels tries
+    /// Plans to try with --kernels
     #[arg(
         long,
         value_name = "PLAN,PLAN,..",
@@ -160,7 +160,7 @@ pub(crate) struct Args {
         default_value = kernels::PLANS
     )]
     plans: Vec<Plan>,
-    /// Train an adapter instead of rounds, with --batch rows of --seq tokens in a step
+    /// Measure fine-tuning, with --batch rows of --seq tokens in a step
     ///
     /// Weights of 16 or 32 bits become NF4. A round has ten steps.
     #[arg(help_heading = "Training", long, requires = "batch", conflicts_with_all = ["kernels", "prompt", "ctx", "join", "tokens"])]
@@ -176,10 +176,10 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(2..)
     )]
     seq: Vec<u32>,
-    /// With --finetune: activations that the backward pass computes again
+    /// With --finetune: activations that the backward pass recomputes
     #[arg(help_heading = "Training", long, value_enum, value_name = "WHAT", requires = "finetune", default_value_t = Recompute::None)]
     recompute: Recompute,
-    /// With --finetune in bf16: forms of kernels to compare with those that `finetune` takes
+    /// With --finetune in bf16: variants of kernels to compare with those that finetune uses
     #[arg(
         help_heading = "Training",
         long,
@@ -188,8 +188,8 @@ pub(crate) struct Args {
         requires = "finetune",
         value_delimiter = ','
     )]
-    forms: Vec<finetune::Form>,
-    /// With --finetune: rank of the adapters of all projections
+    forms: Vec<finetune::KernelForm>,
+    /// With --finetune: rank of the LoRA adapters, which all projections have
     #[arg(
         help_heading = "Training",
         long,
@@ -198,7 +198,7 @@ pub(crate) struct Args {
         default_value_t = 16
     )]
     rank: usize,
-    /// LoRA adapter to decode with, after the rounds without it
+    /// LoRA adapter to apply in a second measurement, after one without it
     #[arg(
         long,
         visible_alias = "lora",
@@ -206,13 +206,13 @@ pub(crate) struct Args {
         conflicts_with_all = ["shape", "instead", "prompt", "batch", "finetune", "plot"]
     )]
     adapter: Option<PathBuf>,
-    /// SVG file to draw tokens per second to, or with --profile the kernels of a token over time
+    /// SVG file for a chart of the rates, or with --profile of the kernels over time
     #[arg(help_heading = "Output", long, value_name = "FILE", conflicts_with_all = ["kernels", "prompt", "batch"])]
     plot: Option<PathBuf>,
-    /// JSON file to write all figures to
+    /// File for all figures as JSON
     #[arg(help_heading = "Output", long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Run on the emulator even if that is estimated to take hours
+    /// Run on the emulator even if the estimated time is longer than half an hour
     #[arg(help_heading = "Device", long)]
     insist: bool,
 }
@@ -242,39 +242,39 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     expect_used(args)?;
     if args.finetune {
         deliver(args, finetune::measure, |_| {
-            unreachable!("clap lets nobody plot training")
+            unreachable!("clap rejects --plot with --batch")
         })
     } else if args.profile && !args.prompt.is_empty() {
         deliver(args, chunk::measure, |_| {
-            unreachable!("clap lets nobody plot prompts")
+            unreachable!("clap rejects --plot with --prompt")
         })
     } else if args.profile && args.batch.is_empty() {
         deliver(args, profile::measure, |report| report.draw().to_string())
     } else if !args.batch.is_empty() {
         deliver(args, batch::measure, |_| {
-            unreachable!("clap lets nobody plot batches")
+            unreachable!("clap rejects --plot with --batch")
         })
     } else if !args.prompt.is_empty() {
         deliver(args, prompt::measure, |_| {
-            unreachable!("clap lets nobody plot prompts")
+            unreachable!("clap rejects --plot with --prompt")
         })
     } else if args.kernels {
         deliver(args, kernels::measure, |_| {
-            unreachable!("clap lets nobody plot kernels")
+            unreachable!("clap rejects --plot with --kernels")
         })
     } else {
         deliver(args, measure, plot::draw)
     }
 }
 
-/// Refuses what would have no effect beside other options, and clap cannot know.
+/// Returns an error for combinations of options that clap cannot express.
 fn expect_used(args: &Args) -> Result<(), Failure> {
     let refuse = |sentence: &str| Err(Failure::Input(sentence.into()));
     match args {
         Args {
             model, shape: None, ..
         } if model.given().is_none() => refuse(
-            "there is nothing to measure: give a MODEL, or a known shape with random weights, such as --shape \
+            "there is nothing to measure: name a MODEL, or a known shape with random weights, such as --shape \
              llama3.2-1b --quant q4_k_m",
         ),
         Args {
@@ -282,38 +282,42 @@ fn expect_used(args: &Args) -> Result<(), Failure> {
             quant: None,
             finetune: false,
             ..
-        } => refuse("--shape needs the number formats of its weights, such as --quant q4_k_m"),
+        } => refuse("--shape needs the format of its weights, such as --quant q4_k_m"),
         Args { batch, .. } if !batch.is_empty() => Ok(()),
         Args {
             ctx, profile: true, ..
         }
         | Args {
             ctx, kernels: true, ..
-        } if ctx.len() > 1 => refuse("--ctx: kernels are measured in one context"),
+        } if ctx.len() > 1 => refuse("--ctx must be a single number if kernels are measured"),
         Args {
             prompt,
             launch,
             profile: true,
             ..
-        } if !prompt.is_empty() && *launch != Launch::Graph => {
-            refuse("--launch: the kernels of a chunk are launched one by one")
-        }
+        } if !prompt.is_empty() && *launch != Launch::Graph => refuse(
+            "--launch has no effect, because the kernels of a chunk are launched one by one: leave it out",
+        ),
         _ => Ok(()),
     }
 }
 
-/// Figures that are printed and written as JSON.
-trait Shown: Serialize {
+/// The result of a benchmark, which is printed and written as JSON.
+trait BenchOutput: Serialize {
+    /// Prints the result as a table.
     fn print(&self) -> Result<(), Failure>;
 
-    /// Whether all that was compared was the same.
+    /// Returns true if all compared tokens or losses were equal.
     fn right(&self) -> bool {
         true
     }
 }
 
-/// Measures, prints, writes and draws what was found. The files are made first, and are there only if all went well.
-fn deliver<R: Shown>(
+/// Measures, prints the result, and writes the files of `--json` and `--plot`.
+///
+/// The files are created before the measurement, so that a wrong path costs no time. They appear
+/// only if it succeeds.
+fn deliver<R: BenchOutput>(
     args: &Args,
     measure: impl FnOnce(&Args) -> Result<R, Failure>,
     draw: impl FnOnce(&R) -> String,
@@ -350,22 +354,22 @@ fn deliver<R: Shown>(
     }
 }
 
-/// What is measured, where, and next to what.
-struct Setup<'a> {
+/// The model, the device and the ceilings of a measurement.
+struct BenchSetup<'a> {
     args: &'a Args,
-    subject: Subject,
-    /// That of the model, which is measured without it at first.
+    subject: BenchSubject,
+    /// The adapter of the model, which is applied only in the second measurement.
     adapter: Option<Arc<Adapter>>,
     contexts: Vec<u32>,
     context: Context,
     ceiling: Ceiling,
-    /// Where products of many tokens are measured.
+    /// The ceiling of the tensor cores, for prompts and batches.
     tensor_ceiling: Option<TensorCeiling>,
 }
 
-impl Setup<'_> {
-    fn new(args: &Args) -> Result<Setup<'_>, Failure> {
-        let mut subject = Subject::open(args)?;
+impl BenchSetup<'_> {
+    fn new(args: &Args) -> Result<BenchSetup<'_>, Failure> {
+        let mut subject = BenchSubject::open(args)?;
         let adapter = subject.take_adapter();
         let contexts = contexts(args, subject.outline())?;
         let context = device::open(args.device)?;
@@ -373,7 +377,7 @@ impl Setup<'_> {
         let options = options(args, *largest, args.launch);
         Decoder::check(&context, subject.outline(), options)?;
         if !args.insist {
-            let work = Work {
+            let work = EmulationWork {
                 tokens: tokens(args, &contexts),
                 ctx: options.ctx,
             };
@@ -386,7 +390,7 @@ impl Setup<'_> {
         } else {
             None
         };
-        Ok(Setup {
+        Ok(BenchSetup {
             args,
             subject,
             adapter,
@@ -417,30 +421,30 @@ impl Setup<'_> {
         let decoder = sampled(self.subject.decoder(&self.context, options)?)?;
         match (self.args.plan, decoder.path()) {
             (Some(_), KernelPath::Simple { reason }) => Err(Failure::Input(format!(
-                "--plan is of overlapping kernels, which do not run: {reason}"
+                "--plan has no effect, because overlapping kernels are not used: {reason}"
             ))),
             _ => Ok(decoder),
         }
     }
 }
 
-impl Setup<'_> {
+impl BenchSetup<'_> {
     fn batch(&self, options: BatchOptions) -> Result<Batch, Failure> {
         let options = BatchOptions {
             choice: choice(self.args),
             ..options
         };
         Ok(match &self.subject {
-            Subject::File(model) => Batch::new(&self.context, model, options, |_| ())?,
-            Subject::Random { outline, .. } => Batch::random(&self.context, outline, options)?,
+            BenchSubject::File(model) => Batch::new(&self.context, model, options, |_| ())?,
+            BenchSubject::Random { outline, .. } => Batch::random(&self.context, outline, options)?,
         })
     }
 }
 
-fn measure(args: &Args) -> Result<Report, Failure> {
-    let mut setup = Setup::new(args)?;
+fn measure(args: &Args) -> Result<DecodeReport, Failure> {
+    let mut setup = BenchSetup::new(args)?;
     let (header, measured) = measure_contexts(&setup)?;
-    let mut report = Report::new(args, header, setup.outline(), &measured);
+    let mut report = DecodeReport::new(args, header, setup.outline(), &measured);
     if let Some(adapter) = setup.adapter.take() {
         setup.subject.add(adapter);
         report.add_adapter(args, setup.outline(), &measure_contexts(&setup)?.1);
@@ -448,7 +452,7 @@ fn measure(args: &Args) -> Result<Report, Failure> {
     Ok(report)
 }
 
-fn measure_contexts(setup: &Setup) -> Result<(Header, Vec<Measured>), Failure> {
+fn measure_contexts(setup: &BenchSetup) -> Result<(BenchHeader, Vec<MeasuredContext>), Failure> {
     let args = setup.args;
     let mut decoder = setup.decoder(setup.options(setup.contexts[0], args.launch))?;
     let rounds = args.rounds as usize + 1 + args.launch.others().count();
@@ -459,16 +463,17 @@ fn measure_contexts(setup: &Setup) -> Result<(Header, Vec<Measured>), Failure> {
         (decoder, measured) = measure_context(setup, ctx, decoder, &progress)?;
         all.push(measured);
     }
-    Ok((Header::new(setup, &decoder), all))
+    Ok((BenchHeader::new(setup, &decoder), all))
 }
 
 fn measure_context(
-    setup: &Setup,
+    setup: &BenchSetup,
     ctx: u32,
     mut decoder: Decoder,
     progress: &Bar,
-) -> Result<(Decoder, Measured), Failure> {
-    let (args, outline) = (setup.args, setup.outline());
+) -> Result<(Decoder, MeasuredContext), Failure> {
+    let args = setup.args;
+    let outline = setup.outline();
     let round = |decoder: &mut Decoder, tokens| -> Result<Round, Failure> {
         progress.inc(1);
         Ok(decoder.round(ctx, tokens)?)
@@ -486,7 +491,7 @@ fn measure_context(
     let nodes = decoder.launches(StepKind::Decode);
     Ok((
         decoder,
-        Measured {
+        MeasuredContext {
             ctx,
             others,
             rounds,
@@ -495,7 +500,7 @@ fn measure_context(
     ))
 }
 
-/// What tokens are sampled by with `--sample`: all that is usual.
+/// Returns the sampling of `--sample`: the default filters and a penalty.
 fn usual() -> Sampling {
     Sampling {
         repeat_penalty: 1.1,
@@ -503,7 +508,7 @@ fn usual() -> Sampling {
     }
 }
 
-/// The decoder, which samples, if it was made to.
+/// Sets the sampling of a decoder that was made for sampling.
 fn sampled(mut decoder: Decoder) -> Result<Decoder, Failure> {
     match decoder.set_sampling(&usual()) {
         Err(Error::NotSampled) => {}
@@ -512,7 +517,7 @@ fn sampled(mut decoder: Decoder) -> Result<Decoder, Failure> {
     Ok(decoder)
 }
 
-/// The kernels that choose tokens.
+/// Returns the kernels that choose tokens.
 fn choice(args: &Args) -> TokenChoice {
     if args.sample {
         TokenChoice::Sampled { logprobs: 0 }
@@ -545,7 +550,7 @@ fn tokens(args: &Args, contexts: &[u32]) -> u64 {
     }
 }
 
-/// Room for one round.
+/// Returns the options of a decoder whose context fits a round.
 fn options(args: &Args, ctx: u32, launch: Launch) -> Options {
     let options = Options::new(ctx + args.tokens - 1, launch.into());
     // Rounds have no prompt.
@@ -559,20 +564,21 @@ fn options(args: &Args, ctx: u32, launch: Launch) -> Options {
     }
 }
 
-/// Tokens before the first timed round: the graph is on the device then, and the clocks are up.
+/// The number of tokens before the first timed round. They upload the graph and raise the clock
+/// rates.
 const WARM_UP: u32 = 8;
 
-/// Positions that the sequences of a batch attend, unless others are asked for.
+/// The default number of positions that the sequences of a batch attend.
 const BATCH_CTX: u32 = 512;
 
-/// What is measured.
-enum Subject {
+/// The model to measure: a file, or a shape with random weights.
+enum BenchSubject {
     File(Model),
     Random { name: String, outline: Outline },
 }
 
-impl Subject {
-    fn open(args: &Args) -> Result<Subject, Failure> {
+impl BenchSubject {
+    fn open(args: &Args) -> Result<BenchSubject, Failure> {
         if let Some(shape) = args.shape.filter(|_| args.finetune) {
             let [name, wide] = ["nf4", "bf16"];
             let wide = QUANTIZATIONS
@@ -580,14 +586,14 @@ impl Subject {
                 .find(|q| q.name == wide)
                 .expect("one of the table");
             let name = format!("{} {name}", shape.name);
-            return Ok(Subject::Random {
+            return Ok(BenchSubject::Random {
                 name,
                 outline: Outline::of(shape, wide)?,
             });
         }
         if let (Some(shape), Some(quantization)) = (args.shape, args.quant) {
             let name = format!("{} {}", shape.name, quantization.name);
-            return Ok(Subject::Random {
+            return Ok(BenchSubject::Random {
                 name,
                 outline: Outline::of(shape, quantization)?,
             });
@@ -599,39 +605,39 @@ impl Subject {
         }
         // A round has as many tokens as the user asked for, whatever they say.
         model.outline.stop.clear();
-        Ok(Subject::File(model))
+        Ok(BenchSubject::File(model))
     }
 
     fn take_adapter(&mut self) -> Option<Arc<Adapter>> {
         match self {
-            Subject::File(model) => model.outline.adapter.take(),
-            Subject::Random { .. } => None,
+            BenchSubject::File(model) => model.outline.adapter.take(),
+            BenchSubject::Random { .. } => None,
         }
     }
 
     fn add(&mut self, adapter: Arc<Adapter>) {
         match self {
-            Subject::File(model) => model.outline.adapter = Some(adapter),
-            Subject::Random { outline, .. } => outline.adapter = Some(adapter),
+            BenchSubject::File(model) => model.outline.adapter = Some(adapter),
+            BenchSubject::Random { outline, .. } => outline.adapter = Some(adapter),
         }
     }
 
     fn outline(&self) -> &Outline {
         match self {
-            Subject::File(model) => &model.outline,
-            Subject::Random { outline, .. } => outline,
+            BenchSubject::File(model) => &model.outline,
+            BenchSubject::Random { outline, .. } => outline,
         }
     }
 
     fn decoder(&self, context: &Context, options: Options) -> Result<Decoder, Failure> {
         match self {
-            Subject::File(model) => shared::load(context, model, options),
-            Subject::Random { outline, .. } => Ok(Decoder::random(context, outline, options)?),
+            BenchSubject::File(model) => shared::load(context, model, options),
+            BenchSubject::Random { outline, .. } => Ok(Decoder::random(context, outline, options)?),
         }
     }
 }
 
-/// The contexts asked for; each has room for a round.
+/// Returns the requested contexts, or an error if a round does not fit into one of them.
 fn contexts(args: &Args, outline: &Outline) -> Result<Vec<u32>, Failure> {
     let limit = outline.config.context;
     let needed = |ctx: &u32| u64::from(*ctx) + u64::from(args.tokens) - 1;

@@ -1,4 +1,5 @@
-//! The kernels of a pass as a table: what they take one after the other, and how near that is to what the device can do.
+//! The kernels of a pass as a table: what they take one after the other, and how near that is to
+//! what the device can do.
 
 use comfy_table::{CellAlignment, Table, presets};
 use warpwright_engine::TimedNode;
@@ -6,22 +7,23 @@ use warpwright_engine::TimedNode;
 use super::ceiling::Ceilings;
 use super::*;
 
-/// What the columns are.
-pub(super) const CAPTION: &str = "us: between two events around each kernel, its launch included; nothing overlaps, as it may in a graph. MB: weights \
-     of matrices, keys and values, each read once. TFLOPS: of the products, and of attention's.";
+/// The explanation of the columns.
+pub(super) const CAPTION: &str = "us: time between two events around each kernel, with its launch and without the overlap of a graph. MB: weights of \
+     matrices, keys and values, each read once. TFLOPS: matrix products, also those of attention.";
 
 /// The kernels of a pass.
 #[derive(Serialize)]
-pub(super) struct Nodes {
-    /// Of all kernels.
+pub(super) struct NodeTable {
+    /// The time of all kernels.
     pub(super) us: f64,
-    /// Those that take the most time first.
-    kernels: Vec<Row>,
+    /// The kernels, slowest first.
+    kernels: Vec<NodeRow>,
 }
 
-/// All launches of a kernel for one purpose. What a kernel does not do has no rate.
+/// The launches of a kernel for one purpose. A kernel that does not read or multiply has no such
+/// rate.
 #[derive(Serialize)]
-struct Row {
+struct NodeRow {
     part: &'static str,
     kernel: String,
     launches: u32,
@@ -35,13 +37,13 @@ struct Row {
     operations: u64,
 }
 
-impl Nodes {
-    pub(super) fn of(timed: &[TimedNode], ceilings: Ceilings) -> Nodes {
-        let mut kernels: Vec<Row> = vec![];
+impl NodeTable {
+    pub(super) fn of(timed: &[TimedNode], ceilings: Ceilings) -> NodeTable {
+        let mut kernels: Vec<NodeRow> = vec![];
         for TimedNode { node, time } in timed {
-            let same = |row: &Row| row.part == node.role && row.kernel == node.kernel;
+            let same = |row: &NodeRow| row.part == node.role && row.kernel == node.kernel;
             let at = kernels.iter().position(same).unwrap_or_else(|| {
-                kernels.push(Row::new(node.role, &node.kernel));
+                kernels.push(NodeRow::new(node.role, &node.kernel));
                 kernels.len() - 1
             });
             let row = &mut kernels[at];
@@ -52,7 +54,7 @@ impl Nodes {
         }
         kernels.iter_mut().for_each(|row| row.compare(ceilings));
         kernels.sort_by(|a, b| b.us.total_cmp(&a.us));
-        Nodes {
+        NodeTable {
             us: kernels.iter().map(|row| row.us).sum(),
             kernels,
         }
@@ -82,9 +84,9 @@ impl Nodes {
     }
 }
 
-impl Row {
-    fn new(part: &'static str, kernel: &str) -> Row {
-        Row {
+impl NodeRow {
+    fn new(part: &'static str, kernel: &str) -> NodeRow {
+        NodeRow {
             part,
             kernel: kernel.to_owned(),
             launches: 0,
@@ -98,7 +100,7 @@ impl Row {
         }
     }
 
-    /// Once all launches are counted.
+    /// Computes the rates, after all launches have been added.
     fn compare(&mut self, ceilings: Ceilings) {
         let rate = |amount: u64, scale: f64| (amount > 0).then(|| amount as f64 / self.us * scale);
         (self.gb_per_s, self.tflops) = (rate(self.bytes, 1e-3), rate(self.operations, 1e-6));
@@ -131,7 +133,7 @@ fn or_dash(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
     value.map_or("-".into(), text)
 }
 
-/// A share; a dash where there is none.
+/// Formats a share in percent, or a dash if there is none.
 pub(super) fn percent(share: Option<f64>) -> String {
     or_dash(share, |share| format!("{:.1} %", 100.0 * share))
 }
@@ -165,14 +167,14 @@ mod tests {
             timed("down", "matmul", [30, 9_000_000, 600_000_000]),
             timed("o", "matmul", [10, 2_000_000, 100_000_000]),
         ];
-        let nodes = Nodes::of(
+        let nodes = NodeTable::of(
             &all,
             Ceilings {
                 gb_per_s: 600.0,
                 tflops: Some(40.0),
             },
         );
-        let cells = |row: &Row| row.cells(nodes.us).join(" | ");
+        let cells = |row: &NodeRow| row.cells(nodes.us).join(" | ");
         assert_eq!(nodes.us, 51.0);
         assert_eq!(
             nodes.kernels.iter().map(cells).collect::<Vec<_>>(),
@@ -186,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_device_without_a_tensor_ceiling_has_no_share_of_it() {
-        let nodes = Nodes::of(
+        let nodes = NodeTable::of(
             &[timed("o", "matmul", [10, 0, 10])],
             Ceilings {
                 gb_per_s: 1.0,

@@ -7,7 +7,7 @@ use plotters::prelude::{
     PathElement, RGBColor, Rectangle, SVGBackend, SeriesLabelPosition, WHITE,
 };
 
-use super::report::{Figures, Report};
+use super::report::{ContextFigures, DecodeReport};
 
 const GREEN: RGBColor = RGBColor(0x58, 0xd6, 0x8d);
 const RED: RGBColor = RGBColor(0xc0, 0x39, 0x2b);
@@ -20,7 +20,7 @@ const LEAST_WIDTH: u32 = 720;
 /// The share of its place that a bar fills.
 const FILLED: f64 = 0.6;
 
-pub(super) fn draw(report: &Report) -> String {
+pub(super) fn draw(report: &DecodeReport) -> String {
     let mut text = String::new();
     let width = (MARGINS + BAR * report.contexts.len() as u32).max(LEAST_WIDTH);
     let drawn = draw_on(
@@ -35,7 +35,7 @@ pub(super) fn draw(report: &Report) -> String {
 fn draw_on<B: DrawingBackend>(
     page: B,
     title: &str,
-    contexts: &[Figures],
+    contexts: &[ContextFigures],
 ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
     let page = page.into_drawing_area();
     page.fill(&WHITE)?;
@@ -50,7 +50,8 @@ fn draw_on<B: DrawingBackend>(
         .x_label_area_size(45)
         .y_label_area_size(65)
         .build_cartesian_2d(0.0..contexts.len() as f64, 0.0..top)?;
-    // The labels of the bars are drawn below, since a bar is in the middle of its place and not at a number.
+    // The labels of the bars are drawn below, since a bar is in the middle of its place and not at
+    // a number.
     chart
         .configure_mesh()
         .disable_x_mesh()

@@ -1,10 +1,12 @@
-//! `bench --profile`: a timeline of the kernels of a token, from timestamps that variants of the kernels record.
+//! `bench --profile`: a timeline of the kernels of a token, from timestamps that variants of the
+//! kernels record.
 //!
-//! The time of a kernel runs from the end of the kernel before it to its own end, so that the times of all kernels add up
-//! to the token. The first block to start, to have weights and to have activations counts, and the last block to end.
+//! The time of a kernel runs from the end of the kernel before it to its own end, so that the times
+//! of all kernels add up to the token. The first block to start, to have weights and to have
+//! activations counts, and the last block to end.
 //!
-//! The emulator runs blocks one after the other on a few threads, so its timestamps have no meaning. There, the report has
-//! the kernels and their bytes, and no times.
+//! The emulator runs blocks one after the other on a few threads, so its timestamps have no
+//! meaning. There, the report has the kernels and their bytes, and no times.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -15,87 +17,92 @@ use warpwright_kernels::pipeline::plan::Timestamp;
 
 use super::*;
 
-/// Tokens whose times are taken.
+/// The number of profiled tokens.
 const TOKENS: u32 = 8;
 
-/// What was found, in microseconds.
+/// The output of `bench --profile`. Times are in microseconds.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct ProfileReport {
     #[serde(flatten)]
-    header: Header,
+    header: BenchHeader,
     ctx: u32,
     tokens: u32,
     /// Absent on the emulator.
     #[serde(flatten)]
     times: Option<TokenTimes>,
-    kernels: Vec<Row>,
+    kernels: Vec<ProfileRow>,
     /// The kernels of the last token, from the start of the first block. Empty on the emulator.
-    pub(super) timeline: Vec<Bar>,
+    pub(super) timeline: Vec<TimelineBar>,
 }
 
 /// The times of a token, in microseconds.
 #[derive(Serialize)]
 struct TokenTimes {
-    /// A token in a round, with the kernels that decode.
+    /// The time of a token with the usual kernels.
     token_us: f64,
-    /// A token in a round, with the kernels that record timestamps.
+    /// The time of a token with the kernels that record timestamps.
     profiled_token_us: f64,
-    /// From the start of the first block to the end of the last one, without the kernel that embeds.
+    /// The time from the start of the first block to the end of the last one, without the embedding
+    /// kernel.
     chain_us: f64,
 }
 
 /// The kernels of one kind.
 #[derive(Serialize)]
-struct Row {
+struct ProfileRow {
     part: &'static str,
     kernel: String,
     nodes: usize,
     bytes: u64,
     /// Absent on the emulator.
     #[serde(flatten)]
-    times: Option<RowTimes>,
+    times: Option<ProfileRowTimes>,
 }
 
 /// Medians over the kernels of one kind, and their places on the device.
 #[derive(Serialize)]
-struct RowTimes {
+struct ProfileRowTimes {
     us: f64,
     gb_per_s: f64,
     share_of_ceiling: f64,
-    /// From the end of the kernel before to the first activations.
+    /// The time from the end of the previous kernel to the first activations.
     gap_us: f64,
-    /// From the first weights to the end of the kernel before: below 0 if they come after it.
+    /// The time from the first weights to the end of the previous kernel. It is negative if they
+    /// arrive later.
     ahead_us: f64,
-    /// Blocks whose first weights were there before that.
+    /// The share of blocks whose first weights arrived before the end of the previous kernel.
     ahead_blocks: f64,
     multiprocessors: usize,
-    /// Blocks of the kernel on one multiprocessor, at most.
+    /// The largest number of blocks of the kernel on one multiprocessor.
     most_on_one: usize,
 }
 
-/// One kernel of a token.
+/// A kernel in the timeline of a token. Times are in microseconds.
 #[derive(Serialize, Clone)]
-pub(super) struct Bar {
+pub(super) struct TimelineBar {
     pub(super) part: &'static str,
     pub(super) kernel: String,
     pub(super) bytes: u64,
-    /// When the first block began, and the last one ended.
+    /// The start of the first block.
     pub(super) begun: f64,
+    /// The end of the last block.
     pub(super) stored: f64,
-    /// When half of the blocks had their first weights, had seen the end of the kernel before, had the activations
-    /// and had multiplied.
+    /// The time at which half of the blocks had their first weights.
     pub(super) landed: f64,
+    /// The time at which half of the blocks had seen the end of the previous kernel.
     pub(super) waited: f64,
+    /// The time at which half of the blocks had the activations.
     pub(super) ready: f64,
+    /// The time at which half of the blocks had multiplied.
     pub(super) multiplied: f64,
 }
 
-pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
-    let setup = Setup::new(args)?;
+pub(super) fn measure(args: &Args) -> Result<ProfileReport, Failure> {
+    let setup = BenchSetup::new(args)?;
     let ctx = setup.contexts[0];
     let options = setup.options(ctx, args.launch);
     let mut decoder = setup.decoder(options)?;
-    let header = Header::new(&setup, &decoder);
+    let header = BenchHeader::new(&setup, &decoder);
     let timed = !device::is_emulator(&setup.context);
     if !timed && args.plot.is_some() {
         return Err(Failure::Input(
@@ -126,7 +133,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let last = profile.steps.last().expect("a token");
     let ceiling = timed.then_some(header.read_ceiling.gb_per_s);
     let kernels = rows(&profile, ceiling);
-    let mut timeline: Vec<Bar> = vec![];
+    let mut timeline: Vec<TimelineBar> = vec![];
     if timed {
         timeline.extend(
             profile
@@ -144,7 +151,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
             profiled_token_us,
             chain_us,
         });
-    Ok(Report {
+    Ok(ProfileReport {
         header,
         ctx,
         tokens,
@@ -164,7 +171,7 @@ fn token_us(args: &Args, ctx: u32, decoder: &mut Decoder) -> Result<f64, Failure
     Ok(fastest)
 }
 
-/// The times of one kind that were taken.
+/// Returns the timestamps of one kind that were recorded.
 fn taken(times: &BlockTimes, stamp: Timestamp) -> impl Iterator<Item = u64> {
     times
         .iter()
@@ -180,13 +187,14 @@ fn ended(times: &BlockTimes) -> Option<u64> {
     taken(times, Timestamp::Stored).max()
 }
 
-/// Between two times on the device's clock, which counts nanoseconds.
+/// Returns the difference of two timestamps in microseconds. The clock of the device counts
+/// nanoseconds.
 fn us(late: u64, early: u64) -> f64 {
     (late as f64 - early as f64) / 1e3
 }
 
-/// What one kernel of one token adds to its row. What needs a kernel before it, the first one lacks.
-struct Sample {
+/// The times of one kernel in one token. The first kernel has no times relative to a previous one.
+struct KernelSample {
     us: Option<f64>,
     gap: Option<f64>,
     ahead: Option<f64>,
@@ -195,8 +203,8 @@ struct Sample {
     most_on_one: usize,
 }
 
-impl Sample {
-    fn of(times: &BlockTimes, before: Option<&BlockTimes>) -> Sample {
+impl KernelSample {
+    fn of(times: &BlockTimes, before: Option<&BlockTimes>) -> KernelSample {
         let before = before.and_then(ended);
         let since = |time: Option<u64>| Some(us(time?, before?));
         let landed = || taken(times, Timestamp::Landed);
@@ -205,7 +213,7 @@ impl Sample {
         times
             .iter()
             .for_each(|block| *places.entry(block[Timestamp::SmId as usize]).or_default() += 1);
-        Sample {
+        KernelSample {
             us: since(ended(times)),
             gap: since(taken(times, Timestamp::Ready).min()),
             ahead: since(landed().min()).map(|us| -us),
@@ -216,9 +224,9 @@ impl Sample {
     }
 }
 
-/// Returns a row for each kind of kernel, in the order of their first. The rows have times if there is a read ceiling to
-/// compare them with, in GB/s.
-fn rows(profile: &Profile, ceiling: Option<f64>) -> Vec<Row> {
+/// Returns a row for each kind of kernel, in the order of their first. The rows have times if there
+/// is a read ceiling to compare them with, in GB/s.
+fn rows(profile: &Profile, ceiling: Option<f64>) -> Vec<ProfileRow> {
     let mut kinds: Vec<(&KernelNode, Vec<usize>)> = vec![];
     for (i, link) in profile.nodes.iter().enumerate() {
         match kinds
@@ -229,7 +237,7 @@ fn rows(profile: &Profile, ceiling: Option<f64>) -> Vec<Row> {
             None => kinds.push((link, vec![i])),
         }
     }
-    let row = |(link, nodes): (&KernelNode, Vec<usize>)| Row {
+    let row = |(link, nodes): (&KernelNode, Vec<usize>)| ProfileRow {
         part: link.role,
         kernel: link.kernel.clone(),
         nodes: nodes.len(),
@@ -239,21 +247,26 @@ fn rows(profile: &Profile, ceiling: Option<f64>) -> Vec<Row> {
     kinds.into_iter().map(row).collect()
 }
 
-fn row_times(link: &KernelNode, nodes: &[usize], profile: &Profile, ceiling: f64) -> RowTimes {
-    let of_step = |step: &Vec<BlockTimes>| -> Vec<Sample> {
+fn row_times(
+    link: &KernelNode,
+    nodes: &[usize],
+    profile: &Profile,
+    ceiling: f64,
+) -> ProfileRowTimes {
+    let of_step = |step: &Vec<BlockTimes>| -> Vec<KernelSample> {
         let before = |i: usize| i.checked_sub(1).map(|before| &step[before]);
         nodes
             .iter()
-            .map(|&i| Sample::of(&step[i], before(i)))
+            .map(|&i| KernelSample::of(&step[i], before(i)))
             .collect()
     };
-    let samples: Vec<Sample> = profile.steps.iter().flat_map(of_step).collect();
+    let samples: Vec<KernelSample> = profile.steps.iter().flat_map(of_step).collect();
     let middle =
-        |of: &dyn Fn(&Sample) -> Option<f64>| median(samples.iter().filter_map(of).collect());
-    let most = |of: &dyn Fn(&Sample) -> usize| samples.iter().map(of).max().unwrap_or(0);
+        |of: &dyn Fn(&KernelSample) -> Option<f64>| median(samples.iter().filter_map(of).collect());
+    let most = |of: &dyn Fn(&KernelSample) -> usize| samples.iter().map(of).max().unwrap_or(0);
     let us = middle(&|sample| sample.us);
     let gb_per_s = link.bytes as f64 / us / 1e3;
-    RowTimes {
+    ProfileRowTimes {
         us,
         gb_per_s,
         share_of_ceiling: gb_per_s / ceiling,
@@ -265,13 +278,13 @@ fn row_times(link: &KernelNode, nodes: &[usize], profile: &Profile, ceiling: f64
     }
 }
 
-/// Not a number if there are none.
+/// Returns the median, or NaN for an empty list.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn bar(link: &KernelNode, times: &BlockTimes, token: &[BlockTimes]) -> Bar {
+fn bar(link: &KernelNode, times: &BlockTimes, token: &[BlockTimes]) -> TimelineBar {
     let zero = begun(&token[0]);
     let since = |time: Option<u64>| {
         time.zip(zero)
@@ -282,7 +295,7 @@ fn bar(link: &KernelNode, times: &BlockTimes, token: &[BlockTimes]) -> Bar {
         taken.sort();
         since(taken.get(taken.len() / 2).copied())
     };
-    Bar {
+    TimelineBar {
         part: link.role,
         kernel: link.kernel.clone(),
         bytes: link.bytes,
@@ -295,7 +308,7 @@ fn bar(link: &KernelNode, times: &BlockTimes, token: &[BlockTimes]) -> Bar {
     }
 }
 
-impl Shown for Report {
+impl BenchOutput for ProfileReport {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         self.header.print(
@@ -336,8 +349,8 @@ impl Shown for Report {
     }
 }
 
-impl Report {
-    /// The kernels of a token over time.
+impl ProfileReport {
+    /// Draws the kernels of a token over time.
     pub(super) fn draw(&self) -> Document {
         timeline::draw(&self.timeline)
     }
@@ -359,7 +372,7 @@ impl Report {
         }
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN).set_header(header);
-        table.add_rows(self.kernels.iter().map(Row::cells));
+        table.add_rows(self.kernels.iter().map(ProfileRow::cells));
         table
             .column_iter_mut()
             .skip(2)
@@ -368,7 +381,7 @@ impl Report {
     }
 }
 
-impl Row {
+impl ProfileRow {
     fn cells(&self) -> Vec<String> {
         let mut cells = vec![
             self.part.to_owned(),
@@ -412,7 +425,7 @@ mod tests {
             block([5000, 8000, 11_000, 14_000, 3]),
             block([5000, 10_500, 11_500, 15_000, 3]),
         ];
-        let sample = Sample::of(&times, Some(&before));
+        let sample = KernelSample::of(&times, Some(&before));
         assert_eq!(
             (sample.us, sample.gap, sample.ahead),
             (Some(5.0), Some(1.0), Some(2.0))
@@ -425,6 +438,6 @@ mod tests {
             ),
             (Some(0.5), 1, 2)
         );
-        assert_eq!(Sample::of(&times, None).us, None);
+        assert_eq!(KernelSample::of(&times, None).us, None);
     }
 }

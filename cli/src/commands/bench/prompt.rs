@@ -10,37 +10,39 @@ use super::nodes::percent;
 use super::report::Spread;
 use super::*;
 
-/// Prompts, by how many of their tokens are prefilled at a time.
+/// The output of `bench --prompt`.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct PromptReport {
     #[serde(flatten)]
-    header: Header,
+    header: BenchHeader,
     launch: String,
     rounds: u32,
-    prompts: Vec<Prompt>,
+    prompts: Vec<PromptFigures>,
 }
 
-/// Times are on the device, from the first launch until the token after the prompt is made.
+/// The figures of a prompt. Times are measured on the device, from the first launch to the token
+/// after the prompt.
 #[derive(Serialize)]
-struct Prompt {
-    /// Of the prompt.
+struct PromptFigures {
+    /// The number of tokens in the prompt.
     tokens: u32,
-    /// Tokens at a time.
+    /// The number of tokens that are prefilled together.
     at_once: u32,
     us_per_token: Spread,
     tokens_per_s: f64,
-    /// Of the products with weights, attention left out.
+    /// The rate of the matrix products with weights, without attention.
     tflops: f64,
     share_of_tensor_ceiling: Option<f64>,
-    /// With every tokens that are taken at once, the weights of the layers are read once, and all keys and values so far.
+    /// The bytes read per second. Each launch reads the weights of the layers and all keys and
+    /// values so far.
     gb_per_s: f64,
     share_of_ceiling: f64,
-    /// The token after the prompt, in each round.
+    /// The token after the prompt in each round.
     next: Vec<u32>,
 }
 
-pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
-    let setup = Setup::new(args)?;
+pub(super) fn measure(args: &Args) -> Result<PromptReport, Failure> {
+    let setup = BenchSetup::new(args)?;
     let longest = args
         .prompt
         .iter()
@@ -58,7 +60,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     };
     let default = Options::new(1, args.launch.into());
     let mut decoder = setup.decoder(options(default.prefill_batch, default.chunk))?;
-    let header = Header::new(&setup, &decoder);
+    let header = BenchHeader::new(&setup, &decoder);
     // In chunks if there are kernels for that, and otherwise token by token, for comparison.
     let few = decoder.prefill_batch();
     let chunked = decoder.at_once(longest) > few;
@@ -82,14 +84,14 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
                 }
                 _ => layer_weights(setup.outline()) * u64::from(tokens),
             };
-            let way = Way {
+            let way = PrefillMethod {
                 at_once: decoder.at_once(tokens),
                 multiplications,
             };
-            prompts.push(Prompt::new(&setup, way, tokens, &rounds));
+            prompts.push(PromptFigures::new(&setup, way, tokens, &rounds));
         }
     }
-    Ok(Report {
+    Ok(PromptReport {
         header,
         launch: report::name(args.launch),
         rounds: args.rounds,
@@ -97,33 +99,39 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     })
 }
 
-/// Bytes that are read at least, each once for so many tokens at once.
+/// Returns the least number of bytes that must be read if `at_once` tokens are prefilled together.
 fn bytes(outline: &Outline, at_once: u32, tokens: u32) -> u64 {
     let passes = 1..=tokens.div_ceil(at_once);
     let read = |pass| layer_bytes(outline) + kv_bytes_read(outline, tokens.min(pass * at_once));
     passes.map(read).sum()
 }
 
-/// How a prompt is prefilled.
-struct Way {
-    /// Tokens at a time.
+/// The way in which a prompt is prefilled.
+struct PrefillMethod {
+    /// The number of tokens that are prefilled together.
     at_once: u32,
-    /// Of all tokens with weights of the layers.
+    /// The number of multiplications with weights of the layers.
     multiplications: u64,
 }
 
-impl Prompt {
-    fn new(setup: &Setup, way: Way, tokens: u32, rounds: &[Prefill]) -> Prompt {
-        let Way {
+impl PromptFigures {
+    fn new(
+        setup: &BenchSetup,
+        way: PrefillMethod,
+        tokens: u32,
+        rounds: &[Prefill],
+    ) -> PromptFigures {
+        let PrefillMethod {
             at_once,
             multiplications,
         } = way;
-        let (outline, ceilings) = (setup.outline(), setup.ceilings());
+        let outline = setup.outline();
+        let ceilings = setup.ceilings();
         let us_per_token = Spread::of(tokens, rounds.iter().map(|round| round.device));
         let us = f64::from(tokens) * us_per_token.median;
         let tflops = 2e-6 * multiplications as f64 / us;
         let gb_per_s = bytes(outline, at_once, tokens) as f64 * 1e-3 / us;
-        Prompt {
+        PromptFigures {
             tokens,
             at_once,
             tokens_per_s: 1e6 / us_per_token.median,
@@ -156,7 +164,7 @@ impl Prompt {
     }
 }
 
-impl Shown for Report {
+impl BenchOutput for PromptReport {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         let work = format!("{}, {} rounds of each prompt", self.launch, self.rounds);
@@ -173,7 +181,7 @@ impl Shown for Report {
             "of the read ceiling",
             "next token",
         ]);
-        table.add_rows(self.prompts.iter().map(Prompt::row));
+        table.add_rows(self.prompts.iter().map(PromptFigures::row));
         table
             .column_iter_mut()
             .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
@@ -181,7 +189,8 @@ impl Shown for Report {
         Ok(())
     }
 
-    /// Whether all rounds of a prompt gave the same token. Other numbers of tokens at once may round otherwise.
+    /// Returns true if all rounds of a prompt gave the same token. Other prefill methods may round
+    /// differently.
     fn right(&self) -> bool {
         self.prompts
             .iter()

@@ -11,53 +11,54 @@ use warpwright_engine::info::adapter_bytes;
 
 use super::*;
 
-/// The rounds of one context.
-pub(super) struct Measured {
+/// The rounds of a context length.
+pub(super) struct MeasuredContext {
     pub(super) ctx: u32,
-    /// A round as each other mode launches.
+    /// A round in each of the other launch modes.
     pub(super) others: Vec<(Launch, Round)>,
     pub(super) rounds: Vec<Round>,
     pub(super) nodes: usize,
 }
 
-/// Everything a reader needs to believe the figures.
+/// The conditions of the measurement.
 #[derive(Serialize)]
-pub(super) struct Header {
+pub(super) struct BenchHeader {
     warpwright: &'static str,
     date: String,
-    device: Device,
+    device: DeviceFacts,
     model: String,
     random_weights: bool,
-    /// What the kernels do.
+    /// The verb for the work of the kernels.
     #[serde(skip)]
     verb: &'static str,
-    /// Which kernels do it.
+    /// The kernels that were used.
     path: String,
-    /// What `--plan` asked for.
+    /// The value of `--plan`.
     plan: Option<String>,
-    /// How long a file took to load.
-    loading: Option<Loaded>,
+    /// The times of loading a file.
+    loading: Option<LoadingTimes>,
     pub(super) read_ceiling: Ceiling,
     #[serde(skip_serializing_if = "Option::is_none")]
     tensor_ceiling: Option<TensorCeiling>,
 }
 
-/// Rounds of some contexts.
+/// The output of `bench` without another mode.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct DecodeReport {
     #[serde(flatten)]
-    header: Header,
+    header: BenchHeader,
     launch: String,
     /// Whether tokens were sampled.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     sampled: bool,
     tokens: u32,
     rounds: u32,
-    pub(super) contexts: Vec<Figures>,
+    pub(super) contexts: Vec<ContextFigures>,
 }
 
+/// The device of the measurement.
 #[derive(Serialize)]
-struct Device {
+struct DeviceFacts {
     name: String,
     emulator: bool,
     compute_capability: String,
@@ -66,9 +67,9 @@ struct Device {
     cuda: String,
 }
 
-/// Seconds from the beginning until each part was ready.
+/// The times from the start of loading until each part was ready, in seconds.
 #[derive(Serialize)]
-struct Loaded {
+struct LoadingTimes {
     #[serde(skip)]
     loading: Loading,
     bytes: u64,
@@ -78,33 +79,36 @@ struct Loaded {
     gb_per_s: f64,
 }
 
-/// Of one context. Bytes are those of one token: weights are read once, keys and values of every position attended,
-/// on the average of a round.
+/// The figures of a context length.
+///
+/// Bytes are read per token: all weights, and the keys and values of the attended positions,
+/// averaged over a round.
 #[derive(Serialize)]
-pub(super) struct Figures {
+pub(super) struct ContextFigures {
     pub(super) ctx: u32,
-    /// Of the adapter, if the model has it.
+    /// The bytes of the adapter, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     adapter_bytes: Option<u64>,
-    /// The rate, as a share of that without the adapter.
+    /// The rate, as a share of the rate without the adapter.
     #[serde(skip_serializing_if = "Option::is_none")]
     share_of_base: Option<f64>,
     wall_us: Spread,
     device_us: Spread,
     pub(super) tokens_per_s: f64,
-    /// What the ceiling allows.
+    /// The rate that the read ceiling allows.
     pub(super) tokens_per_s_limit: f64,
     weight_bytes: u64,
     kv_bytes: u64,
     gb_per_s: f64,
     share_of_ceiling: f64,
     nodes: usize,
-    /// What gave other tokens than the first round.
+    /// The rounds and launch modes that generated other tokens than the first round.
     other_tokens: Vec<String>,
     first_tokens: Vec<u32>,
 }
 
-/// Microseconds a token, over the rounds.
+/// The median and the range of a time over the rounds, in microseconds unless the field has another
+/// unit.
 #[derive(Serialize)]
 pub(super) struct Spread {
     pub(super) median: f64,
@@ -112,49 +116,50 @@ pub(super) struct Spread {
     max: f64,
 }
 
-impl Header {
-    pub(super) fn new(setup: &Setup, decoder: &Decoder) -> Header {
-        Header::of(setup, decoder.path().to_string(), Some(*decoder.loading()))
+impl BenchHeader {
+    pub(super) fn new(setup: &BenchSetup, decoder: &Decoder) -> BenchHeader {
+        BenchHeader::of(setup, decoder.path().to_string(), Some(*decoder.loading()))
     }
 
-    pub(super) fn of_batch(setup: &Setup) -> Header {
-        Header::of(
+    pub(super) fn of_batch(setup: &BenchSetup) -> BenchHeader {
+        BenchHeader::of(
             setup,
             "products on tensor cores, attention over pages".into(),
             None,
         )
     }
 
-    pub(super) fn of_training(setup: &Setup, path: String) -> Header {
-        Header {
+    pub(super) fn of_training(setup: &BenchSetup, path: String) -> BenchHeader {
+        BenchHeader {
             verb: "trained",
-            ..Header::of(setup, path, None)
+            ..BenchHeader::of(setup, path, None)
         }
     }
 
-    fn of(setup: &Setup, path: String, loading: Option<Loading>) -> Header {
+    fn of(setup: &BenchSetup, path: String, loading: Option<Loading>) -> BenchHeader {
         let (model, random_weights) = match &setup.subject {
-            Subject::File(model) => (model.files.path().display().to_string(), false),
-            Subject::Random { name, .. } => (name.clone(), true),
+            BenchSubject::File(model) => (model.files.path().display().to_string(), false),
+            BenchSubject::Random { name, .. } => (name.clone(), true),
         };
-        Header {
+        BenchHeader {
             warpwright: env!("CARGO_PKG_VERSION"),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-            device: Device::of(&setup.context),
+            device: DeviceFacts::of(&setup.context),
             model,
             random_weights,
             verb: "decoded",
             path,
             plan: setup.args.plan.map(|plan| plan.to_string()),
-            loading: loading.filter(|_| !random_weights).map(Loaded::from),
+            loading: loading.filter(|_| !random_weights).map(LoadingTimes::from),
             read_ceiling: setup.ceiling.clone(),
             tensor_ceiling: setup.tensor_ceiling.clone(),
         }
     }
 
-    /// Writes it; `work` says what was measured.
+    /// Prints the conditions. `work` names the measurement.
     pub(super) fn print(&self, out: &mut impl Write, work: &str) -> Result<(), Failure> {
-        let (d, c) = (&self.device, &self.read_ceiling);
+        let d = &self.device;
+        let c = &self.read_ceiling;
         writeln!(
             out,
             "{}, {}, CUDA {}, {}",
@@ -178,7 +183,7 @@ impl Header {
             .map(|plan| format!(", plan {plan}"))
             .unwrap_or_default();
         writeln!(out, "{} by {}{plan}", self.verb, self.path)?;
-        if let Some(Loaded { loading, .. }) = &self.loading {
+        if let Some(LoadingTimes { loading, .. }) = &self.loading {
             writeln!(out, "{loading}")?;
         }
         let mebibytes = c.bytes >> 20;
@@ -203,7 +208,7 @@ impl Header {
     }
 }
 
-impl Shown for Report {
+impl BenchOutput for DecodeReport {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         let sampled = if self.sampled { "sampled, " } else { "" };
@@ -216,7 +221,7 @@ impl Shown for Report {
         Ok(())
     }
 
-    /// Whether each mode and round gave the same tokens.
+    /// Returns true if all launch modes and rounds gave the same tokens.
     fn right(&self) -> bool {
         self.contexts
             .iter()
@@ -224,15 +229,15 @@ impl Shown for Report {
     }
 }
 
-impl Report {
+impl DecodeReport {
     pub(super) fn new(
         args: &Args,
-        header: Header,
+        header: BenchHeader,
         outline: &Outline,
-        measured: &[Measured],
-    ) -> Report {
-        let figures = |m| Figures::new(m, args, outline, &header.read_ceiling);
-        Report {
+        measured: &[MeasuredContext],
+    ) -> DecodeReport {
+        let figures = |m| ContextFigures::new(m, args, outline, &header.read_ceiling);
+        DecodeReport {
             launch: name(args.launch),
             sampled: args.sample,
             tokens: args.tokens,
@@ -243,10 +248,15 @@ impl Report {
     }
 
     /// Adds rows of the same contexts, with an adapter.
-    pub(super) fn add_adapter(&mut self, args: &Args, outline: &Outline, measured: &[Measured]) {
+    pub(super) fn add_adapter(
+        &mut self,
+        args: &Args,
+        outline: &Outline,
+        measured: &[MeasuredContext],
+    ) {
         let with = measured.iter().zip(&self.contexts).map(|(m, base)| {
-            let figures = Figures::new(m, args, outline, &self.header.read_ceiling);
-            Figures {
+            let figures = ContextFigures::new(m, args, outline, &self.header.read_ceiling);
+            ContextFigures {
                 share_of_base: Some(figures.tokens_per_s / base.tokens_per_s),
                 ..figures
             }
@@ -255,9 +265,9 @@ impl Report {
         self.contexts.extend(with);
     }
 
-    /// What the bars of a plot stand for.
+    /// Returns the title of the plot.
     pub(super) fn title(&self) -> String {
-        let Header {
+        let BenchHeader {
             model,
             device,
             read_ceiling,
@@ -287,7 +297,7 @@ impl Report {
             "nodes",
             "tokens",
         ]);
-        table.add_rows(self.contexts.iter().map(Figures::row));
+        table.add_rows(self.contexts.iter().map(ContextFigures::row));
         table
             .column_iter_mut()
             .take(9)
@@ -296,12 +306,12 @@ impl Report {
     }
 }
 
-impl Device {
-    fn of(context: &Context) -> Device {
+impl DeviceFacts {
+    fn of(context: &Context) -> DeviceFacts {
         let device = context.device();
         let ((major, minor), (cuda, point)) =
             (device.compute_capability(), device.driver().version());
-        Device {
+        DeviceFacts {
             name: device.name().to_owned(),
             emulator: device::is_emulator(context),
             compute_capability: format!("{major}.{minor}"),
@@ -312,9 +322,9 @@ impl Device {
     }
 }
 
-impl From<Loading> for Loaded {
-    fn from(loading: Loading) -> Loaded {
-        Loaded {
+impl From<Loading> for LoadingTimes {
+    fn from(loading: Loading) -> LoadingTimes {
+        LoadingTimes {
             loading,
             bytes: loading.bytes,
             weights_s: loading.weights.as_secs_f64(),
@@ -325,8 +335,13 @@ impl From<Loading> for Loaded {
     }
 }
 
-impl Figures {
-    fn new(m: &Measured, args: &Args, outline: &Outline, ceiling: &Ceiling) -> Figures {
+impl ContextFigures {
+    fn new(
+        m: &MeasuredContext,
+        args: &Args,
+        outline: &Outline,
+        ceiling: &Ceiling,
+    ) -> ContextFigures {
         let wall_us = Spread::of(args.tokens, m.rounds.iter().map(|round| round.wall));
         // The first token attends `ctx` positions, each next one more.
         let read = (m.ctx..m.ctx + args.tokens).map(|attended| kv_bytes_read(outline, attended));
@@ -335,7 +350,7 @@ impl Figures {
         let adapter_bytes = outline.adapter.is_some().then(|| adapter_bytes(outline));
         let weight_bytes = token_bytes(outline) + adapter_bytes.unwrap_or(0);
         let gb_per_s = (weight_bytes + kv_bytes) as f64 / wall_us.median / 1e3;
-        Figures {
+        ContextFigures {
             ctx: m.ctx,
             adapter_bytes,
             share_of_base: None,
@@ -382,7 +397,7 @@ impl Figures {
     }
 }
 
-impl Measured {
+impl MeasuredContext {
     fn other_tokens(&self) -> Vec<String> {
         let first = &self.rounds[0].tokens;
         let rounds = self
@@ -408,7 +423,8 @@ impl Spread {
             .map(|time| time.as_secs_f64() * 1e6 / f64::from(tokens))
             .collect();
         us.sort_by(f64::total_cmp);
-        let (middle, last) = (us.len() / 2, us.len() - 1);
+        let middle = us.len() / 2;
+        let last = us.len() - 1;
         Spread {
             median: (us[middle] + us[last - middle]) / 2.0,
             min: us[0],
@@ -418,7 +434,7 @@ impl Spread {
 }
 
 impl Spread {
-    /// In another unit.
+    /// Returns the spread in another unit.
     pub(super) fn scaled(self, factor: f64) -> Spread {
         Spread {
             median: factor * self.median,
@@ -439,7 +455,7 @@ impl std::fmt::Display for Spread {
     }
 }
 
-/// The mode's name on the command line.
+/// Returns the name of a launch mode on the command line.
 pub(super) fn name(launch: Launch) -> String {
     launch
         .to_possible_value()
@@ -478,7 +494,7 @@ mod tests {
             (Launch::Capture, round(&[1, 2], 1)),
             (Launch::Eager, round(&[2, 2], 1)),
         ];
-        let mut measured = Measured {
+        let mut measured = MeasuredContext {
             ctx: 1,
             others,
             rounds,

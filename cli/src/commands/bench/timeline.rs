@@ -1,13 +1,13 @@
 //! A token's kernels over time, as SVG: a row for each kernel, a panel for each layer.
 //!
-//! A bar goes from the first block's begin to the last block's end; its colours change when half of the blocks have
-//! come so far. Where two bars of a panel are above each other, the kernels overlap. A black line marks the end of the
-//! kernel before, from which the next one's gap counts.
+//! A bar goes from the first block's begin to the last block's end; its colours change when half of
+//! the blocks have come so far. Where two bars of a panel are above each other, the kernels
+//! overlap. A black line marks the end of the kernel before, from which the next one's gap counts.
 
 use svg::Document;
 use svg::node::element::{Group, Line, Rectangle, Text, Title};
 
-use super::profile::Bar;
+use super::profile::TimelineBar;
 
 /// Pixels.
 const LABELS: f64 = 90.0;
@@ -16,7 +16,7 @@ const ROW: f64 = 12.0;
 const TOP: f64 = 40.0;
 const SPACE: f64 = 14.0;
 
-/// What a bar's colours stand for, in their order.
+/// The phases of a bar, in the order of their colors.
 const COLOURS: [(&str, &str); 5] = [
     ("#d5d8dc", "brings its first weights"),
     ("#85c1e9", "waits for the kernel before"),
@@ -25,18 +25,20 @@ const COLOURS: [(&str, &str); 5] = [
     ("#7d6fb3", "adds and stores"),
 ];
 
-/// The whole picture.
-pub(super) fn draw(bars: &[Bar]) -> Document {
+/// Draws the whole timeline.
+pub(super) fn draw(bars: &[TimelineBar]) -> Document {
     let panels = panels(bars);
-    let span =
-        |panel: &&[Bar]| panel.iter().map(|bar| bar.stored).fold(0.0, f64::max) - start(panel);
+    let span = |panel: &&[TimelineBar]| {
+        panel.iter().map(|bar| bar.stored).fold(0.0, f64::max) - start(panel)
+    };
     let scale = WIDTH / panels.iter().map(span).fold(1.0, f64::max);
     let mut picture = legend(scale);
-    let (mut y, mut before) = (TOP, None);
+    let mut y = TOP;
+    let mut before = None;
     for (index, panel) in panels.iter().enumerate() {
         let mut group = Group::new();
         for (row, bar) in panel.iter().enumerate() {
-            let place = Place {
+            let place = TimelineRow {
                 x: LABELS,
                 y: y + ROW * row as f64,
                 zero: start(panel),
@@ -53,7 +55,8 @@ pub(super) fn draw(bars: &[Bar]) -> Document {
         picture = picture.add(group);
         y += ROW * panel.len() as f64 + SPACE;
     }
-    let (width, height) = (LABELS + WIDTH + 10.0, y);
+    let width = LABELS + WIDTH + 10.0;
+    let height = y;
     let back = Rectangle::new()
         .set("width", "100%")
         .set("height", "100%")
@@ -68,34 +71,40 @@ pub(super) fn draw(bars: &[Bar]) -> Document {
         .add(picture)
 }
 
-/// The kernels of each layer, and the head.
-fn panels(bars: &[Bar]) -> Vec<&[Bar]> {
+/// Splits the kernels into layers and the head.
+fn panels(bars: &[TimelineBar]) -> Vec<&[TimelineBar]> {
     bars.chunk_by(|_, next| !["qkv", "head"].contains(&next.part))
         .collect()
 }
 
-fn start(panel: &[Bar]) -> f64 {
+fn start(panel: &[TimelineBar]) -> f64 {
     panel
         .iter()
         .map(|bar| bar.begun)
         .fold(f64::INFINITY, f64::min)
 }
 
-/// Where a row is, and how its times become pixels.
-struct Place {
+/// The position of a row, and the scale from microseconds to pixels.
+struct TimelineRow {
     x: f64,
     y: f64,
     zero: f64,
     scale: f64,
 }
 
-impl Place {
+impl TimelineRow {
     fn x(&self, us: f64) -> f64 {
         self.x + (us - self.zero) * self.scale
     }
 }
 
-fn draw_bar(group: Group, bar: &Bar, name: &str, before: Option<f64>, place: &Place) -> Group {
+fn draw_bar(
+    group: Group,
+    bar: &TimelineBar,
+    name: &str,
+    before: Option<f64>,
+    place: &TimelineRow,
+) -> Group {
     let label = Text::new(name).set("x", 2).set("y", place.y + ROW - 3.0);
     let mut row = Group::new().add(Title::new(said(bar))).add(label);
     let ends = [
@@ -141,8 +150,8 @@ fn round(pixels: f64) -> f64 {
     (pixels * 100.0).round() / 100.0
 }
 
-fn said(bar: &Bar) -> String {
-    let Bar {
+fn said(bar: &TimelineBar) -> String {
+    let TimelineBar {
         kernel,
         bytes,
         begun,
@@ -159,7 +168,7 @@ fn said(bar: &Bar) -> String {
     )
 }
 
-/// The colours, and how long ten microseconds are.
+/// Draws the legend: the colors, and the length of ten microseconds.
 fn legend(scale: f64) -> Group {
     let mut group = Group::new();
     for (i, (colour, name)) in COLOURS.iter().enumerate() {
@@ -189,10 +198,10 @@ fn legend(scale: f64) -> Group {
 mod tests {
     use super::*;
 
-    fn bar(part: &'static str, begun: f64) -> Bar {
+    fn bar(part: &'static str, begun: f64) -> TimelineBar {
         let [landed, waited, ready, multiplied, stored] =
             [1.0, 2.0, 3.0, f64::NAN, 5.0].map(|us| begun + us);
-        Bar {
+        TimelineBar {
             part,
             kernel: part.into(),
             bytes: 1,
@@ -208,7 +217,7 @@ mod tests {
     #[test]
     fn every_kernel_has_a_row_in_its_layers_panel() {
         let parts = ["qkv", "attention", "o", "qkv", "attention", "o", "head"];
-        let bars: Vec<Bar> = parts
+        let bars: Vec<TimelineBar> = parts
             .iter()
             .zip(0..)
             .map(|(part, i)| bar(part, f64::from(4 * i)))

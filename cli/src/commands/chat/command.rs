@@ -1,4 +1,4 @@
-//! What a line with a slash asks for.
+//! The commands of `chat`: lines that begin with a slash.
 
 use std::path::{Path, PathBuf};
 
@@ -13,16 +13,19 @@ use crate::message::Message;
 use crate::output::{Content, Output};
 use crate::terminal::{counted, say};
 
-/// What a line may ask for.
+/// A parsed command with its operands.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Command {
-    /// With a text, the system message from now on.
+    /// Sets the system message, or shows it without a text.
     System(Option<String>),
     Reset,
     Save(PathBuf, Existing),
     Load(PathBuf),
-    /// The answer of a tool that was called: its name, and what it says.
-    Tool(String, String),
+    /// Returns the result of a tool that the model has called.
+    Tool {
+        name: String,
+        result: String,
+    },
     Set(Setting),
     Show,
     Regenerate,
@@ -32,26 +35,27 @@ pub(super) enum Command {
     Exit,
 }
 
-/// The treatment of a file that exists.
+/// The behavior of `/save` if the file exists.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(super) enum Existing {
     Refused,
     Replaced,
 }
 
-/// The text after the name of a command.
+/// The kind of text that follows the name of a command.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(super) enum Operand {
     None,
-    /// A text, which may be left out.
+    /// An optional text.
     Text,
     File,
     Tool,
     Setting,
 }
 
+/// A command without its operands.
 #[derive(Clone, Copy)]
-enum Kind {
+enum CommandKind {
     System,
     Reset,
     Save(Existing),
@@ -66,117 +70,123 @@ enum Kind {
     Exit,
 }
 
-/// A command.
-struct Row {
-    kind: Kind,
-    /// The name, and other names.
+/// A row of the table of commands.
+struct CommandRow {
+    kind: CommandKind,
+    /// The name, followed by its aliases.
     names: &'static [&'static str],
     operand: Operand,
     /// The operand as `/help` shows it.
-    shown: &'static str,
-    does: &'static str,
+    operand_name: &'static str,
+    /// The end of the line in `/help`.
+    help: &'static str,
 }
 
 const fn row(
-    kind: Kind,
+    kind: CommandKind,
     names: &'static [&'static str],
-    (operand, shown): (Operand, &'static str),
-    does: &'static str,
-) -> Row {
-    Row {
+    (operand, operand_name): (Operand, &'static str),
+    help: &'static str,
+) -> CommandRow {
+    CommandRow {
         kind,
         names,
         operand,
-        shown,
-        does,
+        operand_name,
+        help,
     }
 }
 
 const FILE: (Operand, &str) = (Operand::File, "FILE");
 const NOTHING: (Operand, &str) = (Operand::None, "");
 
-const COMMANDS: [Row; 13] = [
+const COMMANDS: [CommandRow; 13] = [
     row(
-        Kind::Regenerate,
+        CommandKind::Regenerate,
         &["/regenerate", "/regen"],
         NOTHING,
-        "writes the last answer again, with another seed",
+        "replaces the last answer, with another seed",
     ),
     row(
-        Kind::Undo,
+        CommandKind::Undo,
         &["/undo"],
         NOTHING,
-        "takes back the last message and its answer",
+        "removes your last message and its answer",
     ),
     row(
-        Kind::Reset,
+        CommandKind::Reset,
         &["/clear", "/reset"],
         NOTHING,
-        "forgets all messages except the system message",
+        "removes all messages except the system message",
     ),
     row(
-        Kind::System,
+        CommandKind::System,
         &["/system"],
         (Operand::Text, "[TEXT]"),
         "sets the system message, or shows it without a text",
     ),
     row(
-        Kind::Set,
+        CommandKind::Set,
         &["/set"],
         (Operand::Setting, "NAME VALUE"),
         "sets a parameter, such as temperature, seed or n; /set verbose shows statistics, /set quiet hides them",
     ),
     row(
-        Kind::Show,
+        CommandKind::Show,
         &["/show"],
         NOTHING,
         "shows the system message, the parameters and the size of the conversation",
     ),
     row(
-        Kind::Statistics,
+        CommandKind::Statistics,
         &["/stats"],
         NOTHING,
         "shows the statistics of the last answer",
     ),
     row(
-        Kind::Save(Existing::Refused),
+        CommandKind::Save(Existing::Refused),
         &["/save"],
         FILE,
         "writes the conversation to a new file, as JSON: a list of messages with role and content",
     ),
     row(
-        Kind::Save(Existing::Replaced),
+        CommandKind::Save(Existing::Replaced),
         &["/save!"],
         FILE,
         "writes the conversation, and replaces a file that exists",
     ),
     row(
-        Kind::Load,
+        CommandKind::Load,
         &["/load"],
         FILE,
-        "continues the conversation of a file",
+        "continues the conversation in a file",
     ),
     row(
-        Kind::Tool,
+        CommandKind::Tool,
         &["/tool"],
         (Operand::Tool, "NAME RESULT"),
         "returns the result of a tool that the model has called",
     ),
-    row(Kind::Help, &["/help", "/?"], NOTHING, "shows this"),
     row(
-        Kind::Exit,
+        CommandKind::Help,
+        &["/help", "/?"],
+        NOTHING,
+        "shows this list",
+    ),
+    row(
+        CommandKind::Exit,
         &["/exit", "/bye", "/quit"],
         NOTHING,
-        "leaves, as Ctrl-D does",
+        "ends the program, as Ctrl-D does",
     ),
 ];
 
-/// Returns the names of all commands.
+/// Returns the names of all commands, with their aliases.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     COMMANDS.iter().flat_map(|row| row.names.iter().copied())
 }
 
-/// Returns what follows the name of a command, if there is such a command.
+/// Returns the kind of operand that a command takes, or `None` if there is no such command.
 pub(super) fn operand(name: &str) -> Option<Operand> {
     COMMANDS
         .iter()
@@ -184,7 +194,12 @@ pub(super) fn operand(name: &str) -> Option<Operand> {
         .map(|row| row.operand)
 }
 
-/// Parses a line as a command; returns `None` if it is a message. A message that begins with a slash has a space before it.
+/// Parses a line as a command, or returns `None` if it is a message.
+///
+/// A space in front makes a message of a line that begins with a slash.
+///
+/// # Errors
+/// Returns an error if there is no such command, or if its operand is missing or wrong.
 pub(super) fn parse(line: &str) -> Result<Option<Command>, String> {
     if !line.starts_with('/') {
         return Ok(None);
@@ -193,43 +208,51 @@ pub(super) fn parse(line: &str) -> Result<Option<Command>, String> {
     let rest = rest.trim();
     let Some(row) = COMMANDS.iter().find(|row| row.names.contains(&name)) else {
         return Err(format!(
-            "there is no command {name}; /help lists them. A message may begin with a space"
+            "there is no command {name}: /help lists the commands, and a space in front makes this a message"
         ));
     };
+    // The operand is checked here, so that the constructors below need not check it again.
     match (row.operand, rest) {
         (Operand::None, rest) if !rest.is_empty() => {
-            return Err(format!("{name} takes nothing, not {rest:?}"));
+            return Err(format!("{name} takes no operand, not {rest:?}"));
         }
         (Operand::File, "") => return Err(format!("{name} takes the name of a file")),
         (Operand::None | Operand::Text | Operand::File | Operand::Tool | Operand::Setting, _) => {}
     }
     Ok(Some(match row.kind {
-        Kind::System => Command::System(Some(rest.to_owned()).filter(|rest| !rest.is_empty())),
-        Kind::Reset => Command::Reset,
-        Kind::Save(existing) => Command::Save(rest.into(), existing),
-        Kind::Load => Command::Load(rest.into()),
-        Kind::Tool => tool(rest)?,
-        Kind::Set => Command::Set(parameter::parse(rest)?),
-        Kind::Show => Command::Show,
-        Kind::Regenerate => Command::Regenerate,
-        Kind::Undo => Command::Undo,
-        Kind::Statistics => Command::Statistics,
-        Kind::Help => Command::Help,
-        Kind::Exit => Command::Exit,
+        CommandKind::System => {
+            Command::System(Some(rest.to_owned()).filter(|rest| !rest.is_empty()))
+        }
+        CommandKind::Reset => Command::Reset,
+        CommandKind::Save(existing) => Command::Save(rest.into(), existing),
+        CommandKind::Load => Command::Load(rest.into()),
+        CommandKind::Tool => tool(rest)?,
+        CommandKind::Set => Command::Set(parameter::parse(rest)?),
+        CommandKind::Show => Command::Show,
+        CommandKind::Regenerate => Command::Regenerate,
+        CommandKind::Undo => Command::Undo,
+        CommandKind::Statistics => Command::Statistics,
+        CommandKind::Help => Command::Help,
+        CommandKind::Exit => Command::Exit,
     }))
 }
 
+/// Parses the operands of `/tool`.
 fn tool(rest: &str) -> Result<Command, String> {
     let (name, result) = rest
         .split_once(char::is_whitespace)
         .ok_or("/tool takes a name and a result")?;
-    Ok(Command::Tool(
-        name.to_owned(),
-        result.trim_start().to_owned(),
-    ))
+    Ok(Command::Tool {
+        name: name.to_owned(),
+        result: result.trim_start().to_owned(),
+    })
 }
 
 impl Command {
+    /// Executes the command.
+    ///
+    /// # Errors
+    /// Returns an error if the command cannot be executed in this state of the conversation.
     pub(super) fn run(self, session: &mut Session<'_>) -> Result<(), Failure> {
         match self {
             Command::System(Some(text)) => session.set_system(&text),
@@ -243,12 +266,12 @@ impl Command {
                 say(counted(messages.len(), "message"));
                 session.load(messages)?;
             }
-            Command::Tool(name, result) => session.tool(&name, &result)?,
+            Command::Tool { name, result } => session.tool(&name, &result)?,
             Command::Set(setting) => session.set(setting)?,
             Command::Show => session.show()?,
             Command::Regenerate => session.regenerate()?,
             Command::Undo => session.undo()?,
-            Command::Statistics => session.tell_statistics(),
+            Command::Statistics => session.print_statistics(),
             Command::Help => help(),
             Command::Exit => {}
         }
@@ -256,24 +279,20 @@ impl Command {
     }
 }
 
+/// Prints the list of commands.
 fn help() {
-    for Row {
-        names, shown, does, ..
-    } in &COMMANDS
-    {
-        let others = match &names[1..] {
+    for row in &COMMANDS {
+        let aliases = match &row.names[1..] {
             [] => String::new(),
-            others => format!(" ({})", others.join(", ")),
+            aliases => format!(" ({})", aliases.join(", ")),
         };
-        say(format!(
-            "{:20} {does}{others}",
-            format!("{} {shown}", names[0])
-        ));
+        let usage = format!("{} {}", row.names[0], row.operand_name);
+        say(format!("{usage:20} {}{aliases}", row.help));
     }
-    say("\"\"\"                  begins a message of several lines, and ends it");
+    say("\"\"\"                  begins and ends a message of several lines");
 }
 
-/// Writes the conversation. A file that exists is replaced only on request.
+/// Writes the conversation to a file. An existing file is replaced only on request.
 fn save(messages: &[Message], file: &Path, existing: Existing) -> Result<(), Failure> {
     if existing == Existing::Refused && file.is_file() {
         let file = file.display();
@@ -289,7 +308,8 @@ fn save(messages: &[Message], file: &Path, existing: Existing) -> Result<(), Fai
         content: Content::Text,
     };
     match out.write(|sink| sink.write(text.as_bytes())) {
-        // The disk is at fault, but the conversation goes on.
+        // A full disk must not end the conversation, so the error becomes one that the user can
+        // correct.
         Err(Failure::Runtime(sentence)) => return Err(Failure::Input(sentence)),
         written => written?,
     }
@@ -297,6 +317,7 @@ fn save(messages: &[Message], file: &Path, existing: Existing) -> Result<(), Fai
     Ok(())
 }
 
+/// Reads the messages of a file.
 fn load(file: &Path) -> Result<Vec<Message>, Failure> {
     let text = limited::read("conversation", file)?;
     // Some programs begin a file with a byte-order mark, which JSON does not have.
@@ -308,14 +329,14 @@ fn load(file: &Path) -> Result<Vec<Message>, Failure> {
     messages(&value).map_err(wrong)
 }
 
-/// The messages of a list, or of an object with a list under `messages`.
+/// Returns the messages of a list, or of an object with a list under `messages`.
 fn messages(value: &Value) -> Result<Vec<Message>, String> {
     let list = value.get("messages").unwrap_or(value).as_array();
     let list =
         list.ok_or("is neither a list of messages nor an object with one under \"messages\"")?;
     let message = |(number, value): (usize, &Value)| {
         let read = serde_json::from_value::<Message>(value.clone());
-        read.map_err(|error| format!("has a message {number} that is none: {error}"))
+        read.map_err(|error| format!("has an invalid message {number}: {error}"))
     };
     (1..).zip(list).map(message).collect()
 }
@@ -354,21 +375,24 @@ mod tests {
                 Ok(Some(Command::Set(Setting::Statistics(Statistics::Hidden)))),
             ),
             ("/save!", Err("/save! takes the name of a file")),
-            ("/undo 2", Err("/undo takes nothing, not \"2\"")),
+            ("/undo 2", Err("/undo takes no operand, not \"2\"")),
             ("/set seed", Err("/set seed takes a value")),
             ("/load x", Ok(Some(Command::Load("x".into())))),
             ("/exit", Ok(Some(Command::Exit))),
             (
                 "/tool now  12 h ",
-                Ok(Some(Command::Tool("now".into(), "12 h".into()))),
+                Ok(Some(Command::Tool {
+                    name: "now".into(),
+                    result: "12 h".into(),
+                })),
             ),
             ("/tool now", Err("/tool takes a name and a result")),
             ("/save ", Err("/save takes the name of a file")),
-            ("/reset all", Err("/reset takes nothing, not \"all\"")),
+            ("/reset all", Err("/reset takes no operand, not \"all\"")),
             (
                 "/sing",
                 Err(
-                    "there is no command /sing; /help lists them. A message may begin with a space",
+                    "there is no command /sing: /help lists the commands, and a space in front makes this a message",
                 ),
             ),
         ];
@@ -475,59 +499,59 @@ mod tests {
             (r#"{"messages": "a"}"#, none),
             (
                 r#"[{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]"#,
-                "has a message 2 that is none: it has no content",
+                "has an invalid message 2: it has no content",
             ),
             (
                 r#"[{"role": "user", "content": "a", "tool_call_id": "b"}]"#,
-                "has a message 1 that is none: only a tool has tool_call_id",
+                "has an invalid message 1: it has a tool_call_id, which only a tool can have",
             ),
             (
                 r#"[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]"#,
-                "has a message 1 that is none: its content has a part of the type \"image_url\", and only text can be used",
+                "has an invalid message 1: its content has a part of the type \"image_url\", and only text is supported",
             ),
             (
                 r#"[{"role": "user", "content": [{"type": "text"}]}]"#,
-                "has a message 1 that is none: a part of its content has no text",
+                "has an invalid message 1: a part of its content has no text",
             ),
             (
                 r#"[{"role": "user", "content": 1}]"#,
-                "has a message 1 that is none: its content is neither a string nor a list of parts",
+                "has an invalid message 1: its content is neither a string nor a list of parts",
             ),
             (
                 r#"[{"role": "user", "content": "a", "images": ["x"]}]"#,
-                "has a message 1 that is none: it has the key images, which cannot be used; leave it out",
+                "has an invalid message 1: it has the key images, which is not supported; leave it out",
             ),
             (
                 r#"[{"role": "assistant", "content": null, "audio": {"id": "x"}}]"#,
-                "has a message 1 that is none: it has the key audio, which cannot be used; leave it out",
+                "has an invalid message 1: it has the key audio, which is not supported; leave it out",
             ),
             (
                 r#"[{"role": "assistant", "content": "a", "function_call": {"name": "f", "arguments": "{}"}}]"#,
-                "has a message 1 that is none: it has the key function_call, which cannot be used; leave it out",
+                "has an invalid message 1: it has the key function_call, which is not supported; leave it out",
             ),
             (
                 r#"[{"role": "assistant", "content": null, "refusal": "no"}]"#,
-                "has a message 1 that is none: it has a refusal, which no template knows; put its text under content",
+                "has an invalid message 1: it has a refusal, which templates do not know; move its text to content",
             ),
             (
                 r#"[{"role": "assistant", "content": "a", "reasoning": "b", "thinking": "c"}]"#,
-                "has a message 1 that is none: its thinking differs from another key with its reasoning",
+                "has an invalid message 1: its thinking differs from the reasoning under another key",
             ),
             (
                 r#"[{"content": "a"}]"#,
-                "has a message 1 that is none: it has no role",
+                "has an invalid message 1: it has no role",
             ),
             (
                 r#"["a"]"#,
-                "has a message 1 that is none: invalid type: string \"a\", expected a map",
+                "has an invalid message 1: invalid type: string \"a\", expected a map",
             ),
             (
                 r#"[{"role": "user", "content": "a", "tool_calls": [{"function": {"name": "b", "arguments": {}}}]}]"#,
-                "has a message 1 that is none: only the assistant calls tools",
+                "has an invalid message 1: it has tool_calls, which only the assistant can have",
             ),
             (
                 r#"[{"role": "assistant", "tool_calls": [{"function": {"name": "b", "arguments": 1}}]}]"#,
-                "has a message 1 that is none: arguments are neither an object nor one as a text",
+                "has an invalid message 1: arguments are neither an object nor the text of an object",
             ),
         ];
         for (text, wanted) in cases {

@@ -1,4 +1,4 @@
-//! Completes commands, parameters and file names when the user presses Tab.
+//! Tab completion of commands, parameters and file names in `chat`.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use rustyline::{Context, Helper};
 use super::command::{self, Operand};
 use super::parameter;
 
-/// The questions of the line editor while a line is typed.
+/// The callbacks of the line editor. Only completion is implemented.
 pub(super) struct ChatHelper;
 
 impl Helper for ChatHelper {}
@@ -41,7 +41,7 @@ impl Completer for ChatHelper {
     }
 }
 
-/// Returns where the word that is typed begins, and the words that it may become.
+/// Returns the offset of the word before the cursor, and the words that can complete it.
 fn candidates(typed: &str) -> (usize, Vec<String>) {
     if !typed.starts_with('/') {
         return (typed.len(), vec![]);
@@ -62,6 +62,7 @@ fn candidates(typed: &str) -> (usize, Vec<String>) {
                 .filter(|name| name.starts_with(word))
                 .map(|name| format!("{name} "));
             let start = typed.len() - word.len();
+            // A second word is the value of the parameter, which has no completion.
             if word.contains(char::is_whitespace) {
                 (typed.len(), vec![])
             } else {
@@ -72,7 +73,7 @@ fn candidates(typed: &str) -> (usize, Vec<String>) {
     }
 }
 
-/// Returns the paths that begin like `typed`. A folder ends with a slash.
+/// Returns the paths that begin with `typed`, in alphabetical order. Folders end with a slash.
 fn files(typed: &str) -> Vec<String> {
     let (folder, name) = match typed.rfind('/') {
         Some(slash) => typed.split_at(slash + 1),
@@ -85,7 +86,7 @@ fn files(typed: &str) -> Vec<String> {
     });
     let found = listed.into_iter().flatten().flatten().filter_map(|entry| {
         let found = entry.file_name().into_string().ok()?;
-        // As in a shell, a hidden file is named only after a dot.
+        // As in a shell, hidden files are completed only after a dot.
         let hidden = found.starts_with('.') && !name.starts_with('.');
         let end = if entry.path().is_dir() { "/" } else { "" };
         (found.starts_with(name) && !hidden).then(|| format!("{folder}{found}{end}"))

@@ -1,4 +1,4 @@
-//! The lines of earlier conversations, in a file that only the user reads.
+//! The typed lines of earlier conversations, which the line editor offers again.
 
 use std::env;
 use std::fs;
@@ -10,11 +10,12 @@ use super::Args;
 use super::input::LineEditor;
 use crate::terminal::say;
 
-/// Where lines are remembered, if they are.
+/// The file of typed lines, or `None` if lines are not kept.
 pub(super) struct History(Option<PathBuf>);
 
 impl History {
-    /// Lets the editor have the lines of the file. A file that cannot be read is said to be so, and left alone.
+    /// Loads the file into the editor. If it cannot be read, prints a warning and never writes to
+    /// it.
     pub(super) fn load(args: &Args, editor: &mut LineEditor) -> History {
         let path = args
             .history
@@ -28,30 +29,32 @@ impl History {
             return History(Some(path));
         }
         let loaded = editor.load_history(&path);
-        History(heeded(&path, loaded))
+        History(usable(&path, loaded))
     }
 
-    /// Remembers a line. One that cannot be written is the last that is tried.
+    /// Adds a line to the editor and the file. If it cannot be written, prints a warning once and
+    /// stops writing.
     pub(super) fn add(&mut self, editor: &mut LineEditor, line: &str) {
         let added = editor.add_history_entry(line).unwrap_or(false);
         if let Some(path) = self.0.take_if(|_| added) {
-            // If that fails, so does what follows, with a reason.
-            path.parent()
-                .into_iter()
-                .for_each(|folder| drop(fs::create_dir_all(folder)));
+            if let Some(folder) = path.parent() {
+                // An error is ignored here, because then the append fails too and reports its
+                // reason.
+                let _ = fs::create_dir_all(folder);
+            }
             let appended = editor.append_history(&path);
-            self.0 = heeded(&path, appended);
+            self.0 = usable(&path, appended);
         }
     }
 }
 
-/// The path, unless something went wrong with it.
-fn heeded(path: &Path, done: Result<(), ReadlineError>) -> Option<PathBuf> {
+/// Returns the path, or prints a warning and returns `None` if it cannot be used.
+fn usable(path: &Path, done: Result<(), ReadlineError>) -> Option<PathBuf> {
     match done {
         Ok(()) => Some(path.to_owned()),
         Err(error) => {
             say(format!(
-                "warning: lines are not remembered in {}: {error}",
+                "warning: typed lines are not kept in {}: {error}",
                 path.display()
             ));
             None
@@ -59,8 +62,10 @@ fn heeded(path: &Path, done: Result<(), ReadlineError>) -> Option<PathBuf> {
     }
 }
 
-/// The file in the user's folder for state
-/// (<https://specifications.freedesktop.org/basedir-spec/latest/>); where there is no such folder, none.
+/// Returns the default file, in the user's state folder of the XDG base directory specification
+/// (<https://specifications.freedesktop.org/basedir-spec/latest/>).
+///
+/// Returns `None` if the user has no home directory.
 fn usual() -> Option<PathBuf> {
     let state = env::var_os("XDG_STATE_HOME")
         .map(PathBuf::from)

@@ -1,4 +1,4 @@
-//! Where the user's lines come from: an editor at a terminal, or a pipe.
+//! Reading of the user's lines, from an editor at a terminal or from a pipe.
 
 use std::io::{self, BufRead, IsTerminal, Read};
 
@@ -12,37 +12,43 @@ use super::history::History;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// What a user did.
+/// The result of reading a line.
 pub(super) enum Line {
-    /// A line, without its end.
+    /// A line without its line break.
     Text(String),
-    /// A message of several lines, which is never a command.
+    /// A message of several lines. It is never a command.
     Message(String),
-    /// Ctrl-C on a line.
+    /// Ctrl-C while the line was edited.
     Interrupted,
-    /// Bytes at a terminal that are no text.
+    /// Bytes that are not valid UTF-8, typed at a terminal.
     NoText,
-    /// There are no more lines.
+    /// The end of the input.
     End,
 }
 
-/// The editor of lines at a terminal.
+/// The line editor at a terminal.
 pub(super) type LineEditor = Editor<ChatHelper, FileHistory>;
 
+/// The source of the user's lines.
 pub(super) enum Input {
     Terminal(Box<LineEditor>, History),
     Pipe,
 }
 
-/// The prompts of the line editor: before a message, and before its further lines.
+/// The prompt of the line editor.
 const PROMPT: &str = "> ";
+/// The prompt for further lines of a message.
 const MORE: &str = "... ";
-/// Begins and ends a message of several lines, as in ollama.
+/// The mark that begins and ends a message of several lines, as in Ollama.
 const FENCE: &str = "\"\"\"";
-/// Bytes of the longest line of a pipe.
+/// The largest message in bytes.
 const LONGEST: u64 = 1 << 26;
 
 impl Input {
+    /// Opens the line editor if both standard streams are a terminal, and reads a pipe otherwise.
+    ///
+    /// # Errors
+    /// Returns an error if the terminal cannot be used.
     pub(super) fn open(args: &Args) -> Result<Input, Failure> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Ok(Input::Pipe);
@@ -61,7 +67,10 @@ impl Input {
         matches!(self, Input::Terminal(..))
     }
 
-    /// Waits for a line, or for all lines of a message that begins with `"""`.
+    /// Reads a line, or all lines of a message that begins with `"""`.
+    ///
+    /// # Errors
+    /// Returns an error if the input cannot be read, or if a message is too long or has no end.
     pub(super) fn read(&mut self) -> Result<Line, Failure> {
         let line = self.line(PROMPT)?;
         let Line::Text(first) = line else {
@@ -74,37 +83,39 @@ impl Input {
             return Ok(Line::Message(whole.to_owned()));
         }
         // A line with nothing but the mark is not part of the message.
-        let mut lines: Vec<String> = Some(begun.to_owned())
-            .filter(|begun| !begun.is_empty())
-            .into_iter()
-            .collect();
+        let mut lines: Vec<String> = vec![];
+        if !begun.is_empty() {
+            lines.push(begun.to_owned());
+        }
         let mut bytes = 0;
         loop {
             let next = match self.line(MORE)? {
                 Line::Text(next) => next,
                 Line::End if !self.is_terminal() => {
                     return Err(Failure::Input(format!(
-                        "the message that {FENCE} begins has no {FENCE} at its end"
+                        "the last message begins with {FENCE} and has no {FENCE} at its end"
                     )));
                 }
                 other => return Ok(other),
             };
             if let Some(last) = next.trim_end().strip_suffix(FENCE) {
-                lines.extend(Some(last.to_owned()).filter(|last| !last.is_empty()));
+                if !last.is_empty() {
+                    lines.push(last.to_owned());
+                }
                 return Ok(Line::Message(lines.join("\n")));
             }
             bytes += next.len() as u64;
             lines.push(next);
             if bytes > LONGEST {
                 return Err(Failure::Input(format!(
-                    "a message has more than {} MiB",
+                    "a message is larger than {} MiB",
                     LONGEST >> 20
                 )));
             }
         }
     }
 
-    /// Waits for a line.
+    /// Reads a single line.
     fn line(&mut self, prompt: &str) -> Result<Line, Failure> {
         let Input::Terminal(editor, history) = self else {
             return piped();
@@ -128,9 +139,10 @@ fn fault(error: ReadlineError) -> Failure {
     Failure::Runtime(format!("cannot read from the terminal: {error}"))
 }
 
-/// The next line of standard input.
+/// Reads the next line of standard input.
 fn piped() -> Result<Line, Failure> {
     let mut bytes = vec![];
+    // A stream without line breaks, such as a binary file, must not fill the memory.
     let read = io::stdin()
         .lock()
         .take(LONGEST + 1)
@@ -141,14 +153,14 @@ fn piped() -> Result<Line, Failure> {
     }
     if bytes.len() as u64 > LONGEST {
         return Err(Failure::Input(format!(
-            "a line of standard input has more than {} MiB",
+            "a line of standard input is larger than {} MiB",
             LONGEST >> 20
         )));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         Failure::Input(format!(
-            "a line of standard input is not UTF-8: byte {at} begins no character"
+            "a line of standard input is not valid UTF-8 at byte {at}"
         ))
     })?;
     let line = text

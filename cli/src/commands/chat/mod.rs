@@ -1,7 +1,7 @@
 //! `warpwright chat`: a conversation with a model, at a terminal or through pipes.
 //!
-//! At a terminal, lines are edited and Ctrl-C ends an answer. Through pipes, each line is a message, and an error ends the
-//! program. A message of several lines is between two `"""`.
+//! At a terminal, the user edits lines, and Ctrl-C ends an answer. From a pipe, each line is a
+//! message, and an error ends the program. A message of several lines begins and ends with `"""`.
 
 mod command;
 mod complete;
@@ -18,21 +18,23 @@ use clap::ValueEnum;
 use warpwright_engine::Sampling;
 
 use crate::failure::Failure;
-use crate::generate::{EXPECTED_TOKENS, GenerateArgs, Room, TokenLimit, UNLIMITED_CTX, Unsaid};
+use crate::generate::{
+    ContextSize, DefaultSampling, EXPECTED_TOKENS, GenerateArgs, TokenLimit, UNLIMITED_CTX,
+};
 use crate::interrupt::{self, Pending};
 use crate::template::{Template, TemplateArgs};
 use crate::terminal::say;
-use crate::{adapter, device};
+use crate::{adapter, device, prompt};
 use command::Command;
 use input::{Input, Line};
 use parameter::Parameters;
-use session::{Engine, Limits, Session, Voice};
+use session::{ContextLimits, ReloadableModel, Session, TextTools};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     generate: GenerateArgs,
-    /// Largest number of tokens in an answer; -1 means without a limit
+    /// Largest number of tokens in an answer; -1 sets no limit
     #[arg(
         short,
         long = "n-predict",
@@ -42,12 +44,12 @@ pub(crate) struct Args {
     )]
     #[arg(help_heading = None::<&'static str>, default_value = "-1", hide_default_value = true)]
     n: TokenLimit,
-    /// Drop the oldest turns or refuse the message when the context is full
+    /// Behavior when the context is full: drop the oldest turns, or refuse the message
     #[arg(help_heading = "Conversations", long, value_enum, default_value_t = WhenFull::Drop)]
     when_full: WhenFull,
     #[command(flatten)]
     template: TemplateArgs,
-    /// File with the typed lines of all conversations [default: in the user's folder for state]
+    /// File that keeps the typed lines of all conversations [default: in the user's state folder]
     #[arg(
         help_heading = "Conversations",
         long,
@@ -55,52 +57,51 @@ pub(crate) struct Args {
         conflicts_with = "no_history"
     )]
     history: Option<PathBuf>,
-    /// Do not read or write the file of typed lines
+    /// Do not keep typed lines in a file
     #[arg(help_heading = "Conversations", long)]
     no_history: bool,
 }
 
+/// The behavior when a conversation no longer fits into the context.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum WhenFull {
-    /// Leave out the oldest turns
+    /// Drop the oldest turns from the context
     Drop,
-    /// Refuse what does not fit
+    /// Refuse the message
     Refuse,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let stops = args.generate.stops()?;
     let model = args.generate.open()?;
-    let sampling = args.generate.sampling(&model, Unsaid::Sampled)?;
+    let sampling = args.generate.sampling(&model, DefaultSampling::Sampled)?;
     let template = Template::open(&args.template, &model)?;
-    let words = Arc::new(model.tokenizer()?);
-    words
-        .warnings()
-        .iter()
-        .for_each(|warning| say(format!("warning: {warning}")));
-    let grammar = args.generate.grammar.compile(&model, &words)?;
-    let context = device::open(args.generate.place.device)?;
-    let ctx = args.generate.place.context_length(&model, UNLIMITED_CTX);
-    let room = Room {
+    let tokenizer = Arc::new(prompt::tokenizer(&model)?);
+    let grammar = args.generate.grammar.compile(&model, &tokenizer)?;
+    let context = device::open(args.generate.target.device)?;
+    let ctx = args.generate.target.context_length(&model, UNLIMITED_CTX);
+    let size = ContextSize {
         ctx,
+        // Any message may be as long as the context.
         prompt: ctx as usize,
-        tokens: EXPECTED_TOKENS.into(),
+        expected_tokens: EXPECTED_TOKENS.into(),
     };
-    let make = |sampling: &Sampling| {
+    let load = |sampling: &Sampling| {
         args.generate
-            .writer(&context, &model, sampling, &room, Some(&words))
+            .writer(&context, &model, sampling, &size, Some(&tokenizer))
     };
-    let writer = make(&sampling)?;
-    adapter::line(&model.outline).into_iter().for_each(say);
-    let limits = Limits {
+    let writer = load(&sampling)?;
+    if let Some(line) = adapter::line(&model.outline) {
+        say(line);
+    }
+    let limits = ContextLimits {
         ctx,
         when_full: args.when_full,
     };
-    let end_tokens = &model.outline.stop;
-    let voice = Voice {
-        words: &words,
+    let tools = TextTools {
+        tokenizer: &tokenizer,
         template: &template,
-        end_tokens,
+        end_tokens: &model.outline.stop,
         stops: &stops,
         grammar: grammar.as_ref(),
     };
@@ -108,16 +109,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         sampling: sampling.clone(),
         tokens: args.n.limit(),
     };
-    let engine = Engine {
-        make: &make,
+    let reloadable = ReloadableModel {
+        load: &load,
         writer: Some(writer),
         vocab: model.outline.config.vocab,
     };
-    let mut session = Session::new(engine, voice, limits, parameters);
-    args.template
-        .system()
-        .into_iter()
-        .for_each(|text| session.set_system(text));
+    let mut session = Session::new(reloadable, tools, limits, parameters);
+    if let Some(text) = args.template.system() {
+        session.set_system(text);
+    }
     let input = Input::open(args)?;
     if sampling.temperature > 0.0 {
         say(format!(
@@ -128,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     talk(&mut session, input)
 }
 
-/// Reads lines until there are no more.
+/// Reads lines and executes them, until the user leaves or the input ends.
 fn talk(session: &mut Session<'_>, mut input: Input) -> Result<(), Failure> {
     if input.is_terminal() {
         say(format!(
@@ -145,13 +145,14 @@ fn talk(session: &mut Session<'_>, mut input: Input) -> Result<(), Failure> {
                 continue;
             }
             Line::NoText => {
-                say("error: what was typed is not UTF-8, and is left out");
+                say("error: the line is not valid UTF-8 and is ignored");
                 continue;
             }
             Line::End => return Ok(()),
         };
+        // While a line is executed, Ctrl-C ends the answer and not the program.
         let pending = Pending::short();
-        let done = heed(session, &line);
+        let done = execute(session, &line);
         drop(pending);
         if input.is_terminal() {
             interrupt::go_on()?
@@ -161,7 +162,7 @@ fn talk(session: &mut Session<'_>, mut input: Input) -> Result<(), Failure> {
         match done {
             Ok(ControlFlow::Continue(())) => {}
             Ok(ControlFlow::Break(())) => return Ok(()),
-            // Who sits at a terminal reads the sentence and goes on.
+            // The user at a terminal can correct the line. A script cannot.
             Err(Failure::Input(sentence)) if input.is_terminal() => {
                 say(format!("error: {sentence}"))
             }
@@ -170,8 +171,8 @@ fn talk(session: &mut Session<'_>, mut input: Input) -> Result<(), Failure> {
     }
 }
 
-/// Does what a line asks for; breaks if it is to leave.
-fn heed(session: &mut Session<'_>, line: &Line) -> Result<ControlFlow<()>, Failure> {
+/// Executes a command or sends a message. Returns `Break` if the line ends the conversation.
+fn execute(session: &mut Session<'_>, line: &Line) -> Result<ControlFlow<()>, Failure> {
     let line = match line {
         Line::Text(line) => line,
         Line::Message(message) => {

@@ -1,8 +1,8 @@
-//! `/set` and `/show`: the parameters that can change during a conversation.
+//! `/set` and `/show`: parameters that can change during a conversation.
 
 use warpwright_engine::Sampling;
 
-/// A change that `/set` asks for.
+/// A change requested by `/set`.
 #[derive(Debug, PartialEq, Eq, Clone)]
 pub(super) enum Setting {
     System(String),
@@ -17,6 +17,7 @@ pub(super) enum Statistics {
     Hidden,
 }
 
+/// A parameter of text generation.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(super) enum Parameter {
     Temperature,
@@ -35,8 +36,8 @@ pub(super) enum Parameter {
 use Parameter::*;
 
 impl Parameter {
-    /// Returns true if it has no effect at temperature 0.
-    pub(super) fn is_of_drawing(self) -> bool {
+    /// Returns true if the parameter has no effect at temperature 0.
+    pub(super) fn needs_sampling(self) -> bool {
         match self {
             TopK | TopP | MinP | TypicalP | Seed => true,
             Temperature | RepeatPenalty | PresencePenalty | FrequencyPenalty | PenaltyWindow
@@ -45,7 +46,8 @@ impl Parameter {
     }
 }
 
-/// The parameters with their names. The first name is shown, the others are those of the options and of ollama.
+/// The parameters with their names. The first name is shown, and the others are llama.cpp's and
+/// Ollama's.
 const PARAMETERS: [(Parameter, &[&str]); 11] = [
     (Temperature, &["temperature", "temp"]),
     (TopK, &["top_k"]),
@@ -69,10 +71,11 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
         .chain(others)
 }
 
-/// Parses what follows `/set`. As in ollama, the word `parameter` may come first.
+/// Parses the arguments of `/set`. As in Ollama, the word `parameter` may come first.
 pub(super) fn parse(text: &str) -> Result<Setting, String> {
     let (name, value) = first_word(text);
     let (name, value) = if name == "parameter" {
+        // `/set parameter temperature 0.5`
         first_word(value)
     } else {
         (name, value)
@@ -102,6 +105,7 @@ pub(super) fn parse(text: &str) -> Result<Setting, String> {
     Ok(Setting::Parameter(parameter, value.to_owned()))
 }
 
+/// Splits a text into its first word and the rest.
 fn first_word(text: &str) -> (&str, &str) {
     let (word, rest) = text
         .trim()
@@ -119,7 +123,12 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    /// Returns the parameters with one of them changed. The range of the value is not checked.
+    /// Returns the parameters with one of them changed.
+    ///
+    /// The range of the value is not checked here, because [`Sampling::check`] does that.
+    ///
+    /// # Errors
+    /// Returns an error if the value is not a number of the right kind.
     pub(super) fn with(&self, parameter: Parameter, value: &str) -> Result<Parameters, String> {
         let name = name(parameter);
         let real = || {
@@ -149,12 +158,13 @@ impl Parameters {
                     .map_err(|problem| format!("seed {value:?}: {problem}"))?;
                 sampling.seed = seed.unwrap_or_else(crate::sampling::fresh_seed);
             }
+            // As in -n, -1 means no limit.
             Tokens => new.tokens = if value == "-1" { None } else { Some(whole()?) },
         }
         Ok(new)
     }
 
-    /// Returns a line for each parameter.
+    /// Returns the lines of `/show`, one for each parameter.
     pub(super) fn lines(&self) -> impl Iterator<Item = String> {
         let Parameters { sampling, tokens } = self.clone();
         PARAMETERS.into_iter().map(move |(parameter, names)| {
@@ -176,6 +186,7 @@ impl Parameters {
     }
 }
 
+/// Returns the name of a parameter that is shown.
 fn name(parameter: Parameter) -> &'static str {
     let named = PARAMETERS
         .into_iter()

@@ -1,7 +1,8 @@
-//! A conversation: its messages, and the tokens of them that the decoder has.
+//! The state of a conversation, and how an answer is generated.
 //!
-//! Each answer renders the whole conversation anew. The tokens that the decoder has from before stay, as far as the new
-//! ones begin like them.
+//! Each answer renders the whole conversation with the chat template. [`Cached`] compares the
+//! tokens with the tokens in the decoder's cache, and only those after the common prefix are
+//! prefilled.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -18,40 +19,43 @@ use crate::grammar;
 use crate::interrupt;
 use crate::message::{ASSISTANT, Call, Message, SYSTEM, TOOL, USER, waiting};
 use crate::progress::PromptBar;
-use crate::reply::{Called, Form, Printer, Reply, why};
+use crate::reply::{Printer, Reply, ReplyFormat, ReplyParts, why};
 use crate::sampling;
 use crate::speculative::Writer;
 use crate::template::Template;
 use crate::terminal::{counted, say};
 use crate::times::Times;
 
-/// What bounds an answer.
-pub(super) struct Limits {
-    /// Positions.
+/// The limits of a conversation.
+pub(super) struct ContextLimits {
+    /// The number of positions.
     pub(super) ctx: u32,
     pub(super) when_full: WhenFull,
 }
 
-/// What a model needs to speak.
-pub(super) struct Voice<'a> {
-    pub(super) words: &'a Tokenizer,
+/// Everything that turns messages into tokens and tokens into text. It stays the same in a
+/// conversation.
+pub(super) struct TextTools<'a> {
+    pub(super) tokenizer: &'a Tokenizer,
     pub(super) template: &'a Template,
-    /// Tokens that end a text.
+    /// The tokens that end a text.
     pub(super) end_tokens: &'a [u32],
     pub(super) stops: &'a StopStrings,
-    /// What each answer is to be within.
+    /// The grammar that every answer follows, if there is one.
     pub(super) grammar: Option<&'a Grammar>,
 }
 
-/// A model that writes, and how to load it again for other parameters.
-pub(super) struct Engine<'a> {
-    pub(super) make: &'a dyn Fn(&Sampling) -> Result<Writer, Failure>,
-    /// There except while the model is loaded again, because the device may not have room for it twice.
+/// The loaded model, and a function that loads it again for another sampling.
+pub(super) struct ReloadableModel<'a> {
+    pub(super) load: &'a dyn Fn(&Sampling) -> Result<Writer, Failure>,
+    /// `None` only while the model is loaded again. The old one is freed first, because the device
+    /// may not have enough memory for both.
     pub(super) writer: Option<Writer>,
+    /// The size of the vocabulary.
     pub(super) vocab: u32,
 }
 
-impl Engine<'_> {
+impl ReloadableModel<'_> {
     fn writer(&mut self) -> &mut Writer {
         self.writer
             .as_mut()
@@ -59,58 +63,70 @@ impl Engine<'_> {
     }
 }
 
-/// Figures of an answer.
-struct Figures {
+/// The statistics of an answer.
+struct AnswerStatistics {
+    /// The number of tokens in the prompt.
     prompt: usize,
-    /// Tokens of the prompt that the decoder had from before.
+    /// The number of prompt tokens that were in the decoder's cache already.
     kept: u32,
     times: Times,
-    /// Tokens of the conversation, with the answer.
+    /// The number of tokens in the conversation, with the answer.
     positions: usize,
+    /// The seed, if the answer was sampled.
     seed: Option<u64>,
+}
+
+/// A finished answer.
+struct Answer {
+    reply: Reply,
+    ending: TextEnding,
+    /// True if the answer is complete within its grammar, or if there is no grammar.
+    is_complete: bool,
 }
 
 /// A conversation.
 pub(super) struct Session<'a> {
-    engine: Engine<'a>,
+    model: ReloadableModel<'a>,
     cached: CachedTokens,
-    voice: Voice<'a>,
-    pub(super) limits: Limits,
+    tools: TextTools<'a>,
+    pub(super) limits: ContextLimits,
     parameters: Parameters,
     statistics: Statistics,
-    /// Those of the last answer.
-    figures: Option<Figures>,
+    /// The statistics of the last answer.
+    last_answer: Option<AnswerStatistics>,
     messages: Vec<Message>,
-    /// Messages after that of the system which the context has no room for.
+    /// The number of messages after the system message that were dropped because the context is
+    /// full.
     dropped: usize,
 }
 
 impl<'a> Session<'a> {
+    /// Starts a conversation without messages.
     pub(super) fn new(
-        engine: Engine<'a>,
-        voice: Voice<'a>,
-        limits: Limits,
+        model: ReloadableModel<'a>,
+        tools: TextTools<'a>,
+        limits: ContextLimits,
         parameters: Parameters,
     ) -> Session<'a> {
         Session {
-            engine,
+            model,
             cached: CachedTokens::default(),
-            voice,
+            tools,
             limits,
             parameters,
             statistics: Statistics::Hidden,
-            figures: None,
+            last_answer: None,
             messages: vec![],
             dropped: 0,
         }
     }
 
-    /// All messages, also those that were dropped from the context.
+    /// Returns all messages, including those that were dropped from the context.
     pub(super) fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// What the system says.
+    /// Returns the text of the system message, if there is one.
     pub(super) fn system(&self) -> Option<&str> {
         let first = self
             .messages
@@ -119,6 +135,7 @@ impl<'a> Session<'a> {
         first.map(|message| message.content.as_str())
     }
 
+    /// Sets or replaces the system message.
     pub(super) fn set_system(&mut self, text: &str) {
         if self.system().is_some() {
             self.messages.remove(0);
@@ -126,14 +143,18 @@ impl<'a> Session<'a> {
         self.messages.insert(0, Message::new(SYSTEM, text));
     }
 
-    /// Forgets all messages except that of the system.
+    /// Removes all messages except the system message.
     pub(super) fn reset(&mut self) {
         self.messages.retain(|message| message.role == SYSTEM);
         self.dropped = 0;
-        self.figures = None;
+        self.last_answer = None;
     }
 
-    /// Changes a parameter from the next answer on.
+    /// Changes a setting for the answers that follow.
+    ///
+    /// # Errors
+    /// Returns an error if the value is out of range, or if the model must be loaded again and that
+    /// fails.
     pub(super) fn set(&mut self, setting: Setting) -> Result<(), Failure> {
         match setting {
             Setting::System(text) => self.set_system(&text),
@@ -146,9 +167,9 @@ impl<'a> Session<'a> {
                 self.set_sampling(&parameters.sampling)?;
                 self.parameters = parameters;
                 let greedy = self.parameters.sampling.temperature == 0.0;
-                if greedy && parameter.is_of_drawing() {
+                if greedy && parameter.needs_sampling() {
                     say(
-                        "(temperature 0 takes the most likely token: this counts from a higher temperature on)",
+                        "(no effect at temperature 0, which takes the most likely token; /set temperature 0.8 samples)",
                     );
                 }
             }
@@ -156,25 +177,26 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Makes the decoder sample by other parameters.
+    /// Sets the sampling of the decoder, and loads the model again if its kernels cannot do that.
     fn set_sampling(&mut self, sampling: &Sampling) -> Result<(), Failure> {
-        sampling.check(self.engine.vocab)?;
+        sampling.check(self.model.vocab)?;
         if *sampling == self.parameters.sampling {
             return Ok(());
         }
-        match self.engine.writer().decoder.set_sampling(sampling) {
-            // A decoder that was made for the most likely token cannot draw another.
+        match self.model.writer().decoder.set_sampling(sampling) {
+            // A decoder that was made for greedy decoding has no sampling kernels in its graphs.
             Err(warpwright_engine::Error::NotSampled)
                 if sampling::choice(sampling) != TokenChoice::Greedy =>
             {
                 say("(the model is loaded again, with the kernels that sample)");
-                self.engine.writer = None;
+                self.model.writer = None;
                 self.cached = CachedTokens::default();
-                let made = (self.engine.make)(sampling);
+                let loaded = (self.model.load)(sampling);
                 // Without a model, the conversation cannot continue.
-                self.engine.writer = Some(made.map_err(Failure::fatal)?);
+                self.model.writer = Some(loaded.map_err(Failure::fatal)?);
                 Ok(())
             }
+            // The greedy kernels choose the same tokens with this sampling.
             Err(warpwright_engine::Error::NotSampled) => Ok(()),
             set => Ok(set?),
         }
@@ -185,7 +207,9 @@ impl<'a> Session<'a> {
         if let Some(system) = self.system() {
             say(format!("{:18} {system}", "system"));
         }
-        self.parameters.lines().for_each(say);
+        for line in self.parameters.lines() {
+            say(line);
+        }
         let positions = if self.messages.is_empty() {
             0
         } else {
@@ -207,14 +231,19 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Replaces the last answer by another one.
+    /// Replaces the last answer by another one. If that fails or is interrupted, the old answer
+    /// stays.
     ///
-    /// The random numbers depend on the seed and the position only, so the same seed would give the same answer: the seed
-    /// that follows is taken, unless it was changed since. A script with a seed is as reproducible as before.
+    /// The random numbers depend only on the seed and the position, so the same seed would repeat
+    /// the answer. The next seed is the old one plus 1, unless the user has changed it since, so a
+    /// script with a seed stays reproducible.
+    ///
+    /// # Errors
+    /// Returns an error if the conversation does not end with an answer, or if decoding fails.
     pub(super) fn regenerate(&mut self) -> Result<(), Failure> {
         let Some(answer) = self.messages.pop_if(|last| last.role == ASSISTANT) else {
             return Err(Failure::Input(
-                "there is no answer to write again".to_owned(),
+                "there is no answer to regenerate".to_owned(),
             ));
         };
         let dropped = self.dropped;
@@ -232,15 +261,19 @@ impl<'a> Session<'a> {
         answered
     }
 
-    /// Checks that there is a message to answer, and takes another seed.
+    /// Returns true if the conversation ends with a message that the model should answer.
+    fn awaits_answer(&self) -> bool {
+        match self.messages.last() {
+            Some(last) => last.role == USER || last.role == TOOL,
+            None => false,
+        }
+    }
+
+    /// Checks that there is a message to answer, and moves on to the next seed.
     fn prepare_again(&mut self) -> Result<(), Failure> {
-        if self
-            .messages
-            .last()
-            .is_none_or(|last| last.role != USER && last.role != TOOL)
-        {
+        if !self.awaits_answer() {
             return Err(Failure::Input(
-                "there is no message that the last answer answers".to_owned(),
+                "the last answer does not follow a message of the user or a tool".to_owned(),
             ));
         }
         let Sampling {
@@ -251,9 +284,9 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         if self
-            .figures
+            .last_answer
             .as_ref()
-            .is_some_and(|figures| figures.seed == Some(seed))
+            .is_some_and(|answer| answer.seed == Some(seed))
         {
             let sampling = Sampling {
                 seed: seed.wrapping_add(1),
@@ -266,40 +299,41 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Takes back the last message of the user and everything after it.
+    /// Removes the last message of the user and everything after it.
+    ///
+    /// # Errors
+    /// Returns an error if the user has not said anything yet.
     pub(super) fn undo(&mut self) -> Result<(), Failure> {
         let Some(last) = self
             .messages
             .iter()
             .rposition(|message| message.role == USER)
         else {
-            return Err(Failure::Input(
-                "there is no message to take back".to_owned(),
-            ));
+            return Err(Failure::Input("there is no message to undo".to_owned()));
         };
-        let taken = self.messages.len() - last;
+        let removed = self.messages.len() - last;
         self.messages.truncate(last);
-        // What was dropped may have room again.
+        // The messages that were dropped may fit into the context again.
         self.dropped = 0;
-        self.figures = None;
-        say(format!("{} taken back", counted(taken, "message")));
+        self.last_answer = None;
+        say(format!("removed {}", counted(removed, "message")));
         Ok(())
     }
 
     /// Prints the statistics of the last answer.
-    pub(super) fn tell_statistics(&self) {
-        let Some(Figures {
+    pub(super) fn print_statistics(&self) {
+        let Some(AnswerStatistics {
             prompt,
             kept,
             times,
             positions,
             seed,
-        }) = &self.figures
+        }) = &self.last_answer
         else {
             return say("there is no answer yet");
         };
         let guesses = self
-            .engine
+            .model
             .writer
             .as_ref()
             .map(Writer::summary)
@@ -310,69 +344,83 @@ impl<'a> Session<'a> {
             .unwrap_or_default();
         let ctx = self.limits.ctx;
         say(format!(
-            "(prompt of {prompt} tokens, {kept} of them from before; {positions} of {ctx} positions{seed})"
+            "(prompt of {prompt} tokens, {kept} of them cached; {positions} of {ctx} positions used{seed})"
         ));
     }
 
-    /// Goes on with another conversation. If it ends with a message of a user or a tool, that is answered.
+    /// Replaces the conversation. If the new one ends with a message of the user or a tool, the
+    /// model answers it.
+    ///
+    /// # Errors
+    /// Returns an error if the answer fails. The conversation is then the old one again.
     pub(super) fn load(&mut self, messages: Vec<Message>) -> Result<(), Failure> {
-        self.figures = None;
-        let before = std::mem::replace(&mut self.messages, messages);
-        let dropped = std::mem::take(&mut self.dropped);
+        self.last_answer = None;
+        let old_messages = std::mem::replace(&mut self.messages, messages);
+        let old_dropped = std::mem::take(&mut self.dropped);
         if !waiting(&self.messages).is_empty() {
-            self.tell_waiting();
+            self.print_waiting();
             return Ok(());
         }
-        if self
-            .messages
-            .last()
-            .is_none_or(|last| last.role != USER && last.role != TOOL)
-        {
+        if !self.awaits_answer() {
             return Ok(());
         }
         let answered = self.answer();
         if answered.is_err() {
-            (self.messages, self.dropped) = (before, dropped);
+            self.messages = old_messages;
+            self.dropped = old_dropped;
         }
         answered
     }
 
-    /// Says something and prints the answer. If there is none, nothing was said.
+    /// Adds a message of the user and prints the answer.
+    ///
+    /// The message is removed again if the answer fails or is interrupted before its first token.
+    ///
+    /// # Errors
+    /// Returns an error if the answer fails.
     pub(super) fn say(&mut self, text: &str) -> Result<(), Failure> {
-        self.put(Message::new(USER, text))
+        self.add_and_answer(Message::new(USER, text))
     }
 
-    /// Gives the answer of a tool that was called. The model goes on when the last call has its answer.
+    /// Adds the result of a tool. The model continues when all of its calls have a result.
+    ///
+    /// # Errors
+    /// Returns an error if the model does not wait for this tool, or if its answer fails.
     pub(super) fn tool(&mut self, name: &str, result: &str) -> Result<(), Failure> {
         let waiting = waiting(&self.messages);
         let Some(call) = waiting.iter().find(|call| call.function.name == name) else {
-            return Err(Failure::Input(match names(&waiting) {
-                none if none.is_empty() => "the model waits for no tool".to_owned(),
-                names => format!(
-                    "the model has not called {name}, or has its answer; it waits for {names}"
-                ),
+            return Err(Failure::Input(if waiting.is_empty() {
+                "the model does not wait for a tool".to_owned()
+            } else {
+                format!(
+                    "the model does not wait for {name}: it waits for {}",
+                    names(&waiting)
+                )
             }));
         };
         let message = Message::answering(call, result);
         if waiting.len() == 1 {
-            return self.put(message);
+            return self.add_and_answer(message);
         }
         self.messages.push(message);
-        self.tell_waiting();
+        self.print_waiting();
         Ok(())
     }
 
-    fn tell_waiting(&self) {
+    /// Prints the calls that have no result yet.
+    fn print_waiting(&self) {
         let waiting = waiting(&self.messages);
         if let Some(first) = waiting.first() {
-            let (names, first) = (names(&waiting), &first.function.name);
+            let names = names(&waiting);
+            let first = &first.function.name;
             say(format!("(waits for {names}: /tool {first} RESULT)"));
         }
     }
 
-    /// Adds a message and prints the answer. If there is none, the message was not.
-    fn put(&mut self, message: Message) -> Result<(), Failure> {
-        let (len, dropped) = (self.messages.len(), self.dropped);
+    /// Adds a message and prints the answer. Without an answer, the message is removed again.
+    fn add_and_answer(&mut self, message: Message) -> Result<(), Failure> {
+        let len = self.messages.len();
+        let dropped = self.dropped;
         self.messages.push(message);
         let answered = self.answer();
         let silent = self.messages.len() == len + 1;
@@ -381,14 +429,19 @@ impl<'a> Session<'a> {
             self.dropped = dropped;
         }
         if answered.is_ok() && silent {
-            say("interrupted before the first token; what was said is taken back");
+            say("interrupted before the first token; your message is removed again");
         }
         answered
     }
 
-    /// Prints the answer to the last message, and keeps it.
+    /// Prints the answer to the last message, and adds it to the conversation.
     fn answer(&mut self) -> Result<(), Failure> {
-        let Some((reply, ending, whole)) = self.speak()? else {
+        let Some(Answer {
+            reply,
+            ending,
+            is_complete,
+        }) = self.generate()?
+        else {
             return Ok(());
         };
         let message = self.message(&reply);
@@ -397,84 +450,87 @@ impl<'a> Session<'a> {
             ending,
             TextEnding::Limit | TextEnding::ContextFull | TextEnding::Interrupted
         ) {
-            say(format!("({})", why(&ending, Some(self.voice.words))));
+            say(format!("({})", why(&ending, Some(self.tools.tokenizer))));
         }
-        if !whole {
+        if !is_complete {
             say(format!("({})", grammar::INCOMPLETE));
         }
         if self.statistics == Statistics::Shown {
-            self.tell_statistics();
+            self.print_statistics();
         }
-        self.tell_waiting();
+        self.print_waiting();
         Ok(())
     }
 
-    /// The message that a reply is.
+    /// Returns the message for a reply, with its tool calls.
     fn message(&self, reply: &Reply) -> Message {
-        let Some(Called { said, calls, .. }) = reply
-            .called
-            .as_ref()
-            .filter(|called| !called.calls.is_empty())
+        let Some(ReplyParts { content, calls, .. }) =
+            reply.parts.as_ref().filter(|parts| !parts.calls.is_empty())
         else {
             return Message::new(ASSISTANT, &reply.text);
         };
         let unknown = calls
             .iter()
-            .find(|call| self.voice.template.lacks(&call.name));
-        unknown
-            .iter()
-            .for_each(|call| say(format!("(there is no tool {})", call.name)));
+            .find(|call| self.tools.template.lacks(&call.name));
+        if let Some(call) = unknown {
+            say(format!("(there is no tool {})", call.name));
+        }
         let before = self
             .messages
             .iter()
             .map(|message| message.tool_calls.len())
             .sum();
-        Message::calling(said.trim(), calls, before)
+        Message::calling(content.trim(), calls, before)
     }
 
-    /// Prints an answer, and gives whether it is a whole one within the grammar. While it grows, turns may be dropped.
-    /// Nothing if it was interrupted before its first token.
-    fn speak(&mut self) -> Result<Option<(Reply, TextEnding, bool)>, Failure> {
-        let Voice {
-            words,
+    /// Generates and prints an answer. Returns `None` if it was interrupted before its first token.
+    ///
+    /// If the context fills up while the answer grows, the oldest turns are dropped and the answer
+    /// continues.
+    fn generate(&mut self) -> Result<Option<Answer>, Failure> {
+        let TextTools {
+            tokenizer,
             end_tokens,
             stops,
             grammar,
             template,
-        } = self.voice;
+        } = self.tools;
         let mut matcher = grammar.map(Grammar::matcher);
-        let (mut reply, mut stream) = (
-            Reply::default(),
-            TextStream::new(Some(words), end_tokens, stops),
-        );
+        let mut reply = Reply::default();
+        let mut stream = TextStream::new(Some(tokenizer), end_tokens, stops);
         let mut prompt = self.fit(&[])?.ok_or_else(|| self.no_room())?;
         let start = Instant::now();
-        let mut figures = Figures {
+        let Sampling {
+            temperature, seed, ..
+        } = self.parameters.sampling;
+        let mut statistics = AnswerStatistics {
             prompt: prompt.len(),
             kept: 0,
             times: Times::from(Duration::ZERO),
             positions: 0,
-            seed: (self.parameters.sampling.temperature > 0.0)
-                .then_some(self.parameters.sampling.seed),
+            seed: if temperature > 0.0 { Some(seed) } else { None },
         };
-        // Of an answer that drops turns, the first prompt counts.
+        // An answer that drops turns is prefilled several times. The statistics describe the first
+        // time.
         let mut first = true;
         stream.spell(|token| template.shows_token(token));
-        let calls = template.calls(self.shown(), &template.text(self.shown())?);
-        let mut printer = Printer::new(Form::Text).with_calls(calls);
+        let mut printer = Printer::new(ReplyFormat::Text)
+            .with_calls(template.calls(self.shown(), &template.text(self.shown())?));
         loop {
-            let (kept, taken) = self.take_in(&prompt)?;
-            if std::mem::take(&mut first) {
-                figures.kept = kept;
+            let (kept, prefilled) = self.prefill(&prompt)?;
+            if first {
+                statistics.kept = kept;
+                first = false;
             }
-            let ending = match taken {
+            let ending = match prefilled {
                 ControlFlow::Break(()) if reply.tokens.is_empty() => return Ok(None),
                 ControlFlow::Break(()) => TextEnding::Interrupted,
                 ControlFlow::Continue(()) => {
-                    let mut each = |made| figures.times.token(start.elapsed(), made);
+                    let mut each = |made| statistics.times.token(start.elapsed(), made);
                     self.print(
                         &mut reply,
-                        (&mut stream, matcher.as_mut()),
+                        &mut stream,
+                        matcher.as_mut(),
                         &mut printer,
                         &mut each,
                     )?
@@ -487,28 +543,34 @@ impl<'a> Session<'a> {
             };
             let Some(more) = more else {
                 let ending = reply.finish(stream, &mut printer, ending)?;
-                let whole =
+                let is_complete =
                     matcher.is_none_or(|mut matcher| grammar::is_complete(&mut matcher, &ending));
-                figures.positions = self.cached.tokens().len();
-                self.figures = Some(figures);
-                return Ok(Some((reply, ending, whole)));
+                statistics.positions = self.cached.tokens().len();
+                self.last_answer = Some(statistics);
+                return Ok(Some(Answer {
+                    reply,
+                    ending,
+                    is_complete,
+                }));
             };
             prompt = more;
         }
     }
 
-    /// Prints tokens until something ends them.
+    /// Generates and prints tokens until something ends them. `each` is called with the number of
+    /// tokens made.
     fn print(
         &mut self,
         reply: &mut Reply,
-        (stream, matcher): (&mut TextStream<'_>, Option<&mut Matcher>),
+        stream: &mut TextStream<'_>,
+        matcher: Option<&mut Matcher>,
         printer: &mut Printer<'_>,
         each: &mut dyn FnMut(u32),
     ) -> Result<TextEnding, Failure> {
         let limit = self.parameters.tokens.unwrap_or(u32::MAX) - reply.tokens.len() as u32;
         let cached = &mut self.cached;
         let tokens = self
-            .engine
+            .model
             .writer()
             .tokens(cached.tokens(), limit, matcher)?;
         reply.print(tokens, stream, printer, |piece| {
@@ -517,35 +579,40 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Makes these the tokens of the decoder; breaks if the user does. Returns how many it had from before.
-    fn take_in(&mut self, prompt: &[u32]) -> Result<(u32, ControlFlow<()>), Failure> {
+    /// Prefills the tokens of `prompt` that are not in the decoder's cache.
+    ///
+    /// Returns the number of tokens that were in the cache, and `Break` if Ctrl-C stopped the
+    /// prefill.
+    fn prefill(&mut self, prompt: &[u32]) -> Result<(u32, ControlFlow<()>), Failure> {
         let mut bar = PromptBar::new(prompt.len());
-        let kept = self
-            .cached
-            .prefill(&mut self.engine.writer().decoder, prompt, |taken| {
-                bar.set(taken as usize);
-                if interrupt::check().is_ok() {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                }
-            })?;
-        let whole = self.cached.tokens().len() == prompt.len() && interrupt::check().is_ok();
-        Ok((
-            kept,
-            if whole {
+        let go_on = || {
+            if interrupt::check().is_ok() {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())
-            },
-        ))
+            }
+        };
+        let decoder = &mut self.model.writer().decoder;
+        let kept = self.cached.prefill(decoder, prompt, |done| {
+            bar.set(done as usize);
+            go_on()
+        })?;
+        if self.cached.tokens().len() < prompt.len() {
+            return Ok((kept, ControlFlow::Break(())));
+        }
+        // The last chunk may have been launched before the signal arrived.
+        Ok((kept, go_on()))
     }
 
-    /// The tokens of the conversation, and of an answer so far. Where they do not fit, and that was not refused, the
-    /// oldest turns are dropped until a quarter of the context is free. Nothing if that is not enough for these.
-    fn fit(&mut self, said: &[u32]) -> Result<Option<Vec<u32>>, Failure> {
+    /// Returns the tokens of the conversation followed by the answer so far, or `None` if they
+    /// cannot fit.
+    ///
+    /// If they are too long for the context, and `--when-full` allows that, the oldest turns are
+    /// dropped until a quarter of the context is free.
+    fn fit(&mut self, answer: &[u32]) -> Result<Option<Vec<u32>>, Failure> {
         let ctx = self.limits.ctx as usize;
-        let (mut prompt, before) = (self.tokens(said)?, self.dropped);
+        let mut prompt = self.tokens(answer)?;
+        let before = self.dropped;
         if prompt.len() <= ctx {
             return Ok(Some(prompt));
         }
@@ -553,14 +620,14 @@ impl<'a> Session<'a> {
             && prompt.len() > ctx - ctx / 4
             && self.drop_turn()
         {
-            prompt = self.tokens(said)?;
+            prompt = self.tokens(answer)?;
         }
         if prompt.len() > ctx {
-            // What does not help is not done.
+            // Dropping turns did not help, so the model keeps them.
             self.dropped = before;
             return Ok(None);
         }
-        let line = if said.is_empty() { "" } else { "\n" };
+        let line = if answer.is_empty() { "" } else { "\n" };
         let dropped = match self.dropped - before {
             1 => "message is".to_owned(),
             dropped => format!("{dropped} messages are"),
@@ -571,14 +638,19 @@ impl<'a> Session<'a> {
         Ok(Some(prompt))
     }
 
-    /// The tokens of what is not dropped.
-    fn tokens(&self, said: &[u32]) -> Result<Vec<u32>, Failure> {
-        let mut tokens = self.voice.template.tokens(self.shown(), self.voice.words)?;
-        tokens.extend(said);
+    /// Returns the tokens of the messages that are not dropped, followed by the answer so far.
+    fn tokens(&self, answer: &[u32]) -> Result<Vec<u32>, Failure> {
+        let TextTools {
+            template,
+            tokenizer,
+            ..
+        } = self.tools;
+        let mut tokens = template.tokens(self.shown(), tokenizer)?;
+        tokens.extend(answer);
         Ok(tokens)
     }
 
-    /// The messages that are not dropped.
+    /// Returns the messages that are not dropped.
     fn shown(&self) -> impl Iterator<Item = &Message> {
         let system = usize::from(self.system().is_some());
         self.messages[..system]
@@ -586,7 +658,9 @@ impl<'a> Session<'a> {
             .chain(&self.messages[system + self.dropped..])
     }
 
-    /// Drops the oldest turn: all up to the user's next message. Not the latest one.
+    /// Drops the oldest turn, which ends before the next message of the user.
+    ///
+    /// Returns false if only the latest turn is left, which is never dropped.
     fn drop_turn(&mut self) -> bool {
         let shown = &self.messages[usize::from(self.system().is_some()) + self.dropped..];
         let next = shown
@@ -597,21 +671,22 @@ impl<'a> Session<'a> {
         next.is_some()
     }
 
+    /// Returns the error about a conversation that does not fit into the context.
     fn no_room(&self) -> Failure {
         let ctx = self.limits.ctx;
         let instead = match self.limits.when_full {
-            WhenFull::Drop => "say less, or start with a larger --ctx",
+            WhenFull::Drop => "shorten your message, or start with a larger --ctx",
             WhenFull::Refuse => {
-                "/reset forgets what was said; or start with a larger --ctx, or --when-full drop"
+                "/reset removes the earlier messages; or start with a larger --ctx, or with --when-full drop"
             }
         };
         Failure::Input(format!(
-            "the conversation does not fit into the context of {ctx} positions; {instead}"
+            "the conversation does not fit into the context of {ctx} positions: {instead}"
         ))
     }
 }
 
-/// The names of the tools that are called.
+/// Returns the names of the called tools, separated by commas.
 fn names(calls: &[&Call]) -> String {
     calls
         .iter()

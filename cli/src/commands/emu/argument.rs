@@ -1,4 +1,4 @@
-//! What `--arg`, `--expect` and `--const` say.
+//! Parsers of `--arg`, `--expect` and `--const`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,31 +8,32 @@ use ptx_emu::check::{ElementType, Role, View};
 
 use super::image::image;
 
-/// How `--arg` is written, for those who wrote it in another way.
+/// The forms of a value in `--arg`, for error messages.
 const FORMS: &str = "TYPE:VALUE, in:TYPE:COUNT[=FILL], inout:TYPE:COUNT[=FILL], out:TYPE:COUNT, file:FILE.npy, \
                      tex2d:FORMAT:SIZE, surf2d:FORMAT:SIZE, @BUFFER[+BYTES] or struct:MEMBER,MEMBER..";
 
-/// `NAME=VALUE` of `--arg`.
+/// The value of `--arg`, `NAME=VALUE`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Argument {
-    /// The parameter's name or number, or the name of a buffer that is no parameter.
+    /// The name or the number of a parameter, or the name of a buffer that only other arguments
+    /// refer to.
     pub(crate) name: String,
-    pub(crate) value: Value,
+    pub(crate) value: ArgumentValue,
 }
 
-/// What an argument is.
+/// The part of `--arg` after the `=`.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum ArgumentValue {
     Buffer(BufferValue),
     Member(Member),
     Struct(Vec<Member>),
 }
 
-/// A number or an address.
+/// A number or an address, which can also be a member of a structure.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Member {
     Scalar {
-        /// The type as it is written.
+        /// The name of the type on the command line.
         written: String,
         element: ElementType,
         bytes: Vec<u8>,
@@ -43,35 +44,38 @@ pub(crate) enum Member {
     },
 }
 
-/// A buffer to make.
+/// The description of a buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BufferValue {
     pub(crate) role: Role,
-    /// Type and number of its elements, where the file does not say.
+    /// Type and number of the elements, or `None` if a file defines them.
     pub(crate) shape: Option<(ElementType, usize)>,
+    /// The content before the launch, or `None` for an uninitialized buffer.
     pub(crate) fill: Option<Fill>,
-    /// The texture or surface that it is.
+    /// The texture or surface, if the buffer is one.
     pub(crate) view: Option<View>,
 }
 
-/// What elements are.
+/// The content of a buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fill {
     Zeros,
-    /// 0, 1, 2, ..
+    /// The numbers 0, 1, 2, and so on.
     Iota,
     Const(String),
-    /// Uniformly between two numbers, which are those of the type if nobody names them.
+    /// Uniformly distributed numbers in a range, or in the default range of the type.
     Random(Option<(f64, f64)>),
-    /// These, one after the other.
+    /// A list of values.
     Values(Vec<String>),
     File(PathBuf),
 }
 
 impl Argument {
-    /// Bytes of the buffer that it makes, as far as they are known before a file is read.
+    /// Returns the size of the buffer in bytes, or 0 for another kind of argument.
+    ///
+    /// The size of a file is only an estimate, because the file is not read.
     pub(crate) fn bytes(&self) -> u64 {
-        let Value::Buffer(value) = &self.value else {
+        let ArgumentValue::Buffer(value) = &self.value else {
             return 0;
         };
         let shaped = value
@@ -97,43 +101,47 @@ impl FromStr for Argument {
     }
 }
 
-/// The two sides of the first `=`.
+/// Splits a text at its first `=`.
 fn named(text: &str) -> Result<(String, &str), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value)),
-        _ => Err("no NAME=VALUE; NAME is a parameter's name or its number, from 0".into()),
+        _ => Err(
+            "expected NAME=VALUE, where NAME is the name of a parameter or its number, from 0"
+                .into(),
+        ),
     }
 }
 
-impl FromStr for Value {
+impl FromStr for ArgumentValue {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         match kind {
-            "in" => buffer(Role::In, rest).map(Value::Buffer),
-            "inout" => buffer(Role::InOut, rest).map(Value::Buffer),
-            "out" => buffer(Role::Out, rest).map(Value::Buffer),
-            "file" => buffer(Role::In, text).map(Value::Buffer),
+            "in" => buffer(Role::In, rest).map(ArgumentValue::Buffer),
+            "inout" => buffer(Role::InOut, rest).map(ArgumentValue::Buffer),
+            "out" => buffer(Role::Out, rest).map(ArgumentValue::Buffer),
+            "file" => buffer(Role::In, text).map(ArgumentValue::Buffer),
             "struct" => rest
                 .split(',')
                 .map(str::parse)
                 .collect::<Result<_, _>>()
-                .map(Value::Struct),
+                .map(ArgumentValue::Struct),
             _ => match image(kind, rest) {
-                Some(image) => image.map(Value::Buffer),
-                None => text.parse().map(Value::Member),
+                Some(image) => image.map(ArgumentValue::Buffer),
+                None => text.parse().map(ArgumentValue::Member),
             },
         }
     }
 }
 
-/// `TYPE:COUNT[=FILL]` or `file:FILE`.
+/// Parses a buffer: `TYPE:COUNT[=FILL]` or `file:FILE`.
 fn buffer(role: Role, text: &str) -> Result<BufferValue, String> {
+    // A file defines the type and the number of its elements, so they are not part of the text.
     if let Some(file) = text.strip_prefix("file:").filter(|file| !file.is_empty()) {
         if role == Role::Out {
             return Err(
-                "an out buffer holds nothing before the launch; use inout:file:FILE.npy".into(),
+                "an out buffer is uninitialized before the launch: use inout:file:FILE.npy".into(),
             );
         }
         return Ok(BufferValue {
@@ -152,9 +160,9 @@ fn buffer(role: Role, text: &str) -> Result<BufferValue, String> {
     let shape = Some((element(ty)?, self::count(count)?));
     let fill = fill.map(str::parse).transpose()?;
     match (role, &fill) {
-        (Role::Out, Some(_)) => {
-            Err("an out buffer holds nothing before the launch; use inout:TYPE:COUNT=FILL".into())
-        }
+        (Role::Out, Some(_)) => Err(
+            "an out buffer is uninitialized before the launch: use inout:TYPE:COUNT=FILL".into(),
+        ),
         (Role::Out, None) => Ok(BufferValue {
             role,
             shape,
@@ -170,17 +178,21 @@ fn buffer(role: Role, text: &str) -> Result<BufferValue, String> {
     }
 }
 
+/// Parses the type of an element.
 fn element(name: &str) -> Result<ElementType, String> {
-    let names = || ElementType::names().collect::<Vec<_>>().join(", ");
-    ElementType::parse(name).ok_or_else(|| format!("{name:?} is no type; there are {}", names()))
+    ElementType::parse(name).ok_or_else(|| {
+        let names = ElementType::names().collect::<Vec<_>>().join(", ");
+        format!("unknown type {name:?}: expected one of {names}")
+    })
 }
 
-/// A number of elements: `1000`, or the product `10x100`.
+/// Parses a number of elements: `1000`, or the product `10x100`.
 fn count(text: &str) -> Result<usize, String> {
     let product = text
         .split('x')
         .try_fold(1usize, |all, n| all.checked_mul(n.parse().ok()?));
-    product.ok_or_else(|| format!("{text:?} is no number of elements, such as 1000 or 10x100"))
+    product
+        .ok_or_else(|| format!("invalid count {text:?}: expected a number such as 1000 or 10x100"))
 }
 
 impl FromStr for Member {
@@ -189,9 +201,9 @@ impl FromStr for Member {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(rest) = text.strip_prefix('@') {
             let (buffer, offset) = rest.split_once('+').unwrap_or((rest, "0"));
-            let offset = offset
-                .parse()
-                .map_err(|_| format!("{text:?} is no @BUFFER or @BUFFER+BYTES"))?;
+            let offset = offset.parse().map_err(|_| {
+                format!("invalid address {text:?}: expected @BUFFER or @BUFFER+BYTES")
+            })?;
             return Ok(Member::Pointer {
                 buffer: buffer.into(),
                 offset,
@@ -199,9 +211,9 @@ impl FromStr for Member {
         }
         let (written, value) = text
             .split_once(':')
-            .ok_or_else(|| format!("{text:?} is none of {FORMS}"))?;
-        let element =
-            element(written).map_err(|error| format!("{error}; an argument is one of {FORMS}"))?;
+            .ok_or_else(|| format!("invalid value {text:?}: expected one of {FORMS}"))?;
+        let element = element(written)
+            .map_err(|error| format!("{error}; the forms of an argument are {FORMS}"))?;
         let bytes = element
             .encode(value)
             .ok_or_else(|| no_value(value, element))?;
@@ -213,9 +225,9 @@ impl FromStr for Member {
     }
 }
 
-/// What is said of text that is no value of a type.
+/// Returns the message about a text that is not a value of a type.
 pub(crate) fn no_value(text: &str, element: ElementType) -> String {
-    format!("{text:?} is no value of type {}", element.name())
+    format!("{text:?} is not a value of type {}", element.name())
 }
 
 impl FromStr for Fill {
@@ -232,26 +244,29 @@ impl FromStr for Fill {
             ("rand", None) => Ok(Fill::Random(None)),
             ("rand", Some(range)) => Ok(Fill::Random(Some(self::range(range)?))),
             ("file", Some(file)) if !file.is_empty() => Ok(Fill::File(file.into())),
+            // A list of values begins with a number, and every other form begins with a letter.
             _ if text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '.')) => {
                 Ok(Fill::Values(text.split(',').map(str::to_owned).collect()))
             }
             _ => Err(format!(
-                "{text:?} fills no buffer: zeros, iota, const:VALUE, rand, rand:LOW:HIGH, file:FILE.npy or VALUE,VALUE.."
+                "invalid content {text:?}: expected zeros, iota, const:VALUE, rand, rand:LOW:HIGH, file:FILE.npy or \
+                 VALUE,VALUE.."
             )),
         }
     }
 }
 
+/// Parses the range of random numbers.
 fn range(text: &str) -> Result<(f64, f64), String> {
     let ends = text
         .split_once(':')
         .and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
     let ends =
         ends.filter(|(low, high): &(f64, f64)| low.is_finite() && high.is_finite() && low < high);
-    ends.ok_or_else(|| format!("{text:?} is no range LOW:HIGH, such as rand:0:100"))
+    ends.ok_or_else(|| format!("invalid range {text:?}: expected LOW:HIGH, such as rand:0:100"))
 }
 
-/// `NAME=FILL[~TOLERANCE]` of `--expect`.
+/// The value of `--expect`, `NAME=FILL[~TOLERANCE]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expectation {
     pub(crate) name: String,
@@ -271,7 +286,7 @@ impl FromStr for Expectation {
         let fill = fill.parse()?;
         if matches!(fill, Fill::Random(_)) {
             return Err(
-                "random numbers are nothing to expect; use file:FILE.npy, const:VALUE or values"
+                "random numbers cannot be expected: use file:FILE.npy, const:VALUE or a list of values"
                     .into(),
             );
         }
@@ -283,23 +298,25 @@ impl FromStr for Expectation {
     }
 }
 
+/// Parses a tolerance. Infinity is refused, because nothing would be compared.
 fn tolerance(text: &str) -> Result<f64, String> {
-    // What may be off by any amount is not compared.
     let value = text
         .parse()
         .ok()
         .filter(|value: &f64| *value >= 0.0 && value.is_finite());
-    value.ok_or_else(|| format!("{text:?} behind ~ is no tolerance, such as 1e-4"))
+    value.ok_or_else(|| {
+        format!("invalid tolerance {text:?} after ~: expected a number such as 1e-4")
+    })
 }
 
-/// `NAME=TYPE:VALUE,VALUE..` of `--const`, or `NAME=file:FILE.npy`, or `NAME=@BUFFER`.
+/// The value of `--const`: `NAME=TYPE:VALUE,VALUE..`, `NAME=file:FILE.npy` or `NAME=@BUFFER`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Constant {
     pub(crate) name: String,
     pub(crate) value: ConstantValue,
 }
 
-/// What a variable holds.
+/// The content of a variable.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ConstantValue {
     Values(Vec<String>, ElementType),
@@ -332,7 +349,7 @@ impl FromStr for Constant {
     }
 }
 
-/// Three numbers of `--grid`, `--block` or `--cluster`: `4`, `4,2` or `4x2x1`.
+/// Parses the three numbers of `--grid`, `--block` or `--cluster`: `4`, `4,2` or `4x2x1`.
 pub(crate) fn extent(text: &str) -> Result<[u32; 3], String> {
     let mut extent = [1; 3];
     let parts: Vec<&str> = text.split([',', 'x']).collect();
@@ -354,38 +371,50 @@ mod tests {
     #[test]
     fn what_is_no_argument_is_named() {
         let cases = [
-            ("x", "no NAME=VALUE; NAME is"),
-            ("=u32:1", "no NAME=VALUE; NAME is"),
-            ("x=", "\"\" is none of TYPE:VALUE, in:TYPE"),
-            ("x=1000", "\"1000\" is none of TYPE:VALUE"),
+            ("x", "expected NAME=VALUE, where NAME is"),
+            ("=u32:1", "expected NAME=VALUE, where NAME is"),
+            (
+                "x=",
+                "invalid value \"\": expected one of TYPE:VALUE, in:TYPE",
+            ),
+            (
+                "x=1000",
+                "invalid value \"1000\": expected one of TYPE:VALUE",
+            ),
             (
                 "x=u33:1",
-                "\"u33\" is no type; there are u8, s8, u16, s16, u32, s32, u64, s64, f16, bf16, f32, f64;",
+                "unknown type \"u33\": expected one of u8, s8, u16, s16, u32, s32, u64, s64, f16, bf16, f32, f64;",
             ),
-            ("x=u32:-1", "\"-1\" is no value of type u32"),
+            ("x=u32:-1", "\"-1\" is not a value of type u32"),
             (
                 "x=in:f32",
                 "a buffer needs a type and a count, such as in:f32:1000",
             ),
-            ("x=in:f33:4", "\"f33\" is no type; there are"),
-            ("x=in:f32:ten", "\"ten\" is no number of elements"),
+            ("x=in:f33:4", "unknown type \"f33\": expected one of"),
+            ("x=in:f32:ten", "invalid count \"ten\""),
+            ("x=in:f32:99999999999x99999999999", "invalid count"),
             (
-                "x=in:f32:99999999999x99999999999",
-                "is no number of elements",
+                "x=in:f32:4=ones",
+                "invalid content \"ones\": expected zeros, iota",
             ),
-            ("x=in:f32:4=ones", "\"ones\" fills no buffer: zeros, iota"),
-            ("x=in:f32:4=rand:5", "\"5\" is no range LOW:HIGH"),
-            ("x=in:f32:4=rand:5:1", "\"5:1\" is no range LOW:HIGH"),
+            (
+                "x=in:f32:4=rand:5",
+                "invalid range \"5\": expected LOW:HIGH",
+            ),
+            (
+                "x=in:f32:4=rand:5:1",
+                "invalid range \"5:1\": expected LOW:HIGH",
+            ),
             (
                 "x=out:f32:4=zeros",
-                "an out buffer holds nothing before the launch; use inout:TYPE",
+                "an out buffer is uninitialized before the launch: use inout:TYPE",
             ),
             (
                 "x=out:file:a.npy",
-                "an out buffer holds nothing before the launch; use inout:file",
+                "an out buffer is uninitialized before the launch: use inout:file",
             ),
-            ("x=struct:@y,5", "\"5\" is none of"),
-            ("x=@y+four", "is no @BUFFER or @BUFFER+BYTES"),
+            ("x=struct:@y,5", "invalid value \"5\": expected one of"),
+            ("x=@y+four", "expected @BUFFER or @BUFFER+BYTES"),
         ];
         for (text, message) in cases {
             let error = text.parse::<Argument>().unwrap_err();
@@ -401,7 +430,7 @@ mod tests {
                 .value
         };
         let buffer = |role, count, fill| {
-            Value::Buffer(BufferValue {
+            ArgumentValue::Buffer(BufferValue {
                 role,
                 shape: Some((ElementType::F32, count)),
                 fill,
@@ -419,7 +448,7 @@ mod tests {
             buffer(Role::InOut, 2, Some(values))
         );
         let file = |role| {
-            Value::Buffer(BufferValue {
+            ArgumentValue::Buffer(BufferValue {
                 role,
                 shape: None,
                 fill: Some(Fill::File("a=b:c.npy".into())),
@@ -432,8 +461,8 @@ mod tests {
             buffer: "y".into(),
             offset,
         };
-        assert_eq!(value("x=@y"), Value::Member(pointer(0)));
-        let Value::Struct(members) = value("x=struct:@y+8,i32:-3") else {
+        assert_eq!(value("x=@y"), ArgumentValue::Member(pointer(0)));
+        let ArgumentValue::Struct(members) = value("x=struct:@y+8,i32:-3") else {
             panic!()
         };
         let scalar = Member::Scalar {
@@ -450,10 +479,18 @@ mod tests {
         let y = read("y=file:y~1.npy~1e-4").unwrap();
         assert_eq!((y.fill, y.tolerance), (Fill::File("y~1.npy".into()), 1e-4));
         assert_eq!(read("y=1,2").unwrap().tolerance, 0.0);
-        assert!(read("y=zeros~x").unwrap_err().contains("is no tolerance"));
-        assert!(read("y=zeros~-1").unwrap_err().contains("is no tolerance"));
-        assert!(read("y=zeros~inf").unwrap_err().contains("is no tolerance"));
-        assert!(read("y=rand").unwrap_err().contains("nothing to expect"));
+        assert!(read("y=zeros~x").unwrap_err().contains("invalid tolerance"));
+        assert!(
+            read("y=zeros~-1")
+                .unwrap_err()
+                .contains("invalid tolerance")
+        );
+        assert!(
+            read("y=zeros~inf")
+                .unwrap_err()
+                .contains("invalid tolerance")
+        );
+        assert!(read("y=rand").unwrap_err().contains("cannot be expected"));
     }
 
     #[test]

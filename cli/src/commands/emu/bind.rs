@@ -1,34 +1,38 @@
-//! From what `--arg`, `--const` and `--expect` say to the buffers and arguments of a check.
+//! Conversion of `--arg`, `--const` and `--expect` into the buffers and arguments of a check.
 
 use ptx_emu::check;
 use ptx_emu::check::{Buffer, Check, Expected, Field, Role};
 use ptx_emu::{Kernel, Param};
 
 use super::argument::{
-    Argument, BufferValue, Constant, ConstantValue, Expectation, Fill, Member, Value,
+    Argument, ArgumentValue, BufferValue, Constant, ConstantValue, Expectation, Fill, Member,
 };
 use super::proposal::example;
 use super::{fill, npy};
 
-/// The buffers that have a name.
+/// The buffers of a check, by their names on the command line.
 #[derive(Default)]
-pub(crate) struct Buffers {
-    /// The name on the command line, and the number of the buffer.
+pub(crate) struct NamedBuffers {
+    /// Names on the command line, with the numbers of the buffers.
     names: Vec<(String, usize)>,
-    /// The textures and surfaces among them.
+    /// The numbers of buffers that are textures or surfaces.
     handles: Vec<usize>,
 }
 
-/// Makes the buffers, the arguments of a kernel, and what variables of the module hold.
+/// Adds the buffers, the arguments of the kernel and the content of variables to a check.
+///
+/// # Errors
+/// Returns a message if an argument does not suit its parameter, or if a parameter has no argument.
 pub(crate) fn bind(
     check: &mut Check<'_>,
     given: &[Argument],
     constants: &[Constant],
     seed: u64,
-) -> Result<Buffers, String> {
+) -> Result<NamedBuffers, String> {
     let kernel = check.kernel;
     let mut slots: Vec<Option<&Argument>> = vec![None; kernel.params.len()];
-    let mut buffers = Buffers::default();
+    let mut buffers = NamedBuffers::default();
+    // All buffers are made first. An argument may refer to a buffer that comes after it.
     for argument in given {
         let wrong = |what: String| format!("--arg {}: {what}", argument.name);
         let param = position(kernel, &argument.name);
@@ -40,7 +44,7 @@ pub(crate) fn bind(
             None if is_member(given, constants, &argument.name) => {}
             None => return Err(wrong(unknown(kernel))),
         }
-        if let Value::Buffer(value) = &argument.value {
+        if let ArgumentValue::Buffer(value) = &argument.value {
             let label = param.map_or(&argument.name, |i| &kernel.params[i].name);
             let number = buffers.names.len();
             let buffer = buffer(
@@ -77,14 +81,18 @@ pub(crate) fn bind(
     Ok(buffers)
 }
 
-/// The number of the parameter of a name: its own, without what nvcc and Triton put in front, or the number itself.
+/// Returns the number of a parameter, given its name or its number.
+///
+/// The name may lack the prefix that nvcc and Triton add to it (see [`short`]).
 fn position(kernel: &Kernel, name: &str) -> Option<usize> {
     let by_name = |param: &Param| param.name == name || short(kernel, &param.name) == name;
     let found = kernel.params.iter().position(by_name);
     found.or_else(|| name.parse().ok().filter(|i| *i < kernel.params.len()))
 }
 
-/// `_Z5saxpyPf_param_0` of kernel `_Z5saxpyPf` is `param_0`.
+/// Returns the name of a parameter without the name of its kernel.
+///
+/// For example, `_Z5saxpyPf_param_0` of kernel `_Z5saxpyPf` becomes `param_0`.
 pub(crate) fn short(kernel: &Kernel, name: &str) -> String {
     let rest = name
         .strip_prefix(&kernel.name)
@@ -94,6 +102,7 @@ pub(crate) fn short(kernel: &Kernel, name: &str) -> String {
         .to_owned()
 }
 
+/// Returns a parameter's number, name and type, for messages.
 fn named(kernel: &Kernel, number: usize, param: &Param) -> String {
     format!(
         "parameter {number} `{}` ({})",
@@ -102,23 +111,24 @@ fn named(kernel: &Kernel, number: usize, param: &Param) -> String {
     )
 }
 
+/// Returns the message about an argument for an unknown parameter.
 fn unknown(kernel: &Kernel) -> String {
-    let params = kernel
+    if kernel.params.is_empty() {
+        return "the kernel has no parameters".into();
+    }
+    let params: Vec<String> = kernel
         .params
         .iter()
         .enumerate()
-        .map(|(i, param)| named(kernel, i, param));
-    let params: Vec<String> = params.collect();
-    match params.is_empty() {
-        true => "the kernel has no parameters".into(),
-        false => format!(
-            "the kernel has no such parameter, and no @ names such a buffer; it has {}",
-            params.join(", ")
-        ),
-    }
+        .map(|(i, param)| named(kernel, i, param))
+        .collect();
+    format!(
+        "the kernel has no such parameter, and no argument refers to a buffer @NAME; its parameters are {}",
+        params.join(", ")
+    )
 }
 
-/// Whether an `@` names a buffer.
+/// Returns true if another argument refers to the buffer as `@NAME`.
 fn is_member(given: &[Argument], constants: &[Constant], name: &str) -> bool {
     let is = |member: &Member| matches!(member, Member::Pointer { buffer, .. } if buffer == name);
     if constants
@@ -128,12 +138,13 @@ fn is_member(given: &[Argument], constants: &[Constant], name: &str) -> bool {
         return true;
     }
     given.iter().any(|argument| match &argument.value {
-        Value::Buffer(_) => false,
-        Value::Member(member) => is(member),
-        Value::Struct(members) => members.iter().any(is),
+        ArgumentValue::Buffer(_) => false,
+        ArgumentValue::Member(member) => is(member),
+        ArgumentValue::Struct(members) => members.iter().any(is),
     })
 }
 
+/// Makes a buffer with its content.
 fn buffer(label: &str, value: &BufferValue, seed: u64) -> Result<Buffer, String> {
     let (element, count, contents) = match (value.shape, &value.fill) {
         (None, Some(Fill::File(path))) => {
@@ -157,39 +168,39 @@ fn buffer(label: &str, value: &BufferValue, seed: u64) -> Result<Buffer, String>
     })
 }
 
-/// The bytes of an argument, which must be those of its parameter.
+/// Returns the bytes of an argument, or an error if the parameter has another size.
 fn packed(
     kernel: &Kernel,
     number: usize,
     argument: &Argument,
-    buffers: &Buffers,
+    buffers: &NamedBuffers,
 ) -> Result<check::Argument, String> {
     let param = &kernel.params[number];
     let packed = match &argument.value {
-        Value::Buffer(_) => check::Argument::pointer(buffers.find(&argument.name)?, 0),
-        Value::Member(member) => {
+        ArgumentValue::Buffer(_) => check::Argument::pointer(buffers.find(&argument.name)?, 0),
+        ArgumentValue::Member(member) => {
             fits(param, member).map_err(|what| format!("--arg {}: {what}", argument.name))?;
             member_of(member, buffers)?
         }
-        Value::Struct(members) => {
+        ArgumentValue::Struct(members) => {
             let members = members.iter().map(|member| member_of(member, buffers));
             check::Argument::structure(members.collect::<Result<Vec<_>, _>>()?)
         }
     };
-    match packed.bytes() == param.size as usize {
-        true => Ok(packed),
-        false => Err(format!(
-            "--arg {}: {} bytes for {}, which has {}; {}",
-            argument.name,
-            packed.bytes(),
-            named(kernel, number, param),
-            param.size,
-            "an address has 8 bytes, and the members of a struct lie at multiples of their sizes"
-        )),
+    if packed.bytes() == param.size as usize {
+        return Ok(packed);
     }
+    Err(format!(
+        "--arg {}: {} bytes for {}, which has {}; an address has 8 bytes, and the members of a struct are aligned to their \
+         sizes",
+        argument.name,
+        packed.bytes(),
+        named(kernel, number, param),
+        param.size,
+    ))
 }
 
-/// A float is no integer of the same size.
+/// Checks that a float is not passed as an integer or the other way around.
 fn fits(param: &Param, member: &Member) -> Result<(), String> {
     let Member::Scalar {
         written, element, ..
@@ -200,53 +211,55 @@ fn fits(param: &Param, member: &Member) -> Result<(), String> {
     let is_float = [".f16", ".bf16", ".f32", ".f64"].contains(&param.ty.as_str());
     let is_integer = param.ty.starts_with(".u") || param.ty.starts_with(".s");
     let differs = is_float && !element.is_float() || is_integer && element.is_float();
-    match differs && !written.starts_with('b') {
-        true => Err(format!(
-            "the parameter is {}, not {}; b{} gives bits of any kind",
+    if differs && !written.starts_with('b') {
+        return Err(format!(
+            "the parameter is {}, not {}; b{} passes the bits of any type",
             param.ty,
             element.name(),
             8 * element.bytes()
-        )),
-        false => Ok(()),
+        ));
     }
+    Ok(())
 }
 
-fn member_of(member: &Member, buffers: &Buffers) -> Result<check::Argument, String> {
+/// Converts a number or an address.
+fn member_of(member: &Member, buffers: &NamedBuffers) -> Result<check::Argument, String> {
     match member {
         Member::Scalar { bytes, .. } => Ok(check::Argument(vec![Field::Bytes(bytes.clone())])),
         Member::Pointer { buffer, offset } => {
             let number = buffers.find(buffer)?;
-            match buffers.handles.contains(&number) && *offset > 0 {
-                true => Err(format!(
-                    "@{buffer}+{offset}: a texture or surface is a handle, without bytes to point to"
-                )),
-                false => Ok(check::Argument::pointer(number, *offset)),
+            if buffers.handles.contains(&number) && *offset > 0 {
+                return Err(format!(
+                    "@{buffer}+{offset}: a texture or surface is a handle, and an offset has no meaning"
+                ));
             }
+            Ok(check::Argument::pointer(number, *offset))
         }
     }
 }
 
-impl Buffers {
+impl NamedBuffers {
+    /// Returns the number of the buffer with this name on the command line.
     fn find(&self, name: &str) -> Result<usize, String> {
-        let found = self
-            .names
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, number)| *number);
-        let known = || {
-            self.names
-                .iter()
-                .map(|(known, _)| known.as_str())
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
-        found.ok_or_else(|| match self.names.is_empty() {
-            true => format!("there is no buffer {name}; --arg {name}=in:f32:1000 makes one"),
-            false => format!("there is no buffer {name}; there are {}", known()),
-        })
+        if let Some((_, number)) = self.names.iter().find(|(known, _)| known == name) {
+            return Ok(*number);
+        }
+        if self.names.is_empty() {
+            return Err(format!(
+                "there is no buffer {name}; --arg {name}=in:f32:1000 defines one"
+            ));
+        }
+        let names: Vec<&str> = self.names.iter().map(|(known, _)| known.as_str()).collect();
+        Err(format!(
+            "there is no buffer {name}; there are {}",
+            names.join(", ")
+        ))
     }
 
-    /// Sets what buffers must hold.
+    /// Sets the content that buffers must have after the launch.
+    ///
+    /// # Errors
+    /// Returns a message if there is no such buffer, or if the content does not suit it.
     pub(crate) fn expect(
         &self,
         check: &mut Check<'_>,
@@ -259,6 +272,7 @@ impl Buffers {
         } in expected
         {
             let wrong = |what: String| format!("--expect {name}: {what}");
+            // The name of a parameter works too, even if --arg used its number.
             let number = self.find(name).or_else(|error| {
                 let param = position(check.kernel, name)
                     .map(|i| short(check.kernel, &check.kernel.params[i].name));
@@ -282,10 +296,10 @@ impl Buffers {
     }
 }
 
-/// What variables hold.
+/// Returns the content of variables.
 fn variables(
     constants: &[Constant],
-    buffers: &Buffers,
+    buffers: &NamedBuffers,
 ) -> Result<Vec<(String, check::Argument)>, String> {
     let value = |constant: &Constant| match &constant.value {
         ConstantValue::Values(values, element) => fill::values(values, *element).map(of_bytes),
@@ -296,6 +310,7 @@ fn variables(
         let wrong = |what: String| format!("--const {}: {what}", constant.name);
         Ok((constant.name.clone(), value(constant).map_err(wrong)?))
     };
+    // Of two values for one variable, the second would silently win.
     let twice = |i: usize| {
         constants[..i]
             .iter()
@@ -310,11 +325,12 @@ fn variables(
     }
 }
 
+/// Returns an argument that consists of these bytes.
 fn of_bytes(bytes: Vec<u8>) -> check::Argument {
     check::Argument(vec![Field::Bytes(bytes)])
 }
 
-/// What a buffer is, as the command line has it.
+/// Returns the name of a role on the command line.
 pub(crate) fn role(role: Role) -> &'static str {
     match role {
         Role::In => "in",

@@ -1,4 +1,4 @@
-//! A kernel of a file, launched under several schedules.
+//! Check of a single kernel, launched in several schedules.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,7 +14,10 @@ use crate::failure::Failure;
 use crate::output::{Content, Output};
 use crate::terminal::printable;
 
-/// Runs a kernel and prints what is found.
+/// Runs a kernel and prints the findings.
+///
+/// # Errors
+/// Returns an error if the options cannot be used, or if there are findings.
 pub(crate) fn run(
     path: &Path,
     module: &Module,
@@ -45,7 +48,10 @@ pub(crate) fn run(
     }
 }
 
-/// The check that the options ask for.
+/// Returns the check that the options describe.
+///
+/// # Errors
+/// Returns a message if an option does not suit the kernel.
 pub(crate) fn prepare<'a>(
     module: &'a Module,
     kernel: &str,
@@ -75,6 +81,7 @@ pub(crate) fn prepare<'a>(
     check.arithmetic = checks.arithmetic;
     check.provenance = checks.provenance;
     check.limit = checks.timeout;
+    // The time limit ends a launch. The limit on instructions is practically infinite.
     check.fuel = u64::MAX >> 1;
     check.profile = checks.stats;
     if let Some(thread) = checks.trace {
@@ -101,10 +108,12 @@ pub(crate) fn prepare<'a>(
     Ok(check)
 }
 
-/// Bytes that buffers take: what they begin with, and for each schedule that runs beside others their storage, a bit for
-/// each byte of it, and what they hold afterwards.
+/// Returns the memory that the buffers of all concurrent schedules need, in bytes.
+///
+/// The initial content exists once. Each concurrent schedule has its own memory with a shadow bit
+/// per byte, and a copy of the result.
 fn bytes(args: &[Argument], schedules: u64) -> u64 {
-    let beside = schedules.min(available_parallelism().map_or(1, usize::from) as u64);
+    let concurrent = schedules.min(available_parallelism().map_or(1, usize::from) as u64);
     let size = args
         .iter()
         .map(Argument::bytes)
@@ -112,10 +121,11 @@ fn bytes(args: &[Argument], schedules: u64) -> u64 {
     size.saturating_add(
         size.saturating_add(size / 8)
             .saturating_add(size)
-            .saturating_mul(beside),
+            .saturating_mul(concurrent),
     )
 }
 
+/// Prints the report of a check.
 fn print(check: &Check<'_>, report: &CheckReport) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     if check.followed.is_some() {
@@ -130,6 +140,7 @@ fn print(check: &Check<'_>, report: &CheckReport) -> Result<(), Failure> {
         let text = words::finding(check, i + 1, finding, report.schedules);
         writeln!(out, "{}\n", printable(&text))?;
     }
+    // After a finding, the content of the buffers is not meaningful.
     if report.findings.is_empty() {
         for buffer in report
             .buffers
@@ -145,7 +156,7 @@ fn print(check: &Check<'_>, report: &CheckReport) -> Result<(), Failure> {
     if check.trace == Trace::Off && check.grid != [1; 3] {
         writeln!(
             out,
-            "note: races on global memory were not looked for; --race does"
+            "note: races on global memory were not checked; --race checks them"
         )?;
     }
     writeln!(out, "{}", words::summary(report))?;

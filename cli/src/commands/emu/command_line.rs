@@ -1,6 +1,7 @@
-//! The command line that shows a finding again.
+//! The command line that reproduces a finding.
 
-/// Options of the check that a replay does without: the seed says which schedule it is.
+/// The options that a replay leaves out, because the seed selects a single schedule. The flag is
+/// true for an option with a value.
 const DROPPED: &[(&str, bool)] = &[
     ("--schedules", true),
     ("--seed", true),
@@ -9,7 +10,7 @@ const DROPPED: &[(&str, bool)] = &[
     ("--stats", false),
 ];
 
-/// The command line of this process, for the schedule of one seed.
+/// Returns the command line of this process with the schedule of one seed.
 pub(crate) fn replay(seed: u64) -> String {
     let given: Vec<String> = std::env::args_os()
         .skip(1)
@@ -18,6 +19,7 @@ pub(crate) fn replay(seed: u64) -> String {
     of(&given, seed)
 }
 
+/// Returns the command line with these arguments and the schedule of one seed.
 fn of(given: &[String], seed: u64) -> String {
     let mut words = vec!["warpwright".to_owned()];
     let mut skip = false;
@@ -35,12 +37,13 @@ fn of(given: &[String], seed: u64) -> String {
     words.join(" ")
 }
 
-/// A word as a POSIX shell reads it.
+/// Quotes a word for a POSIX shell, if it needs that.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,@%+~".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

@@ -1,8 +1,10 @@
-//! `warpwright emu exec`: a program on the emulator's CUDA driver.
+//! `warpwright emu exec`: runs a program on the emulated CUDA driver.
 //!
-//! The driver is a shared library of this workspace, which a program finds in place of `libcuda.so.1`: a temporary folder
-//! with a link of that name stands first in `LD_LIBRARY_PATH`. `WARPWRIGHT_EMU_REPORT` names the file to which the library
-//! writes a line of JSON for each launch, finding and leak (`cuda-emu/src/report.rs`).
+//! The emulated driver is a shared library of this workspace. A temporary folder contains a link to
+//! it with the name `libcuda.so.1`, and this folder comes first in `LD_LIBRARY_PATH`, so the
+//! program loads the emulator instead of a driver. `WARPWRIGHT_EMU_REPORT` is the path of a file to
+//! which the library appends a line of JSON for each launch, finding and leak
+//! (`cuda-emu/src/report.rs`).
 
 use std::collections::BTreeMap;
 use std::env::{self, consts};
@@ -23,29 +25,30 @@ use crate::terminal::printable;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The emulator's driver [default: libwarpwright_cuda_emu.so beside this program, in deps/ there or in ../lib]
+    /// Emulated driver to use [default: libwarpwright_cuda_emu.so next to this program, or in deps
+    /// or ../lib]
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
-    /// Keep the report: a line of JSON for each launch, finding and leak
+    /// File for the report, with a line of JSON for each launch, finding and leak
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// What the program does not release is a finding too
+    /// Also report memory and objects that the program does not release
     #[arg(long)]
     leaks: bool,
-    /// Find integers divided by zero, NaN and infinity where they first appear, and floats that no integer of the type
-    /// converted to holds
+    /// Also find divisions by zero, the first NaN or infinity, and conversions out of range
     #[arg(long)]
     arithmetic: bool,
-    /// Find addresses that were derived from one variable or buffer and lead into another
+    /// Also find addresses that were derived from one buffer or variable and point into another
     #[arg(long)]
     provenance: bool,
-    /// Program and its arguments, behind --
+    /// Program to run and its arguments, after --
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
-/// The variables that the shared library reads.
+/// The environment variable with the path of the report, which the shared library reads.
 const REPORT: &str = "WARPWRIGHT_EMU_REPORT";
+/// The environment variable with the list of additional checks, which the shared library reads.
 const CHECKS: &str = "WARPWRIGHT_EMU_CHECKS";
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -61,6 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let file = folder.path().join("report.jsonl");
     link(&library, folder.path()).map_err(|error| unprepared(&error))?;
     let status = {
+        // Ctrl-C reaches the program too. Its report is still printed after it ends.
         let _pending = Pending::short();
         start(args, folder.path(), &file)?
     };
@@ -68,17 +72,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(output) = output {
         output.write(|sink| sink.write(text.as_bytes()))?;
     }
-    let report = Report::read(&text)?;
+    let report = ProgramReport::read(&text)?;
     report.print(&mut io::stdout().lock())?;
     interrupt::check()?;
     verdict(args, &report, status)
 }
 
+/// Returns the failure about the temporary folder.
 fn unprepared(error: &io::Error) -> Failure {
     Failure::Runtime(format!("cannot prepare a folder for the driver: {error}"))
 }
 
-/// Where the driver is.
+/// Returns the path of the emulated driver.
 fn library(named: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(path) = named {
         let wrong = |what: String| Failure::Input(format!("--library {}: {what}", path.display()));
@@ -95,6 +100,8 @@ fn library(named: Option<&Path>) -> Result<PathBuf, Failure> {
         .and_then(fs::canonicalize)
         .unwrap_or_default();
     let beside = own.parent().unwrap_or(Path::new("."));
+    // cargo puts the library next to the program or into deps, and an installation puts it into
+    // lib.
     let places = [
         beside.join(&name),
         beside.join("deps").join(&name),
@@ -102,46 +109,52 @@ fn library(named: Option<&Path>) -> Result<PathBuf, Failure> {
     ];
     places.iter().find_map(|place| fs::canonicalize(place).ok()).ok_or_else(|| {
         Failure::Input(format!(
-            "{name} is neither in {} nor in its deps nor in ../lib; `cargo build --release -p warpwright-cuda-emu` builds \
-             it, and --library FILE names it",
+            "there is no {name} in {}, in its folder deps or in ../lib: build it with `cargo build --release -p \
+             warpwright-cuda-emu`, or name it with --library FILE",
             beside.display()
         ))
     })
 }
 
-/// Checks that a file is a shared library, and the emulator's driver.
+/// Checks that a file is a shared library, and that it is the emulated driver.
 fn check_library(path: &Path) -> Result<(), String> {
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
     // The type of an ELF file is in its bytes 16 and 17; 3 stands for a shared object.
     if !bytes.starts_with(b"\x7fELF") || bytes.get(16) != Some(&3) {
         return Err("not a shared library".into());
     }
-    // The driver contains the name of the variable that it reads.
+    // The library contains the name of the environment variable that it reads. Comparing the first
+    // byte before the whole name keeps the search fast.
     let mut starts = (0..bytes.len()).filter(|at| bytes[*at] == REPORT.as_bytes()[0]);
-    match starts.any(|at| bytes[at..].starts_with(REPORT.as_bytes())) {
-        true => Ok(()),
-        false => Err("not the emulator's driver, which is libwarpwright_cuda_emu.so".into()),
+    if starts.any(|at| bytes[at..].starts_with(REPORT.as_bytes())) {
+        Ok(())
+    } else {
+        Err("not the emulated driver, which is libwarpwright_cuda_emu.so".into())
     }
 }
 
-/// Puts the driver into a folder under its names.
+/// Links to the emulated driver in a folder, with the names of the CUDA driver.
 #[cfg(unix)]
 fn link(library: &Path, folder: &Path) -> io::Result<()> {
-    ["libcuda.so.1", "libcuda.so"]
-        .iter()
-        .try_for_each(|name| std::os::unix::fs::symlink(library, folder.join(name)))
+    for name in ["libcuda.so.1", "libcuda.so"] {
+        std::os::unix::fs::symlink(library, folder.join(name))?;
+    }
+    Ok(())
 }
 
 #[cfg(not(unix))]
 fn link(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::Error::new(
         io::ErrorKind::Unsupported,
-        "programs run on the emulated driver on Linux alone",
+        "the emulated driver runs programs only on Linux",
     ))
 }
 
+/// Runs the program until it ends.
 fn start(args: &Args, folder: &Path, file: &Path) -> Result<ExitStatus, Failure> {
-    let (program, rest) = args.program.split_first().expect("clap asks for one");
+    let (program, rest) = args.program.split_first().expect("clap requires a program");
+    // The folder comes first, so the program finds the emulated driver even if a real one is
+    // installed.
     let mut paths = folder.as_os_str().to_owned();
     if let Some(more) = env::var_os("LD_LIBRARY_PATH").filter(|more| !more.is_empty()) {
         paths.push(":");
@@ -152,33 +165,33 @@ fn start(args: &Args, folder: &Path, file: &Path) -> Result<ExitStatus, Failure>
         .args(rest)
         .env("LD_LIBRARY_PATH", paths)
         .env(REPORT, file);
-    let asked = [
-        (args.arithmetic, "arithmetic"),
-        (args.provenance, "provenance"),
-    ];
-    let asked: Vec<&str> = asked
-        .into_iter()
-        .filter(|(asked, _)| *asked)
-        .map(|(_, name)| name)
-        .collect();
-    if !asked.is_empty() {
-        command.env(CHECKS, asked.join(","));
+    let mut checks = vec![];
+    if args.arithmetic {
+        checks.push("arithmetic");
+    }
+    if args.provenance {
+        checks.push("provenance");
+    }
+    if !checks.is_empty() {
+        command.env(CHECKS, checks.join(","));
     }
     let status = command.status();
     status.map_err(|error| Failure::Input(format!("cannot start {}: {error}", shown(program))))
 }
 
+/// Returns an argument as text for messages.
 fn shown(text: &OsStr) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// What the run means. What was not checked is not clean.
-fn verdict(args: &Args, report: &Report, status: ExitStatus) -> Result<(), Failure> {
+/// Returns an error if there are findings, if the program failed, or if it never used the emulated
+/// driver.
+fn verdict(args: &Args, report: &ProgramReport, status: ExitStatus) -> Result<(), Failure> {
     let program = shown(&args.program[0]);
     if report.processes == 0 {
         return Err(Failure::Input(format!(
-            "{program} did not start the CUDA driver ({status}): nothing was checked. It must load libcuda.so.1 by that name; \
-             a path of its own, or an RPATH, leads elsewhere"
+            "{program} did not start the CUDA driver ({status}), so nothing was checked: it must load libcuda.so.1 by that \
+             name, without a path or an RPATH"
         )));
     }
     if !status.success() {
@@ -192,23 +205,25 @@ fn verdict(args: &Args, report: &Report, status: ExitStatus) -> Result<(), Failu
     }
 }
 
-/// Equal findings.
+/// A finding of a program, which can occur several times.
 #[derive(Debug)]
 struct ProgramFinding {
-    /// The class and the instructions, which are the same in equal findings.
+    /// The class and the instructions. Findings with equal keys are counted together.
     key: String,
-    /// The first of them in words.
+    /// The text of the first occurrence.
     text: String,
-    /// The position of the class among causes and consequences.
+    /// The rank of the class. Causes have lower ranks than their consequences.
     rank: u64,
     count: u64,
 }
 
+/// Returns the elements of an array, or none for another value.
 fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns a finding in the layout of `warpwright emu`. A call that the driver refused has no place.
+/// Formats a finding in the layout of `warpwright emu`. A call that the driver refused has only a
+/// text.
 fn in_words(finding: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if !finding["what"].is_string() {
@@ -219,7 +234,8 @@ fn in_words(finding: &Value) -> String {
         let numbers: Vec<String> = array(value).iter().map(Value::to_string).collect();
         numbers.join(",")
     };
-    let (block, thread) = (index(&finding["block"]), index(&finding["thread"]));
+    let block = index(&finding["block"]);
+    let thread = index(&finding["thread"]);
     words::line(
         &mut words,
         "kernel",
@@ -228,6 +244,8 @@ fn in_words(finding: &Value) -> String {
             text(&finding["kernel"])
         ),
     );
+    // The first place is the instruction that failed, and the others are the accesses that it races
+    // with.
     let mut places = array(&finding["places"]).iter();
     if let Some(first) = places.next() {
         words::line(&mut words, "at", &place(first));
@@ -251,7 +269,7 @@ fn in_words(finding: &Value) -> String {
     words
 }
 
-/// Returns an instruction of the report, as [`words::place`] writes it.
+/// Formats an instruction of the report like [`words::place`].
 fn place(place: &Value) -> String {
     let number = |value: &Value| value.as_u64().unwrap_or(0) as u32;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -269,29 +287,38 @@ fn place(place: &Value) -> String {
     })
 }
 
-/// What the library has written.
+/// The report that the library has written.
 #[derive(Debug, Default)]
-struct Report {
-    /// Processes that started the driver.
+struct ProgramReport {
+    /// The number of processes that started the driver.
     processes: usize,
-    /// Those that ended in order.
+    /// The number of processes that exited normally.
     ended: usize,
-    /// Whether there was too much work side by side to compare all of it.
+    /// True if there was too much concurrent work to compare all of it.
     forgot: bool,
-    /// Launches of each kernel.
+    /// The number of launches of each kernel.
     launches: BTreeMap<String, u64>,
     findings: Vec<ProgramFinding>,
-    /// What was not released: the number of each kind, and bytes.
-    leaks: BTreeMap<String, (u64, u64)>,
+    /// Objects that were not released, by their kind.
+    leaks: BTreeMap<String, Leak>,
 }
 
-impl Report {
-    fn read(text: &str) -> Result<Report, Failure> {
-        let mut report = Report::default();
+/// Objects of one kind that were not released.
+#[derive(Debug, Default)]
+struct Leak {
+    count: u64,
+    bytes: u64,
+}
+
+impl ProgramReport {
+    /// Parses the report.
+    fn read(text: &str) -> Result<ProgramReport, Failure> {
+        let mut report = ProgramReport::default();
         for line in text.lines() {
             let line: Value = serde_json::from_str(line).map_err(|error| {
                 Failure::Runtime(format!(
-                    "the driver's report cannot be read ({error}): is the library of the same version as this program?"
+                    "the report of the driver cannot be read ({error}): do the library and this program have the same \
+                     version?"
                 ))
             })?;
             report.add(&line);
@@ -299,6 +326,7 @@ impl Report {
         Ok(report)
     }
 
+    /// Adds a line of the report. Unknown lines are ignored.
     fn add(&mut self, line: &Value) {
         let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
         match line["kind"].as_str() {
@@ -306,9 +334,9 @@ impl Report {
             Some("launch") => *self.launches.entry(text("kernel")).or_default() += 1,
             Some("finding") => self.finding(line),
             Some("leak") => {
-                let (count, bytes) = self.leaks.entry(text("what")).or_default();
-                *count += 1;
-                *bytes += line["bytes"].as_u64().unwrap_or(0);
+                let leak = self.leaks.entry(text("what")).or_default();
+                leak.count += 1;
+                leak.bytes += line["bytes"].as_u64().unwrap_or(0);
             }
             Some("end") => {
                 self.ended += 1;
@@ -318,7 +346,7 @@ impl Report {
         }
     }
 
-    /// Findings of one class at the same instructions are one.
+    /// Adds a finding, or counts it if the same class was found at the same instructions before.
     fn finding(&mut self, line: &Value) {
         let places = array(&line["places"]);
         let place =
@@ -330,6 +358,7 @@ impl Report {
         } else {
             format!("{} {at}", line["class"])
         };
+        // A wrong instruction usually fails in every launch, which would flood the output.
         match self.findings.iter_mut().find(|known| known.key == key) {
             Some(known) => known.count += 1,
             None => self.findings.push(ProgramFinding {
@@ -341,6 +370,7 @@ impl Report {
         }
     }
 
+    /// Prints the findings, the leaks and a summary.
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
         // Causes come before consequences, as in the report of a check.
         let mut findings: Vec<&ProgramFinding> = self.findings.iter().collect();
@@ -352,10 +382,13 @@ impl Report {
             }
             writeln!(out, "{}\n", printable(&text))?;
         }
-        let leaks = self.leaks.iter().map(|(what, (count, bytes))| match bytes {
-            0 => format!("{what} ({count})"),
-            _ => format!("{what} ({count}, {bytes} bytes)"),
-        });
+        let leaks = self
+            .leaks
+            .iter()
+            .map(|(what, Leak { count, bytes })| match bytes {
+                0 => format!("{what} ({count})"),
+                _ => format!("{what} ({count}, {bytes} bytes)"),
+            });
         let leaks: Vec<String> = leaks.collect();
         if !leaks.is_empty() {
             writeln!(
@@ -368,16 +401,17 @@ impl Report {
             let killed = self.processes - self.ended;
             writeln!(
                 out,
-                "note: {killed} processes did not end in order, so what they did not release is unknown"
+                "note: {killed} processes did not exit normally, so their leaks are unknown"
             )?;
         }
         if self.forgot {
             writeln!(
                 out,
-                "note: so much work ran side by side that not all of it was compared"
+                "note: there was too much concurrent work to compare all of it for races"
             )?;
         }
-        let (launches, kernels) = (self.launches.values().sum::<u64>(), self.launches.len());
+        let launches: u64 = self.launches.values().sum();
+        let kernels = self.launches.len();
         writeln!(
             out,
             "{launches} launches of {kernels} kernels, {} findings",
@@ -412,15 +446,15 @@ mod tests {
             r#"{"kind":"leak","what":"device memory","address":"0x1","bytes":40}"#.to_owned(),
             r#"{"kind":"leak","what":"device memory","address":"0x2","bytes":2}"#.to_owned(),
         ];
-        let report = Report::read(&lines.join("\n")).unwrap();
+        let report = ProgramReport::read(&lines.join("\n")).unwrap();
         let mut out = Vec::new();
         report.print(&mut out).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "finding 1: OutOfBounds: x\n  seen    2 times\n\nfinding 2: OutOfBounds: x\n\nfinding 3: GlobalRace: x\n\nfinding 4: \
-             cuFoo: no\n\nnote: not released at the end: device memory (2, 42 bytes)\nnote: 1 processes did not end in \
-             order, so what they did not release is unknown\n1 launches of 1 kernels, 4 findings\n"
+             cuFoo: no\n\nnote: not released at the end: device memory (2, 42 bytes)\nnote: 1 processes did not exit \
+             normally, so their leaks are unknown\n1 launches of 1 kernels, 4 findings\n"
         );
-        assert!(Report::read("{").is_err());
+        assert!(ProgramReport::read("{").is_err());
     }
 }

@@ -1,11 +1,15 @@
-//! The elements of buffers before a launch, and those that are expected after it.
+//! The content of buffers before a launch, and the content that is expected after it.
 
 use ptx_emu::check::ElementType;
 
 use super::argument::{Fill, no_value};
 use super::npy;
 
-/// The bytes of `count` elements.
+/// Returns the bytes of `count` elements.
+///
+/// # Errors
+/// Returns a message if a value does not suit the type, if a file has another shape, or if there is
+/// not enough memory.
 pub(crate) fn fill(
     fill: &Fill,
     element: ElementType,
@@ -25,7 +29,8 @@ pub(crate) fn fill(
         Fill::Values(values) => listed(values, element, count),
         Fill::File(path) => {
             let array = npy::read(path)?;
-            let (found, name) = (array.count(), array.element.name());
+            let found = array.count();
+            let name = array.element.name();
             if array.element != element || found != count {
                 let wanted = element.name();
                 return Err(format!(
@@ -38,7 +43,10 @@ pub(crate) fn fill(
     }
 }
 
-/// The bytes of elements that are listed, however many.
+/// Returns the bytes of a list of values.
+///
+/// # Errors
+/// Returns a message if a value does not suit the type.
 pub(crate) fn values(values: &[String], element: ElementType) -> Result<Vec<u8>, String> {
     let bytes = |text: &String| element.encode(text).ok_or_else(|| no_value(text, element));
     Ok(values
@@ -48,41 +56,48 @@ pub(crate) fn values(values: &[String], element: ElementType) -> Result<Vec<u8>,
         .concat())
 }
 
+/// Returns the bytes of a list that must have `count` values.
 fn listed(texts: &[String], element: ElementType, count: usize) -> Result<Vec<u8>, String> {
-    match texts.len() == count {
-        true => values(texts, element),
-        false => Err(format!(
-            "{} values for {count} elements; const:VALUE repeats one",
+    if texts.len() != count {
+        return Err(format!(
+            "{} values for {count} elements; const:VALUE repeats a value",
             texts.len()
-        )),
+        ));
     }
+    values(texts, element)
 }
 
+/// Allocates an empty vector with capacity for `count` elements. A buffer that is too large must
+/// not abort the program.
 fn room(element: ElementType, count: usize) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let size = count.checked_mul(element.bytes());
     match size.map(|size| bytes.try_reserve_exact(size)) {
         Some(Ok(())) => Ok(bytes),
         _ => Err(format!(
-            "there is no memory for {count} elements of {}",
+            "not enough memory for {count} elements of {}",
             element.name()
         )),
     }
 }
 
+/// Returns the bytes of `count` copies of an element.
 fn repeated(one: &[u8], count: usize) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let size = count.checked_mul(one.len());
     if size.is_none_or(|size| bytes.try_reserve_exact(size).is_err()) {
         return Err(format!(
-            "there is no memory for {count} elements of {} bytes",
+            "not enough memory for {count} elements of {} bytes",
             one.len()
         ));
     }
-    (0..count).for_each(|_| bytes.extend(one));
+    for _ in 0..count {
+        bytes.extend(one);
+    }
     Ok(bytes)
 }
 
+/// Returns the bytes of `count` elements that a function computes from their index.
 fn made(
     element: ElementType,
     count: usize,
@@ -93,7 +108,8 @@ fn made(
     Ok(bytes)
 }
 
-/// Floats are from -1 to 1 and integers from 0 to 99, where nobody says otherwise.
+/// Returns the bytes of random elements. By default, floats are from -1 to 1 and integers from 0 to
+/// 99.
 fn random(
     element: ElementType,
     count: usize,
@@ -118,7 +134,7 @@ fn random(
     })
 }
 
-/// A well-mixed function of `x` (splitmix64).
+/// Computes the output function of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 fn mix(x: u64) -> u64 {
     let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -151,15 +167,15 @@ mod tests {
                 "7,8",
                 S32,
                 3,
-                Err("2 values for 3 elements; const:VALUE repeats one"),
+                Err("2 values for 3 elements; const:VALUE repeats a value"),
             ),
-            ("7,x", S32, 2, Err("\"x\" is no value of type s32")),
-            ("const:300", U8, 1, Err("\"300\" is no value of type u8")),
+            ("7,x", S32, 2, Err("\"x\" is not a value of type s32")),
+            ("const:300", U8, 1, Err("\"300\" is not a value of type u8")),
             (
                 "zeros",
                 F64,
                 usize::MAX,
-                Err("there is no memory for 18446744073709551615 elements of 8 bytes"),
+                Err("not enough memory for 18446744073709551615 elements of 8 bytes"),
             ),
         ];
         for (text, element, count, wanted) in cases {

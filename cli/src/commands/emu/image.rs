@@ -1,4 +1,4 @@
-//! Textures and surfaces of `--arg`: `KIND:FORMAT:SIZE[:OPTION..][=FILL]`.
+//! Parser of textures and surfaces in `--arg`: `KIND:FORMAT:SIZE[:OPTION..][=FILL]`.
 
 use ptx_emu::check::{ElementType, Role, View};
 use ptx_emu::{
@@ -8,7 +8,7 @@ use ptx_emu::{
 
 use super::argument::{BufferValue, Fill};
 
-/// What an argument is called, its shape, and the numbers of its size.
+/// The kinds of textures and surfaces: the name, the shape, and the form of the size.
 const KINDS: &[(&str, ImageShape, &str)] = &[
     ("1dfetch", ImageShape::Linear, "WIDTH"),
     ("1d", ImageShape::D1, "WIDTH"),
@@ -20,6 +20,7 @@ const KINDS: &[(&str, ImageShape, &str)] = &[
     ("cubelayered", ImageShape::Cubes, "WIDTHxCUBES"),
 ];
 
+/// The types that the channels of a texel can have.
 const CHANNELS: &[(ElementType, ChannelType)] = &[
     (ElementType::U8, ChannelType::U8),
     (ElementType::S8, ChannelType::S8),
@@ -31,10 +32,11 @@ const CHANNELS: &[(ElementType, ChannelType)] = &[
     (ElementType::F32, ChannelType::F32),
 ];
 
-/// What an option changes.
+/// The effect of an option on the sampler.
 type Change = fn(&mut Sampler);
 
-/// How a texture is read. Textures clamp, and take the nearest texel, where nobody says otherwise.
+/// The options of a texture. By default, a texture clamps coordinates and returns the nearest
+/// texel.
 const OPTIONS: &[(&str, Change)] = &[
     ("point", |s| s.filter = Filter::Point),
     ("linear", |s| s.filter = Filter::Linear),
@@ -46,7 +48,10 @@ const OPTIONS: &[(&str, Change)] = &[
     ("float", |s| s.read = ReadMode::NormalizedFloat),
 ];
 
-/// What `tex2d:f32:16x8:linear=rand` says, of which `kind` is what is before the first colon; none if it is of another kind.
+/// Parses a texture or surface such as `tex2d:f32:16x8:linear=rand`, where `kind` is the part
+/// before the first colon.
+///
+/// Returns `None` if `kind` does not begin with `tex` or `surf`.
 pub(super) fn image(kind: &str, rest: &str) -> Option<Result<BufferValue, String>> {
     let (name, sampler) = match kind.strip_prefix("tex") {
         Some(name) => (name, Some(Sampler::POINT)),
@@ -61,13 +66,14 @@ pub(super) fn image(kind: &str, rest: &str) -> Option<Result<BufferValue, String
             let kinds: Vec<&str> = KINDS.iter().map(|(known, ..)| *known).collect();
             let kinds = kinds.join(", ");
             Err(format!(
-                "{kind:?} is no texture or surface: behind tex or surf comes one of {kinds}, the first for tex alone"
+                "unknown texture or surface {kind:?}: expected tex or surf followed by one of {kinds} (the first one only \
+                 after tex)"
             ))
         }
     })
 }
 
-/// `FORMAT:SIZE[:OPTION..][=FILL]`
+/// Parses the part after the kind: `FORMAT:SIZE[:OPTION..][=FILL]`.
 fn view(
     shape: ImageShape,
     written: &str,
@@ -87,6 +93,8 @@ fn view(
     let extent = extent(shape, written, size)?;
     let sampler = options(sampler, parts)?;
     let fill: Option<Fill> = fill.map(str::parse).transpose()?;
+    // Kernels cannot write textures. A surface without content is an output, and reading it first
+    // is a finding.
     let (role, fill) = match (&sampler, fill) {
         (Some(_), fill) => (Role::In, fill.or(Some(Fill::Random(None)))),
         (None, Some(fill)) => (Role::InOut, Some(fill)),
@@ -108,7 +116,7 @@ fn view(
     })
 }
 
-/// A type and a number of channels: `u8x4`, or `f32` for one.
+/// Parses a type and a number of channels: `u8x4`, or `f32` for a single channel.
 fn format(text: &str) -> Result<(ElementType, TexelFormat), String> {
     let (ty, channels) = text.split_once('x').unwrap_or((text, "1"));
     let element = ElementType::parse(ty);
@@ -125,13 +133,14 @@ fn format(text: &str) -> Result<(ElementType, TexelFormat), String> {
         _ => {
             let names: Vec<&str> = CHANNELS.iter().map(|(element, _)| element.name()).collect();
             Err(format!(
-                "{text:?} is no format of texels: one of {}, alone or with x2 or x4",
+                "invalid texel format {text:?}: expected one of {}, alone or with x2 or x4",
                 names.join(", ")
             ))
         }
     }
 }
 
+/// Parses a size. `written` is the form that the shape expects.
 fn extent(shape: ImageShape, written: &str, text: &str) -> Result<[u32; 3], String> {
     let numbers = text
         .split('x')
@@ -142,13 +151,15 @@ fn extent(shape: ImageShape, written: &str, text: &str) -> Result<[u32; 3], Stri
         (ImageShape::D2, Some([w, h])) => Some([*w, *h, 1]),
         (ImageShape::D3 | ImageShape::Layers2, Some([w, h, d])) => Some([*w, *h, *d]),
         (ImageShape::Layers1, Some([w, layers])) => Some([*w, 1, *layers]),
+        // The six faces of a cube are stored like layers.
         (ImageShape::Cube, Some([w])) => Some([*w, *w, 6]),
         (ImageShape::Cubes, Some([w, cubes])) => cubes.checked_mul(6).map(|faces| [*w, *w, faces]),
         _ => None,
     };
-    found.ok_or_else(|| format!("{text:?} is no size of it: {written}, of numbers from 1 on"))
+    found.ok_or_else(|| format!("invalid size {text:?}: expected {written}, each at least 1"))
 }
 
+/// Applies the options to the sampler. A surface has no sampler.
 fn options<'a>(
     sampler: Option<Sampler>,
     given: impl Iterator<Item = &'a str>,
@@ -157,7 +168,7 @@ fn options<'a>(
     for option in given {
         let Some(sampler) = &mut sampler else {
             return Err(format!(
-                "{option:?} behind the size: a surface has no options"
+                "unexpected {option:?} after the size: a surface has no options"
             ));
         };
         match OPTIONS.iter().find(|(known, _)| *known == option) {
@@ -165,7 +176,7 @@ fn options<'a>(
             None => {
                 let known: Vec<&str> = OPTIONS.iter().map(|(known, _)| *known).collect();
                 return Err(format!(
-                    "{option:?} is no option of a texture: {}",
+                    "unknown texture option {option:?}: expected one of {}",
                     known.join(", ")
                 ));
             }
@@ -176,14 +187,14 @@ fn options<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::argument::{Argument, Value};
+    use super::super::argument::{Argument, ArgumentValue};
     use super::*;
 
     #[test]
     fn textures_and_surfaces_are_read() {
         let read = |text: &str| match text.parse::<Argument>() {
             Ok(Argument {
-                value: Value::Buffer(value),
+                value: ArgumentValue::Buffer(value),
                 ..
             }) => value,
             other => panic!("{text}: {other:?}"),
@@ -238,11 +249,11 @@ mod tests {
         let cases = [
             (
                 "t=tex4d:f32:4",
-                "\"tex4d\" is no texture or surface: behind tex or surf comes one of 1dfetch, 1d,",
+                "unknown texture or surface \"tex4d\": expected tex or surf followed by one of 1dfetch, 1d,",
             ),
             (
                 "t=surf1dfetch:f32:4",
-                "\"surf1dfetch\" is no texture or surface",
+                "unknown texture or surface \"surf1dfetch\"",
             ),
             (
                 "t=tex2d:f32",
@@ -250,26 +261,26 @@ mod tests {
             ),
             (
                 "t=tex2d:f64:4x4",
-                "\"f64\" is no format of texels: one of u8, s8, u16, s16, u32, s32, f16, f32, alone",
+                "invalid texel format \"f64\": expected one of u8, s8, u16, s16, u32, s32, f16, f32, alone",
             ),
-            ("t=tex2d:u8x3:4x4", "\"u8x3\" is no format of texels"),
+            ("t=tex2d:u8x3:4x4", "invalid texel format \"u8x3\""),
             (
                 "t=tex2d:f32:4",
-                "\"4\" is no size of it: WIDTHxHEIGHT, of numbers from 1 on",
+                "invalid size \"4\": expected WIDTHxHEIGHT, each at least 1",
             ),
-            ("t=tex2d:f32:4x0", "\"4x0\" is no size of it"),
+            ("t=tex2d:f32:4x0", "invalid size \"4x0\""),
             ("t=tex1d:f32:4294967295", "which has at most 131072 x 1 x 1"),
             (
                 "t=tex2d:f32:4x4:bilinear",
-                "\"bilinear\" is no option of a texture: point, linear, wrap,",
+                "unknown texture option \"bilinear\": expected one of point, linear, wrap,",
             ),
             (
                 "t=surf2d:f32:4x4:linear",
-                "\"linear\" behind the size: a surface has no options",
+                "unexpected \"linear\" after the size: a surface has no options",
             ),
             (
                 "t=tex2d:f32:4x4=ones",
-                "\"ones\" fills no buffer: zeros, iota",
+                "invalid content \"ones\": expected zeros, iota",
             ),
         ];
         for (text, message) in cases {

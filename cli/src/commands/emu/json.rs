@@ -1,4 +1,4 @@
-//! Findings as JSON.
+//! Conversion of findings to JSON.
 
 use ptx_emu::check::{Check, CheckReport, ElementMismatch, Finding, Problem};
 use ptx_emu::{Fault, RustPlace, SourcePlace};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{command_line, words};
 
-/// All of a report.
+/// Returns a report as JSON.
 pub(crate) fn report(file: &str, check: &Check<'_>, report: &CheckReport) -> Value {
     json!({
         "file": file,
@@ -21,6 +21,7 @@ pub(crate) fn report(file: &str, check: &Check<'_>, report: &CheckReport) -> Val
     })
 }
 
+/// Returns a finding as JSON.
 fn finding(check: &Check<'_>, finding: &Finding) -> Value {
     let mut value = match &finding.problem {
         Problem::Fault(fault) => of_fault(check, fault),
@@ -34,6 +35,7 @@ fn finding(check: &Check<'_>, finding: &Finding) -> Value {
     value
 }
 
+/// Returns the part of a finding that describes a fault.
 fn of_fault(check: &Check<'_>, fault: &Fault) -> Value {
     let element = words::element(check, fault);
     let other = fault.other.as_ref().map(|other| {
@@ -57,6 +59,7 @@ fn of_fault(check: &Check<'_>, fault: &Fault) -> Value {
     })
 }
 
+/// Returns the part of a finding that describes a wrong element.
 fn of_place(place: &ElementMismatch) -> Value {
     let ElementMismatch {
         buffer,
@@ -69,6 +72,7 @@ fn of_place(place: &ElementMismatch) -> Value {
     json!({ "memory": buffer, "element": index, "found": found, "wanted": wanted, "wrong": wrong })
 }
 
+/// Returns an instruction with its source location.
 fn source(place: &SourcePlace) -> Value {
     let of = |s: &RustPlace| json!({ "file": s.file, "line": s.line, "column": s.column });
     let source = place.rust.as_ref().map(of);

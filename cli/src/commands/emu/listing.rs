@@ -1,4 +1,4 @@
-//! The kernels of a file, and what keeps them from running.
+//! The list of kernels in a file, with the errors and unsupported instructions of each.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -10,13 +10,18 @@ use super::proposal::{self, Prints};
 use crate::failure::Failure;
 use crate::terminal::{counted, printable};
 
-/// The number of errors and of forms that are named of a kernel before the others are counted.
+/// The largest number of errors, and of unsupported forms, that are listed for a kernel. The others
+/// are counted.
 const NAMED: usize = 3;
 
-/// Prints the kernels, their parameters, and what each lacks.
+/// Prints the kernels with their parameters and errors, and a command that runs one of them.
+///
+/// # Errors
+/// Returns an error if the file has errors, or if a kernel cannot run.
 pub(crate) fn list(path: &Path, module: &Module, prints: Prints) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    let (runs, refused) = (module.kernels().count(), module.refused().count());
+    let runs = module.kernels().count();
+    let refused = module.refused().count();
     let (major, minor) = module.version();
     writeln!(
         out,
@@ -59,7 +64,7 @@ pub(crate) fn list(path: &Path, module: &Module, prints: Prints) -> Result<(), F
     if let Some(kernel) = module.kernels().next() {
         writeln!(
             out,
-            "\nTo run one:\n  {}",
+            "\nTo run a kernel:\n  {}",
             proposal::command(path, module, kernel, prints)
         )?;
     }
@@ -69,11 +74,12 @@ pub(crate) fn list(path: &Path, module: &Module, prints: Prints) -> Result<(), F
     match (runs, refused) {
         (_, 0) => Ok(()),
         (0, _) => Err(Failure::Input("none of the kernels can run here".into())),
+        // The file can be used, but a script must notice that a part of it was not checked.
         _ => Err(Failure::Shown),
     }
 }
 
-/// How many kernels there are, and how many of them cannot run.
+/// Returns the number of kernels, and the number of those that cannot run.
 fn kernels(runs: usize, refused: usize) -> String {
     let all = counted(runs + refused, "kernel");
     match (runs, refused) {
@@ -84,12 +90,17 @@ fn kernels(runs: usize, refused: usize) -> String {
     }
 }
 
-/// `name(x: .u64, n: .u32)`; parameters of nvcc and Triton without the kernel's name in front.
+/// Returns the signature of a kernel, for example `name(x: .u64, n: .u32)`.
+///
+/// nvcc and Triton put the name of the kernel in front of parameter names. It is left out.
 fn signature(kernel: &str, params: &[Param]) -> String {
-    let own = format!("{kernel}_param");
-    let name = |param: &Param| match param.name.starts_with(&own) {
-        true => param.name[kernel.len() + 1..].to_owned(),
-        false => param.name.clone(),
+    let prefix = format!("{kernel}_param");
+    let name = |param: &Param| {
+        if param.name.starts_with(&prefix) {
+            param.name[kernel.len() + 1..].to_owned()
+        } else {
+            param.name.clone()
+        }
     };
     let params: Vec<String> = params
         .iter()
@@ -98,7 +109,7 @@ fn signature(kernel: &str, params: &[Param]) -> String {
     printable(&format!("{kernel}({})", params.join(", "))).into_owned()
 }
 
-/// What a launch needs.
+/// Returns the requirements of a launch: block size, cluster size and shared memory.
 fn needs(kernel: &Kernel) -> String {
     let size = |[x, y, z]: [u32; 3]| format!("{x}x{y}x{z}");
     let mut parts = vec![match (kernel.reqntid, kernel.maxntid) {
@@ -123,7 +134,8 @@ fn needs(kernel: &Kernel) -> String {
     parts.join(", ")
 }
 
-/// Returns the number of errors in the text and the first of them, or `None` if everything in it could be read.
+/// Returns the number of errors in the text and the first of them, or `None` if everything in it
+/// could be read.
 fn ill_formed(path: &Path, errors: &[ParseError]) -> Option<String> {
     let mut ill = errors
         .iter()
@@ -146,7 +158,8 @@ fn ill_formed(path: &Path, errors: &[ParseError]) -> Option<String> {
     })
 }
 
-/// Returns the first errors of the text and the first forms that the emulator lacks, and the numbers of the others.
+/// Returns the first errors of the text and the first forms that the emulator lacks, and the
+/// numbers of the others.
 fn lacks(errors: &[ParseError]) -> String {
     let ill: Vec<_> = errors
         .iter()
@@ -178,6 +191,7 @@ fn lacks(errors: &[ParseError]) -> String {
     text
 }
 
+/// Returns an unsupported form with its count and its first line.
 fn shown(form: &str, count: usize, line: u32) -> String {
     match count {
         1 => format!("{form} (line {line})"),
@@ -185,7 +199,7 @@ fn shown(form: &str, count: usize, line: u32) -> String {
     }
 }
 
-/// The forms that are not implemented, most frequent first, with their number and their first line.
+/// Returns the unsupported forms with their counts and first lines, most frequent first.
 fn forms(errors: &[ParseError]) -> Vec<(&str, (usize, u32))> {
     let mut forms: BTreeMap<&str, (usize, u32)> = BTreeMap::new();
     for error in errors {
@@ -199,14 +213,18 @@ fn forms(errors: &[ParseError]) -> Vec<(&str, (usize, u32))> {
     forms
 }
 
-/// Prints each form that is not implemented with its number.
+/// Prints the unsupported forms with their counts.
+///
+/// # Errors
+/// Returns an error if there is an unsupported form or another error in the file.
 pub(crate) fn missing(path: &Path, module: &Result<Module, ParseErrors>) -> Result<(), Failure> {
     let errors = match module {
         Ok(module) => module.errors(),
         Err(errors) => &errors.0,
     };
     let mut out = io::stdout().lock();
-    let (forms, all) = (forms(errors), errors.len());
+    let forms = forms(errors);
+    let all = errors.len();
     for (form, (count, line)) in &forms {
         writeln!(
             out,
@@ -215,14 +233,13 @@ pub(crate) fn missing(path: &Path, module: &Result<Module, ParseErrors>) -> Resu
         )?;
     }
     let lacking: usize = forms.iter().map(|(_, (count, _))| count).sum();
-    let (lacks, places) = (counted(forms.len(), "form"), counted(lacking, "place"));
-    match lacking {
-        0 => writeln!(out, "{}: the emulator lacks nothing", path.display())?,
-        _ => writeln!(
-            out,
-            "{}: the emulator lacks {lacks}, in {places}",
-            path.display()
-        )?,
+    let file = path.display();
+    if lacking == 0 {
+        writeln!(out, "{file}: the emulator lacks nothing")?;
+    } else {
+        let lacks = counted(forms.len(), "form");
+        let places = counted(lacking, "place");
+        writeln!(out, "{file}: the emulator lacks {lacks}, in {places}")?;
     }
     drop(out);
     let ill: Vec<ParseError> = errors
@@ -230,14 +247,16 @@ pub(crate) fn missing(path: &Path, module: &Result<Module, ParseErrors>) -> Resu
         .filter(|error| error.kind == ErrorKind::IllFormed)
         .cloned()
         .collect();
-    match (ill.is_empty(), all) {
-        (false, _) => Err(unusable(path, &ParseErrors(ill))),
-        (true, 0) => Ok(()),
-        (true, _) => Err(Failure::Shown),
+    if !ill.is_empty() {
+        Err(unusable(path, &ParseErrors(ill)))
+    } else if all == 0 {
+        Ok(())
+    } else {
+        Err(Failure::Shown)
     }
 }
 
-/// The end of a run on text that is wrong.
+/// Returns the failure about a file with errors.
 pub(crate) fn unusable(path: &Path, errors: &ParseErrors) -> Failure {
     Failure::Input(format!("{} cannot be used:\n{errors}", path.display()))
 }

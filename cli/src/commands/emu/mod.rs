@@ -1,4 +1,5 @@
-//! `warpwright emu`: the kernels of a PTX file on the emulator, which refuses what a GPU lets pass.
+//! `warpwright emu`: runs the kernels of a PTX file on the CPU emulator, which reports memory
+//! errors and races.
 
 mod argument;
 mod bind;
@@ -24,25 +25,25 @@ use crate::failure::Failure;
 use argument::{Argument, Constant, Expectation, extent};
 use proposal::Prints;
 
-/// The end of `warpwright emu --help`.
+/// The text at the end of `warpwright emu --help`.
 const HELP: &str = "\
-Arguments (--arg NAME=VALUE, where NAME is a parameter's name or number, from 0):
+Arguments (--arg NAME=VALUE, where NAME is the name of a parameter or its number, from 0):
   in:TYPE:COUNT[=FILL]     a buffer that the kernel may only read [FILL: rand]
   inout:TYPE:COUNT[=FILL]  a buffer that it reads and writes [FILL: rand]
-  out:TYPE:COUNT           a buffer that holds nothing before the launch
-  file:FILE.npy            an in buffer of what NumPy saved; also inout:file:FILE.npy
+  out:TYPE:COUNT           a buffer that is uninitialized before the launch
+  file:FILE.npy            an in buffer with the array of a NumPy file; also inout:file:FILE.npy
   tex2d:FORMAT:WxH[:OPTION..][=FILL]  a texture, also 1d, 3d, 1dlayered, 2dlayered, cube, cubelayered and, for
                            linear memory, 1dfetch; OPTION is linear, wrap, mirror, border, normalized or float
-  surf2d:FORMAT:WxH[=FILL] a surface, of the same kinds; without FILL it holds nothing before the launch
+  surf2d:FORMAT:WxH[=FILL] a surface, of the same kinds; without FILL it is uninitialized before the launch
   TYPE:VALUE               a number
   @BUFFER[+BYTES]          the address of another buffer
   struct:MEMBER,MEMBER..   a structure of numbers and addresses, as C lays it out
 TYPE is u8 s8 u16 s16 u32 s32 u64 s64 f16 bf16 f32 f64; COUNT is a number or a product such as 10x100.
 FORMAT is a type of up to 32 bits for each channel of a texel, with x2 or x4 for several: u8x4.
-FILL is zeros, iota, const:VALUE, rand, rand:LOW:HIGH, file:FILE.npy or VALUE,VALUE..; rand alone gives floats
-from -1 to 1 and integers from 0 to 99, by --data-seed.
+FILL is zeros, iota, const:VALUE, rand, rand:LOW:HIGH, file:FILE.npy or VALUE,VALUE..; rand alone stands for
+floats from -1 to 1 and integers from 0 to 99, by --data-seed.
 
-Exit codes: 0 nothing was found; 1 something was; 2 the file or the arguments cannot be used.
+Exit codes: 0 no findings; 1 findings; 2 the file or the arguments cannot be used.
 
 Examples:
   warpwright emu saxpy.ptx
@@ -55,10 +56,10 @@ Examples:
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// File of PTX text, or - for standard input
+    /// File with PTX text; - is standard input
     #[arg(value_name = "FILE.ptx", required = true)]
     file: Option<PathBuf>,
-    /// Count each form of instruction that the emulator lacks
+    /// Count the forms of instructions that the emulator does not support
     #[arg(long, conflicts_with_all = ["kernel", "json"])]
     missing: bool,
     #[command(flatten)]
@@ -69,105 +70,117 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Run a program on the emulator's CUDA driver, and report what its kernels do wrong
+    /// Run a program on the emulated CUDA driver, and report errors of its kernels
     Exec(exec::Args),
 }
 
-/// What is launched.
+/// Options of the launch.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Launch")]
 pub(crate) struct LaunchArgs {
-    /// Kernel to run; without it, the kernels are listed
+    /// Kernel to run [default: list the kernels]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) kernel: Option<String>,
-    /// Blocks, such as 4 or 4,2,1
+    /// Number of blocks in the grid, such as 4 or 4,2,1
     #[arg(long, value_name = "X,Y,Z", value_parser = extent, default_value = "1", requires = "kernel")]
     pub(crate) grid: [u32; 3],
-    /// Threads of a block [default: what .reqntid says, else 1]
+    /// Number of threads in a block [default: .reqntid of the kernel, or 1]
     #[arg(long, value_name = "X,Y,Z", value_parser = extent, requires = "kernel")]
     pub(crate) block: Option<[u32; 3]>,
-    /// Blocks of a cluster [default: what the kernel says]
+    /// Number of blocks in a cluster [default: .reqnctapercluster of the kernel]
     #[arg(long, value_name = "X,Y,Z", value_parser = extent, requires = "kernel")]
     pub(crate) cluster: Option<[u32; 3]>,
-    /// Bytes of dynamic shared memory
+    /// Size of the dynamic shared memory in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0, requires = "kernel")]
     pub(crate) smem: u32,
-    /// Blocks may wait for each other, as in a cooperative launch
+    /// Make the launch cooperative, so that blocks may wait for each other
     #[arg(long, requires = "kernel")]
     pub(crate) cooperative: bool,
-    /// Value of a parameter, as the text below describes it
+    /// Value of a parameter, in one of the forms listed below; can be repeated
     #[arg(long = "arg", value_name = "NAME=VALUE", requires = "kernel")]
     pub(crate) args: Vec<Argument>,
-    /// What a .const or .global variable holds, such as taps=f32:1,2,3, taps=file:FILE.npy or, of a texture reference,
-    /// @TEXTURE
+    /// Content of a .const or .global variable, such as taps=f32:1,2,3 or taps=file:FILE.npy; can
+    /// be repeated
+    ///
+    /// A variable that is a texture reference takes @TEXTURE, where TEXTURE is the name of an
+    /// --arg.
     #[arg(long = "const", value_name = "NAME=VALUES", requires = "kernel")]
     pub(crate) constants: Vec<Constant>,
-    /// Seed of the random numbers in buffers
+    /// Seed for the random content of buffers
     #[arg(long, value_name = "N", default_value_t = 0, requires = "kernel")]
     pub(crate) data_seed: u64,
 }
 
-/// How it is checked.
+/// Options of the checks.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Checks")]
 pub(crate) struct CheckArgs {
-    /// What a buffer must hold afterwards: FILL, and after ~ how far off it may be, times the larger of 1 and the value
+    /// Content that a buffer must have after the launch, with an optional tolerance; can be
+    /// repeated
+    ///
+    /// FILL is written as in --arg. The tolerance is multiplied by the larger of 1 and the absolute
+    /// value.
     #[arg(
         long = "expect",
         value_name = "NAME=FILL[~TOLERANCE]",
         requires = "kernel"
     )]
     pub(crate) expect: Vec<Expectation>,
-    /// Orders of blocks and warps to try
+    /// Number of schedules (orders of blocks and warps) to try
     #[arg(long, value_name = "N", default_value_t = 4, requires = "kernel",
           value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) schedules: u64,
-    /// Try the order of this seed alone
+    /// Try only the schedule with seed N
     #[arg(long, value_name = "N", requires = "kernel", conflicts_with = "schedules",
           value_parser = clap::value_parser!(u64).range(..u64::MAX))]
     pub(crate) seed: Option<u64>,
-    /// Find races on global memory, which takes longer
+    /// Also find races on global memory, which takes longer
     #[arg(long, requires = "kernel")]
     pub(crate) race: bool,
-    /// Memory that the record of accesses may take in each launch of --race, in bytes or as 500M, 16G; a launch that
-    /// needs more ends with a finding [default: 4G]
+    /// Largest memory for the record of accesses in --race, such as 500M or 16G [default: 4G]
+    ///
+    /// A launch that needs more ends with a finding.
     #[arg(long, value_name = "SIZE", requires = "race", value_parser = size)]
     pub(crate) race_memory: Option<u64>,
-    /// Make findings of races that give the same result in any order, which are notes otherwise
+    /// Report races whose result does not depend on the order as findings instead of notes
     #[arg(long, requires = "kernel")]
     pub(crate) strict: bool,
-    /// Find integers divided by zero, NaN and infinity where they first appear, and floats that no integer of the type
-    /// converted to holds; takes up to three times as long
+    /// Also find divisions by zero, the first NaN or infinity, and conversions out of range
+    ///
+    /// A conversion is out of range if the integer type cannot represent the float. The check takes
+    /// up to three times as long.
     #[arg(long, requires = "kernel")]
     pub(crate) arithmetic: bool,
-    /// Find addresses that were derived from one variable or buffer and lead into another; takes up to three
-    /// times as long
+    /// Also find addresses that were derived from one buffer or variable and point into another
+    ///
+    /// The check takes up to three times as long.
     #[arg(long, requires = "kernel")]
     pub(crate) provenance: bool,
-    /// Go on after a finding: with other blocks, and with other orders
+    /// Continue after a finding, with other blocks and other schedules
     #[arg(long, requires = "kernel")]
     pub(crate) all: bool,
-    /// Print the instructions of one thread with the values of their registers, under one order
+    /// Print the instructions of one thread with their register values, in one schedule
     #[arg(long, value_name = "BLOCK,THREAD", requires = "kernel", conflicts_with_all = ["schedules", "stats"])]
-    pub(crate) trace: Option<profile::Thread>,
-    /// Print instructions by name, bytes by space, sectors, bank conflicts and divergence, under one order
+    pub(crate) trace: Option<profile::TracedThread>,
+    /// Print counts of instructions, bytes, sectors, bank conflicts and divergence, in one schedule
     #[arg(long, requires = "kernel", conflicts_with = "schedules")]
     pub(crate) stats: bool,
-    /// Seconds that a launch may take under one order
+    /// Time limit of a launch in one schedule, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", requires = "kernel", value_parser = seconds)]
     pub(crate) timeout: Duration,
-    /// Write what is found as JSON
+    /// File for the findings as JSON
     #[arg(long, value_name = "FILE", requires = "kernel")]
     pub(crate) json: Option<PathBuf>,
 }
 
+/// Parses the value of --timeout.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0);
     let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    duration.ok_or_else(|| "a number of seconds, such as 60 or 0.5".into())
+    duration.ok_or_else(|| "expected a number of seconds, such as 60 or 0.5".into())
 }
 
-/// Bytes, where K, M and G are powers of 1024.
+/// Parses a number of bytes. The suffixes K, M and G are powers of 1024.
 fn size(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes() {
         [digits @ .., b'K' | b'k'] => (digits.len(), 10),
@@ -180,7 +193,7 @@ fn size(text: &str) -> Result<u64, String> {
         .ok()
         .filter(|number| *number > 0);
     let bytes = number.and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| "a number of bytes, such as 1000000, 500M or 16G".into())
+    bytes.ok_or_else(|| "expected a number of bytes, such as 1000000, 500M or 16G".into())
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -190,7 +203,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let path = args
         .file
         .as_deref()
-        .expect("clap asks for a file where there is no subcommand");
+        .expect("clap requires a file if there is no subcommand");
     let text = read(path)?;
     let module = Module::parse(&text);
     if args.missing {
@@ -199,6 +212,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let module = module.map_err(|errors| listing::unusable(path, &errors))?;
     match &args.launch.kernel {
         None => {
+            // A trial launch of a kernel that calls vprintf would write into the listing.
             let prints = if text.contains("vprintf") {
                 Prints::Text
             } else {
@@ -210,21 +224,24 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// The text of a file. Compilers end it with a zero byte where they hand it to a driver.
+/// Returns the text of a file.
 fn read(path: &Path) -> Result<String, Failure> {
-    let read = match path == Path::new("-") {
-        true => std::io::read_to_string(std::io::stdin()).map(String::into_bytes),
-        false => fs::read(path),
+    let read = if path == Path::new("-") {
+        std::io::read_to_string(std::io::stdin()).map(String::into_bytes)
+    } else {
+        fs::read(path)
     };
     let mut bytes =
         read.map_err(|error| Failure::Input(format!("cannot read {}: {error}", path.display())))?;
+    // Text that a compiler embeds for the driver ends with zero bytes.
     while bytes.pop_if(|last| *last == 0).is_some() {}
-    String::from_utf8(bytes).map_err(|_| Failure::Input(no_text(path)))
+    String::from_utf8(bytes).map_err(|_| Failure::Input(not_text(path)))
 }
 
-fn no_text(path: &Path) -> String {
+/// Returns the message about a file that is not text.
+fn not_text(path: &Path) -> String {
     format!(
-        "{} is no text; of a cubin or a program, `cuobjdump -ptx` prints the PTX if it has any, and nvcc -ptx writes it",
+        "{} is not text: `cuobjdump -ptx` extracts the PTX of a cubin or a program, and `nvcc -ptx` compiles to PTX",
         path.display()
     )
 }

@@ -1,43 +1,53 @@
-//! Files that NumPy saves.
+//! Reader of `.npy` files, as `numpy.save` writes them.
 //!
-//! The format is a line of Python behind ten or twelve bytes, and then the elements (`numpy/lib/format.py`). The crate
-//! `npyz` reads it too, but brings a parser generator, big integers and a C compiler's work for three keys.
+//! A file has ten or twelve bytes, a header that is a Python dictionary, and the elements
+//! (`numpy/lib/format.py`). The crate `npyz` is not used, because it needs a parser generator, big
+//! integers and a C compiler, and only three keys of the header matter.
 
 use std::fs;
 use std::path::Path;
 
 use ptx_emu::check::ElementType;
 
-/// An array with its elements in the order of C.
+/// An array in C order.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Array {
+pub(crate) struct NpyArray {
     pub(crate) element: ElementType,
     pub(crate) shape: Vec<usize>,
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Array {
-    /// Number of elements.
+impl NpyArray {
+    /// Returns the number of elements.
     pub(crate) fn count(&self) -> usize {
         self.bytes.len() / self.element.bytes()
     }
 }
 
 /// Reads a file.
-pub(crate) fn read(path: &Path) -> Result<Array, String> {
+///
+/// # Errors
+/// Returns a message with the path if the file cannot be read or has an unsupported format.
+pub(crate) fn read(path: &Path) -> Result<NpyArray, String> {
     let wrong = |what: String| format!("{}: {what}", path.display());
     let bytes = fs::read(path).map_err(|error| wrong(error.to_string()))?;
     parse(&bytes).map_err(wrong)
 }
 
-fn parse(file: &[u8]) -> Result<Array, String> {
-    let not = "is no .npy file; numpy.save writes one";
+/// Parses the content of a file.
+fn parse(file: &[u8]) -> Result<NpyArray, String> {
+    let not = "not a .npy file, as numpy.save writes it";
     let rest = file.strip_prefix(b"\x93NUMPY").ok_or(not)?;
     let (header, data) = split(rest).ok_or("the file ends within its header")?;
     if !(1..=3).contains(&rest[0]) {
-        return Err(format!("its version is {}; 1, 2 and 3 are known", rest[0]));
+        return Err(format!(
+            "unsupported version {}: versions 1, 2 and 3 are supported",
+            rest[0]
+        ));
     }
-    let header = str::from_utf8(header).map_err(|_| "the header is no text")?;
+    let header = str::from_utf8(header).map_err(|_| "the header is not valid UTF-8")?;
+    // The search below takes the first of two equal keys and Python the last, so such a header is
+    // refused.
     if let Some(key) = ["descr", "shape", "fortran_order"]
         .into_iter()
         .find(|key| twice(header, key))
@@ -49,13 +59,13 @@ fn parse(file: &[u8]) -> Result<Array, String> {
     if value(header, "fortran_order").is_some_and(|order| order.starts_with("True"))
         && shape.len() > 1
     {
-        return Err("the elements are in Fortran's order; save numpy.ascontiguousarray(a)".into());
+        return Err("the elements are in Fortran order: save numpy.ascontiguousarray(a)".into());
     }
     let size = shape
         .iter()
         .try_fold(element.bytes(), |all, n| all.checked_mul(*n));
     match size {
-        Some(size) if size == data.len() => Ok(Array {
+        Some(size) if size == data.len() => Ok(NpyArray {
             element,
             shape,
             bytes: data.to_vec(),
@@ -67,7 +77,8 @@ fn parse(file: &[u8]) -> Result<Array, String> {
     }
 }
 
-/// The header, and what follows it. The length of the header has two bytes in version 1 and four later.
+/// Splits the file into header and elements. The length of the header has two bytes in version 1
+/// and four in later ones.
 fn split(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let (version, rest) = rest.split_first_chunk::<2>()?;
     let (length, rest) = match version[0] {
@@ -81,17 +92,18 @@ fn split(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(length as usize)
 }
 
-/// What stands behind a key of the header.
+/// Returns the text after a key of the header.
 fn value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let (_, rest) = header.split_once(&format!("'{key}':"))?;
     Some(rest.trim_start())
 }
 
-/// Whether a key stands twice, of which Python takes the last.
+/// Returns true if the header has a key twice. Python would use the last one.
 fn twice(header: &str, key: &str) -> bool {
     value(header, key).is_some_and(|rest| value(rest, key).is_some())
 }
 
+/// Parses the type of the elements.
 fn element(descr: &str) -> Result<ElementType, String> {
     let name = descr
         .strip_prefix('\'')
@@ -113,18 +125,18 @@ fn element(descr: &str) -> Result<ElementType, String> {
         "f2" => ElementType::F16,
         "f4" => ElementType::F32,
         "f8" => ElementType::F64,
-        // Two bytes without a name are what the bfloat16 of `ml_dtypes` becomes.
+        // `ml_dtypes` saves bfloat16 as two bytes without a type.
         "V2" => ElementType::Bf16,
         _ => {
             return Err(format!(
-                "elements of type {order}{name} are not read; convert them to a number of 1 to 8 bytes"
+                "unsupported elements of type {order}{name}: convert them to numbers of 1 to 8 bytes"
             ));
         }
     };
     Ok(found)
 }
 
-/// `(2, 3)`
+/// Parses a shape such as `(2, 3)`.
 fn shape(text: &str) -> Option<Vec<usize>> {
     let (inside, _) = text.strip_prefix('(')?.split_once(')')?;
     let parts = inside
@@ -177,7 +189,7 @@ mod tests {
             )
         };
         let cases: &[(Vec<u8>, &str)] = &[
-            (b"PK\x03\x04".to_vec(), "is no .npy file"),
+            (b"PK\x03\x04".to_vec(), "not a .npy file"),
             (b"\x93NUMPY\x01".to_vec(), "ends within its header"),
             (
                 b"\x93NUMPY\x01\x00\xff\xff{".to_vec(),
@@ -186,7 +198,7 @@ mod tests {
             (of("'>f4'", "False", "(2,)"), "big-endian"),
             (
                 of("'<c8'", "False", "(1,)"),
-                "elements of type <c8 are not read",
+                "unsupported elements of type <c8",
             ),
             (of("[('a', '<f4')]", "False", "(2,)"), "are structures"),
             (of("'<f4'", "True", "(1, 2)"), "Fortran"),
@@ -203,7 +215,7 @@ mod tests {
                 of("'<f4', 'descr': '<i4'", "False", "(2,)"),
                 "the header has \"descr\" twice",
             ),
-            (file(9, "{}", &[]), "its version is 9"),
+            (file(9, "{}", &[]), "unsupported version 9"),
         ];
         for (file, message) in cases {
             let error = parse(file).unwrap_err();

@@ -1,4 +1,4 @@
-//! What one thread does, and what all of them do, in words.
+//! Output of `--trace`, the instructions of a thread, and of `--stats`, the counts of a launch.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -9,28 +9,30 @@ use ptx_emu::{FollowedStep, MemorySpace, Profile, RegisterStep, SiteProfile};
 use super::words::place;
 use crate::terminal::printable;
 
-/// Instructions of a thread that are shown at most.
+/// The largest number of instructions that are shown.
 pub(crate) const MOST_STEPS: usize = 10_000;
 
-/// A thread that is followed, as the command line has it: its block and its index there, each one number or three.
+/// The value of `--trace`: a block and a thread in it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Thread {
+pub(crate) struct TracedThread {
     block: Index,
     thread: Index,
 }
 
+/// An index on the command line: a linear one, or three coordinates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Index {
     Linear(u32),
     Place([u32; 3]),
 }
 
-impl std::str::FromStr for Thread {
+impl std::str::FromStr for TracedThread {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || "BLOCK,THREAD, each a number or x.y.z, such as 3,17 or 1.2.0,0.5.0".to_owned();
+        let wrong = || {
+            "expected BLOCK,THREAD, each a number or x.y.z, such as 3,17 or 1.2.0,0.5.0".to_owned()
+        };
         let (block, thread) = text.split_once(',').ok_or_else(wrong)?;
         let index = |text: &str| {
             let numbers = text
@@ -43,15 +45,19 @@ impl std::str::FromStr for Thread {
                 _ => None,
             }
         };
-        Ok(Thread {
+        Ok(TracedThread {
             block: index(block).ok_or_else(wrong)?,
             thread: index(thread).ok_or_else(wrong)?,
         })
     }
 }
 
-impl Thread {
-    /// Its block and its index there, if there are such in a launch.
+impl TracedThread {
+    /// Returns the coordinates of the block and the thread in a launch with this grid and block
+    /// size.
+    ///
+    /// # Errors
+    /// Returns a message if the launch has no such block or thread.
     pub(crate) fn within(self, grid: [u32; 3], block: [u32; 3]) -> Result<[[u32; 3]; 2], String> {
         let find = |what: &str, index: Index, size: [u32; 3]| {
             let [x, y, z] = size;
@@ -60,9 +66,13 @@ impl Thread {
                 Index::Place(place) => place,
             };
             let inside = place.iter().zip(size).all(|(at, size)| *at < size);
-            inside
-                .then_some(place)
-                .ok_or_else(|| format!("--trace: there is no such {what}; there are {x}x{y}x{z}"))
+            if inside {
+                Ok(place)
+            } else {
+                Err(format!(
+                    "--trace: there is no such {what}; there are {x}x{y}x{z}"
+                ))
+            }
         };
         Ok([
             find("block", self.block, grid)?,
@@ -71,10 +81,13 @@ impl Thread {
     }
 }
 
-/// Prints the instructions of a thread, each with its registers; one that changes them with both values.
+/// Prints the instructions of a thread with their registers. A register that changed has its old
+/// and its new value.
 pub(crate) fn steps(out: &mut impl Write, steps: &[FollowedStep]) -> io::Result<()> {
     let mut source = None;
     for step in steps {
+        // The source location is printed only when it changes, because many instructions come from
+        // one line.
         if step.place.rust != source {
             source = step.place.rust.clone();
             if let Some(source) = &source {
@@ -109,22 +122,22 @@ pub(crate) fn steps(out: &mut impl Write, steps: &[FollowedStep]) -> io::Result<
     }
 }
 
+/// Returns a register with its value. An uninitialized value is shown as `?`.
 fn register(step: &FollowedStep, register: &RegisterStep) -> String {
     let show = |value: Option<u64>| {
         value.map_or("?".to_owned(), |value| number(step, register.bits, value))
     };
-    match register.before == register.after {
-        true => format!("{}={}", register.name, show(register.after)),
-        false => format!(
-            "{}={}->{}",
-            register.name,
-            show(register.before),
-            show(register.after)
-        ),
+    let name = &register.name;
+    let after = show(register.after);
+    if register.before == register.after {
+        format!("{name}={after}")
+    } else {
+        format!("{name}={}->{after}", show(register.before))
     }
 }
 
-/// A register's value: a float where the instruction is one of floats, and large ones as addresses are written.
+/// Formats the value of a register. The types of the instruction decide between integer and float,
+/// and large integers are in hexadecimal, because they are probably addresses.
 fn number(step: &FollowedStep, bits: u32, value: u64) -> String {
     let of = |suffix: &str| {
         step.place
@@ -143,32 +156,26 @@ fn number(step: &FollowedStep, bits: u32, value: u64) -> String {
     }
 }
 
-/// Prints what all threads do: instructions by name, and each access of memory.
+/// Prints the counts of all threads: instructions by name, bytes by memory space, and each access
+/// of memory.
 pub(crate) fn profile(out: &mut impl Write, profile: &Profile) -> io::Result<()> {
-    let all: (u64, u64, u64) = profile.sites.iter().fold((0, 0, 0), |all, site| {
-        (
-            all.0 + site.warps,
-            all.1 + site.lanes,
-            all.2 + site.diverged,
-        )
-    });
-    let share = |part: u64, of: u64| {
-        if of == 0 {
-            0.0
-        } else {
-            100.0 * part as f64 / of as f64
-        }
-    };
-    let (warps, lanes, diverged) = all;
-    writeln!(
-        out,
-        "{warps} warp instructions, {lanes} lane instructions: {:.1} of 32 lanes on average; {:.1} % by diverged warps\n",
+    let sum = |count: fn(&SiteProfile) -> u64| profile.sites.iter().map(count).sum::<u64>();
+    let warps = sum(|site| site.warps);
+    let lanes = sum(|site| site.lanes);
+    let diverged = sum(|site| site.diverged);
+    // A kernel may execute nothing, for example if all threads are past the end of the data.
+    let per_warp = |count: u64| {
         if warps == 0 {
             0.0
         } else {
-            lanes as f64 / warps as f64
-        },
-        share(diverged, warps)
+            count as f64 / warps as f64
+        }
+    };
+    writeln!(
+        out,
+        "{warps} warp instructions, {lanes} lane instructions: {:.1} of 32 lanes on average; {:.1} % by diverged warps\n",
+        per_warp(lanes),
+        100.0 * per_warp(diverged)
     )?;
     writeln!(out, "{}\n", opcodes(&profile.sites).trim_fmt())?;
     writeln!(out, "{}\n", spaces(&profile.sites).trim_fmt())?;
@@ -179,12 +186,14 @@ pub(crate) fn profile(out: &mut impl Write, profile: &Profile) -> io::Result<()>
     Ok(())
 }
 
+/// Returns an empty table with this header.
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header(header);
     table
 }
 
+/// Returns the table of instructions by name, most frequent first.
 fn opcodes(sites: &[SiteProfile]) -> Table {
     let mut counts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for site in sites {
@@ -202,6 +211,7 @@ fn opcodes(sites: &[SiteProfile]) -> Table {
     table
 }
 
+/// Returns the name of a memory space.
 fn space(space: MemorySpace) -> &'static str {
     match space {
         MemorySpace::Global => "global",
@@ -210,6 +220,7 @@ fn space(space: MemorySpace) -> &'static str {
     }
 }
 
+/// Returns the table of bytes by memory space.
 fn spaces(sites: &[SiteProfile]) -> Table {
     let mut table = table(&["space", "bytes read", "bytes written", "bytes by atomics"]);
     for kind in [MemorySpace::Global, MemorySpace::Shared, MemorySpace::Local] {
@@ -238,7 +249,10 @@ fn spaces(sites: &[SiteProfile]) -> Table {
     table
 }
 
-/// Each instruction that accesses memory: sectors of a request, and passes beyond those without bank conflicts.
+/// Returns the table of instructions that access memory.
+///
+/// Global memory has sectors per request. Shared memory has passes per request, and the passes that
+/// bank conflicts add.
 fn accesses(sites: &[SiteProfile]) -> Table {
     let mut table = table(&[
         "access",
@@ -261,7 +275,8 @@ fn accesses(sites: &[SiteProfile]) -> Table {
                 ),
                 MemorySpace::Local => Default::default(),
             };
-            let (requests, bytes) = (m.requests.to_string(), m.bytes.to_string());
+            let requests = m.requests.to_string();
+            let bytes = m.bytes.to_string();
             let at = printable(&place(&site.place)).into_owned();
             table.add_row([
                 at,
@@ -283,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_two_numbers_or_six() {
-        let within = |text: &str| text.parse::<Thread>()?.within([2, 3, 1], [32, 2, 1]);
+        let within = |text: &str| text.parse::<TracedThread>()?.within([2, 3, 1], [32, 2, 1]);
         assert_eq!(within("3,33"), Ok([[1, 1, 0], [1, 1, 0]]));
         assert_eq!(within("1.2.0,31.1.0"), Ok([[1, 2, 0], [31, 1, 0]]));
         for (text, message) in [

@@ -1,8 +1,9 @@
-//! A command that runs a kernel, with an argument for each parameter.
+//! Proposal of a command that runs a kernel, with an argument for each parameter.
 //!
-//! The kernel's instructions show which parameters are addresses, and of what. The command is tried with small buffers before
-//! it is shown: a buffer that is too small grows, one that is read and written becomes `inout`, and the launch receives as
-//! much dynamic shared memory as the kernel uses.
+//! The instructions of the kernel show which parameters are addresses, and the types of their
+//! elements. The command is tried with small buffers before it is shown. After an error, the
+//! proposal is improved: a buffer grows, a buffer that is read and written becomes `inout`, and the
+//! dynamic shared memory grows.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,29 +14,32 @@ use ptx_emu::{Class, Fault, Kernel, Module, Param, ParameterUse};
 use super::bind::{self, short};
 use super::command_line::quoted;
 
-/// Elements of each buffer at first, and at most.
+/// The number of elements in each buffer at first.
 const ELEMENTS: usize = 1024;
+/// The largest number of elements in a buffer.
 const MOST_ELEMENTS: usize = 1 << 20;
 
-/// The value of each integer: a size that small buffers hold, also as rows and columns.
+/// The value of integer parameters. It is a plausible length, and a matrix with this many rows and
+/// columns fits into a buffer.
 const INTEGER: u32 = 32;
 
-/// Threads of a block that are tried where the kernel does not say, and the first one is the default.
+/// The block sizes to try if the kernel does not fix one. The first one is the default.
 const THREADS: &[u32] = &[32, 64, 128, 256, 512, 1024];
 
-/// Bytes of dynamic shared memory at first, and at most.
+/// The size of the dynamic shared memory at first, in bytes.
 const SHARED: u32 = 16;
+/// The largest dynamic shared memory in bytes.
 const MOST_SHARED: u32 = 227 << 10;
 
-/// Launches before the command is shown as it is.
+/// The largest number of trial launches.
 const MOST_TRIALS: usize = 40;
 
-/// Instructions of a block after which a trial ends.
+/// The number of instructions of a block after which a trial ends.
 const FUEL: u64 = 1 << 16;
 
-/// An argument of the command.
+/// An argument of the proposed command.
 #[derive(Clone)]
-enum Proposed {
+enum ProposedArgument {
     Buffer {
         name: String,
         role: Role,
@@ -45,6 +49,7 @@ enum Proposed {
     Other(String),
 }
 
+/// The role of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     In,
@@ -53,6 +58,7 @@ enum Role {
 }
 
 impl Role {
+    /// Returns the name of the role on the command line.
     fn name(self) -> &'static str {
         match self {
             Role::In => "in",
@@ -62,10 +68,10 @@ impl Role {
     }
 }
 
-impl Proposed {
+impl ProposedArgument {
     fn text(&self) -> String {
         match self {
-            Proposed::Buffer {
+            ProposedArgument::Buffer {
                 name,
                 role,
                 element,
@@ -73,27 +79,27 @@ impl Proposed {
             } => {
                 format!("{name}={}:{element}:{count}", role.name())
             }
-            Proposed::Other(text) => text.clone(),
+            ProposedArgument::Other(text) => text.clone(),
         }
     }
 }
 
-/// A launch of a kernel with small buffers.
+/// A proposed launch of a kernel.
 #[derive(Clone)]
 struct Proposal {
-    /// Threads of a block.
+    /// The number of threads in a block.
     threads: u32,
-    /// Bytes of dynamic shared memory.
+    /// The size of the dynamic shared memory in bytes.
     shared: u32,
-    arguments: Vec<Proposed>,
+    arguments: Vec<ProposedArgument>,
 }
 
 /// The outcome of a trial.
 enum Trial {
     Clean,
-    /// The proposal was changed after what was found.
+    /// The proposal was changed because of a finding.
     Changed,
-    /// Nothing can be done about what was found.
+    /// No change of the proposal can avoid the finding.
     Failed,
 }
 
@@ -101,7 +107,7 @@ enum Trial {
 pub(crate) fn command(path: &Path, module: &Module, kernel: &Kernel, prints: Prints) -> String {
     let uses = kernel.parameter_uses();
     let numbered = kernel.params.iter().zip(&uses).enumerate();
-    let arguments: Vec<Proposed> = numbered
+    let arguments: Vec<ProposedArgument> = numbered
         .flat_map(|(i, (param, usage))| propose(kernel, i, param, usage))
         .collect();
     let first = Proposal {
@@ -109,6 +115,7 @@ pub(crate) fn command(path: &Path, module: &Module, kernel: &Kernel, prints: Pri
         shared: 0,
         arguments,
     };
+    // The output of a kernel that prints would mix with the listing, so such a kernel is not tried.
     let mut proposal = match prints {
         Prints::Nothing => tried(module, kernel, &first),
         Prints::Text => first,
@@ -136,15 +143,18 @@ pub(crate) fn command(path: &Path, module: &Module, kernel: &Kernel, prints: Pri
     } else {
         format!(" --smem {}", proposal.shared)
     };
-    let (path, name) = (quoted(&path.display().to_string()), quoted(&kernel.name));
+    let path = quoted(&path.display().to_string());
+    let name = quoted(&kernel.name);
     format!(
         "warpwright emu {path} -k {name} --grid {grid}{block}{smem}{}",
         args.collect::<String>()
     )
 }
 
-/// Tries the proposal with blocks of several sizes, because many kernels need a size that PTX does not name. Returns the
-/// first one that runs clean, or the smallest.
+/// Tries the proposal with several block sizes, because many kernels need a size that their PTX
+/// does not state.
+///
+/// Returns the first proposal without findings, or the one with the smallest block.
 fn tried(module: &Module, kernel: &Kernel, first: &Proposal) -> Proposal {
     let larger = THREADS.iter().copied().filter(|threads| {
         kernel.reqntid.is_none() && *threads > first.threads && *threads <= most_threads(kernel)
@@ -167,42 +177,47 @@ fn tried(module: &Module, kernel: &Kernel, first: &Proposal) -> Proposal {
     smallest.unwrap_or_else(|| first.clone())
 }
 
-/// Returns the maximum number of threads of a block, at least 1.
+/// Returns the largest number of threads in a block, at least 1.
 fn most_threads(kernel: &Kernel) -> u32 {
     let product = |size: [u32; 3]| size.iter().fold(1, |all: u32, n| all.saturating_mul(*n));
     kernel.maxntid.map_or(u32::MAX, product).max(1)
 }
 
-/// Returns the size of one cluster of blocks.
+/// Returns the smallest grid: one block, or one cluster.
 fn grid(kernel: &Kernel) -> [u32; 3] {
     kernel.cluster.unwrap_or([1; 3])
 }
 
-/// Whether the kernels of a file print, which a trial must not do.
+/// The output of the kernels in a file. A trial must not print.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Prints {
     Nothing,
     Text,
 }
 
-/// Returns how the arguments for a parameter may look.
+/// Returns an example of an argument for a parameter, for messages.
 pub(crate) fn example(kernel: &Kernel, number: usize) -> String {
     let uses = kernel.parameter_uses();
     let arguments = propose(kernel, number, &kernel.params[number], &uses[number]);
-    let texts: Vec<String> = arguments.iter().map(Proposed::text).collect();
+    let texts: Vec<String> = arguments.iter().map(ProposedArgument::text).collect();
     texts.join(" --arg ")
 }
 
-/// Returns the argument for a parameter, and the buffers that it names.
-fn propose(kernel: &Kernel, number: usize, param: &Param, usage: &ParameterUse) -> Vec<Proposed> {
+/// Returns the argument for a parameter, after the buffers that it refers to.
+fn propose(
+    kernel: &Kernel,
+    number: usize,
+    param: &Param,
+    usage: &ParameterUse,
+) -> Vec<ProposedArgument> {
     if param.ty.contains('[') {
         return structure(kernel, number, param);
     }
     vec![propose_one(short(kernel, &param.name), param, usage)]
 }
 
-/// Returns a structure of the parts that the kernel loads, with zeros between them.
-fn structure(kernel: &Kernel, number: usize, param: &Param) -> Vec<Proposed> {
+/// Returns a structure with the members that the kernel loads, and zeros between them.
+fn structure(kernel: &Kernel, number: usize, param: &Param) -> Vec<ProposedArgument> {
     let name = short(kernel, &param.name);
     let mut arguments = Vec::new();
     let mut members = Vec::new();
@@ -210,10 +225,10 @@ fn structure(kernel: &Kernel, number: usize, param: &Param) -> Vec<Proposed> {
     for (field, usage) in kernel.parameter_fields(number) {
         pad(&mut members, &mut at, field.offset);
         match propose_one(format!("{name}_{}", field.offset), &field, &usage) {
-            Proposed::Other(text) => {
+            ProposedArgument::Other(text) => {
                 members.extend(text.split_once('=').map(|(_, value)| value.to_owned()))
             }
-            buffer @ Proposed::Buffer { .. } => {
+            buffer @ ProposedArgument::Buffer { .. } => {
                 members.push(format!("@{name}_{}", field.offset));
                 arguments.push(buffer);
             }
@@ -221,14 +236,14 @@ fn structure(kernel: &Kernel, number: usize, param: &Param) -> Vec<Proposed> {
         at = field.offset + field.size;
     }
     pad(&mut members, &mut at, param.size);
-    arguments.push(Proposed::Other(format!(
+    arguments.push(ProposedArgument::Other(format!(
         "{name}=struct:{}",
         members.join(",")
     )));
     arguments
 }
 
-/// Adds zeros up to an offset. Members lie at multiples of their sizes.
+/// Appends zeros up to an offset, in the largest members that are aligned to their size.
 fn pad(members: &mut Vec<String>, at: &mut u32, to: u32) {
     while *at < to {
         let fits = |size: &u32| at.is_multiple_of(*size) && *at + size <= to;
@@ -238,7 +253,8 @@ fn pad(members: &mut Vec<String>, at: &mut u32, to: u32) {
     }
 }
 
-fn propose_one(name: String, param: &Param, usage: &ParameterUse) -> Proposed {
+/// Returns the argument for a parameter, or for a member of a structure.
+fn propose_one(name: String, param: &Param, usage: &ParameterUse) -> ProposedArgument {
     let role = match (usage.loads, usage.stores) {
         (true, true) => Some(Role::InOut),
         (true, false) => Some(Role::In),
@@ -247,7 +263,7 @@ fn propose_one(name: String, param: &Param, usage: &ParameterUse) -> Proposed {
     };
     if let Some(role) = role {
         let element = usage.element.map_or("f32", |element| element.name());
-        return Proposed::Buffer {
+        return ProposedArgument::Buffer {
             name,
             role,
             element,
@@ -255,20 +271,21 @@ fn propose_one(name: String, param: &Param, usage: &ParameterUse) -> Proposed {
         };
     }
     let bits = 8 * param.size;
-    Proposed::Other(match (param.ty.as_str(), usage.element) {
+    ProposedArgument::Other(match (param.ty.as_str(), usage.element) {
         (".f32" | ".f64" | ".f16", _) => format!("{name}={}:1.0", &param.ty[1..]),
         (".f16x2", _) => format!("{name}=struct:f16:1.0,f16:1.0"),
         (ty, Some(element)) if ty.starts_with(".b") && element.is_float() => {
             format!("{name}={}:1.0", element.name())
         }
-        // A parameter that the kernel does not read, such as the scratch memory of Triton's kernels.
+        // The kernel does not read this parameter, for example the scratch memory of Triton's
+        // kernels.
         (_, _) if !usage.reads => format!("{name}=u{bits}:0"),
         (ty, _) if ty.starts_with(".s") => format!("{name}=s{bits}:{INTEGER}"),
         (_, _) => format!("{name}=u{bits}:{INTEGER}"),
     })
 }
 
-/// Tries a proposal, and changes it after what is found.
+/// Tries a proposal, and changes it according to the first finding.
 fn improve(module: &Module, kernel: &Kernel, proposal: &mut Proposal) -> Trial {
     let Some(findings) = trial(module, kernel, proposal) else {
         return Trial::Failed;
@@ -288,7 +305,7 @@ fn improve(module: &Module, kernel: &Kernel, proposal: &mut Proposal) -> Trial {
     }
 }
 
-/// Changes a proposal after a fault. Returns false if nothing can be changed.
+/// Changes a proposal after a fault. Returns false if no change can help.
 fn improve_after(kernel: &Kernel, proposal: &mut Proposal, fault: &Fault) -> bool {
     let label = fault
         .allocation
@@ -304,19 +321,20 @@ fn improve_after(kernel: &Kernel, proposal: &mut Proposal, fault: &Fault) -> boo
             true
         }
         Class::OutOfBounds => {
+            // A larger buffer helps only if the access was past its end, and not before its start.
             let beyond = fault.address.zip(fault.allocation.as_ref());
             let beyond = beyond.is_some_and(|(address, allocation)| address >= allocation.base);
             proposal
                 .arguments
                 .iter_mut()
                 .any(|argument| match argument {
-                    Proposed::Buffer { name, count, .. }
+                    ProposedArgument::Buffer { name, count, .. }
                         if *name == label && beyond && *count < MOST_ELEMENTS =>
                     {
                         *count *= 2;
                         true
                     }
-                    Proposed::Buffer { .. } | Proposed::Other(_) => false,
+                    ProposedArgument::Buffer { .. } | ProposedArgument::Other(_) => false,
                 })
         }
         Class::UninitialisedGlobal => change_role(&mut proposal.arguments, &label, Role::Out),
@@ -324,24 +342,27 @@ fn improve_after(kernel: &Kernel, proposal: &mut Proposal, fault: &Fault) -> boo
     }
 }
 
-/// Makes an `inout` buffer of one that has another role.
-fn change_role(arguments: &mut [Proposed], buffer: &str, from: Role) -> bool {
+/// Changes the role of a buffer to `inout` if it is `from`. Returns false if there is no such
+/// buffer.
+fn change_role(arguments: &mut [ProposedArgument], buffer: &str, from: Role) -> bool {
     arguments.iter_mut().any(|argument| match argument {
-        Proposed::Buffer { name, role, .. } if name == buffer && *role == from => {
+        ProposedArgument::Buffer { name, role, .. } if name == buffer && *role == from => {
             *role = Role::InOut;
             true
         }
-        Proposed::Buffer { .. } | Proposed::Other(_) => false,
+        ProposedArgument::Buffer { .. } | ProposedArgument::Other(_) => false,
     })
 }
 
-/// Runs the kernel as the command does. Returns what is found, or nothing if the command cannot be tried.
+/// Runs the kernel like the proposed command. Returns the findings, or `None` if the command cannot
+/// be tried.
 fn trial(module: &Module, kernel: &Kernel, proposal: &Proposal) -> Option<Vec<Finding>> {
     let mut check = Check::new(module, &kernel.name).ok()?;
     check.grid = grid(kernel);
     check.block = kernel.reqntid.unwrap_or([proposal.threads, 1, 1]);
     check.dynamic_shared = proposal.shared;
-    // The end of a trial must not depend on the speed of the machine.
+    // Instructions limit a trial rather than time, so that the proposal does not depend on the
+    // speed of the machine.
     check.fuel = FUEL;
     check.limit = Duration::from_secs(60);
     let given: Result<Vec<_>, String> = proposal

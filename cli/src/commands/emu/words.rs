@@ -1,4 +1,4 @@
-//! Findings in words.
+//! Text output of findings.
 
 use std::fmt::Write;
 
@@ -9,10 +9,10 @@ use super::bind::role;
 use super::command_line;
 use crate::terminal::counted;
 
-/// Elements of a buffer that are shown.
+/// The number of elements of a buffer that are shown.
 const SHOWN: usize = 8;
 
-/// A finding: its class, both places, whose memory it is, and how it is shown again.
+/// Formats a finding: class, instructions, memory, advice, and the command that reproduces it.
 pub(crate) fn finding(
     check: &Check<'_>,
     number: usize,
@@ -25,7 +25,11 @@ pub(crate) fn finding(
         Problem::Mismatch(place) => mismatch(&mut text, place),
         Problem::Changed(place) => {
             mismatch(&mut text, place);
-            line(&mut text, "do", "give it as inout, or write elsewhere");
+            line(
+                &mut text,
+                "do",
+                "pass the buffer as inout, or write elsewhere",
+            );
         }
     }
     let blocks = match finding.blocks {
@@ -41,17 +45,19 @@ pub(crate) fn finding(
     text
 }
 
-/// Calls of a finding that are shown, the latest first.
+/// The largest number of calls that are shown for a finding, innermost first.
 pub(crate) const MOST_CALLS: usize = 8;
 
-/// Adds a line under a finding.
+/// Appends a line to a finding. Further lines of `rest` are indented.
 pub(crate) fn line(text: &mut String, head: &str, rest: &str) {
     let _ = write!(text, "\n  {head:<7} {}", rest.replace('\n', "\n          "));
 }
 
+/// Appends the lines about a fault.
 fn fault_lines(text: &mut String, check: &Check<'_>, fault: &Fault) {
     let _ = write!(text, ": {}", fault.what);
-    let ([bx, by, bz], [tx, ty, tz]) = (fault.block, fault.thread);
+    let [bx, by, bz] = fault.block;
+    let [tx, ty, tz] = fault.thread;
     line(
         text,
         "kernel",
@@ -76,6 +82,8 @@ fn fault_lines(text: &mut String, check: &Check<'_>, fault: &Fault) {
     if let Some(memory) = memory(check, fault) {
         line(text, "memory", &memory);
     }
+    // The advice about a full record names an option of this program, which the emulator does not
+    // know.
     if fault.class == Class::TraceFull {
         line(
             text,
@@ -87,6 +95,7 @@ fn fault_lines(text: &mut String, check: &Check<'_>, fault: &Fault) {
     }
 }
 
+/// Appends the lines about a wrong element.
 fn mismatch(text: &mut String, place: &ElementMismatch) {
     let ElementMismatch {
         buffer,
@@ -105,7 +114,8 @@ fn mismatch(text: &mut String, place: &ElementMismatch) {
     );
 }
 
-/// The place in the source, if it is known, where that was inlined, innermost call first, and the place in the PTX.
+/// Formats an instruction: its source location with the inlined calls (innermost first), and its
+/// line of PTX.
 pub(crate) fn place(place: &SourcePlace) -> String {
     let ptx = format!("PTX line {}: {}", place.line, place.text);
     let source = |s: &RustPlace| format!("{}:{}:{}", s.file, s.line, s.column);
@@ -117,7 +127,7 @@ pub(crate) fn place(place: &SourcePlace) -> String {
     format!("{}{}, {ptx}", source(inner), callers.collect::<String>())
 }
 
-/// The buffer of a fault and its element, or where else the address lies.
+/// Returns the buffer and the element that a fault accessed, or a description of the address.
 pub(crate) fn memory(check: &Check<'_>, fault: &Fault) -> Option<String> {
     let location = fault.location()?;
     match element(check, fault) {
@@ -131,9 +141,11 @@ pub(crate) fn memory(check: &Check<'_>, fault: &Fault) -> Option<String> {
     }
 }
 
-/// The buffer of a check that a fault is about, and the element, which may lie outside.
+/// Returns the buffer that a fault accessed and the index of the element, which may be out of
+/// bounds.
 pub(crate) fn element<'a>(check: &'a Check<'_>, fault: &Fault) -> Option<(&'a Buffer, i64)> {
-    let (address, allocation) = (fault.address?, fault.allocation.as_ref()?);
+    let address = fault.address?;
+    let allocation = fault.allocation.as_ref()?;
     let is = |buffer: &&Buffer| {
         buffer.name == allocation.label && buffer.bytes() as u64 == allocation.bytes
     };
@@ -142,7 +154,7 @@ pub(crate) fn element<'a>(check: &'a Check<'_>, fault: &Fault) -> Option<(&'a Bu
     Some((buffer, offset.div_euclid(buffer.element.bytes() as i64)))
 }
 
-/// What a buffer is, what it held, or what it holds.
+/// Formats a buffer with its first elements.
 pub(crate) fn buffer(buffer: &Buffer) -> String {
     let Buffer {
         name,
@@ -165,7 +177,7 @@ pub(crate) fn buffer(buffer: &Buffer) -> String {
     )
 }
 
-/// The last line.
+/// Returns the last line of the report.
 pub(crate) fn summary(report: &CheckReport) -> String {
     let schedules = counted(report.schedules as usize, "schedule");
     let executed = report.stats.lane_instructions;

@@ -1,4 +1,4 @@
-//! The command line, under the names that people know from other trainers.
+//! The options of `finetune`. Their names follow other trainers where possible.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use warpwright_train::data::{BatchShape, TrainingLength};
 use warpwright_train::step::{self, Recomputation};
 
 use super::{disk, metrics};
-use crate::device::Choice;
+use crate::device::DeviceChoice;
 use crate::failure::Failure;
 use crate::options::ModelArg;
 use crate::output::is_used;
@@ -24,13 +24,14 @@ use crate::template;
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) model: ModelArg,
-    /// Samples: a JSON object in each line, such as {"text": ".."} or {"messages": [..]}
+    /// File with one sample per line, as JSON such as {"text": ".."} or {"messages": [..]}
     ///
-    /// The forms are {"text"}, {"prompt", "completion"}, Alpaca's {"instruction", "input", "output"}, and conversations as
-    /// {"messages": [{"role", "content"}]} or ShareGPT's {"conversations": [{"from", "value"}]}.
+    /// The forms are {"text"}, {"prompt", "completion"}, Alpaca's {"instruction", "input",
+    /// "output"}, and conversations as {"messages": [{"role", "content"}]} or ShareGPT's
+    /// {"conversations": [{"from", "value"}]}.
     #[arg(long, value_name = "FILE.jsonl")]
     pub(crate) data: PathBuf,
-    /// Folder for the adapter, as PEFT reads it
+    /// New folder for the adapter, in PEFT's format
     #[arg(long, value_name = "FOLDER")]
     pub(crate) out: PathBuf,
     /// Checkpoint folder to continue from, with the same settings
@@ -40,17 +41,17 @@ pub(crate) struct Args {
         value_name = "FOLDER"
     )]
     pub(crate) resume: Option<PathBuf>,
-    /// Print samples, steps and memory, and stop
+    /// Print the number of samples and steps and the memory, and stop
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Device to run on: auto, cuda:N or emu (the emulator)
-    #[arg(help_heading = "Device", long, value_name = "DEVICE", default_value_t = Choice::Auto, hide_possible_values = true)]
-    pub(crate) device: Choice,
-    /// Run on the emulator even if that is estimated to take hours
+    /// Device to run on: auto, cuda:N or emu (the CPU emulator)
+    #[arg(help_heading = "Device", long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto, hide_possible_values = true)]
+    pub(crate) device: DeviceChoice,
+    /// Run on the emulator even if the estimated time is longer than half an hour
     #[arg(help_heading = "Device", long)]
     pub(crate) insist: bool,
 
-    /// Number of tokens in a row (longer samples lose their end)
+    /// Number of tokens in a row; longer samples are truncated
     #[arg(
         long,
         value_name = "TOKENS",
@@ -69,16 +70,16 @@ pub(crate) struct Args {
     /// Number of micro-batches in a step
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Batches")]
     pub(crate) grad_accum: usize,
-    /// Put one sample in a row instead of as many as have room
+    /// Put one sample into each row instead of as many as fit
     #[arg(long, help_heading = "Batches")]
     pub(crate) no_packing: bool,
-    /// Learn prompts too, and every message of a conversation
+    /// Learn prompts and all messages of a conversation, not only completions and replies
     #[arg(long, help_heading = "Batches")]
     pub(crate) train_on_prompt: bool,
-    /// Date for chat templates that ask for it, as YYYY-MM-DD [default: today in UTC]
+    /// Date for chat templates that contain the current date, as YYYY-MM-DD [default: today in UTC]
     #[arg(long, value_name = "DATE", value_parser = template::date, help_heading = "Batches")]
     pub(crate) date: Option<Date>,
-    /// Number of times that every sample is learned [default: 1]
+    /// Number of passes over all samples [default: 1]
     #[arg(
         long,
         value_name = "N",
@@ -89,14 +90,14 @@ pub(crate) struct Args {
     /// Number of optimizer steps, instead of --epochs
     #[arg(long, value_name = "N", help_heading = "Batches")]
     pub(crate) steps: Option<u32>,
-    /// Seed of the order of samples, of the first adapters and of dropout
+    /// Seed for the order of samples, the initial adapters and dropout
     #[arg(long, default_value_t = 0, help_heading = "Batches")]
     pub(crate) seed: u64,
 
-    /// Rank of the adapters
+    /// Rank of the LoRA adapters
     #[arg(long, default_value_t = 16, help_heading = "Adapters")]
     pub(crate) rank: usize,
-    /// Alpha of the adapters, whose scale is alpha / rank
+    /// Alpha of the LoRA adapters, which are scaled by alpha / rank
     #[arg(
         long,
         default_value_t = 32.0,
@@ -104,7 +105,7 @@ pub(crate) struct Args {
         help_heading = "Adapters"
     )]
     pub(crate) alpha: f64,
-    /// Share of the adapters' inputs that dropout sets to zero
+    /// Share of the adapter inputs that dropout sets to zero
     #[arg(
         long,
         value_name = "SHARE",
@@ -116,14 +117,14 @@ pub(crate) struct Args {
     /// Projections to train: all-linear, or names such as q_proj,v_proj
     #[arg(long, value_delimiter = ',', default_value = "all-linear", value_parser = target, help_heading = "Adapters")]
     pub(crate) targets: Vec<Targets>,
-    /// Number format of the frozen projections
+    /// Format of the frozen projections in device memory
     #[arg(long, value_enum, default_value_t = BaseChoice::Auto, help_heading = "Adapters")]
     pub(crate) base: BaseChoice,
-    /// Number format of the largest weight of each NF4 block (a file in NF4 has its own)
+    /// Format of the scale of each NF4 block (a file in NF4 keeps its own)
     #[arg(long, value_enum, default_value_t = AbsmaxChoice::F32, help_heading = "Adapters")]
     pub(crate) absmax: AbsmaxChoice,
 
-    /// Learning rate
+    /// Learning rate of AdamW after the warm-up
     #[arg(
         long,
         default_value_t = 2e-4,
@@ -131,10 +132,12 @@ pub(crate) struct Args {
         help_heading = "Optimizer"
     )]
     pub(crate) lr: f64,
-    /// Shape of the learning rate after the warm-up, by the formulas of transformers
-    #[arg(long, value_enum, default_value_t = Schedule::Cosine, help_heading = "Optimizer")]
-    pub(crate) schedule: Schedule,
-    /// Number of steps over which the learning rate rises from 0, or below 1 the share of all steps
+    /// Decay of the learning rate after the warm-up, with the formulas of transformers
+    #[arg(long, value_enum, default_value_t = ScheduleChoice::Cosine, help_heading = "Optimizer")]
+    pub(crate) schedule: ScheduleChoice,
+    /// Number of warm-up steps, or their share of all steps if below 1
+    ///
+    /// The learning rate rises linearly from 0 during the warm-up.
     #[arg(
         long,
         value_name = "STEPS",
@@ -143,7 +146,7 @@ pub(crate) struct Args {
         help_heading = "Optimizer"
     )]
     pub(crate) warmup: f64,
-    /// Least learning rate, which the step after the last would have
+    /// Learning rate that the decay ends at, one step after the last
     #[arg(
         long,
         value_name = "LR",
@@ -152,7 +155,7 @@ pub(crate) struct Args {
         help_heading = "Optimizer"
     )]
     pub(crate) lr_min: f64,
-    /// Largest norm of the gradients of all adapters
+    /// Largest norm of all gradients together; larger gradients are scaled down
     #[arg(
         long,
         value_name = "NORM",
@@ -161,7 +164,7 @@ pub(crate) struct Args {
         help_heading = "Optimizer"
     )]
     pub(crate) clip: f64,
-    /// Weight decay
+    /// Weight decay of AdamW
     #[arg(
         long,
         value_name = "SHARE",
@@ -171,9 +174,10 @@ pub(crate) struct Args {
     )]
     pub(crate) weight_decay: f64,
 
-    /// Evaluate on the samples of a file, or on this share of those of --data
+    /// Samples for evaluation: a file like --data, or a share of --data such as 0.1
     ///
-    /// The evaluation runs before the first step and after the last one. A share of --data is then not learned.
+    /// The evaluation runs before the first step and after the last one. A share of --data is
+    /// excluded from training.
     #[arg(help_heading = "Evaluation and checkpoints", long, value_name = "FILE.jsonl|SHARE", value_parser = OsStringValueParser::new().try_map(evaluate_on))]
     pub(crate) eval: Option<EvaluateOn>,
     /// Number of steps between evaluations
@@ -182,13 +186,13 @@ pub(crate) struct Args {
     /// Number of steps between checkpoints
     #[arg(help_heading = "Evaluation and checkpoints", long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) save_every: Option<u32>,
-    /// Activations that the backward pass computes again to save memory [default: the first that fits]
+    /// Activations that the backward pass recomputes to save memory [default: as few as fit]
     #[arg(help_heading = "Device", long, value_enum, value_name = "WHAT")]
     pub(crate) recompute: Option<Recompute>,
     /// Method that submits each micro-batch to the device
-    #[arg(help_heading = "Device", long, value_enum, default_value_t = Launch::Graph)]
-    pub(crate) launch: Launch,
-    /// Number format of tensors in memory
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = TrainingLaunch::Graph)]
+    pub(crate) launch: TrainingLaunch,
+    /// Precision of the activations and of the matrix products
     #[arg(help_heading = "Device", long, value_enum, default_value_t = PrecisionChoice::Auto)]
     pub(crate) precision: PrecisionChoice,
 }
@@ -196,11 +200,11 @@ pub(crate) struct Args {
 /// The value of --recompute.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 pub(crate) enum Recompute {
-    /// Nothing: the most memory
+    /// Nothing, which needs the most memory
     None,
-    /// What norms and SwiGLU give: about a third less is kept, and a step is hardly slower
+    /// Outputs of norms and SwiGLU: saves about a third of the activations, and is hardly slower
     Cheap,
-    /// All of a layer but what goes into it: much less memory, a slower step
+    /// Everything in a layer except its input: saves much memory, and is slower
     Layer,
 }
 
@@ -217,21 +221,22 @@ impl From<Recompute> for Recomputation {
 /// The value of --precision.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 pub(crate) enum PrecisionChoice {
-    /// bf16 on a GPU and for a model that it supports, else f32
+    /// bf16 if the GPU and the model support it, otherwise f32
     Auto,
-    /// On the tensor cores of compute capability 9.0; adapters and sums stay f32
+    /// Tensor cores of compute capability 9.0; adapters and sums stay in f32
     Bf16,
-    /// By simple kernels, many times slower
+    /// Simple kernels, many times slower
     F32,
 }
 
-/// One of the values of --targets.
+/// An element of the list in --targets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Targets {
     All,
     One(Projection),
 }
 
+/// Parses an element of --targets.
 fn target(text: &str) -> Result<Targets, String> {
     if text == "all-linear" {
         return Ok(Targets::All);
@@ -239,16 +244,17 @@ fn target(text: &str) -> Result<Targets, String> {
     let found = Projection::ALL.into_iter().find(|p| p.name() == text);
     found.map(Targets::One).ok_or_else(|| {
         let names = Projection::ALL.map(Projection::name).join(", ");
-        format!("no projection of that name; there are {names}, and all-linear for all of them")
+        format!("unknown projection: expected {names}, or all-linear for all of them")
     })
 }
 
-/// Refuses what can be read only once: samples are read, and later hashed.
+/// Returns an error for a pipe or a device, because samples are read twice: for training and for a
+/// hash.
 fn check_data(flag: &str, path: &Path) -> Result<(), Failure> {
     let standard = path == Path::new("-");
     match std::fs::metadata(path) {
         Ok(data) if !data.is_file() => Err(Failure::Input(format!(
-            "{flag} {} is no file: write the samples to one first",
+            "{flag} {} is not a file: write the samples to a file first",
             path.display()
         ))),
         Err(_) if standard => Err(Failure::Input(format!(
@@ -258,7 +264,7 @@ fn check_data(flag: &str, path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Returns the checkpoint of the last step in a folder, if there is one.
+/// Returns the checkpoint with the highest step in a folder, if there is one.
 fn latest_checkpoint(out: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(out).ok()?.flatten();
     let checkpoints = entries.filter_map(|entry| {
@@ -285,33 +291,35 @@ pub(crate) enum EvaluateOn {
     Share(f64),
 }
 
-/// What reads as a number is a share.
+/// Parses the value of --eval. A number is a share, and everything else is a file.
 fn evaluate_on(text: OsString) -> Result<EvaluateOn, String> {
     match text.to_str().and_then(|text| text.parse().ok()) {
         None => Ok(EvaluateOn::File(text.into())),
         Some(share) if share > 0.0 && share < 1.0 => Ok(EvaluateOn::Share(share)),
         Some(share) => Err(format!(
-            "{share} is no share, which is above 0 and below 1; a file of that name is ./{}",
+            "{share} is not a share between 0 and 1; for a file with this name, write ./{}",
             text.display()
         )),
     }
 }
 
+/// The value of --base.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BaseChoice {
-    /// NF4 for weights of 16 and 32 bits; quantized ones keep their values
+    /// NF4 for weights with 16 or 32 bits; quantized weights keep their format
     Auto,
-    /// NF4 for all
+    /// NF4 for all weights
     Nf4,
-    /// The values of the file
+    /// The format of the file
     Keep,
 }
 
+/// The value of --absmax.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AbsmaxChoice {
-    /// F32
+    /// 32-bit floats
     F32,
-    /// 8 bits (double quantization), as bases in bitsandbytes mostly are: 0.37 bits a weight less
+    /// 8 bits (double quantization), as usual in bitsandbytes: saves 0.37 bits per weight
     Nested,
 }
 
@@ -334,28 +342,30 @@ impl From<BaseChoice> for BaseFormat {
     }
 }
 
+/// The value of --schedule.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Schedule {
-    /// Half a cosine from --lr towards --lr-min
+pub(crate) enum ScheduleChoice {
+    /// Half a cosine from --lr to --lr-min
     Cosine,
-    /// A line from --lr towards --lr-min
+    /// A line from --lr to --lr-min
     Linear,
     /// --lr in every step
     Constant,
 }
 
-impl From<Schedule> for schedule::Decay {
-    fn from(schedule: Schedule) -> schedule::Decay {
+impl From<ScheduleChoice> for schedule::Decay {
+    fn from(schedule: ScheduleChoice) -> schedule::Decay {
         match schedule {
-            Schedule::Cosine => schedule::Decay::Cosine,
-            Schedule::Linear => schedule::Decay::Linear,
-            Schedule::Constant => schedule::Decay::Constant,
+            ScheduleChoice::Cosine => schedule::Decay::Cosine,
+            ScheduleChoice::Linear => schedule::Decay::Linear,
+            ScheduleChoice::Constant => schedule::Decay::Constant,
         }
     }
 }
 
+/// The value of --launch.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Launch {
+pub(crate) enum TrainingLaunch {
     /// One launch of a hand-built graph for each micro-batch
     Graph,
     /// One launch of a graph that the driver captured from a stream
@@ -364,23 +374,27 @@ pub(crate) enum Launch {
     Eager,
 }
 
-impl From<Launch> for step::Launch {
-    fn from(launch: Launch) -> step::Launch {
+impl From<TrainingLaunch> for step::Launch {
+    fn from(launch: TrainingLaunch) -> step::Launch {
         match launch {
-            Launch::Graph => step::Launch::Graph,
-            Launch::Capture => step::Launch::Capture,
-            Launch::Eager => step::Launch::Eager,
+            TrainingLaunch::Graph => step::Launch::Graph,
+            TrainingLaunch::Capture => step::Launch::Capture,
+            TrainingLaunch::Eager => step::Launch::Eager,
         }
     }
 }
 
 impl Args {
-    /// Refuses what no sample decides: a row of less than two tokens, and no checkpoint where one is named.
+    /// Checks the options that can be checked without the model and the samples.
+    ///
+    /// # Errors
+    /// Returns an error if a value is out of range, if a file is missing, or if the output folder
+    /// cannot be used.
     pub(super) fn check(&self) -> Result<(), Failure> {
         if self.seq < 2 {
             let seq = self.seq;
             return Err(Failure::Input(format!(
-                "--seq {seq} is too short: a token is learned from those before it"
+                "--seq {seq} is too short: a token is learned from the tokens before it"
             )));
         }
         if let Some(from) = self
@@ -388,17 +402,20 @@ impl Args {
             .as_ref()
             .filter(|from| !from.join(checkpoint::STATE).is_file())
         {
-            let (from, state) = (from.display(), checkpoint::STATE);
             return Err(Failure::Input(format!(
-                "--resume {from} is no checkpoint: there is no {state} in it; name a folder checkpoint-N"
+                "--resume {} is not a checkpoint, because it has no {}: name a folder checkpoint-N",
+                from.display(),
+                checkpoint::STATE
             )));
         }
         check_data("--data", &self.data)?;
         self.check_out()
     }
 
-    /// Refuses a folder in use: an adapter is never written over by accident. A dry run refuses the same folders as the
-    /// training that it stands for.
+    /// Checks that the output folder is empty or being resumed, because an adapter must not be
+    /// overwritten by accident.
+    ///
+    /// A dry run checks this too, so that the real run does not fail later.
     fn check_out(&self) -> Result<(), Failure> {
         let out = &self.out;
         metrics::check(out)?;
@@ -413,7 +430,7 @@ impl Args {
                 None => String::new(),
             };
             return Err(Failure::Input(format!(
-                "--out {} is in use; name an empty folder{resume}",
+                "--out {} is not empty; name an empty folder{resume}",
                 out.display()
             )));
         }
@@ -426,6 +443,7 @@ impl Args {
         }
     }
 
+    /// Returns the format of the frozen projections.
     pub(super) fn quantization(&self) -> Quantization {
         Quantization {
             format: self.base.into(),
@@ -433,6 +451,7 @@ impl Args {
         }
     }
 
+    /// Returns the shape of the batches.
     pub(super) fn shape(&self) -> BatchShape {
         BatchShape {
             len: self.seq,
@@ -447,6 +466,7 @@ impl Args {
         }
     }
 
+    /// Returns the projections to train, in the order of the model.
     pub(super) fn projections(&self) -> Vec<Projection> {
         let chosen = |p: &Projection| {
             self.targets

@@ -1,28 +1,30 @@
-//! The disk: what may be written, and room for it.
+//! Checks of the disk: free space and permissions.
 
 use std::io;
 use std::path::Path;
 #[cfg(unix)]
 use std::path::PathBuf;
 
-/// Bytes that are free where a folder is, or will be; none where the system does not say.
+/// Returns the free bytes on the disk of a folder that exists or will be created, if the system
+/// reports them.
 #[cfg(unix)]
 pub(super) fn free(folder: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(&there(folder)?).ok()?;
+    let stat = rustix::fs::statvfs(&existing(folder)?).ok()?;
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// Why nothing can be written where a folder is, or will be, as far as the system says.
+/// Returns the reason why a folder cannot be created or written, or `None` if it can or the system
+/// does not report it.
 #[cfg(unix)]
 pub(super) fn refusal(folder: &Path) -> Option<io::Error> {
     use rustix::fs::{Access, access};
-    let error = access(&there(folder)?, Access::WRITE_OK | Access::EXEC_OK).err()?;
+    let error = access(&existing(folder)?, Access::WRITE_OK | Access::EXEC_OK).err()?;
     Some(error.into())
 }
 
-/// The folder, or the nearest one above it that is there.
+/// Returns the folder, or its nearest ancestor that exists.
 #[cfg(unix)]
-fn there(folder: &Path) -> Option<PathBuf> {
+fn existing(folder: &Path) -> Option<PathBuf> {
     let folder = std::path::absolute(folder).ok()?;
     folder
         .ancestors()

@@ -1,4 +1,4 @@
-//! `metrics.jsonl`: an object for each step, and one for each evaluation.
+//! The file `metrics.jsonl`, with a JSON object for each step and each evaluation.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,35 +12,41 @@ use crate::failure::Failure;
 use crate::plot::{self, Curve};
 
 const NAME: &str = "metrics.jsonl";
-/// The fields of the curves.
+/// The field with the loss of a step.
 const LOSS: &str = "loss";
+/// The field with the loss of an evaluation.
 const EVALUATION: &str = "eval_loss";
 
+/// The open file of metrics. Its lock keeps other runs out of the folder.
 pub(super) struct Metrics {
     path: PathBuf,
     file: File,
-    /// The step after which the last evaluation was.
+    /// The number of steps before the last evaluation.
     evaluated: Option<u64>,
 }
 
-/// What is known of a step besides its record.
+/// Metrics of a step that the trainer's record does not contain.
 #[derive(Clone, Copy)]
-pub(super) struct About {
-    /// From 1, the skipped ones among them.
+pub(super) struct StepMetrics {
+    /// The number of the step, from 1. Skipped steps count.
     pub(super) step: u32,
     pub(super) epoch: usize,
-    /// Without padding.
+    /// The number of tokens without padding.
     pub(super) tokens: usize,
     pub(super) tokens_per_second: f64,
 }
 
 impl Metrics {
-    /// Goes on after the lines of step `last`, or begins if there is none. As long as this lives, no other run writes to
-    /// the folder.
+    /// Opens the file in `folder` and locks it. Lines of steps after `last` are removed.
+    ///
+    /// `last` is the step of the checkpoint, or `None` for a new run.
+    ///
+    /// # Errors
+    /// Returns an error if another run has the lock, or if the file cannot be read or written.
     pub(super) fn open(folder: &Path, last: Option<u32>) -> Result<Metrics, Failure> {
         let path = folder.join(NAME);
         let fault =
-            |error| Failure::Runtime(format!("cannot go on with {}: {error}", path.display()));
+            |error| Failure::Runtime(format!("cannot continue {}: {error}", path.display()));
         let mut options = OpenOptions::new();
         let mut file = options
             .read(true)
@@ -52,7 +58,7 @@ impl Metrics {
         lock(&file, folder)?;
         let mut old = String::new();
         file.read_to_string(&mut old).map_err(fault)?;
-        // Another run may have come first since the folder was looked at.
+        // Another run may have started in this folder after it was checked.
         if last.is_none() && !old.is_empty() {
             return Err(used(folder));
         }
@@ -74,13 +80,14 @@ impl Metrics {
         })
     }
 
-    /// Whether there is an evaluation after so many steps.
+    /// Returns true if the last evaluation was after `step` steps.
     pub(super) fn is_evaluated(&self, step: u32) -> bool {
         self.evaluated == Some(step.into())
     }
 
-    pub(super) fn add(&mut self, about: About, record: &Record) -> Result<(), Failure> {
-        // JSON has no infinities: what is not finite becomes null.
+    /// Appends a step.
+    pub(super) fn add(&mut self, about: StepMetrics, record: &Record) -> Result<(), Failure> {
+        // JSON has no infinities, so values that are not finite become null.
         let row = json!({
             "step": about.step,
             "epoch": about.epoch,
@@ -95,7 +102,7 @@ impl Metrics {
         self.write(&row)
     }
 
-    /// What was found after so many steps.
+    /// Appends an evaluation after `step` steps.
     pub(super) fn add_evaluation(&mut self, step: u32, found: &Evaluation) -> Result<(), Failure> {
         self.write(
             &json!({ "step": step, EVALUATION: found.mean(), "eval_tokens": found.tokens }),
@@ -104,13 +111,18 @@ impl Metrics {
         Ok(())
     }
 
+    /// Appends a line.
     fn write(&mut self, row: &Value) -> Result<(), Failure> {
         let fault =
             |error| Failure::Runtime(format!("cannot write {}: {error}", self.path.display()));
         writeln!(self.file, "{row}").map_err(fault)
     }
 
-    /// The losses of the whole run against its steps, as a picture. A loss that was not finite has no point.
+    /// Plots the losses of the whole run as SVG, including earlier runs. A loss that is not finite
+    /// has no point.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read or the plot cannot be drawn.
     pub(super) fn draw(&self) -> Result<String, Failure> {
         let fault =
             |error| Failure::Runtime(format!("cannot read {}: {error}", self.path.display()));
@@ -131,7 +143,7 @@ impl Metrics {
             curve("loss", plot::BLUE, LOSS),
             curve("evaluation loss", plot::RED, EVALUATION),
         ];
-        plot::curves("steps", "nats a token", &curves).map_err(|problem| {
+        plot::curves("steps", "nats per token", &curves).map_err(|problem| {
             Failure::Runtime(format!(
                 "cannot draw the losses of {}: {problem}",
                 self.path.display()
@@ -140,7 +152,7 @@ impl Metrics {
     }
 }
 
-/// Refuses a folder to which another run writes.
+/// Returns an error if another run is writing to the folder.
 pub(super) fn check(folder: &Path) -> Result<(), Failure> {
     match File::open(folder.join(NAME)) {
         Ok(file) => lock(&file, folder),
@@ -148,7 +160,10 @@ pub(super) fn check(folder: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Leaves only what is kept. It is mostly how the file begins: then nothing of it is lost whenever this is interrupted.
+/// Replaces the content `old` of the file by `kept`.
+///
+/// `kept` is usually the beginning of `old`. Then the file is only truncated, and an interruption
+/// loses no line.
 fn keep(file: &mut File, old: &str, kept: &str) -> io::Result<()> {
     if old.starts_with(kept) {
         file.set_len(kept.len() as u64)?;
@@ -159,7 +174,9 @@ fn keep(file: &mut File, old: &str, kept: &str) -> io::Result<()> {
     file.write_all(kept.as_bytes())
 }
 
-/// Locks the file, unless another process has. The system gives it back when the file is closed, however the process ends.
+/// Locks the file, or returns an error if another process has the lock.
+///
+/// The system releases the lock when the file is closed or the process ends.
 #[cfg(unix)]
 fn lock(file: &File, folder: &Path) -> Result<(), Failure> {
     use rustix::fs::{FlockOperation, flock};
@@ -175,18 +192,20 @@ fn lock(_: &File, _: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Returns the error about a folder that another run is writing to.
 fn used(folder: &Path) -> Failure {
     Failure::Input(format!(
-        "--out {}: another run writes to it; wait until that has ended, or name another folder",
+        "--out {}: another run is writing to it; wait until it ends, or name another folder",
         folder.display()
     ))
 }
 
-/// A line; null if it is no JSON.
+/// Parses a line, and returns null if it is not JSON.
 fn row(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_default()
 }
 
+/// Returns the step of a line.
 fn step(row: &Value) -> Option<u64> {
     row["step"].as_u64()
 }

@@ -19,36 +19,33 @@ use warpwright_train::peft::AdapterShapes;
 
 use crate::failure::Failure;
 use crate::terminal::say;
-use crate::{device, interrupt};
-use plan::Plan;
+use crate::{device, interrupt, prompt};
+use plan::TrainingPlan;
 use samples::Samples;
-use session::Session;
+use session::TrainingSession;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.check()?;
     let model = Model::open(args.model.path()?)?;
     let config = base::config(&model)?;
-    let tokenizer = model.tokenizer()?;
-    tokenizer
-        .warnings()
-        .iter()
-        .for_each(|warning| say(format!("warning: {warning}")));
+    let tokenizer = prompt::tokenizer(&model)?;
     if tokenizer.eos().is_none() {
-        say("warning: the model names no token that ends a text, so samples end without one");
+        say("warning: the model defines no end token, so samples end without one");
     }
     let template = template(args, &model)?;
     let samples = Samples::read(args, &tokenizer, template.as_ref())?;
-    let mut plan = Plan::new(args, &model, config, &samples)?;
+    let mut plan = TrainingPlan::new(args, &model, config, &samples)?;
     warn_of_unlearned_ends(samples.training.data());
     if args.rank > MAX_RANK as usize {
         say(format!(
-            "warning: an adapter of rank {} is for PEFT; run, logits and merge read ranks up to {MAX_RANK}",
+            "warning: only PEFT can use an adapter of rank {}; run, logits and merge support ranks up to {MAX_RANK}",
             args.rank
         ));
     }
     if !args.dry_run {
         plan.check_disk(args)?;
     }
+    // A dry run only prints a table, so it needs no line about the choice of the device.
     let context = if args.dry_run {
         device::quiet(args.device)?
     } else {
@@ -67,12 +64,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         lora: &plan.settings.lora,
         pairing: base.pairing,
     };
-    let session = Session::new(args, &context, &plan, &base, &shapes, &fingerprint)?;
+    let session = TrainingSession::new(args, &context, &plan, &base, &shapes, &fingerprint)?;
     session.train(&samples)?;
     interrupt::check()
 }
 
-/// Warns if the chat template leaves the token that ends a turn outside of what is learned.
+/// Prints a warning if the chat template excludes the token that ends a reply from training.
 fn warn_of_unlearned_ends(data: &Dataset) {
     if data.unlearned_ends > 0 {
         say(format!(
@@ -83,7 +80,7 @@ fn warn_of_unlearned_ends(data: &Dataset) {
     }
 }
 
-/// The model's chat template, with the date of the day that it may ask for.
+/// Returns the model's chat template, with the date of `--date` or today.
 fn template(args: &Args, model: &Model) -> Result<Option<ChatTemplate>, Failure> {
     let mut template = model.chat_template()?;
     if let Some(template) = &mut template {

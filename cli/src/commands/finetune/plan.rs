@@ -1,4 +1,5 @@
-//! What is to be trained, before anything is allocated: settings, memory, and what resuming depends on.
+//! The plan of a training run, made before anything is allocated: settings, memory and the
+//! fingerprint for resuming.
 
 use std::fs::File;
 use std::hash::Hasher;
@@ -22,35 +23,43 @@ use warpwright_train::{Config, Error, Lora, Training};
 use super::args::{AbsmaxChoice, Args, EvaluateOn, PrecisionChoice, Recompute};
 use super::disk;
 use super::samples::Samples;
+use crate::emulation::TrainingTokens;
 use crate::failure::Failure;
 use crate::terminal::{print, say};
 use crate::{device, emulation};
 
-/// Tokens whose logits are in memory at once.
+/// The number of tokens whose logits are in memory at the same time.
 pub(crate) const HEAD_CHUNK: usize = 512;
 
-pub(crate) struct Plan {
+/// The plan of a training run.
+pub(crate) struct TrainingPlan {
     pub(super) settings: Settings,
+    /// The memory for these settings.
     needs: TrainingNeeds,
-    /// All that training takes, by what is computed again.
+    /// The total memory in bytes for each choice of recomputation.
     choices: Vec<(Recompute, u64)>,
-    /// Weights that a token is multiplied by.
+    /// The number of weights that a token is multiplied by.
     weights: u64,
 }
 
-/// What is left free where it decides what fits: a fiftieth, for what a driver adds to buffers, and for graphs.
+/// The inverse share of memory that stays free when the recomputation is chosen. The driver needs
+/// some of it, for graphs and for the alignment of buffers.
 const HEADROOM: u64 = 50;
 
-/// Formats whose values a step in `bf16` has as they are, or by its own rounding of them, as bitsandbytes has it.
+/// The formats that a step in `bf16` represents exactly, or rounds in the same way as bitsandbytes.
 const EXACT: [&str; 3] = ["BF16", "NF4", "nested NF4"];
 
-impl Plan {
+impl TrainingPlan {
+    /// Makes a plan from the options.
+    ///
+    /// # Errors
+    /// Returns an error if an option is out of range or does not suit the model.
     pub(super) fn new(
         args: &Args,
         model: &Model,
         config: Config,
         samples: &Samples,
-    ) -> Result<Plan, Failure> {
+    ) -> Result<TrainingPlan, Failure> {
         check_flags(args, model.outline.config.context as usize)?;
         check_absmax(args, model)?;
         let batches = &samples.training;
@@ -85,6 +94,7 @@ impl Plan {
             head_chunk: HEAD_CHUNK,
             recomputation: args.recompute.map(Recomputation::from).unwrap_or_default(),
             launch: args.launch.into(),
+            // `auto` depends on the device, which is opened later. `settle` decides it then.
             precision: match args.precision {
                 PrecisionChoice::Bf16 => Precision::Bf16,
                 PrecisionChoice::Auto | PrecisionChoice::F32 => Precision::F32,
@@ -100,7 +110,7 @@ impl Plan {
         let needs = needs(args, model, &settings)?;
         let weights = warpwright_engine::info::layer_weights(&model.outline)
             + warpwright_engine::info::head_weights(&model.outline);
-        Ok(Plan {
+        Ok(TrainingPlan {
             settings,
             needs,
             weights,
@@ -108,7 +118,10 @@ impl Plan {
         })
     }
 
-    /// Settles the precision for this device, and what is computed again.
+    /// Chooses the precision and the recomputation for this device.
+    ///
+    /// # Errors
+    /// Returns an error if the device does not support the requested precision.
     pub(super) fn settle(
         &mut self,
         args: &Args,
@@ -131,21 +144,25 @@ impl Plan {
         Ok(())
     }
 
-    /// Takes what is asked for, or the first that fits into so many bytes, or else the one that needs least.
+    /// Chooses the requested recomputation, or the fastest one that fits into `free` bytes.
+    ///
+    /// If none fits, the one with the least memory is chosen, and [`check`](Self::check) reports
+    /// the problem.
     fn settle_recomputation(
         &mut self,
         args: &Args,
         model: &Model,
         free: u64,
     ) -> Result<(), Failure> {
-        let all = Recompute::value_variants().iter().map(|choice| {
+        // From the fastest choice with the most memory to the slowest one with the least.
+        let mut all = vec![];
+        for choice in Recompute::value_variants() {
             let settings = Settings {
                 recomputation: (*choice).into(),
                 ..self.settings.clone()
             };
-            Ok((*choice, needs(args, model, &settings)?))
-        });
-        let all = all.collect::<Result<Vec<_>, Failure>>()?;
+            all.push((*choice, needs(args, model, &settings)?));
+        }
         self.choices = all
             .iter()
             .map(|(choice, needs)| (*choice, needs.total()))
@@ -158,90 +175,71 @@ impl Plan {
         let Some((choice, needs)) = chosen.or(all.last()) else {
             return Ok(());
         };
-        (self.settings.recomputation, self.needs) = ((*choice).into(), *needs);
+        self.settings.recomputation = (*choice).into();
+        self.needs = *needs;
         Ok(())
     }
 
-    /// Prints samples, steps and memory.
+    /// Prints the table of samples, steps and memory.
+    ///
+    /// # Errors
+    /// Returns an error if the device does not report its free memory.
     pub(super) fn show(&self, context: &Context, samples: &Samples) -> Result<(), Failure> {
-        let (batches, config, lora) = (
-            &samples.training,
-            &self.settings.config,
-            &self.settings.lora,
-        );
+        let batches = &samples.training;
+        let lora = &self.settings.lora;
+        let needs = &self.needs;
         let mut table = Table::new();
         table
             .load_style(presets::ASCII_MARKDOWN)
             .set_header(["", ""]);
-        let apart = samples
-            .evaluation
-            .as_ref()
-            .map(|evaluation| evaluation.batches.data());
-        let apart = apart.map(|data| {
-            [
-                ("evaluation samples", count(data)),
-                ("evaluation tokens", tokens(data, "evaluated")),
-            ]
-        });
-        let first = [
-            ("samples", count(batches.data())),
-            ("tokens", tokens(batches.data(), "learned")),
-        ];
-        let rows = [
-            (
-                "fill",
-                format!("{:.1} % of the rows", 100.0 * batches.fill()),
-            ),
-            ("steps", batches.steps().to_string()),
-            ("tokens a micro-batch", batches.tokens().to_string()),
-            ("precision", precision(self.settings.precision).to_string()),
-            (
-                "trainable",
-                format!("{} numbers, rank {}", lora.trainable(config), lora.rank),
-            ),
-            ("frozen weights", mebibytes(self.needs.weights)),
-            (
-                "adapters, moments, gradients",
-                mebibytes(self.needs.adapters),
-            ),
-            ("activations", mebibytes(self.needs.activations)),
-            (
-                "computed again",
-                recomputed(self.settings.recomputation).to_string(),
-            ),
-            ("logits", mebibytes(self.needs.head)),
-            ("workspace", mebibytes(self.needs.workspace)),
-            ("all", mebibytes(self.needs.total())),
-        ];
-        first
-            .into_iter()
-            .chain(apart.into_iter().flatten())
-            .chain(rows)
-            .for_each(|(name, value)| {
-                table.add_row([name.to_string(), value]);
-            });
-        let others = self
-            .choices
-            .iter()
-            .filter(|(of, _)| Recomputation::from(*of) != self.settings.recomputation);
-        others.for_each(|(of, total)| {
-            table.add_row([
-                format!("all, with --recompute {}", name(*of)),
-                mebibytes(*total),
-            ]);
-        });
-        table.add_row(["free on the device".to_string(), mebibytes(free(context)?)]);
+        let mut row = |name: &str, value: String| {
+            table.add_row([name.to_owned(), value]);
+        };
+        row("samples", count(batches.data()));
+        row("tokens", tokens(batches.data(), "learned"));
+        if let Some(evaluation) = &samples.evaluation {
+            let data = evaluation.batches.data();
+            row("evaluation samples", count(data));
+            row("evaluation tokens", tokens(data, "evaluated"));
+        }
+        let fill = 100.0 * batches.fill();
+        row("fill", format!("{fill:.1} % of the rows"));
+        row("steps", batches.steps().to_string());
+        row("tokens per micro-batch", batches.tokens().to_string());
+        row("precision", precision(self.settings.precision).to_owned());
+        let trainable = lora.trainable(&self.settings.config);
+        let rank = lora.rank;
+        row("trainable", format!("{trainable} parameters, rank {rank}"));
+        row("frozen weights", mebibytes(needs.weights));
+        row("adapters, moments, gradients", mebibytes(needs.adapters));
+        row("activations", mebibytes(needs.activations));
+        let recomputed = recomputed(self.settings.recomputation);
+        row("recomputed", recomputed.to_owned());
+        row("logits", mebibytes(needs.head));
+        row("workspace", mebibytes(needs.workspace));
+        row("total", mebibytes(needs.total()));
+        for (choice, total) in &self.choices {
+            if Recomputation::from(*choice) != self.settings.recomputation {
+                let name = format!("total with --recompute {}", name(*choice));
+                row(&name, mebibytes(*total));
+            }
+        }
+        row("free on the device", mebibytes(free(context)?));
         print(&table)
     }
 
-    /// Refuses what does not fit, or what the emulator cannot end soon.
+    /// Checks that the training fits into the memory, and that the emulator finishes it soon.
+    ///
+    /// # Errors
+    /// Returns an error that says what would help.
     pub(super) fn check(
         &self,
         context: &Context,
         insist: bool,
         samples: &Samples,
     ) -> Result<(), Failure> {
-        let (needed, free) = (self.needs.total(), free(context)?);
+        let needed = self.needs.total();
+        let free = free(context)?;
         if needed > free {
             return Err(Failure::Input(format!(
                 "training needs {} of device memory, and {} are free; use {}a smaller --batch or --seq, or --base nf4",
@@ -253,42 +251,58 @@ impl Plan {
         if insist || !device::is_emulator(context) {
             return Ok(());
         }
-        let (batches, first) = (&samples.training, samples.training.tokens() as u64);
+        let batches = &samples.training;
+        let per_launch = batches.tokens() as u64;
         let evaluated = samples
             .evaluation
             .as_ref()
-            .map_or(0, |of| of.micro_batches(batches.steps()));
-        let tokens = [batches.micro_batches(), evaluated].map(|micros| micros * first);
-        emulation::training(self.weights, tokens, first)
+            .map_or(0, |samples| samples.micro_batches(batches.steps()));
+        let tokens = TrainingTokens {
+            trained: batches.micro_batches() * per_launch,
+            evaluated: evaluated * per_launch,
+            per_launch,
+        };
+        emulation::training(self.weights, tokens)
     }
 
-    /// What else would fit.
+    /// Returns the start of a list of advice: a recomputation that would fit, if there is one.
     fn smaller(&self, free: u64) -> String {
-        let fitting = self.choices.iter().find(|(_, total)| *total <= free);
-        fitting
-            .map(|(choice, _)| format!("--recompute {}, or ", name(*choice)))
-            .unwrap_or_default()
+        match self.choices.iter().find(|(_, total)| *total <= free) {
+            Some((choice, _)) => format!("--recompute {}, or ", name(*choice)),
+            None => String::new(),
+        }
     }
 
-    /// Refuses to train what the disk has no room for: the adapter, and checkpoints, which have moments beside it.
+    /// Checks that the disk has space for the adapter and all checkpoints.
+    ///
+    /// # Errors
+    /// Returns an error with the required space.
     pub(super) fn check_disk(&self, args: &Args) -> Result<(), Failure> {
         let adapter = 4 * self.settings.lora.trainable(&self.settings.config);
         let steps = self.settings.training.schedule.total;
         let checkpoints = args.save_every.map_or(0, |every| u64::from(steps / every));
+        // A checkpoint has two moments for each parameter of the adapter.
         let needed = adapter + checkpoints.saturating_mul(3 * adapter);
         let Some(free) = disk::free(&args.out).filter(|free| *free < needed) else {
             return Ok(());
         };
         Err(Failure::Input(format!(
-            "--out {}: the adapter and {checkpoints} checkpoints take {} of the disk, and {} are free; free some, name a \
-             folder on another disk, or give a larger --save-every",
+            "--out {}: the adapter and {checkpoints} checkpoints need {} on the disk, and {} are free; free some space, \
+             name a folder on another disk, or use a larger --save-every",
             args.out.display(),
             mebibytes(needed),
             mebibytes(free)
         )))
     }
 
-    /// What decides what training computes. A file to evaluate on does not; a share, which is not learned, does.
+    /// Returns the fingerprint: everything that the result of the training depends on.
+    ///
+    /// A resumed run must have the fingerprint of its checkpoint. A file for evaluation does not
+    /// count, because it does not change the result. A share of the data does, because it is
+    /// excluded from training.
+    ///
+    /// # Errors
+    /// Returns an error if the model or the data cannot be read.
     pub(super) fn fingerprint(
         &self,
         args: &Args,
@@ -324,7 +338,7 @@ impl Plan {
             Some(EvaluateOn::Share(share)) => Some(("eval share", share.to_string())),
             _ => None,
         };
-        // Checkpoints of before there was a choice do not name it.
+        // Only the choice that came later has an entry, so that older checkpoints stay valid.
         let absmax = (args.absmax == AbsmaxChoice::Nested).then(|| ("absmax", "nested".to_owned()));
         let chats = samples.training.data().conversations > 0;
         let date = template
@@ -341,53 +355,54 @@ impl Plan {
     }
 }
 
-/// Refuses flags with which there is no training.
+/// Checks the ranges of options. `context` is the number of positions that the model supports.
 fn check_flags(args: &Args, context: usize) -> Result<(), Failure> {
     let refused = |sentence: String| Err(Failure::Input(sentence));
     if args.seq > context {
         let seq = args.seq;
         return refused(format!(
-            "--seq {seq} is above the {context} positions that the model was made for"
+            "--seq {seq} is more than the {context} positions that the model supports"
         ));
     }
     for (flag, rate) in [("--lr", args.lr), ("--lr-min", args.lr_min)] {
         if !((rate as f32).is_finite() && rate >= 0.0) {
             return refused(format!(
-                "{flag} {rate} is no learning rate that is finite in f32, and 0 or more"
+                "invalid {flag} {rate}: a learning rate must be 0 or more, and finite in f32"
             ));
         }
     }
+    // The kernels compute in f32, where a tiny positive number becomes 0.
     if args.clip.is_nan() || args.clip as f32 <= 0.0 {
         return refused(format!(
-            "--clip {} is no norm; it must be above 0 in f32",
+            "invalid --clip {}: the largest norm must be above 0 in f32",
             args.clip
         ));
     }
     if !(0.0..=f64::from(u32::MAX)).contains(&args.warmup) {
         let warmup = args.warmup;
         return refused(format!(
-            "--warmup {warmup} is no number of steps; give 0 or more, and below 1 their share"
+            "invalid --warmup {warmup}: expected a number of steps, or a share of all steps below 1"
         ));
     }
     Ok(())
 }
 
-/// Refuses a warm-up that leaves no step with a learning rate above 0.
+/// Returns an error if the warm-up leaves no step with a learning rate above 0.
 fn check_rates(schedule: &Schedule) -> Result<(), Failure> {
     let Schedule {
         warmup, total, lr, ..
     } = *schedule;
     if lr > 0.0 && total == 1 && warmup > 0 {
         return Err(Failure::Input(
-            "--warmup leaves nothing to train: the first step of a warm-up has a learning rate of 0, and there is only one \
-             step; use --warmup 0, or more steps"
+            "--warmup leaves nothing to train, because the only step would have a learning rate of 0: use --warmup 0, or \
+             more steps"
                 .into(),
         ));
     }
     Ok(())
 }
 
-/// Refuses nested absmax where nothing is quantized.
+/// Returns an error if nested scales are requested and no projection is quantized to NF4.
 fn check_absmax(args: &Args, model: &Model) -> Result<(), Failure> {
     let formats = base::formats(&model.outline, args.quantization());
     if args.absmax == AbsmaxChoice::F32 || formats.contains_key("nested NF4") {
@@ -395,12 +410,12 @@ fn check_absmax(args: &Args, model: &Model) -> Result<(), Failure> {
     }
     let formats: Vec<_> = formats.into_keys().collect();
     Err(Failure::Input(format!(
-        "--absmax nested would change nothing: the projections stay in {}; leave it out",
+        "--absmax nested has no effect, because the projections stay in {}: leave it out",
         formats.join(", ")
     )))
 }
 
-/// The steps of the warm-up; below 1 it is their share of all.
+/// Returns the number of warm-up steps. A value below 1 is a share of all steps.
 fn warmup(warmup: f64, steps: u32) -> u32 {
     let count = if warmup < 1.0 {
         (warmup * f64::from(steps)).ceil()
@@ -410,10 +425,11 @@ fn warmup(warmup: f64, steps: u32) -> u32 {
     count as u32
 }
 
+/// Returns the number of samples, with those that were truncated or left out.
 fn count(data: &Dataset) -> String {
     let mut samples = data.samples.len().to_string();
     if data.cut() > 0 {
-        samples += &format!(" ({} cut)", data.cut());
+        samples += &format!(" ({} truncated)", data.cut());
     }
     if data.dropped > 0 {
         samples += &format!(", {} dropped: their prompts fill a row", data.dropped);
@@ -424,40 +440,47 @@ fn count(data: &Dataset) -> String {
     samples
 }
 
+/// Returns the number of tokens, and the share of them that is learned or evaluated.
 fn tokens(data: &Dataset, labelled: &str) -> String {
     let share = 100.0 * data.labelled() as f64 / data.tokens() as f64;
     format!("{}, {share:.1} % of them {labelled}", data.tokens())
 }
 
+/// Returns the free memory of the device in bytes.
 fn free(context: &Context) -> Result<u64, Failure> {
     Ok(context.memory()?.0 as u64)
 }
 
+/// Formats a number of bytes in MiB.
 pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
-/// The hash of each file of a model: of several, each under its name.
+/// Returns an entry with the hash of each file of a model.
 fn hashes(model: &Model) -> Result<Vec<(String, String)>, Failure> {
     let files = model.files.paths();
-    let name = |path: &Path| match files.len() {
-        1 => "model".to_owned(),
-        _ => format!(
-            "model {}",
-            path.file_name().unwrap_or_default().to_string_lossy()
-        ),
-    };
-    files
-        .iter()
-        .map(|path| Ok((name(path), hash(path)?)))
-        .collect()
+    let mut hashes = vec![];
+    for path in &files {
+        let name = if files.len() == 1 {
+            "model".to_owned()
+        } else {
+            let file_name = path.file_name().unwrap_or_default();
+            format!("model {}", file_name.to_string_lossy())
+        };
+        hashes.push((name, hash(path)?));
+    }
+    Ok(hashes)
 }
 
-/// The length and a hash of a file: enough to notice that it is another one.
+/// Returns the length and a hash of a file.
+///
+/// The hash is not cryptographic. It must only reveal that a file was changed or replaced by
+/// mistake.
 fn hash(path: &Path) -> Result<String, Failure> {
     let fault = |error| Failure::Input(format!("cannot read {}: {error}", path.display()));
     let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(fault)?);
-    let (mut hasher, mut length) = (xxhash_rust::xxh3::Xxh3::new(), 0);
+    let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+    let mut length = 0;
     loop {
         let bytes = file.fill_buf().map_err(fault)?;
         if bytes.is_empty() {
@@ -470,7 +493,8 @@ fn hash(path: &Path) -> Result<String, Failure> {
     }
 }
 
-/// The precision that is asked for, or the best that the device has.
+/// Returns the requested precision, or with `auto` the fastest one that the device and the model
+/// support.
 fn choose(
     wish: PrecisionChoice,
     settings: &Settings,
@@ -480,11 +504,12 @@ fn choose(
     match (wish, supported) {
         (PrecisionChoice::F32, _) => Ok(Precision::F32),
         (PrecisionChoice::Bf16, supported) => Ok(supported.map(|()| Precision::Bf16)?),
-        // The emulator takes as long for a tile that is full as for one that is not.
+        // On the emulator, bf16 is slower. It computes whole tiles of the tensor cores, even if
+        // most of them is padding.
         (PrecisionChoice::Auto, _) if device::is_emulator(context) => Ok(Precision::F32),
         (PrecisionChoice::Auto, Err(Error::Precision { needed })) => {
             say(format!(
-                "warning: training is in f32, many times slower than in bf16, which takes {needed}"
+                "warning: training in f32, which is many times slower than bf16, because bf16 needs {needed}"
             ));
             Ok(Precision::F32)
         }
@@ -492,19 +517,21 @@ fn choose(
     }
 }
 
+/// Returns the memory that these settings need.
 fn needs(args: &Args, model: &Model, settings: &Settings) -> Result<TrainingNeeds, Failure> {
     let head_norms = model.outline.config.architecture.head_norms;
     let weights = base::bytes(&model.outline, args.quantization(), settings.precision);
     Ok(TrainingNeeds::for_settings(settings, head_norms, weights)?)
 }
 
-/// The value of --recompute.
+/// Returns the name of a choice in --recompute.
 fn name(of: Recompute) -> String {
     of.to_possible_value()
         .map(|value| value.get_name().to_owned())
         .unwrap_or_default()
 }
 
+/// Returns the activations that are recomputed, for the table.
 fn recomputed(of: Recomputation) -> &'static str {
     match of {
         Recomputation::None => "nothing",
@@ -513,7 +540,7 @@ fn recomputed(of: Recomputation) -> &'static str {
     }
 }
 
-/// As users know it.
+/// Returns the name of a precision in --precision.
 pub(crate) fn precision(of: Precision) -> &'static str {
     match of {
         Precision::F32 => "f32",

@@ -1,4 +1,4 @@
-//! The loop over the steps: launch, record, save.
+//! The training loop: run steps, evaluate, record metrics and write checkpoints.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use warpwright_train::step::{Evaluation, Trainer};
 
 use super::args::Args;
 use super::metrics::Metrics;
-use super::plan::Plan;
+use super::plan::TrainingPlan;
 use super::progress::Progress;
 use super::samples::Samples;
 use crate::failure::Failure;
@@ -20,59 +20,71 @@ use crate::interrupt::{self, Pending};
 use crate::output::{Content, Output};
 use crate::terminal::{print, say};
 
-/// Steps in a row that may be skipped.
+/// The number of steps in a row after which skipped steps end the training.
 const PATIENCE: u32 = 5;
 
-pub(super) struct Session<'a> {
+/// A training run.
+pub(super) struct TrainingSession<'a> {
     args: &'a Args,
     shapes: &'a AdapterShapes<'a>,
     fingerprint: &'a Fingerprint,
     base: &'a Base,
     trainer: Trainer,
     metrics: Metrics,
-    /// Steps that were launched in an earlier run, the skipped ones among them.
+    /// The number of steps of earlier runs, including skipped ones.
     from: u32,
-    /// Those and the ones that were launched since.
+    /// The number of steps of all runs so far, including skipped ones.
     done: u32,
-    /// The last of them that were skipped in a row.
+    /// The number of steps in a row that were skipped last.
     skipped: u32,
-    /// The latest checkpoint, which is whole.
+    /// The latest complete checkpoint.
     saved: Option<PathBuf>,
 }
 
-impl<'a> Session<'a> {
+impl<'a> TrainingSession<'a> {
+    /// Prepares a run: loads the model and the checkpoint, and creates the output folder.
+    ///
+    /// # Errors
+    /// Returns an error if the checkpoint does not match the settings, or if a file or the device
+    /// fails.
     pub(super) fn new(
         args: &'a Args,
         context: &Context,
-        plan: &Plan,
+        plan: &TrainingPlan,
         base: &'a Base,
         shapes: &'a AdapterShapes<'a>,
         fingerprint: &'a Fingerprint,
-    ) -> Result<Session<'a>, Failure> {
-        let fault =
-            |error| Failure::Input(format!("cannot make --out {}: {error}", args.out.display()));
-        let snapshot = args
-            .resume
-            .as_ref()
-            .map(|from| checkpoint::read(from, shapes, fingerprint))
-            .transpose()?;
+    ) -> Result<TrainingSession<'a>, Failure> {
+        let fault = |error| {
+            Failure::Input(format!(
+                "cannot create --out {}: {error}",
+                args.out.display()
+            ))
+        };
+        let snapshot = match &args.resume {
+            Some(from) => Some(checkpoint::read(from, shapes, fingerprint)?),
+            None => None,
+        };
         let first = Adapters::random(shapes.config, shapes.lora, args.seed);
         let done = snapshot
             .as_ref()
             .map_or(0, |snapshot| snapshot.step + snapshot.skipped);
         let steps = plan.settings.training.schedule.total;
         if done > steps {
-            let sentence =
-                format!("the checkpoint is of step {done}, and the training has {steps}");
+            let sentence = format!(
+                "the checkpoint is of step {done}, and the training has only {steps} steps"
+            );
             return Err(Failure::Input(sentence));
         }
         std::fs::create_dir_all(&args.out).map_err(fault)?;
+        // The lock on the metrics comes before the trainer, so that a second run in the folder
+        // fails before it loads the model.
         let metrics = Metrics::open(&args.out, args.resume.as_ref().map(|_| done))?;
         let mut trainer = Trainer::new(context, plan.settings.clone(), &base.weights, &first)?;
         if let Some(snapshot) = &snapshot {
             trainer.restore(snapshot)?;
         }
-        Ok(Session {
+        Ok(TrainingSession {
             args,
             shapes,
             fingerprint,
@@ -86,20 +98,25 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Trains and writes the adapter. If that fails, it says from where one can go on.
+    /// Trains, and writes the adapter. If the device fails, the latest checkpoint is printed.
+    ///
+    /// # Errors
+    /// Returns an error if the device or the disk fails, or if a signal ended the training.
     pub(super) fn train(mut self, samples: &Samples) -> Result<(), Failure> {
         let ended = self.steps(samples);
         if let (Err(Failure::Runtime(_)), Some(saved)) = (&ended, &self.saved) {
             say(format!(
-                "the last checkpoint is whole; go on with --resume {}",
+                "the last checkpoint is complete; continue with --resume {}",
                 saved.display()
             ));
         }
         ended
     }
 
+    /// Runs the remaining steps and writes the adapter.
     fn steps(&mut self, samples: &Samples) -> Result<(), Failure> {
         let steps = samples.training.steps();
+        // Until the adapter is written, a signal ends the training after the current step.
         let pending = Pending::begin("this step, with a checkpoint");
         let mut progress = Progress::new(steps, self.from);
         self.evaluate(samples, &mut progress)?;
@@ -126,8 +143,10 @@ impl<'a> Session<'a> {
         ))
     }
 
+    /// Runs a step. Several skipped steps in a row are an error.
     fn step(&mut self, samples: &Samples, progress: &mut Progress) -> Result<(), Failure> {
-        let (batches, step) = (&samples.training, self.done);
+        let batches = &samples.training;
+        let step = self.done;
         let record = self.trainer.step(&batches.step(step))?;
         self.done = step + 1;
         let tokens = batches.samples(step).map(|sample| sample.ids.len()).sum();
@@ -137,19 +156,22 @@ impl<'a> Session<'a> {
         if self.skipped < PATIENCE {
             return Ok(());
         }
+        // A single skipped step is harmless. Many of them mean that the weights themselves are
+        // broken.
         let lines: BTreeSet<_> = (step + 1 - PATIENCE..=step)
             .flat_map(|step| batches.samples(step))
             .map(|sample| sample.line)
             .collect();
         Err(Failure::Runtime(format!(
             "loss or gradients were not finite in {PATIENCE} steps in a row, so training ends; their samples are on \
-             the lines {lines:?} of {}. A lower --lr may help",
+             lines {lines:?} of {}; a lower --lr may help",
             self.args.data.display()
         )))
     }
 
-    /// Evaluates the adapters as they are, if that is due and was not done by an earlier run. A signal ends it without a
-    /// record, so that whoever goes on evaluates again.
+    /// Evaluates the adapters, if an evaluation is due and an earlier run has not done it.
+    ///
+    /// A signal ends the evaluation without a record, so that a resumed run evaluates again.
     fn evaluate(&mut self, samples: &Samples, progress: &mut Progress) -> Result<(), Failure> {
         let Some(evaluation) = &samples.evaluation else {
             return Ok(());
@@ -173,48 +195,50 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Writes a checkpoint where one is due, and ends the training with one if a signal came.
+    /// Writes a checkpoint if one is due. After a signal, also writes one and returns the signal as
+    /// an error.
     fn pause(&mut self, progress: &Progress, steps: u32) -> Result<(), Failure> {
-        let (stop, done) = (interrupt::check(), self.done);
+        let stop = interrupt::check();
+        let done = self.done;
         let due = self
             .args
             .save_every
             .is_some_and(|every| done > self.from && done.is_multiple_of(every));
         if due || stop.is_err() {
             let folder = match &self.saved {
-                // What an earlier run has saved is whole, and is left alone.
+                // No step was done since the checkpoint that this run resumed from.
                 Some(saved) if done == self.from => saved.clone(),
                 _ => self.save()?,
             };
             if stop.is_err() {
                 let folder = folder.display();
                 progress.say(format!(
-                    "stopped after step {done} of {steps}; go on with --resume {folder}"
+                    "stopped after step {done} of {steps}; continue with --resume {folder}"
                 ));
             }
         }
         stop
     }
 
-    /// Writes a checkpoint, and gives its folder.
+    /// Writes a checkpoint and returns its folder.
     fn save(&mut self) -> Result<PathBuf, Failure> {
         let folder = self.args.out.join(format!("checkpoint-{}", self.done));
         let base = self.args.model.path()?.display().to_string();
-        let (snapshot, formats) = (self.trainer.snapshot()?, &self.base.formats);
+        let snapshot = self.trainer.snapshot()?;
         checkpoint::write(
             &folder,
             self.shapes,
             &snapshot,
             self.fingerprint,
             &base,
-            formats,
+            &self.base.formats,
         )?;
         self.saved = Some(folder.clone());
         self.draw()?;
         Ok(folder)
     }
 
-    /// Writes `loss.svg`.
+    /// Writes the plot of the losses to `loss.svg`.
     fn draw(&self) -> Result<(), Failure> {
         let path = self.args.out.join("loss.svg");
         let output = Output {

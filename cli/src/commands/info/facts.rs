@@ -1,4 +1,4 @@
-//! What there is to know of a model, as values.
+//! Facts about a model, in the form of the JSON output.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use warpwright_engine::{Config, KernelPath, Model, Tuning, gguf};
 
 use crate::failure::sentence;
 
-/// Of a model. Lengths are elements, sizes bytes.
+/// The facts about a model. Lengths are in elements, and sizes in bytes.
 #[derive(Serialize)]
-pub(super) struct Facts {
+pub(super) struct ModelFacts {
     pub(super) file: String,
     pub(super) name: Option<String>,
     pub(super) license: Option<String>,
     pub(super) architecture: &'static str,
     pub(super) parameters: u64,
-    pub(super) formats: BTreeMap<&'static str, Mix>,
+    pub(super) formats: BTreeMap<&'static str, FormatMix>,
     pub(super) layers: u32,
     pub(super) hidden: u32,
     pub(super) feed_forward: u32,
@@ -28,10 +28,10 @@ pub(super) struct Facts {
     pub(super) head_dim: u32,
     pub(super) vocabulary: u32,
     pub(super) context: u32,
-    pub(super) window: Option<Window>,
-    /// Of the layers; where those with a window have another one, that is the second.
+    pub(super) window: Option<AttentionWindow>,
+    /// The rotary embedding. If layers with a window have another one, it is the second element.
     pub(super) rope: Vec<RopeFacts>,
-    /// Whether the LM head is a matrix of its own.
+    /// Whether the LM head is a separate matrix, and not the embedding.
     pub(super) own_head: bool,
     pub(super) tokenizer: Known<TokenizerFacts>,
     pub(super) chat_template: Known<TemplateFacts>,
@@ -40,10 +40,11 @@ pub(super) struct Facts {
     pub(super) kv_bytes_per_position: u64,
     pub(super) path: String,
     pub(super) device: String,
-    pub(super) tensors: Vec<Tensors>,
+    pub(super) tensors: Vec<TensorRole>,
 }
 
-/// What can be read of a file, or why not; nothing where it has none.
+/// A part of a model that may be absent or unusable. In JSON it is the value, null, or an object
+/// with the error.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Known<T> {
@@ -55,15 +56,15 @@ pub(super) enum Known<T> {
 }
 
 #[derive(Serialize)]
-pub(super) struct Mix {
+pub(super) struct FormatMix {
     pub(super) tensors: usize,
     pub(super) numbers: u64,
     pub(super) bytes: u64,
 }
 
-/// Positions that some layers attend to.
+/// The sliding window of attention.
 #[derive(Serialize)]
-pub(super) struct Window {
+pub(super) struct AttentionWindow {
     pub(super) positions: u32,
     pub(super) layers: usize,
 }
@@ -74,22 +75,22 @@ pub(super) struct RopeFacts {
     pub(super) base: f64,
     pub(super) scaling: &'static str,
     pub(super) factor: f64,
-    /// Positions that the model was trained on first, where YaRN says.
+    /// The context of the original model, for YaRN.
     pub(super) original_context: Option<u32>,
-    /// Whether frequencies are divided by factors of the file, too.
+    /// Whether the file has factors that frequencies are divided by.
     pub(super) own_factors: bool,
 }
 
 #[derive(Serialize)]
 pub(super) struct TokenizerFacts {
-    pub(super) begins_with: Option<Token>,
-    /// Those that end a text.
-    pub(super) ends_with: Vec<Token>,
+    pub(super) begins_with: Option<SpecialToken>,
+    /// The tokens that end a text.
+    pub(super) ends_with: Vec<SpecialToken>,
     pub(super) warnings: Vec<String>,
 }
 
 #[derive(Serialize)]
-pub(super) struct Token {
+pub(super) struct SpecialToken {
     pub(super) id: u32,
     pub(super) spelling: Option<String>,
 }
@@ -100,28 +101,31 @@ pub(super) struct TemplateFacts {
     pub(super) marks_replies: bool,
 }
 
-/// What a folder's `generation_config.json` says that is followed, by the names that it has there.
+/// The supported settings of `generation_config.json`.
 #[derive(Serialize)]
 pub(super) struct SamplingFacts {
+    /// The settings by their names in the file.
     pub(super) says: BTreeMap<&'static str, Value>,
     pub(super) warning: Option<String>,
 }
 
-/// Tensors of one role.
+/// The tensors with the same role in all layers.
 #[derive(Serialize)]
-pub(super) struct Tensors {
+pub(super) struct TensorRole {
     pub(super) name: String,
-    /// Rows first, as mathematics has it; the file has the contiguous dimension first.
+    /// The dimensions, rows first. A GGUF file has them in the reverse order.
     pub(super) shape: Vec<u64>,
     pub(super) formats: BTreeMap<&'static str, usize>,
     pub(super) bytes: u64,
 }
 
-impl Facts {
-    pub(super) fn of(model: &Model, device: &Device) -> Facts {
-        let (outline, c) = (&model.outline, &model.outline.config);
+impl ModelFacts {
+    /// Collects the facts about a model on a device.
+    pub(super) fn new(model: &Model, device: &Device) -> ModelFacts {
+        let outline = &model.outline;
+        let c = &outline.config;
         let formats = info::format_totals(outline);
-        Facts {
+        ModelFacts {
             file: model.files.path().display().to_string(),
             name: general(model, "general.name"),
             license: general(model, "general.license"),
@@ -155,13 +159,13 @@ impl Facts {
             device: device.name().to_owned(),
             tensors: info::classes(outline)
                 .into_iter()
-                .map(Tensors::from)
+                .map(TensorRole::from)
                 .collect(),
         }
     }
 }
 
-/// A string of a GGUF file that describes it.
+/// Returns a text from the metadata of a GGUF file.
 fn general(model: &Model, key: &str) -> Option<String> {
     match model.files.gguf()?.directory.metadata.get(key)? {
         gguf::Value::String(text) => Some(text.clone()),
@@ -169,23 +173,24 @@ fn general(model: &Model, key: &str) -> Option<String> {
     }
 }
 
-/// How many positions a layer attends to, if not to all.
-fn window(c: &Config) -> Option<Window> {
+/// Returns the sliding window, if some layers have one.
+fn window(c: &Config) -> Option<AttentionWindow> {
     let windows: Vec<u32> = (0..c.layers)
         .filter_map(|layer| c.window_of(layer))
         .collect();
-    Some(Window {
+    Some(AttentionWindow {
         positions: *windows.first()?,
         layers: windows.len(),
     })
 }
 
+/// Returns the facts about the tokenizer.
 fn tokenizer(model: &Model) -> Known<TokenizerFacts> {
     let words = match model.tokenizer() {
         Ok(words) => words,
         Err(error) => return Known::Error(sentence(&error)),
     };
-    let token = |id: u32| Token {
+    let token = |id: u32| SpecialToken {
         id,
         spelling: words.control(id).map(str::to_owned),
     };
@@ -196,6 +201,7 @@ fn tokenizer(model: &Model) -> Known<TokenizerFacts> {
     })
 }
 
+/// Returns the facts about the chat template.
 fn template(model: &Model) -> Known<TemplateFacts> {
     match model.chat_template() {
         Ok(None) => Known::None,
@@ -207,11 +213,14 @@ fn template(model: &Model) -> Known<TemplateFacts> {
     }
 }
 
+/// Returns the facts about `generation_config.json`.
 fn sampling(model: &Model) -> Known<SamplingFacts> {
     let config = match model.generation_config() {
         Ok(config) => config,
         Err(error) => return Known::Error(sentence(&error)),
     };
+    // Only settings that the sampler follows are listed, so the output shows what a text depends
+    // on.
     let says = [
         ("do_sample", config.do_sample.map(Value::from)),
         ("temperature", config.temperature.map(Value::from)),
@@ -228,10 +237,11 @@ fn sampling(model: &Model) -> Known<SamplingFacts> {
         .into_iter()
         .filter_map(|(key, value)| Some((key, value?)))
         .collect();
-    match (says.is_empty(), config.warning()) {
-        (true, None) => Known::None,
-        (_, warning) => Known::Some(SamplingFacts { says, warning }),
+    let warning = config.warning();
+    if says.is_empty() && warning.is_none() {
+        return Known::None;
     }
+    Known::Some(SamplingFacts { says, warning })
 }
 
 impl RopeFacts {
@@ -252,15 +262,15 @@ impl RopeFacts {
     }
 }
 
-impl From<info::FormatTotal> for Mix {
+impl From<info::FormatTotal> for FormatMix {
     fn from(
         info::FormatTotal {
             tensors,
             numbers,
             bytes,
         }: info::FormatTotal,
-    ) -> Mix {
-        Mix {
+    ) -> FormatMix {
+        FormatMix {
             tensors,
             numbers,
             bytes,
@@ -268,7 +278,7 @@ impl From<info::FormatTotal> for Mix {
     }
 }
 
-impl From<WeightClass> for Tensors {
+impl From<WeightClass> for TensorRole {
     fn from(
         WeightClass {
             name,
@@ -276,8 +286,8 @@ impl From<WeightClass> for Tensors {
             formats,
             bytes,
         }: WeightClass,
-    ) -> Tensors {
-        Tensors {
+    ) -> TensorRole {
+        TensorRole {
             name,
             shape: dims.into_iter().rev().collect(),
             formats,

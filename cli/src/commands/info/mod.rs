@@ -1,4 +1,4 @@
-//! `warpwright info`: what a model file holds, without loading the weights.
+//! `warpwright info`: prints the contents of a model without loading its weights.
 
 mod facts;
 
@@ -8,12 +8,13 @@ use comfy_table::{CellAlignment, Table, presets};
 use warpwright_engine::Model;
 
 use crate::adapter::{self, AdapterArgs};
-use crate::device::{self, Choice};
+use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;
 use crate::options::ModelArg;
 use crate::terminal::printable;
 use facts::{
-    Facts, Known, RopeFacts, SamplingFacts, TemplateFacts, Tensors, Token, TokenizerFacts,
+    Known, ModelFacts, RopeFacts, SamplingFacts, SpecialToken, TemplateFacts, TensorRole,
+    TokenizerFacts,
 };
 
 #[derive(clap::Args)]
@@ -22,29 +23,30 @@ pub(crate) struct Args {
     model: ModelArg,
     #[command(flatten)]
     adapter: AdapterArgs,
-    /// Device whose kernels are listed: auto, cuda:N or emu (the emulator)
-    #[arg(help_heading = "Device", long, value_name = "DEVICE", default_value_t = Choice::Auto, hide_possible_values = true)]
-    device: Choice,
-    /// Print the facts as JSON, without those that --adapter adds
+    /// Device to select kernels for: auto, cuda:N or emu (the CPU emulator)
+    #[arg(help_heading = "Device", long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto, hide_possible_values = true)]
+    device: DeviceChoice,
+    /// Print a JSON object (without the rows about --adapter)
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let model = args.adapter.open(args.model.path()?)?;
-    let facts = Facts::of(&model, &device::find(args.device, |_| ())?);
+    let facts = ModelFacts::new(&model, &device::find(args.device, |_| ())?);
     let text = if args.json {
         serde_json::to_string_pretty(&facts).expect("keys are strings")
     } else {
-        let [facts, tensors] =
-            [table(&facts, &model), tensors(&facts.tensors)].map(|table| table.trim_fmt());
+        let tensors = tensors(&facts.tensors).trim_fmt();
+        let facts = table(&facts, &model).trim_fmt();
         printable(&format!("{facts}\n\n{tensors}")).into_owned()
     };
     writeln!(io::stdout().lock(), "{text}")?;
     Ok(())
 }
 
-fn table(facts: &Facts, model: &Model) -> Table {
+/// Returns the table of facts.
+fn table(facts: &ModelFacts, model: &Model) -> Table {
     let mut table = Table::new();
     let row = |(name, text): (&str, String)| [name.to_owned(), text];
     table.load_style(presets::NOTHING);
@@ -58,9 +60,11 @@ fn table(facts: &Facts, model: &Model) -> Table {
     table
 }
 
+/// Rows of the table, each with a name and a text.
 type Rows = Vec<(&'static str, String)>;
 
-fn about(facts: &Facts) -> Rows {
+/// Returns the rows about the file and its formats.
+fn about(facts: &ModelFacts) -> Rows {
     let named = [("name", &facts.name), ("license", &facts.license)];
     let named = named
         .into_iter()
@@ -88,7 +92,7 @@ fn about(facts: &Facts) -> Rows {
         .collect()
 }
 
-/// `7.3 M`
+/// Rounds a number to one decimal and a unit, for example `7.3 M`.
 fn rounded(number: u64) -> String {
     let units = [(1e9, "B"), (1e6, "M"), (1e3, "K")];
     let (unit, name) = units
@@ -98,8 +102,9 @@ fn rounded(number: u64) -> String {
     format!("{:.1} {name}", number as f64 / unit)
 }
 
-fn sizes(facts: &Facts) -> Rows {
-    let Facts {
+/// Returns the rows about the layers and their sizes.
+fn sizes(facts: &ModelFacts) -> Rows {
+    let ModelFacts {
         heads,
         kv_heads,
         head_dim,
@@ -107,7 +112,7 @@ fn sizes(facts: &Facts) -> Rows {
         ..
     } = facts;
     let head = if facts.own_head {
-        "a matrix of its own"
+        "a separate matrix"
     } else {
         "the embedding"
     };
@@ -140,6 +145,7 @@ fn sizes(facts: &Facts) -> Rows {
     sizes.into_iter().chain(window).chain(rope).collect()
 }
 
+/// Returns the text about a rotary embedding.
 fn rope_text(rope: &RopeFacts, head_dim: u32) -> String {
     let RopeFacts {
         dim,
@@ -163,13 +169,14 @@ fn rope_text(rope: &RopeFacts, head_dim: u32) -> String {
         format!(" of a context of {context}")
     });
     let own = if *own_factors {
-        ", divided by factors of the file"
+        ", divided by factors in the file"
     } else {
         ""
     };
     format!("base {base}{part}{scaled}{context}{own}")
 }
 
+/// Returns the rows about the tokenizer.
 fn words(tokenizer: &Known<TokenizerFacts>) -> Rows {
     let words = match tokenizer {
         Known::Some(words) => words,
@@ -179,7 +186,7 @@ fn words(tokenizer: &Known<TokenizerFacts>) -> Rows {
     let begins = words
         .begins_with
         .as_ref()
-        .map_or("no token of its own".to_owned(), token);
+        .map_or("no special token".to_owned(), token);
     let ends = words
         .ends_with
         .iter()
@@ -204,13 +211,15 @@ fn words(tokenizer: &Known<TokenizerFacts>) -> Rows {
     .collect()
 }
 
-fn token(token: &Token) -> String {
+/// Returns a token as its spelling and its id.
+fn token(token: &SpecialToken) -> String {
     match &token.spelling {
         Some(spelling) => format!("{spelling} ({})", token.id),
         None => token.id.to_string(),
     }
 }
 
+/// Returns the text about the chat template.
 fn template(template: &Known<TemplateFacts>) -> String {
     match template {
         Known::None => "none".to_owned(),
@@ -220,7 +229,7 @@ fn template(template: &Known<TemplateFacts>) -> String {
             marks_replies,
         }) => {
             let date = if *asks_date {
-                ", asks for the date"
+                ", contains the date"
             } else {
                 ""
             };
@@ -234,6 +243,7 @@ fn template(template: &Known<TemplateFacts>) -> String {
     }
 }
 
+/// Returns the rows about generation_config.json.
 fn sampling(sampling: &Known<SamplingFacts>) -> Rows {
     match sampling {
         Known::None => vec![],
@@ -242,7 +252,7 @@ fn sampling(sampling: &Known<SamplingFacts>) -> Rows {
             let says = says.iter().map(|(key, value)| format!("{key} {value}"));
             let says = says.collect::<Vec<_>>().join(", ");
             let says = if says.is_empty() {
-                "nothing that is followed".to_owned()
+                "no supported setting".to_owned()
             } else {
                 says
             };
@@ -257,7 +267,8 @@ fn sampling(sampling: &Known<SamplingFacts>) -> Rows {
     }
 }
 
-fn work(facts: &Facts) -> Rows {
+/// Returns the rows about the work per token.
+fn work(facts: &ModelFacts) -> Rows {
     vec![
         (
             "read per token",
@@ -266,7 +277,7 @@ fn work(facts: &Facts) -> Rows {
         (
             "",
             format!(
-                "{} bytes of KV cache for each position",
+                "{} bytes of KV cache per position",
                 facts.kv_bytes_per_position
             ),
         ),
@@ -275,7 +286,8 @@ fn work(facts: &Facts) -> Rows {
     ]
 }
 
-fn tensors(classes: &[Tensors]) -> Table {
+/// Returns the table of tensors, with a row for each role.
+fn tensors(classes: &[TensorRole]) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::ASCII_MARKDOWN)
@@ -283,12 +295,13 @@ fn tensors(classes: &[Tensors]) -> Table {
     table.add_rows(classes.iter().map(row));
     table
         .column_mut(3)
-        .expect("there are four columns")
+        .expect("the table has four columns")
         .set_cell_alignment(CellAlignment::Right);
     table
 }
 
-fn row(class: &Tensors) -> [String; 4] {
+/// Returns the row of a role.
+fn row(class: &TensorRole) -> [String; 4] {
     let formats = class
         .formats
         .iter()

@@ -6,13 +6,14 @@ use std::path::Path;
 #[cfg(unix)]
 use std::time::Duration;
 
-/// The beginning of every temporary name. Six letters or digits follow.
+/// The beginning of every temporary name. [`LETTERS`] letters or digits follow.
 pub(super) const PREFIX: &str = ".warpwright-";
+/// The number of random characters that `tempfile` appends to the prefix.
 const LETTERS: usize = 6;
 
-/// Removes the leftovers in a folder whose locks are free. A writer that is still at work holds its lock.
+/// Removes the leftovers in a folder whose locks are free. A running writer still has its lock.
 ///
-/// Errors are ignored, because a leftover does no harm but take space.
+/// Errors are ignored, because a leftover does no harm except that it takes space.
 #[cfg(unix)]
 pub(super) fn remove(folder: &Path) {
     use std::fs::{self, File};
@@ -47,16 +48,19 @@ pub(super) fn remove(folder: &Path) {
 #[cfg(not(unix))]
 pub(super) fn remove(_: &Path) {}
 
-/// The age up to which a temporary file is left alone, because its writer may not have locked it yet.
+/// The age up to which a temporary file is left alone, because its writer may not have locked it
+/// yet.
 #[cfg(unix)]
 const YOUNG: Duration = Duration::from_secs(2);
 
+/// Returns true if an entry was last modified more than `age` ago.
 #[cfg(unix)]
 fn is_older(entry: &DirEntry, age: Duration) -> bool {
     let modified = entry.metadata().and_then(|metadata| metadata.modified());
     modified.is_ok_and(|time| time.elapsed().is_ok_and(|elapsed| elapsed > age))
 }
 
+/// Returns true if the name could be a temporary name of this program.
 fn is_temporary_name(name: &str) -> bool {
     let letters = name.strip_prefix(PREFIX);
     letters.is_some_and(|letters| {

@@ -1,10 +1,11 @@
-//! Files without a name, which vanish with the process that writes them.
+//! Files without a name (`O_TMPFILE`). The system deletes them when the process ends.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Creates a file without a name in a folder. Returns `None` if the system or the file system does not support this.
+/// Creates a file without a name in a folder. Returns `None` if the system or the file system does
+/// not support this.
 #[cfg(target_os = "linux")]
 pub(super) fn create(folder: &Path) -> io::Result<Option<File>> {
     use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -16,7 +17,7 @@ pub(super) fn create(folder: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match openat(CWD, folder, flags, Mode::from_raw_mode(0o666)) {
         Ok(file) => Ok(Some(file.into())),
-        // Kernels and file systems without O_TMPFILE take the call for an attempt to write to a folder.
+        // Kernels and file systems without O_TMPFILE see an attempt to open a folder for writing.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
         Err(error) => Err(error.into()),
     }

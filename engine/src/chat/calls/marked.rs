@@ -149,7 +149,7 @@ fn one_braces(
     let name = cursor.word(|c| c == '{' || c.is_whitespace())?;
     cursor.expect("{")?;
     let mut arguments = Map::new();
-    entries(cursor, notation, 0, &mut arguments)?;
+    entries(cursor, &format.notation, 0, &mut arguments)?;
     if format.types == Types::Schema {
         for (key, value) in &mut arguments {
             if let Value::String(text) = value {
@@ -165,7 +165,8 @@ fn marked_strings(text: &str, format: &MarkedFormat) -> Vec<Range<usize>> {
     let mut strings = vec![];
     let mut cursor = Cursor::new(text, 0);
     while cursor.peek().is_some() {
-        let is_marked = notation
+        let is_marked = format
+            .notation
             .quote
             .filter(|mark| cursor.rest().starts_with(mark));
         let start = cursor.at;

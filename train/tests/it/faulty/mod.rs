@@ -20,7 +20,7 @@ use warpwright_kernels::train::dropout::AddMasked;
 use warpwright_kernels::train::linear::BroadcastRow;
 use warpwright_kernels::train::micro_batch::FetchMicroBatch;
 use warpwright_kernels::train::nf4::Nf4Dequantize;
-use warpwright_kernels::train::products::{Form, Product};
+use warpwright_kernels::train::products::{MatmulLayout, Product};
 use warpwright_kernels::train::rms_norm::RmsNormBackward;
 use warpwright_kernels::train::rope::{Direction, RotateHeads};
 use warpwright_kernels::train::schedule::Decay;
@@ -252,7 +252,7 @@ impl Fault {
                     "kernel: product NN",
                     vec![faulty(
                         Product {
-                            form: Form::Nn,
+                            form: MatmulLayout::Nn,
                             width: 4,
                         },
                         program,
