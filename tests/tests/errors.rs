@@ -12,12 +12,11 @@ use std::path::{Path, PathBuf};
 
 use ptx_emu::Memory;
 use ptx_gen::{
-    Builder, Cpu, Dev, ErrorKind, Grid, Host, In, KernelDef, Out, Shape, ShapeError, Side, Target,
-    args,
+    Builder, Cpu, Dev, ErrorKind, Grid, In, KernelDef, Out, Shape, ShapeError, Side, Target, args,
 };
 use warpwright_driver::sys::{self, CUgraphExecUpdateResult, CUgraphInstantiateResult, CUresult};
 use warpwright_driver::{
-    Buffer, Context, Driver, DriverError, EdgeKind, Graph, Kernel, LaunchProblem, LoadError,
+    Buffer, Context, Driver, DriverError, EdgeKind, Graph, Host, Kernel, LaunchProblem, LoadError,
     Module, ModuleError, ModuleReason, Races, Stale,
 };
 use warpwright_engine::{Unsupported, config, folder, gguf, tokenizer};
@@ -264,8 +263,11 @@ fn emulated() -> Context {
 args! {
     /// The arguments of [`Copied`].
     pub struct CopiedArgs {
+        /// `[n]`
         x: In<f32>,
+        /// `[n]`
         y: Out<f32>,
+        /// The number of elements.
         n: u32,
     }
 }
