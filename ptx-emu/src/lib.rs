@@ -60,7 +60,7 @@
 //!   the order in which they happened to run.
 //! - **Nothing is skipped.** An unknown instruction is an error when the text is loaded. Each
 //!   kernel is refused separately, so the others still run. [`Module::refused`] lists them, and
-//!   [`ErrorKind`] tells invalid text from a form that is not implemented.
+//!   [`ErrorKind`] distinguishes invalid text from a form that is not implemented.
 //! - **A loop ends.** A deadlock is reported as soon as no thread can continue. [`Schedule::fuel`]
 //!   limits the instructions of a block. [`Watch::deadline`] and [`Watch::wait_limit`] limit time.
 //!
@@ -134,10 +134,10 @@
 //!
 //! # Model of the machine
 //!
-//! Where the manual leaves a choice, the emulator behaves as follows. "As an H100" means that an
-//! H100 was asked and gave the same bits.
+//! Where the manual leaves a choice, the emulator behaves as follows. "As an H100" means that
+//! the results were compared with an H100, bit by bit.
 //!
-//! **Lanes and warps**
+//! ## Lanes and warps
 //!
 //! - Diverged lanes reconverge at the immediate post-dominator of the branch. Lanes that exit early
 //!   are not waited for.
@@ -150,7 +150,7 @@
 //! - `%warpid` is not the index of the warp in its block, as on hardware. Clocks count executed
 //!   instructions.
 //!
-//! **Blocks, clusters and launches**
+//! ## Blocks, clusters and launches
 //!
 //! - Up to 1,024 blocks, or clusters, of a launch are resident at the same time. A
 //!   [cooperative](LaunchSite::cooperative) launch has no such limit.
@@ -165,7 +165,7 @@
 //!   edges*.
 //! - `brkpt` is a `trap`, because there is no debugger. `pmevent` has no effect.
 //!
-//! **Memory**
+//! ## Memory
 //!
 //! - Device addresses are never reused. Unmapped gaps of 64 GiB separate allocations, and smaller
 //!   gaps separate shared variables. Nothing is aligned better than promised.
@@ -177,7 +177,7 @@
 //! - `%reserved_smem_offset_1` is the address of 1 KiB of shared memory that holds zeros when a
 //!   block begins.
 //!
-//! **Functions**
+//! ## Functions
 //!
 //! - Lanes that call a function together return together. Lanes that call different functions
 //!   through a register run one function after another.
@@ -187,7 +187,7 @@
 //! - `malloc` has 8 MiB per device and returns 0 beyond that. Its blocks outlive the launch.
 //! - [`Stats::conditions`] contains what `cudaGraphSetConditional` set.
 //!
-//! **Asynchronous work**
+//! ## Asynchronous work
 //!
 //! - An asynchronous copy takes some turns of other warps, which the seed of the schedule decides.
 //!   It also completes when all warps wait. Its source is read at the end.
@@ -199,7 +199,7 @@
 //!   to do, so that a loop can look at a second condition. `test_wait` never suspends.
 //! - Tensor maps have a format that only this crate uses, see [`TensorMap`].
 //!
-//! **Arithmetic**
+//! ## Arithmetic
 //!
 //! - `f32` and `f64` instructions follow IEEE 754 in every rounding mode. A NaN result of type
 //!   `f32` is `0x7fffffff`. The payload of other NaN results is unspecified.
@@ -217,7 +217,7 @@
 //!   signs, as NVIDIA's headers do on the host. This was not compared with a device.
 //! - Suffixes of an opcode may have any order, as in ptxas. Only the order of types matters.
 //!
-//! **Matrix instructions**
+//! ## Matrix instructions
 //!
 //! - Integer results are exact. Sums of `f64` add one product after another, with one rounding
 //!   each.
@@ -231,7 +231,7 @@
 //!   when the instruction is issued.
 //! - The fragments of `wmma`, which the manual leaves open, are fragments of `mma` side by side.
 //!
-//! **Textures and surfaces**
+//! ## Textures and surfaces
 //!
 //! - [`Image`] and [`Sampler`] describe them behind 64-bit handles. Texels are ordinary memory, and
 //!   those of arrays lie row by row.
