@@ -381,7 +381,7 @@ fn check_matrix(w: &Weight) -> Result<(), Unsupported> {
             tensor,
             format: w.format,
         }),
-        Some(tile) if len % tile.columns != 0 => Err(Unsupported::RowLength {
+        Some(tile) if !len.is_multiple_of(tile.columns) => Err(Unsupported::RowLength {
             tensor,
             len,
             multiple: tile.columns,
