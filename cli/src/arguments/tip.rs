@@ -361,19 +361,24 @@ fn of_command(word: &str, program: &Command) -> Option<String> {
         return Some(format!("a similar command exists: '{name}'"));
     }
     // llama.cpp has no commands, and Ollama's users often leave `run` out.
-    let model =
+    let is_model =
         lower.ends_with(".gguf") || lower.starts_with("hf:") || std::path::Path::new(word).exists();
-    model.then(|| {
-        format!("a command comes first: 'warpwright run {word}' or 'warpwright chat {word}'")
-    })
+    if !is_model {
+        return None;
+    }
+    Some(format!(
+        "a command comes first: 'warpwright run {word}' or 'warpwright chat {word}'"
+    ))
 }
 
 /// Returns a tip for a word that the command does not accept.
 fn of_argument(word: &str, program: &Command, words: &[OsString]) -> Option<String> {
     let Some((command, _)) = words::called(program, words) else {
-        return (word.starts_with('-') && words.len() > 1).then(|| {
-            "a command comes first, such as 'warpwright run' or 'warpwright chat'".to_owned()
-        });
+        if !word.starts_with('-') || words.len() < 2 {
+            return None;
+        }
+        let tip = "a command comes first, such as 'warpwright run' or 'warpwright chat'";
+        return Some(tip.to_owned());
     };
     let Some(dashless) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
         return extra_positional(word, command);

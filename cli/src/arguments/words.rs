@@ -41,8 +41,11 @@ pub(super) fn command_with_model_option(program: &Command, words: &[OsString]) -
     let (command, rest) = called(program, words)?;
     let has_option =
         |piece: &Piece<'_>| matches!(piece, Piece::Option { id, .. } if *id == ModelArg::OPTION);
-    let given = takes_model(command) && split(command, rest, &NoForeign).iter().any(has_option);
-    given.then(|| command.get_name().to_owned())
+    if takes_model(command) && split(command, rest, &NoForeign).iter().any(has_option) {
+        Some(command.get_name().to_owned())
+    } else {
+        None
+    }
 }
 
 /// Returns true if the command works on a model.

@@ -137,7 +137,11 @@ impl TextSource {
             .into_iter()
             .flatten()
             .next()?;
-        (path != Path::new("-")).then_some(path)
+        if path == Path::new("-") {
+            None
+        } else {
+            Some(path)
+        }
     }
 
     /// Reads the text or the list of token ids.

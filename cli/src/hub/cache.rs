@@ -91,7 +91,11 @@ impl RepoCache {
     pub(super) fn commit(&self) -> Option<String> {
         let commit = fs::read_to_string(self.refs().join("main")).ok()?;
         let commit = commit.trim();
-        is_commit(commit).then(|| commit.to_owned())
+        if is_commit(commit) {
+            Some(commit.to_owned())
+        } else {
+            None
+        }
     }
 
     /// Lists the complete files of a snapshot, sorted by name. A link without content is left out.

@@ -124,9 +124,8 @@ impl Download<'_> {
             repo: self.repo,
             file: Some(&file.name),
         };
-        let answer = self
-            .client
-            .get(&url, subject, (part.len > 0).then_some(part.len))?;
+        let from = if part.len > 0 { Some(part.len) } else { None };
+        let answer = self.client.get(&url, subject, from)?;
         let again = |problem: String| {
             let error = HubError::Answer {
                 url: answer.url.to_string(),

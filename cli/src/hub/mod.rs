@@ -112,7 +112,8 @@ fn cached(settings: &HubSettings, reference: &HubReference) -> Option<PathBuf> {
             .iter()
             .find(|file| file.name == name)
             .map(|file| file.path.clone()),
-        Selected::Folder => is_complete_folder(&files).then(|| cache.snapshot(&commit)),
+        Selected::Folder if is_complete_folder(&files) => Some(cache.snapshot(&commit)),
+        Selected::Folder => None,
     }
 }
 

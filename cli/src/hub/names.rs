@@ -40,7 +40,7 @@ pub(super) fn is_gguf_model(name: &str) -> bool {
 /// are several.
 pub(super) fn parts(name: &str) -> Option<u32> {
     let (_, count) = split_suffix(stem(name))?;
-    (count > 1).then_some(count)
+    if count > 1 { Some(count) } else { None }
 }
 
 /// Returns the quantization that a file's name ends with, in upper case, for example `Q4_K_M` or
@@ -113,7 +113,11 @@ fn labels(text: &str) -> Option<String> {
         }
         dynamic = token.eq_ignore_ascii_case("UD");
     }
-    (!found.is_empty()).then(|| found.join("-"))
+    if found.is_empty() {
+        None
+    } else {
+        Some(found.join("-"))
+    }
 }
 
 /// Returns true if a word in upper case is a format of weights, such as `Q4_K_M`, `IQ4_NL`, `TQ1_0`

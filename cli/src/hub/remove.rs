@@ -346,7 +346,11 @@ fn content(link: &Path, blobs: &Path) -> Option<PathBuf> {
     let target = link.parent()?.join(fs::read_link(link).ok()?);
     let name = target.file_name()?;
     let folder = fs::canonicalize(target.parent()?).ok()?;
-    (folder == fs::canonicalize(blobs).ok()?).then(|| blobs.join(name))
+    if folder == fs::canonicalize(blobs).ok()? {
+        Some(blobs.join(name))
+    } else {
+        None
+    }
 }
 
 /// Lists the contents and the partial downloads.

@@ -386,9 +386,9 @@ impl BenchOutput for BatchReport {
             "tokens of the rounds",
         ]);
         table.add_rows(self.batches.iter().map(BatchFigures::row));
-        table
-            .column_iter_mut()
-            .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        for column in table.column_iter_mut() {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
         writeln!(out, "{}", table.trim_fmt())?;
         for BatchJoin {
             ctx,

@@ -348,7 +348,9 @@ fn figures(
 fn afresh(trainer: Trainer, adapters: &Adapters, launch: step::Launch) -> Result<Trainer, Failure> {
     let mut trainer = trainer.with_launch(launch)?;
     let mut zeros = adapters.clone();
-    zeros.tensors_mut().for_each(|tensor| tensor.fill(0.0));
+    for tensor in zeros.tensors_mut() {
+        tensor.fill(0.0);
+    }
     trainer.restore(&Snapshot {
         adapters: adapters.clone(),
         moments: Moments {
@@ -446,8 +448,9 @@ fn rows(
         rows[at].launches += 1;
         rows[at].us += time.as_secs_f64() * 1e6;
     }
-    rows.iter_mut()
-        .for_each(|row| row.gb_per_s = row.bytes as f64 * f64::from(row.launches) / row.us * 1e-3);
+    for row in &mut rows {
+        row.gb_per_s = row.bytes as f64 * f64::from(row.launches) / row.us * 1e-3;
+    }
     rows.sort_by(|a, b| b.us.total_cmp(&a.us));
     Ok(rows)
 }
@@ -555,10 +558,9 @@ impl FinetuneFigures {
                 format!("{:.0}", row.gb_per_s),
             ]
         }));
-        table
-            .column_iter_mut()
-            .skip(2)
-            .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        for column in table.column_iter_mut().skip(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
         table
     }
 }
@@ -592,9 +594,9 @@ impl BenchOutput for FinetuneReport {
         ]);
         memory.add_rows(self.shapes.iter().map(FinetuneFigures::memory_row));
         for mut table in [steps, memory] {
-            table
-                .column_iter_mut()
-                .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+            for column in table.column_iter_mut() {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
             writeln!(out, "{}\n", table.trim_fmt())?;
         }
         for figures in self

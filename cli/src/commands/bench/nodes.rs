@@ -52,7 +52,9 @@ impl NodeTable {
             row.bytes += node.bytes;
             row.operations += node.operations;
         }
-        kernels.iter_mut().for_each(|row| row.compare(ceilings));
+        for row in &mut kernels {
+            row.compare(ceilings);
+        }
         kernels.sort_by(|a, b| b.us.total_cmp(&a.us));
         NodeTable {
             us: kernels.iter().map(|row| row.us).sum(),
@@ -76,10 +78,9 @@ impl NodeTable {
             "of the tensor ceiling",
         ]);
         table.add_rows(self.kernels.iter().map(|row| row.cells(self.us)));
-        table
-            .column_iter_mut()
-            .skip(2)
-            .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        for column in table.column_iter_mut().skip(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
         table
     }
 }

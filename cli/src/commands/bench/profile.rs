@@ -210,9 +210,9 @@ impl KernelSample {
         let landed = || taken(times, Timestamp::Landed);
         let early = before.map(|before| landed().filter(|time| *time < before).count());
         let mut places: BTreeMap<u64, usize> = BTreeMap::new();
-        times
-            .iter()
-            .for_each(|block| *places.entry(block[Timestamp::SmId as usize]).or_default() += 1);
+        for block in times.iter() {
+            *places.entry(block[Timestamp::SmId as usize]).or_default() += 1;
+        }
         KernelSample {
             us: since(ended(times)),
             gap: since(taken(times, Timestamp::Ready).min()),
@@ -373,10 +373,9 @@ impl ProfileReport {
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN).set_header(header);
         table.add_rows(self.kernels.iter().map(ProfileRow::cells));
-        table
-            .column_iter_mut()
-            .skip(2)
-            .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        for column in table.column_iter_mut().skip(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
         table
     }
 }

@@ -182,9 +182,9 @@ impl BenchOutput for PromptReport {
             "next token",
         ]);
         table.add_rows(self.prompts.iter().map(PromptFigures::row));
-        table
-            .column_iter_mut()
-            .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        for column in table.column_iter_mut() {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
         writeln!(out, "{}", table.trim_fmt())?;
         Ok(())
     }

@@ -298,10 +298,9 @@ impl DecodeReport {
             "tokens",
         ]);
         table.add_rows(self.contexts.iter().map(ContextFigures::row));
-        table
-            .column_iter_mut()
-            .take(9)
-            .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        for column in table.column_iter_mut().take(9) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
         table
     }
 }

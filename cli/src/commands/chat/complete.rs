@@ -88,8 +88,11 @@ fn files(typed: &str) -> Vec<String> {
         let found = entry.file_name().into_string().ok()?;
         // As in a shell, hidden files are completed only after a dot.
         let hidden = found.starts_with('.') && !name.starts_with('.');
+        if hidden || !found.starts_with(name) {
+            return None;
+        }
         let end = if entry.path().is_dir() { "/" } else { "" };
-        (found.starts_with(name) && !hidden).then(|| format!("{folder}{found}{end}"))
+        Some(format!("{folder}{found}{end}"))
     });
     let mut found: Vec<String> = found.collect();
     found.sort_unstable();

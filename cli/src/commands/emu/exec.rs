@@ -278,11 +278,16 @@ fn place(place: &Value) -> String {
         line: number(&value["file_line"]),
         column: number(&value["file_column"]),
     };
+    let rust = if place["file"].is_string() {
+        Some(source(place))
+    } else {
+        None
+    };
     words::place(&SourcePlace {
         line: number(&place["line"]),
         column: number(&place["column"]),
         text: text(&place["text"]),
-        rust: place["file"].is_string().then(|| source(place)),
+        rust,
         callers: array(&place["inlined_at"]).iter().map(source).collect(),
     })
 }

@@ -275,9 +275,12 @@ fn latest_checkpoint(out: &Path) -> Option<PathBuf> {
             .parse()
             .ok()?;
         let path = entry.path();
-        path.join(checkpoint::STATE)
-            .is_file()
-            .then_some((step, path))
+        // An interrupted write leaves a folder without the state, which is written last.
+        if path.join(checkpoint::STATE).is_file() {
+            Some((step, path))
+        } else {
+            None
+        }
     });
     checkpoints
         .max_by_key(|(step, _)| *step)

@@ -339,7 +339,10 @@ impl TrainingPlan {
             _ => None,
         };
         // Only the choice that came later has an entry, so that older checkpoints stay valid.
-        let absmax = (args.absmax == AbsmaxChoice::Nested).then(|| ("absmax", "nested".to_owned()));
+        let absmax = match args.absmax {
+            AbsmaxChoice::F32 => None,
+            AbsmaxChoice::Nested => Some(("absmax", "nested".to_owned())),
+        };
         let chats = samples.training.data().conversations > 0;
         let date = template
             .filter(|template| chats && template.asks_date())
