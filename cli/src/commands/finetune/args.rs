@@ -275,7 +275,7 @@ fn latest_checkpoint(out: &Path) -> Option<PathBuf> {
             .parse()
             .ok()?;
         let path = entry.path();
-        // An interrupted write leaves a folder without the state, which is written last.
+        // A folder with such a name but without a state is not a checkpoint.
         if path.join(checkpoint::STATE).is_file() {
             Some((step, path))
         } else {
