@@ -308,8 +308,8 @@ impl DecodeReport {
 impl DeviceFacts {
     fn of(context: &Context) -> DeviceFacts {
         let device = context.device();
-        let ((major, minor), (cuda, point)) =
-            (device.compute_capability(), device.driver().version());
+        let (major, minor) = device.compute_capability();
+        let (cuda, point) = device.driver().version();
         DeviceFacts {
             name: device.name().to_owned(),
             emulator: device::is_emulator(context),
