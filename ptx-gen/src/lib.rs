@@ -375,7 +375,7 @@
 //! # Outline
 //!
 //! - **Kernels**: [`KernelDef`], [`AnyKernel`], [`Grid`], [`Geometry`], [`ShapeError`],
-//!   [`Program`].
+//!   [`Program`], [`Note`].
 //! - **Arguments**: [`args!`], [`In`], [`Out`], [`InOut`], [`InMap`], [`OutMap`], and the sides
 //!   [`Dev`], [`Shape`] and [`Cpu`]. Tools that walk argument lists use [`ArgList`], [`Source`],
 //!   [`Sink`], [`Field`], [`Param`], [`ParamKind`], [`Access`], [`ShapeArg`] and [`CpuArg`].
