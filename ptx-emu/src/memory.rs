@@ -98,9 +98,20 @@ pub(crate) struct Table {
 #[derive(Debug)]
 pub struct UnmappedMemory(Arc<Allocation>);
 
-/// A slice of a byte range that lies in one allocation: the allocation, the offset in it, and the
-/// indices of the bytes in the range.
-type Part = (Arc<Allocation>, u64, Range<usize>);
+/// A slice of a byte range that lies in one allocation.
+struct AllocationPart {
+    allocation: Arc<Allocation>,
+    /// The offset of the slice in the allocation.
+    offset: u64,
+    /// The indices of the bytes in the range.
+    range: Range<usize>,
+}
+
+impl AllocationPart {
+    fn bytes(&self) -> u64 {
+        self.range.len() as u64
+    }
+}
 
 impl Memory {
     /// Creates an empty memory with a capacity of `capacity` bytes per device.
@@ -391,8 +402,8 @@ impl Memory {
     /// # Errors
     /// Returns [`MemoryError::OutOfBounds`] if the bytes are not all allocated.
     pub fn read(&self, address: u64, to: &mut [u8]) -> Result<(), MemoryError> {
-        for (a, offset, part) in self.parts(address, to.len() as u64)? {
-            a.read(offset, &mut to[part]);
+        for part in self.parts(address, to.len() as u64)? {
+            part.allocation.read(part.offset, &mut to[part.range]);
         }
         Ok(())
     }
@@ -402,10 +413,10 @@ impl Memory {
     /// # Errors
     /// Returns [`MemoryError::OutOfBounds`] if the bytes are not all allocated.
     pub fn write(&self, address: u64, from: &[u8]) -> Result<(), MemoryError> {
-        for (a, offset, part) in self.parts(address, from.len() as u64)? {
-            a.initialise(offset, part.len() as u64);
-            a.write(offset, &from[part]);
-            a.advance();
+        for part in self.parts(address, from.len() as u64)? {
+            part.allocation.initialise(part.offset, part.bytes());
+            part.allocation.write(part.offset, &from[part.range]);
+            part.allocation.advance();
         }
         Ok(())
     }
@@ -431,12 +442,13 @@ impl Memory {
         })?;
         // One chunk is written repeatedly, so that a large fill needs no buffer of its size.
         let chunk = pattern.repeat(4096 / pattern.len());
-        for (a, offset, part) in self.parts(address, total)? {
-            let total = part.len() as u64;
+        for part in self.parts(address, total)? {
+            let a = &part.allocation;
+            let total = part.bytes();
             for at in (0..total).step_by(4096) {
-                a.write(offset + at, &chunk[..(total - at).min(4096) as usize]);
+                a.write(part.offset + at, &chunk[..(total - at).min(4096) as usize]);
             }
-            a.initialise(offset, total);
+            a.initialise(part.offset, total);
             a.advance();
         }
         Ok(())
@@ -454,20 +466,22 @@ impl Memory {
         // The ranges may overlap, so the bytes are read completely before any is written.
         let mut data = vec![0; bytes as usize];
         let mut unknown = Vec::new();
-        for (a, offset, part) in sources {
-            let first = a.first_uninitialised(offset, part.len() as u64);
-            let at = |i: &usize| offset + (i - part.start) as u64;
-            unknown.extend(
-                part.clone()
-                    .filter(|i| first.is_some() && !a.is_initialised(at(i), 1)),
-            );
-            a.read(offset, &mut data[part]);
+        for part in sources {
+            let a = &part.allocation;
+            // Most sources are initialized completely, which is faster to find out than the state
+            // of each byte.
+            if a.first_uninitialised(part.offset, part.bytes()).is_some() {
+                let at = |i: &usize| part.offset + (i - part.range.start) as u64;
+                unknown.extend(part.range.clone().filter(|i| !a.is_initialised(at(i), 1)));
+            }
+            a.read(part.offset, &mut data[part.range]);
         }
-        for (a, offset, part) in targets {
-            a.write(offset, &data[part.clone()]);
-            let known = unknown.partition_point(|i| *i < part.start)
-                ..unknown.partition_point(|i| *i < part.end);
-            a.know(offset, part, &unknown[known]);
+        for part in targets {
+            let a = &part.allocation;
+            a.write(part.offset, &data[part.range.clone()]);
+            let known = unknown.partition_point(|i| *i < part.range.start)
+                ..unknown.partition_point(|i| *i < part.range.end);
+            a.know(part.offset, part.range, &unknown[known]);
         }
         Ok(())
     }
@@ -478,8 +492,9 @@ impl Memory {
     /// Returns [`MemoryError::OutOfBounds`] if the bytes are not all allocated.
     pub fn uninitialised(&self, address: u64, bytes: u64) -> Result<Option<u64>, MemoryError> {
         let parts = self.parts(address, bytes)?;
-        let first = |(a, offset, part): &Part| {
-            a.first_uninitialised(*offset, part.len() as u64)
+        let first = |part: &AllocationPart| {
+            let a = &part.allocation;
+            a.first_uninitialised(part.offset, part.bytes())
                 .map(|at| a.base + at)
         };
         Ok(parts.iter().find_map(first))
@@ -490,7 +505,10 @@ impl Memory {
         let parts = self.parts(address, bytes)?;
         Ok(parts
             .iter()
-            .map(|(a, offset, part)| a.count_uninitialised(*offset, part.len() as u64))
+            .map(|part| {
+                let a = &part.allocation;
+                a.count_uninitialised(part.offset, part.bytes())
+            })
             .sum())
     }
 
@@ -668,7 +686,7 @@ impl Memory {
 
     /// Splits a byte range into slices that lie in one allocation each. Only device memory can be
     /// adjacent.
-    fn parts(&self, address: u64, bytes: u64) -> Result<Vec<Part>, MemoryError> {
+    fn parts(&self, address: u64, bytes: u64) -> Result<Vec<AllocationPart>, MemoryError> {
         let error = MemoryError::OutOfBounds { address, bytes };
         let table = self.table();
         let mut parts = Vec::new();
@@ -680,7 +698,11 @@ impl Memory {
             let a = next.ok_or(error.clone())?;
             let offset = address + at - a.base;
             let end = (at + a.bytes - offset).min(bytes);
-            parts.push((a.clone(), offset, at as usize..end as usize));
+            parts.push(AllocationPart {
+                allocation: a.clone(),
+                offset,
+                range: at as usize..end as usize,
+            });
             if end == bytes {
                 return Ok(parts);
             }

@@ -88,6 +88,15 @@ const MARK: u64 = u64::from_le_bytes(*b"emulated");
 /// The maximum number of dimensions.
 const MOST: usize = 5;
 
+/// The part of a row of a box that lies inside the tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TensorRow {
+    pub(crate) address: u64,
+    pub(crate) bytes: u32,
+    /// The bytes of the row before this part, which lie outside of the tensor.
+    pub(crate) before: u32,
+}
+
 impl TensorMap {
     /// Returns the map as the 128 bytes that a kernel receives.
     ///
@@ -200,6 +209,8 @@ impl TensorMap {
         let (dims, rest) = rest.split_at(MOST);
         let (strides, boxed) = rest.split_at(MOST - 1);
         let rank = (shape & 0xff) as usize;
+        // A word holds the first four sizes of the box with 16 bits each. The fifth is in the next
+        // word.
         let of = |i: usize| if i < 4 { boxed[0] >> (16 * i) & 0xffff } else { boxed[1] } as u32;
         let map = TensorMap {
             address: *address,
@@ -239,14 +250,13 @@ impl TensorMap {
         self.boxed.iter().product::<u32>() * self.element
     }
 
-    /// Returns the rows of the box at a position: the address, the size in bytes, and the number of
-    /// bytes of the row before it. A row outside of the tensor is `None`.
-    pub(crate) fn rows(&self, place: &[i32]) -> Vec<Option<(u64, u32, u32)>> {
+    /// Returns the rows of the box at a position. A row outside of the tensor is `None`.
+    pub(crate) fn rows(&self, place: &[i32]) -> Vec<Option<TensorRow>> {
         let rows: u32 = self.boxed[1..].iter().product();
         (0..rows).map(|row| self.row(place, row)).collect()
     }
 
-    fn row(&self, place: &[i32], mut row: u32) -> Option<(u64, u32, u32)> {
+    fn row(&self, place: &[i32], mut row: u32) -> Option<TensorRow> {
         let mut address = self.address;
         let outer = self
             .dims
@@ -267,13 +277,13 @@ impl TensorMap {
         // Elements before the tensor and after it are not copied, and read as zeros.
         let first = start.max(0);
         let element = i64::from(self.element);
-        (first < end).then(|| {
-            let before = ((first - start) * element) as u32;
-            (
-                address + (first * element) as u64,
-                ((end - first) * element) as u32,
-                before,
-            )
+        if first >= end {
+            return None;
+        }
+        Some(TensorRow {
+            address: address + (first * element) as u64,
+            bytes: ((end - first) * element) as u32,
+            before: ((first - start) * element) as u32,
         })
     }
 
@@ -376,15 +386,20 @@ mod tests {
     fn rows_end_with_the_tensor() {
         let rows = map().rows(&[96, 48, 2]);
         let start = 0x1000 + 2 * 10400 + 96 * 2;
-        assert_eq!(
-            rows[..3],
-            [
-                Some((start + 48 * 208, 8, 0)),
-                Some((start + 49 * 208, 8, 0)),
-                None
-            ]
-        );
-        assert_eq!(map().rows(&[-4, 0, 0])[0], Some((0x1000, 24, 8)));
+        let row = |address, bytes, before| {
+            Some(TensorRow {
+                address,
+                bytes,
+                before,
+            })
+        };
+        let expected = [
+            row(start + 48 * 208, 8, 0),
+            row(start + 49 * 208, 8, 0),
+            None,
+        ];
+        assert_eq!(rows[..3], expected);
+        assert_eq!(map().rows(&[-4, 0, 0])[0], row(0x1000, 24, 8));
         assert_eq!(map().rows(&[0, 0, 3]), vec![None; 8]);
     }
 

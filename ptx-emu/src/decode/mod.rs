@@ -31,7 +31,7 @@ use crate::fault::{RustPlace, SourcePlace};
 use crate::features;
 use crate::isa::{self, Lookup};
 use crate::module::Param;
-use crate::parse::ast::{self, OperandKind, Statement, Variable};
+use crate::parse::ast::{self, OperandKind, SourcePosition, Statement, Variable};
 use crate::parse::types::Type;
 use crate::parse::{At, Error, Parsed, Source, error, unsupported};
 
@@ -81,9 +81,6 @@ const READERS: &[&str] = &[
     "st", "red", "stmatrix", "bar", "barrier", "cp", "mbarrier", "fence", "prefetch", "wgmma",
     "sust", "sured",
 ];
-
-/// The file, line and column of a source.
-type Place = (u32, u32, u32);
 
 /// The maximum depth of inlined calls whose places are kept.
 const MOST_INLINED: usize = 64;
@@ -197,6 +194,8 @@ impl<'a> Unit<'a> {
             refused: HashSet::new(),
             undeclared: HashMap::new(),
             incomplete: false,
+            // An error in `.reg .b32 %r<8>` concerns all registers of the family, so uses of `%r3`
+            // are not reported as well.
             broken: entry.body.broken.iter().map(|name| family(name)).collect(),
             multiplies: statements
                 .iter()
@@ -260,8 +259,8 @@ impl<'a> Unit<'a> {
                 Statement::Callees(name, list) => self.callees(name, list),
                 Statement::Loc(loc) => {
                     // A later `.loc` may name this one as its caller, so the place of each is kept.
-                    inlined.insert((loc.file, loc.line, loc.column), loc.inlined_at);
-                    place = (self.rust_place(loc), self.callers(loc, &inlined));
+                    inlined.insert(loc.position, loc.inlined_at);
+                    place = (self.rust_place(loc.position), self.callers(loc, &inlined));
                 }
                 Statement::Inst(inst) => {
                     self.place(inst, &place);
@@ -345,31 +344,32 @@ impl<'a> Unit<'a> {
         }
     }
 
-    fn rust_place(&self, loc: &ast::Loc) -> Option<RustPlace> {
-        self.source_place((loc.file, loc.line, loc.column))
-    }
-
-    fn source_place(&self, (file, line, column): Place) -> Option<RustPlace> {
-        let (_, file) = self.common.files.iter().find(|(index, _)| *index == file)?;
+    fn rust_place(&self, position: SourcePosition) -> Option<RustPlace> {
+        let mut files = self.common.files.iter();
+        let (_, file) = files.find(|(index, _)| *index == position.file)?;
         Some(RustPlace {
             file: (*file).into(),
-            line,
-            column,
+            line: position.line,
+            column: position.column,
         })
     }
 
     /// Returns the places where the code of a `.loc` was inlined, innermost call first. The latest
     /// `.loc` of each call has its place.
-    fn callers(&self, loc: &ast::Loc, inlined: &HashMap<Place, Option<Place>>) -> Vec<RustPlace> {
+    fn callers(
+        &self,
+        loc: &ast::Loc,
+        inlined: &HashMap<SourcePosition, Option<SourcePosition>>,
+    ) -> Vec<RustPlace> {
         let mut next = loc.inlined_at;
         let chain = std::iter::from_fn(|| {
-            let place = next?;
-            next = inlined.get(&place).copied().flatten();
-            Some(place)
+            let position = next?;
+            next = inlined.get(&position).copied().flatten();
+            Some(position)
         });
         chain
             .take(MOST_INLINED)
-            .filter_map(|place| self.source_place(place))
+            .filter_map(|position| self.rust_place(position))
             .collect()
     }
 
@@ -467,6 +467,8 @@ impl<'a> Unit<'a> {
             SuffixOrder::Manual => isa::find(inst.opcode, name),
             SuffixOrder::Any => isa::find_in_any_order(inst.opcode, &inst.mods),
         };
+        // A row describes one full name with its operands. Instructions with many combinations of
+        // suffixes have a decoder instead, which consumes the suffixes one by one.
         let mut d = Decode::new(inst, order, self);
         match found {
             Lookup::Row(row) => d.row(row),
@@ -486,6 +488,8 @@ impl<'a> Unit<'a> {
     /// Records the registers that the last instruction names.
     fn mention(&mut self, inst: &'a ast::Inst<'a>) {
         let known = self.code.mentions.len() as u32;
+        // Instructions that were added without a statement mention no registers, so their lists are
+        // empty.
         self.code
             .mention_ends
             .resize(self.code.ops.len() - 1, known);

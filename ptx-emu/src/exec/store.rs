@@ -128,10 +128,10 @@ impl Worker<'_, '_> {
                 .reduction
                 .map(|op| self.tensor_reduction(w, l, op, &boxed))
                 .transpose()?;
-            for (address, bytes, _) in boxed.map.rows(&boxed.place).into_iter().flatten() {
+            for row in boxed.map.rows(&boxed.place).into_iter().flatten() {
                 match reduction {
-                    None => self.check_written(w, l, address, bytes)?,
-                    Some(_) => self.check_reduced(w, l, address, bytes)?,
+                    None => self.check_written(w, l, row.address, row.bytes)?,
+                    Some(_) => self.check_reduced(w, l, row.address, row.bytes)?,
                 }
             }
             let bytes = boxed.map.box_bytes();
@@ -413,15 +413,15 @@ impl Worker<'_, '_> {
                 let plain: Vec<u8> = units
                     .flat_map(|at| unit(swizzled(from + at, map.swizzle)))
                     .collect();
-                for (row, to) in map.rows(&boxed.place).into_iter().enumerate() {
-                    let Some((address, bytes, before)) = to else {
+                for (i, row) in map.rows(&boxed.place).into_iter().enumerate() {
+                    let Some(row) = row else {
                         continue;
                     };
-                    let at = row * map.row_bytes() as usize + before as usize;
-                    let part = &plain[at..at + bytes as usize];
+                    let at = i * map.row_bytes() as usize + row.before as usize;
+                    let part = &plain[at..at + row.bytes as usize];
                     match reduction {
-                        None => write(address, part),
-                        Some(reduction) => self.reduce_row(address, part, *reduction),
+                        None => write(row.address, part),
+                        Some(reduction) => self.reduce_row(row.address, part, *reduction),
                     }
                 }
             }

@@ -170,8 +170,9 @@ impl Worker<'_, '_> {
         lanes(mask).try_for_each(|lane| {
             let boxed = self.tensor_box(w, lane, at, false)?;
             let mut rows = boxed.map.rows(&boxed.place).into_iter().flatten();
-            rows.try_for_each(|(address, bytes, _)| {
-                self.lane_allocation(w, lane, address, bytes).map(drop)
+            rows.try_for_each(|row| {
+                self.lane_allocation(w, lane, row.address, row.bytes)
+                    .map(drop)
             })
         })
     }
@@ -210,10 +211,10 @@ impl Worker<'_, '_> {
 
     /// Checks and records the bytes that a copy of a box reads.
     fn check_box(&mut self, w: &Warp, lane: usize, boxed: &TensorBox) -> Checked<()> {
-        for (address, bytes, _) in boxed.map.rows(&boxed.place).into_iter().flatten() {
-            let a = self.lane_allocation(w, lane, address, bytes)?;
-            self.check_lane(w, lane, a, address, bytes)?;
-            self.record_range(w, lane, MemoryOperation::Read, address, bytes)?;
+        for row in boxed.map.rows(&boxed.place).into_iter().flatten() {
+            let a = self.lane_allocation(w, lane, row.address, row.bytes)?;
+            self.check_lane(w, lane, a, row.address, row.bytes)?;
+            self.record_range(w, lane, MemoryOperation::Read, row.address, row.bytes)?;
         }
         Ok(())
     }
@@ -256,13 +257,16 @@ impl Worker<'_, '_> {
     pub(crate) fn box_words(&self, boxed: &TensorBox, to: u64) -> Vec<u32> {
         let map = &boxed.map;
         let mut plain = vec![0u8; map.box_bytes() as usize];
-        for (row, from) in map.rows(&boxed.place).into_iter().enumerate() {
-            let Some((address, bytes, before)) = from else {
+        for (i, row) in map.rows(&boxed.place).into_iter().enumerate() {
+            let Some(row) = row else {
                 continue;
             };
-            let at = row * map.row_bytes() as usize + before as usize;
-            if let Some(a) = self.grid.table.find(address) {
-                a.read(address - a.base, &mut plain[at..at + bytes as usize]);
+            let at = i * map.row_bytes() as usize + row.before as usize;
+            if let Some(a) = self.grid.table.find(row.address) {
+                a.read(
+                    row.address - a.base,
+                    &mut plain[at..at + row.bytes as usize],
+                );
             }
         }
         let mut words = vec![0; plain.len() / 4];

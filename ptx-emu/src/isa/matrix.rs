@@ -15,91 +15,114 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("movmatrix", movmatrix),
 ];
 
-/// A supported product: the shape, the types of d, a, b and c, the inner dimension, and the
-/// elements of a and b.
-type Form = (&'static str, [Type; 4], usize, Element, Element);
+/// A supported product.
+struct MmaForm {
+    shape: &'static str,
+    /// The types of d, a, b and c.
+    types: [Type; 4],
+    /// The inner dimension.
+    depth: usize,
+    left: Element,
+    right: Element,
+}
 
-const FORMS: &[Form] = {
+const fn form(
+    shape: &'static str,
+    types: [Type; 4],
+    depth: usize,
+    left: Element,
+    right: Element,
+) -> MmaForm {
+    MmaForm {
+        shape,
+        types,
+        depth,
+        left,
+        right,
+    }
+}
+
+const FORMS: &[MmaForm] = {
     use Type::{Bf16, F16, F32, S8, S32, U8};
     &[
-        (
+        form(
             ".m16n8k8",
             [F32, F16, F16, F32],
             8,
             Element::F16,
             Element::F16,
         ),
-        (
+        form(
             ".m16n8k16",
             [F32, F16, F16, F32],
             16,
             Element::F16,
             Element::F16,
         ),
-        (
+        form(
             ".m16n8k8",
             [F32, Bf16, Bf16, F32],
             8,
             Element::Bf16,
             Element::Bf16,
         ),
-        (
+        form(
             ".m16n8k16",
             [F32, Bf16, Bf16, F32],
             16,
             Element::Bf16,
             Element::Bf16,
         ),
-        (
+        form(
             ".m16n8k16",
             [S32, S8, S8, S32],
             16,
             Element::S8,
             Element::S8,
         ),
-        (
+        form(
             ".m16n8k16",
             [S32, S8, U8, S32],
             16,
             Element::S8,
             Element::U8,
         ),
-        (
+        form(
             ".m16n8k16",
             [S32, U8, S8, S32],
             16,
             Element::U8,
             Element::S8,
         ),
-        (
+        form(
             ".m16n8k16",
             [S32, U8, U8, S32],
             16,
             Element::U8,
             Element::U8,
         ),
-        (
+        form(
             ".m16n8k32",
             [S32, S8, S8, S32],
             32,
             Element::S8,
             Element::S8,
         ),
-        (
+        form(
             ".m16n8k32",
             [S32, S8, U8, S32],
             32,
             Element::S8,
             Element::U8,
         ),
-        (
+        form(
             ".m16n8k32",
             [S32, U8, S8, S32],
             32,
             Element::U8,
             Element::S8,
         ),
-        (
+        form(
             ".m16n8k32",
             [S32, U8, U8, S32],
             32,
@@ -112,27 +135,27 @@ const FORMS: &[Form] = {
 /// Decodes `mma.sync.aligned.shape.row.col.dtype.atype.btype.ctype d, a, b, c`.
 fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let name = d.name();
-    let wanted = |(shape, types, ..): &Form| {
-        let types: String = types.iter().map(|t| t.name()).collect();
-        format!("mma.sync.aligned{shape}.row.col{types}") == name
+    let wanted = |form: &&MmaForm| {
+        let types: String = form.types.iter().map(|t| t.name()).collect();
+        format!("mma.sync.aligned{}.row.col{types}", form.shape) == name
     };
-    let Some((_, types, depth, left, right)) = FORMS.iter().find(|form| wanted(form)) else {
+    let Some(form) = FORMS.iter().find(wanted) else {
         return super::wmma::mma(d);
     };
     d.skip();
     d.operands(4, 4)?;
     // Each of the 32 lanes contains an equal share of a, which has 16 rows, and of b, which has 8
     // columns.
-    let of_b = depth * 8 / 32 / left.per_register();
-    let packed = left.packed();
+    let of_b = form.depth * 8 / 32 / form.left.per_register();
+    let packed = form.left.packed();
     Ok(Op::Mma(Box::new(Mma {
-        left: *left,
-        right: *right,
-        depth: *depth,
-        d: registers(d, 0, types[0], 4)?,
+        left: form.left,
+        right: form.right,
+        depth: form.depth,
+        d: registers(d, 0, form.types[0], 4)?,
         a: registers(d, 1, packed, 2 * of_b)?,
         b: registers(d, 2, packed, of_b)?,
-        c: registers(d, 3, types[3], 4)?,
+        c: registers(d, 3, form.types[3], 4)?,
     })))
 }
 
@@ -145,6 +168,7 @@ fn ldmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     let count = d.require(&[(".x1", 1), (".x2", 2), (".x4", 4)])?;
     let transposed = d.eat(".trans");
+    // Without a state space, the address is generic and must point into shared memory.
     let shared = d.choose(&[(".shared", ()), (".shared::cta", ())]).is_some();
     d.require(&[(".b16", ())])?;
     d.operands(2, 2)?;
@@ -180,6 +204,8 @@ fn stmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         Space::Generic
     };
     let address = d.address(0, shared)?;
+    // A store has the same fields as a load, so it uses the same structure. Its registers are the
+    // sources.
     let d = registers(d, 1, Type::B32, count)?;
     Ok(Op::StoreMatrix(Box::new(LoadMatrix {
         space,

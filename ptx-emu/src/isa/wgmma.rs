@@ -11,38 +11,52 @@ use crate::parse::{Parsed, error};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("wgmma", wgmma)];
 
-/// The inner dimension, the type and the kind of the accumulators, and the types of the left and
-/// the right matrix.
-type Form = (
-    &'static str,
-    Item,
-    &'static [(&'static str, Element)],
-    &'static [(&'static str, Element)],
-);
+/// A group of products, whose factors may have any of the listed types.
+struct WgmmaForm {
+    /// The inner dimension and the type of the accumulators, as in the name of the instruction.
+    shape: &'static str,
+    sum: Item,
+    left: &'static [(&'static str, Element)],
+    right: &'static [(&'static str, Element)],
+}
+
+const fn forms(
+    shape: &'static str,
+    sum: Item,
+    left: &'static [(&'static str, Element)],
+    right: &'static [(&'static str, Element)],
+) -> WgmmaForm {
+    WgmmaForm {
+        shape,
+        sum,
+        left,
+        right,
+    }
+}
 
 const BYTES: &[(&str, Element)] = &[(".s8", Element::S8), (".u8", Element::U8)];
 const FLOATS: &[(&str, Element)] = &[(".e4m3", Element::E4m3), (".e5m2", Element::E5m2)];
 const HALVES: &[(&str, Element)] = &[(".f16", Element::F16)];
 const BRAINS: &[(&str, Element)] = &[(".bf16", Element::Bf16)];
 const SINGLES: &[(&str, Element)] = &[(".tf32", Element::Tf32)];
-const FORMS: &[Form] = &[
-    ("k16.f32", Item::F32, HALVES, HALVES),
-    ("k16.f16", Item::F16, HALVES, HALVES),
-    ("k16.f32", Item::F32, BRAINS, BRAINS),
-    ("k8.f32", Item::F32, SINGLES, SINGLES),
-    ("k32.f32", Item::F32, FLOATS, FLOATS),
-    ("k32.f16", Item::F16, FLOATS, FLOATS),
-    ("k32.s32", Item::S32, BYTES, BYTES),
+const FORMS: &[WgmmaForm] = &[
+    forms("k16.f32", Item::F32, HALVES, HALVES),
+    forms("k16.f16", Item::F16, HALVES, HALVES),
+    forms("k16.f32", Item::F32, BRAINS, BRAINS),
+    forms("k8.f32", Item::F32, SINGLES, SINGLES),
+    forms("k32.f32", Item::F32, FLOATS, FLOATS),
+    forms("k32.f16", Item::F16, FLOATS, FLOATS),
+    forms("k32.s32", Item::S32, BYTES, BYTES),
 ];
 /// The sparse products, which have the same elements and twice the inner dimension.
-const SPARSE: &[Form] = &[
-    ("k32.f32", Item::F32, HALVES, HALVES),
-    ("k32.f16", Item::F16, HALVES, HALVES),
-    ("k32.f32", Item::F32, BRAINS, BRAINS),
-    ("k16.f32", Item::F32, SINGLES, SINGLES),
-    ("k64.f32", Item::F32, FLOATS, FLOATS),
-    ("k64.f16", Item::F16, FLOATS, FLOATS),
-    ("k64.s32", Item::S32, BYTES, BYTES),
+const SPARSE: &[WgmmaForm] = &[
+    forms("k32.f32", Item::F32, HALVES, HALVES),
+    forms("k32.f16", Item::F16, HALVES, HALVES),
+    forms("k32.f32", Item::F32, BRAINS, BRAINS),
+    forms("k16.f32", Item::F32, SINGLES, SINGLES),
+    forms("k64.f32", Item::F32, FLOATS, FLOATS),
+    forms("k64.f16", Item::F16, FLOATS, FLOATS),
+    forms("k64.s32", Item::S32, BYTES, BYTES),
 ];
 
 fn wgmma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -204,12 +218,15 @@ fn form(name: &str) -> Option<Found> {
     // ptxas accepts `.satfinite` after the shape and after the types.
     let plain = rest.replacen(".satfinite", "", 1);
     let saturate = plain.len() < rest.len();
-    let forms = if sparse { SPARSE } else { FORMS };
-    let (sum, left, right) = forms.iter().find_map(|(shape, sum, left, right)| {
-        let types = plain.strip_prefix(shape)?;
-        let mut pairs = left.iter().flat_map(|l| right.iter().map(move |r| (l, r)));
+    let known = if sparse { SPARSE } else { FORMS };
+    let (sum, left, right) = known.iter().find_map(|form| {
+        let types = plain.strip_prefix(form.shape)?;
+        let mut pairs = form
+            .left
+            .iter()
+            .flat_map(|l| form.right.iter().map(move |r| (l, r)));
         let (left, right) = pairs.find(|(l, r)| types.strip_prefix(l.0) == Some(r.0))?;
-        Some((*sum, left.1, right.1))
+        Some((form.sum, left.1, right.1))
     })?;
     // Integer products do not support all numbers of columns, and only they saturate.
     let exists = if sum == Item::S32 {

@@ -120,14 +120,21 @@ pub(crate) enum Statement<'a> {
     Inst(Inst<'a>),
 }
 
-/// A `.loc` directive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Loc {
+/// A position in the source that a compiler translated to PTX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SourcePosition {
+    /// The index of a `.file` directive.
     pub(crate) file: u32,
     pub(crate) line: u32,
     pub(crate) column: u32,
-    /// The file, line and column of the call at which the code was inlined.
-    pub(crate) inlined_at: Option<(u32, u32, u32)>,
+}
+
+/// A `.loc` directive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loc {
+    pub(crate) position: SourcePosition,
+    /// The call at which the code was inlined.
+    pub(crate) inlined_at: Option<SourcePosition>,
 }
 
 /// A name of a `.reg` declaration, with the count of `%r<count>`.
@@ -182,6 +189,8 @@ impl<'a> Operand<'a> {
                 .chain(all.iter().flat_map(Operand::names))
                 .collect(),
             OperandKind::Pair(p, q) => vec![(p, self.at), (q, self.at)],
+            // Literals, addresses without a register and `_` contain no names. Lists belong to
+            // calls.
             _ => Vec::new(),
         }
     }

@@ -591,16 +591,13 @@ impl<'a> Parser<'a> {
     /// Parses `.loc file line column`, and for inlined code `, function_name LABEL {+ offset},
     /// inlined_at file line column`.
     fn loc(&mut self) -> Parsed<Loc> {
-        let (file, line, column) = self.source_place()?;
         let mut loc = Loc {
-            file,
-            line,
-            column,
+            position: self.source_position()?,
             inlined_at: None,
         };
         while self.eat(',')? {
             match self.name("function_name or inlined_at")? {
-                ("inlined_at", _) => loc.inlined_at = Some(self.source_place()?),
+                ("inlined_at", _) => loc.inlined_at = Some(self.source_position()?),
                 _ => {
                     self.name("a label of .debug_str")?;
                     if self.eat('+')? {
@@ -612,11 +609,13 @@ impl<'a> Parser<'a> {
         Ok(loc)
     }
 
-    fn source_place(&mut self) -> Parsed<(u32, u32, u32)> {
+    fn source_position(&mut self) -> Parsed<SourcePosition> {
         let most = u32::MAX.into();
-        let file = self.int("a file index", most)? as u32;
-        let line = self.int("a line", most)? as u32;
-        Ok((file, line, self.int("a column", most)? as u32))
+        Ok(SourcePosition {
+            file: self.int("a file index", most)? as u32,
+            line: self.int("a line", most)? as u32,
+            column: self.int("a column", most)? as u32,
+        })
     }
 
     fn labelled(&mut self, body: &mut Vec<Statement<'a>>) -> Parsed<()> {
