@@ -306,6 +306,8 @@ impl fmt::Display for Fault {
         if let Some(other) = &self.other {
             write!(f, "\n  {} {} at {}", other.who, other.did, other.place)?;
         }
+        // An address means something to a reader only with the allocation it belongs to, so both
+        // are printed or neither is.
         if let (Some(address), Some(location)) = (self.address, self.location()) {
             write!(f, "\n  address 0x{address:x} is {location}")?;
         }

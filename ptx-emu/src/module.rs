@@ -91,6 +91,8 @@ impl Kernel {
         };
         let mut fields: Vec<Param> = Vec::new();
         for (offset, size) in crate::exec::parameter_loads(&self.code) {
+            // The loads come widest first. A narrower load inside a field reads a part of that
+            // field and is not a field.
             let inside = offset >= param.offset && offset + size <= param.offset + param.size;
             let free = fields
                 .iter()
@@ -107,6 +109,8 @@ impl Kernel {
             }
         }
         fields.sort_by_key(|field| field.offset);
+        // The uses are found by offsets from the start of all parameters, so the offsets change
+        // only afterwards.
         let uses = crate::exec::parameter_uses(&self.code, &fields);
         for field in fields.iter_mut() {
             field.offset -= param.offset;
@@ -449,6 +453,7 @@ fn forget_declared(ast: &mut ast::Module<'_>) {
 /// Returns the target, or the errors of the header.
 fn target(ast: &ast::Module<'_>) -> (Option<Target>, Vec<Error>) {
     let fail = |at, what| (None, vec![Error { at, what }]);
+    // If the parser reported errors, they already explain a missing directive.
     match (ast.version, ast.target) {
         (None, _) if ast.errors.is_empty() => fail(0, "no `.version` directive".into()),
         (Some((_, at)), None) if ast.errors.is_empty() => {
@@ -588,6 +593,7 @@ fn allocation(
         init: Vec::new(),
         addresses: Vec::new(),
     };
+    // Shared memory has a layout per kernel and no initial values, so it takes no space here.
     if shared {
         return Ok(made);
     }

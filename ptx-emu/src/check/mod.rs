@@ -167,6 +167,8 @@ fn check_buffer(buffer: &Buffer) -> Result<(), CheckError> {
             expected.bytes.len()
         ));
     }
+    // `is_finite` also excludes NaN. No difference exceeds NaN, so such a tolerance would accept
+    // everything.
     match expected
         .map(|expected| expected.tolerance)
         .filter(|t| !(t.is_finite() && *t >= 0.0))

@@ -462,6 +462,7 @@ pub(super) fn mentioned<'a>(entry: &ast::Entry<'a>, names: &mut HashSet<&'a str>
                     visit(o, names);
                 }
             }
+            // A call through a register names its possible targets only in such a list.
             Statement::Callees(_, list) => names.extend(list.iter().map(|(name, _)| *name)),
             _ => {}
         }

@@ -384,6 +384,8 @@ fn illegal(s: &Suffixes) -> Option<&'static str> {
     let halves = s.ty.bits() == 16 && s.op != ".cas" || matches!(s.ty, Type::F16x2 | Type::Bf16x2);
     let bytes = s.count as u32 * s.ty.bytes();
     let vector = s.count > 1;
+    // The first rule that is broken is reported. Vectors exist for `.f32` additions and for 16-bit
+    // floats only, and ptxas rejects the others.
     let wrong = [
         (
             matches!(s.space, Space::Const | Space::Local),

@@ -123,10 +123,13 @@ macro_rules! floats {
 /// Comparison operators for unsigned numbers only.
 const UNSIGNED: &[&str] = &[".lo", ".ls", ".hi", ".hs"];
 
+/// Returns the function that compares two values of a type, if the operation exists for it.
 fn comparison(op: &str, ty: Type, flush: bool) -> Option<Comparison> {
     if UNSIGNED.contains(&op) && !matches!(ty, Type::U16 | Type::U32 | Type::U64) {
         return None;
     }
+    // Untyped bits have no order, so they are only compared for equality. With `.ftz`, both
+    // operands are flushed before the comparison.
     match ty {
         Type::B16 if matches!(op, ".eq" | ".ne") => integers!(op, u16),
         Type::B32 if matches!(op, ".eq" | ".ne") => integers!(op, u32),
@@ -303,6 +306,7 @@ const OUTCOMES: &[(&str, u8)] = &[
 /// Decodes the comparison of two pairs, operands 1 and 2, and the predicate to combine it with.
 fn pair_test(d: &mut Decode<'_, '_>, head: &Head<'_>, ty: Type) -> Parsed<PairTest> {
     let outcomes = OUTCOMES.iter().find(|(op, _)| *op == head.op);
+    // The manual defines `.ftz` for `.f16x2` and not for `.bf16x2`.
     let (Some((_, outcomes)), true) = (outcomes, ty == Type::F16x2 || !head.flush) else {
         return d.error(format!("`{}` does not compare {ty} values", d.name()));
     };

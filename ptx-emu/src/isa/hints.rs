@@ -102,6 +102,7 @@ fn getctarank(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let ty = d.ty(&[Type::U32, Type::U64])?;
     let wide = ty == Type::U64;
     d.operands(2, 2)?;
+    // The name of a variable stands for its address, so variables are tried before registers.
     let variable = match d.operand(1).kind {
         OperandKind::Name(name) => d.variable(name, 0, wide),
         OperandKind::Sum(name, offset) => d.variable(name, offset, wide),

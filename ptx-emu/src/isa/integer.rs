@@ -9,11 +9,14 @@ fn limited(x: u32, bits: u32) -> u32 {
     if bits == 32 { x & 0xff } else { x.min(0xff) }
 }
 
+/// Returns the field of `c` bits at position `b` of `a`, extended with zeros or with its sign.
 fn bfe(a: i64, bits: u32, b: u32, c: u32, signed: bool) -> u64 {
     let pos = limited(b, bits);
     let len = limited(c, bits);
     let msb = bits - 1;
     let sign_at = (pos + len.max(1) - 1).min(msb);
+    // The sign is the last bit of the field, or the top bit of `a` if the field reaches beyond it.
+    // A field of length 0 is zero.
     let sign = if !signed || len == 0 {
         0
     } else {
@@ -26,6 +29,7 @@ fn bfe(a: i64, bits: u32, b: u32, c: u32, signed: bool) -> u64 {
         (a as u64 & u64::MAX >> (64 - bits)) >> pos
     };
     let have = len.min((msb + 1).saturating_sub(pos));
+    // `a` provides `have` bits of the field. All bits above them are copies of the sign.
     let keep = if have >= 64 {
         u64::MAX
     } else {

@@ -140,6 +140,8 @@ fn lop3(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 /// Computes `lop3`: each bit of the result is bit `4a + 2b + c` of the table.
 fn lop3_lanes(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    // Each entry of the table is widened to a full word, so one expression selects for all 32 bits
+    // at once.
     let bit = |i: u32| if s.x >> i & 1 != 0 { u32::MAX } else { 0 };
     let t: [u32; 8] = std::array::from_fn(|i| bit(i as u32));
     map3(regs, mask, s, |a: B32, b: B32, c: B32| {

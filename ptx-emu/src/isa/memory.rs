@@ -695,6 +695,7 @@ fn createpolicy(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     } else {
         d.eat(".global");
         d.require(hint)?;
+        // The secondary priority, for accesses outside the range or fraction, is optional.
         d.choose(hint);
     }
     d.ty(&[Type::B64])?;

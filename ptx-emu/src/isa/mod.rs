@@ -121,6 +121,7 @@ struct Index {
     decoders: HashMap<&'static str, Decoder>,
 }
 
+/// Returns the tables of instructions by name, which are built on the first use.
 fn index() -> &'static Index {
     static INDEX: OnceLock<Index> = OnceLock::new();
     INDEX.get_or_init(|| {
@@ -134,6 +135,8 @@ fn index() -> &'static Index {
         for (name, row) in &rows {
             by_suffix
                 .entry(manual::key(name))
+                // Two rows whose names differ only in the order of suffixes cannot be told apart,
+                // so neither is found in another order.
                 .and_modify(|other| *other = None)
                 .or_insert(Some(*row));
         }
@@ -220,10 +223,12 @@ pub(crate) fn find(opcode: &str, name: &str) -> Lookup {
         .map(|r| r.names)
         .filter(|n| n.split(['.', '{']).next() == Some(opcode))
         .collect();
-    match known.is_empty() {
-        false => Lookup::Opcode(known),
-        true if UNSUPPORTED.contains(&opcode) => Lookup::Unsupported,
-        true => Lookup::Unknown,
+    if !known.is_empty() {
+        Lookup::Opcode(known)
+    } else if UNSUPPORTED.contains(&opcode) {
+        Lookup::Unsupported
+    } else {
+        Lookup::Unknown
     }
 }
 

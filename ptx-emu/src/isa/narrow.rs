@@ -348,6 +348,8 @@ fn pack(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     let n = if bits < 16 { 4 } else { 3 };
     d.operands(n, n)?;
+    // Two values of 16 bits fill the result, so these forms have no `c`. The function for all forms
+    // reads three sources, and `b` serves as the third.
     let c = if n == 4 {
         d.src(3, Type::B32)?
     } else {
@@ -377,6 +379,7 @@ fn pack_lanes(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let a = regs.get::<u32>(s.a, mask)?;
     let b = regs.get::<u32>(s.b, mask)?;
     let c = regs.get::<u32>(s.c, mask)?;
+    // Two fields of 16 bits leave no room for `c`, and a shift by 32 would overflow.
     let above = |c: u32| if bits < 16 { c << (2 * bits) } else { 0 };
     let out = std::array::from_fn(|i| above(c[i]) | field(a[i]) << bits | field(b[i]));
     regs.set(s.d, mask, &out);

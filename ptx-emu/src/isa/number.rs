@@ -291,11 +291,13 @@ pub(crate) fn approx(x: f32, f: impl Fn(f64) -> f64) -> f32 {
 /// "div").
 pub(crate) fn div_approx(a: f32, b: f32) -> f32 {
     let huge = b.abs() > 2f32.powi(126) && b.is_finite();
-    match huge {
-        true if a.is_infinite() => NAN32,
-        true if a.is_nan() => NAN32,
-        true => f32::from_bits((a.to_bits() ^ b.to_bits()) & 0x8000_0000),
-        false => canon((f64::from(a) / f64::from(b)) as f32),
+    if !huge {
+        canon((f64::from(a) / f64::from(b)) as f32)
+    } else if a.is_finite() {
+        f32::from_bits((a.to_bits() ^ b.to_bits()) & 0x8000_0000)
+    } else {
+        // The flushed reciprocal is zero, and infinity times zero is NaN.
+        NAN32
     }
 }
 
@@ -450,10 +452,13 @@ pub(crate) fn small_float(bits: u32, exponent_bits: u32) -> f32 {
     let fraction = bits & ((1 << fraction_bits) - 1);
     let bias = (1 << (exponent_bits - 1)) - 1;
     let scale = |e: i32| 2f32.powi(e - fraction_bits as i32);
+    // `e4m3` uses its highest exponent for finite values, except for the pattern of all ones.
+    // `e5m2` follows IEEE 754.
     let magnitude = match (exponent_bits, exponent, fraction) {
         (4, 15, 7) => f32::NAN,
         (5, 31, 0) => f32::INFINITY,
         (5, 31, _) => f32::NAN,
+        // Subnormal values have no implicit leading bit.
         (_, 0, _) => fraction as f32 * scale(1 - bias),
         _ => (fraction | 1 << fraction_bits) as f32 * scale(exponent as i32 - bias),
     };

@@ -68,6 +68,7 @@ pub(super) fn reduce(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     }
     let hinted = hint(d)?;
+    // A bulk reduction applies the operation of `red` to each element, so both share a table.
     let (ty, f) = super::atomic::reduction(d)?;
     d.operands(3 + hinted, 3 + hinted)?;
     let to = d.address(0, false)?;
@@ -121,6 +122,8 @@ fn tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     let several = d.eat(".multicast::cluster");
     let n = 3 + usize::from(several) + hint(d)?;
+    // Forms of the manual that are not emulated, such as `.im2col` and `.cta_group`, leave suffixes
+    // behind here.
     if !known || d.peek().is_some() {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     }
@@ -293,6 +296,8 @@ const FIELDS: &[(&str, Named)] = &[
     (".fill_mode", Named::Number(MapField::Only(0), &[0, 1])),
 ];
 
+/// Decodes `tensormap.replace.tile.field{.space}.b1024.type [a], {index,} value`, and
+/// `tensormap.cp_fenceproxy`.
 fn tensormap(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if d.require(&[(".replace", false), (".cp_fenceproxy", true)])? {
         return map_copy(d);
@@ -316,6 +321,8 @@ fn tensormap(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             d.operands(3, 3)?;
             (field(d.immediate(1, most)? as usize), d.word(2, ty)?)
         }
+        // The operand is a code of the manual. The map stores the meaning of the code, for example
+        // a swizzle in bytes.
         Named::Number(field, values) => {
             d.operands(2, 2)?;
             let value = values[d.immediate(1, values.len() as u64 - 1)? as usize];

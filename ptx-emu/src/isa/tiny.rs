@@ -211,10 +211,13 @@ fn exponent(x: u32, up: bool, satfinite: bool) -> u32 {
     }
 }
 
+/// Converts a pair of floats to `ue8m0x2`, the first to the upper byte.
 fn exponent_pair(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let a = regs.get::<u32>(s.a, mask)?;
     let b = regs.get::<u32>(s.b, mask)?;
     let one = |x: u32| exponent(x, s.x & 1 != 0, s.x & 2 != 0);
+    // With bit 2 of `x`, both sources are `bf16` values packed in one register. A `bf16` value is
+    // the upper half of the `f32` value.
     let low = |b: u32| if s.x & 4 != 0 { b << 16 } else { b };
     let high = |a: u32| if s.x & 4 != 0 { a & 0xffff_0000 } else { a };
     let out = std::array::from_fn(|i| one(high(a[i])) << 8 | one(low(b[i])));

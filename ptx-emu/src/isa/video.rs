@@ -176,6 +176,8 @@ fn simd(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         place: (i * 32 / count) as u32,
         bits: (32 / count) as u32,
     };
+    // The selectors number the elements of `a` and `b` together. An element of `d` outside of the
+    // mask is not computed.
     let elements = mask
         .iter()
         .map(|i| [element(*i), element(of_a[*i]), element(of_b[*i])])
@@ -200,6 +202,8 @@ fn simd(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 fn register<'a>(d: &mut Decode<'_, 'a>, i: usize) -> Parsed<(u32, Option<&'a str>)> {
     let o: &'a Operand<'a> = d.operand(i);
     match o.kind {
+        // A dot selects a part of a register, except in `%tid.x`, which is the name of a special
+        // register.
         OperandKind::Name(name) if !name.starts_with("%tid") => match name.split_once('.') {
             Some((name, part)) => Ok((d.named(name, o.at, Type::B32)?, Some(part))),
             None => Ok((d.named(name, o.at, Type::B32)?, None)),

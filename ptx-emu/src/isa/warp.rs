@@ -186,6 +186,7 @@ fn shfl(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         (".idx", ShuffleMode::Idx),
     ])?;
     d.ty(&[Type::B32])?;
+    // Targets below sm_70 execute all lanes of a warp together, so the old form has no mask.
     let operands = 5 - usize::from(maskless);
     d.operands(operands, operands)?;
     let (to, p) = d.dst_pair(0, Type::B32)?;

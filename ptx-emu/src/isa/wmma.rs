@@ -327,6 +327,8 @@ pub(super) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             unsupported(d)
         };
     }
+    // Apart from `m8n8k4`, `mma` accepts rows of `a` with columns of `b` only. The products of
+    // single bits end in `.popc`.
     let bits = d.choose(&[(".and", false), (".xor", true)]);
     let whole = layouts == [Some(true), Some(false)] && (bits.is_none() || d.eat(".popc"));
     if !whole || types[0] != types[3] {
@@ -357,6 +359,7 @@ fn quads(
     }
     d.operands(4, 4)?;
     let mut of = |i, role, item: Item| {
+        // Each of the four products has 8 lanes. They share 8 by 8 sums and 8 by 4 factors.
         let elements = if role == Role::Sum { 8 } else { 4 };
         let ty = if item == F32 { Type::F32 } else { Type::F16x2 };
         Ok(Fragment {
@@ -378,6 +381,9 @@ fn quads(
     })))
 }
 
+/// Decodes the operands of a product, after checking that it exists and has no further suffixes.
+///
+/// `bits` selects the operation on single bits: `false` for `.and` and `true` for `.xor`.
 fn finish(
     d: &mut Decode<'_, '_>,
     kind: Kind,
@@ -386,6 +392,8 @@ fn finish(
     bits: Option<bool>,
 ) -> Parsed<Op> {
     let wide = kind == Kind::Wmma;
+    // In `wmma`, `.satfinite` follows the types. In `mma` it precedes them, so the caller has
+    // consumed it.
     let saturate = wide && of_d == S32 && d.eat(".satfinite");
     let known =
         exists(kind.table(), name, &[of_a, of_b], &[of_d, of_c]) && bits.is_some() == (of_a == B1);
@@ -393,6 +401,7 @@ fn finish(
         return unsupported(d);
     }
     let sparsity = sparsity(d, kind, shape, of_a)?;
+    // A sparse left matrix stores only the nonzero half of its columns.
     let of_left = if kind.is_sparse() {
         shape.packed()
     } else {

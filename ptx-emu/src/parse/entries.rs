@@ -54,6 +54,7 @@ impl<'a> Parser<'a> {
     pub(super) fn function(&mut self) -> Parsed<Entry<'a>> {
         self.advance()?;
         self.attributes()?;
+        // A function begins outside of all scopes. Only the vectors of the module stay visible.
         self.leave(0);
         let known = self.known_arrays();
         let returns = self.formals()?;
@@ -73,6 +74,8 @@ impl<'a> Parser<'a> {
             return Ok(function);
         }
         self.opens()?;
+        // A kernel that does not call the function stays usable, so errors in the body must not
+        // reach the module.
         let outer = std::mem::take(&mut self.errors);
         function.defined = true;
         self.body(&mut function.body);

@@ -48,6 +48,7 @@ fn operand(o: &Operand<'_>) -> String {
         OperandKind::Vector(parts) => format!("{{{}}}", list(parts)),
         OperandKind::Resident(parts, p) => format!("{{{}}}|{p}", list(parts)),
         OperandKind::List(parts) => format!("({})", list(parts)),
+        // An offset of 0 is left out, so that equal addresses are written equally.
         OperandKind::Address(Some(base), 0) => format!("[{base}]"),
         OperandKind::Address(Some(base), offset) => format!("[{base}{offset:+}]"),
         OperandKind::Tensor(map, coordinates) => format!("[{map}, {{{}}}]", list(coordinates)),

@@ -102,6 +102,7 @@ pub(super) fn sust(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             }
             _ => RegisterOperand {
                 slot: d.element_src(element, form.ty)?,
+                // The smallest registers have 16 bits, also for elements of 8 bits.
                 bits: form.ty.bits().max(16),
             },
         }));
@@ -117,6 +118,8 @@ fn access(
     at: usize,
 ) -> Parsed<Op> {
     let place = place(d, at, form.geometry, CoordinateType::Integer)?;
+    // The handle stands in for the address. The address of each lane follows from the handle and
+    // the coordinates during execution.
     let transfer = Transfer {
         space: Space::Global,
         address: Address {

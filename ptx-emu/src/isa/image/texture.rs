@@ -56,6 +56,7 @@ pub(super) fn tex(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     {
         return d.error(format!("`{}`: a direction is of floats", d.name()));
     }
+    // There is one mipmap level, so levels and gradients are only checked for their types.
     let least = match level {
         Level::Zero => 2,
         Level::Given => 3,
@@ -131,6 +132,10 @@ fn gradient(d: &mut Decode<'_, '_>, i: usize, geometry: Geometry) -> Parsed<()> 
         .try_for_each(|g| d.element_src(g, Type::F32).map(|_| ()))
 }
 
+/// Decodes the operands that `tex` and `tld4` have in common.
+///
+/// `gathers` is the channel that `tld4` reads, and `offset` the number of the operand with the
+/// offsets.
 fn fetch(
     d: &mut Decode<'_, '_>,
     geometry: Geometry,
@@ -155,6 +160,7 @@ fn fetch(
             ),
         );
     }
+    // An element `_` needs no register, so the value of that channel is dropped.
     let mut to = [None; 4];
     for (to, element) in to.iter_mut().zip(elements) {
         *to = match element.kind {
