@@ -26,7 +26,8 @@ pub struct Accesses {
     pub(crate) triggers: Vec<Trigger>,
 }
 
-/// An executed `griddepcontrol.launch_dependents`.
+/// An executed `griddepcontrol.launch_dependents`, which lets the next launches of the stream start
+/// before this one ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trigger {
     /// The instruction.

@@ -3,6 +3,8 @@
 use std::fmt;
 
 /// The rule that a kernel broke.
+///
+/// Reports begin with the name of the class, for example `GlobalRace`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// An access outside of every live allocation, or across the end of an allocation.

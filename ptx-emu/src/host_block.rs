@@ -39,6 +39,8 @@ impl HostBlock {
     }
 
     /// Returns the storage as little-endian words.
+    ///
+    /// The words are atomic because host threads and kernels may access them at the same time.
     pub fn words(&self) -> &[AtomicU32] {
         &self.storage[self.start..self.start + self.len]
     }

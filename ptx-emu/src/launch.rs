@@ -3,7 +3,7 @@
 use crate::watch::{Watch, Watched};
 use crate::{Accesses, Fault, Kernel, Memory};
 
-/// A kernel with its geometry and parameters.
+/// A kernel with its geometry and parameters, as for `cuLaunchKernel`.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     /// The kernel to run.

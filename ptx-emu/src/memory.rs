@@ -216,7 +216,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Returns capacity that [`hold`](Memory::hold) has counted as used.
+    /// Returns `bytes` bytes to the free capacity of a device, after [`hold`](Memory::hold).
     pub fn give(&self, device: u32, bytes: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let used = state.of(device).saturating_sub(bytes);
@@ -521,12 +521,12 @@ impl Memory {
         }
     }
 
-    /// Returns the number of used bytes of device 0.
+    /// Returns the number of bytes of device 0 that are allocated or [held](Memory::hold).
     pub fn used(&self) -> u64 {
         self.used_on(0)
     }
 
-    /// Returns the number of used bytes of a device.
+    /// Returns the number of bytes of a device that are allocated or [held](Memory::hold).
     pub fn used_on(&self, device: u32) -> u64 {
         self.state
             .lock()
@@ -545,7 +545,7 @@ impl Memory {
         self.capacity
     }
 
-    /// Returns the live allocation that contains `address`.
+    /// Returns the live allocation that contains `address`, or `None` if no memory is mapped there.
     pub fn find(&self, address: u64) -> Option<AllocationInfo> {
         self.table().find(address).map(|a| a.info())
     }

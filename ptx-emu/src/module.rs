@@ -50,7 +50,7 @@ pub struct Module {
     statics: Arc<Statics>,
 }
 
-/// A kernel (`.entry`) of a module that can run.
+/// A kernel (`.entry`) that can run. [`Module::kernel`] returns it.
 #[derive(Debug)]
 pub struct Kernel {
     /// The name of the entry.
@@ -269,7 +269,7 @@ impl Module {
             })
     }
 
-    /// Returns the `.version` as (major, minor).
+    /// Returns the major and the minor number of `.version`, for example `(7, 0)`.
     pub fn version(&self) -> (u32, u32) {
         self.version
     }
@@ -279,7 +279,9 @@ impl Module {
         &self.target
     }
 
-    /// Returns the `.global` and `.const` variables.
+    /// Returns the `.global` and `.const` variables of the module.
+    ///
+    /// Shared variables are not included, because they exist once per block.
     pub fn variables(&self) -> impl Iterator<Item = Variable> {
         let own = self.statics.variables.iter().filter(|v| !v.shared);
         own.map(|v| Variable {
@@ -322,7 +324,9 @@ impl Module {
         ))
     }
 
-    /// Frees the variables of the module in `memory`.
+    /// Frees the variables of the module in `memory`. Their addresses become invalid.
+    ///
+    /// A later launch or call of [`address`](Module::address) allocates and initializes new ones.
     pub fn unload(&self, memory: &Memory) {
         memory.forget_statics(self.statics.id);
     }

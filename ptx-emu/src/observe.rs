@@ -2,7 +2,7 @@
 
 use crate::fault::SourcePlace;
 
-/// The thread whose instructions a launch records.
+/// The thread whose instructions a launch records, one [`FollowedStep`] each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Followed {
     /// The index of its block.
@@ -38,7 +38,8 @@ pub struct RegisterStep {
     pub after: Option<u64>,
 }
 
-/// The counts of all instructions of a launch.
+/// The counts of all instructions of a launch, which [`Watch::profile`](crate::Watch::profile)
+/// enables.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     /// The instructions that were executed, in the order of the text.

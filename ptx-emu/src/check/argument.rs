@@ -5,7 +5,9 @@ use crate::image::{Image, Sampler};
 use crate::memory::Memory;
 use crate::memory_error::MemoryError;
 
-/// Memory to which arguments may point.
+/// A buffer in device memory, to which arguments may point.
+///
+/// Every schedule starts with a new copy of its contents.
 #[derive(Clone, Debug)]
 pub struct Buffer {
     /// The name in findings.
@@ -56,7 +58,10 @@ pub struct Expected {
 }
 
 impl Buffer {
-    /// Creates a buffer with these elements.
+    /// Creates a buffer that contains `values` before the launch.
+    ///
+    /// Without [`expected`](Buffer::expected) contents, a changed buffer is a finding only if its
+    /// role is [`Role::In`].
     pub fn filled<T: Element>(name: &str, role: Role, values: &[T]) -> Buffer {
         let contents = values.iter().flat_map(|value| value.encode()).collect();
         Buffer {
@@ -66,7 +71,7 @@ impl Buffer {
         }
     }
 
-    /// Creates an uninitialized buffer for results.
+    /// Creates an uninitialized buffer of `count` elements with the role [`Role::Out`].
     pub fn empty(name: &str, element: ElementType, count: usize) -> Buffer {
         Buffer {
             name: name.into(),
@@ -79,7 +84,7 @@ impl Buffer {
         }
     }
 
-    /// Returns the size in bytes.
+    /// Returns the size of all elements in bytes.
     pub fn bytes(&self) -> usize {
         self.count.saturating_mul(self.element.bytes())
     }
@@ -150,7 +155,7 @@ impl Buffer {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Argument(pub Vec<Field>);
 
-/// A section of an argument.
+/// A section of an argument: constant bytes, or an address that is known only at the launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Field {
     /// Constant bytes.
@@ -174,7 +179,7 @@ impl Field {
 }
 
 impl Argument {
-    /// Creates a pointer to a byte of a buffer.
+    /// Creates a pointer to byte `offset` of the buffer with index `buffer`.
     pub fn pointer(buffer: usize, offset: u64) -> Argument {
         Argument(vec![Field::Pointer { buffer, offset }])
     }
@@ -207,7 +212,7 @@ impl Argument {
         Argument(fields)
     }
 
-    /// Returns the size in bytes.
+    /// Returns the size in bytes, with the padding of structures.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(Field::bytes).sum()
     }

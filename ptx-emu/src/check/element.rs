@@ -47,12 +47,12 @@ impl ElementType {
             .map(|row| row.0)
     }
 
-    /// Returns the names of all types.
+    /// Returns the names of all types, from `u8` to `f64`.
     pub fn names() -> impl Iterator<Item = &'static str> {
         TYPES.iter().map(|row| row.1)
     }
 
-    /// Returns the name in PTX.
+    /// Returns the PTX name without its dot, for example `bf16`.
     pub fn name(self) -> &'static str {
         TYPES[self as usize].1
     }
@@ -102,7 +102,8 @@ impl ElementType {
         }
     }
 
-    /// Returns the value of an element. A value with more than 53 bits is rounded.
+    /// Returns the value of an element, from its bytes in little-endian order. A value with more
+    /// than 53 bits is rounded.
     pub fn value(self, bytes: &[u8]) -> f64 {
         let raw = raw(bytes);
         match self {
@@ -114,7 +115,7 @@ impl ElementType {
         }
     }
 
-    /// Formats the value of an element.
+    /// Formats the value of an element in decimal, from its bytes in little-endian order.
     pub fn show(self, bytes: &[u8]) -> String {
         match self {
             F16 | Bf16 => (self.value(bytes) as f32).to_string(),
@@ -151,8 +152,8 @@ impl ElementType {
         if found.is_nan() || wanted.is_nan() {
             return found.is_nan() != wanted.is_nan();
         }
-        // Equal infinities have no difference. Unequal ones are never near each other, whatever the
-        // tolerance.
+        // The difference of equal infinities is NaN, so equality is tested separately. An infinity
+        // is never near another value, even though its own tolerance is infinite.
         let near = (found - wanted).abs() <= tolerance * wanted.abs().max(1.0);
         found != wanted && !(near && found.is_finite() && wanted.is_finite())
     }
@@ -175,7 +176,9 @@ fn integer(text: &str) -> Option<i128> {
     Some(if negative { -value } else { value })
 }
 
-/// A Rust type of the elements of a buffer.
+/// A Rust type for the elements of a buffer, or for a scalar argument.
+///
+/// The integers of 8 to 64 bits, `f32` and `f64` implement it.
 pub trait Element: Copy {
     /// The corresponding [`ElementType`].
     const TYPE: ElementType;

@@ -6,6 +6,8 @@ use super::element::ElementType;
 use crate::fault::Fault;
 
 /// A problem, and how often it occurred.
+///
+/// A problem that [is the same](Problem::is_same) under several schedules is one finding.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The problem under the first schedule that has it.
@@ -29,7 +31,7 @@ pub enum Problem {
     Changed(ElementMismatch),
 }
 
-/// The first wrong element of a buffer.
+/// The first wrong element of a buffer, and the number of wrong elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElementMismatch {
     /// The name of the buffer.

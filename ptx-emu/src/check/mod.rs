@@ -181,6 +181,8 @@ fn check_buffer(buffer: &Buffer) -> Result<(), CheckError> {
 }
 
 /// The reason why a check cannot run.
+///
+/// It is a mistake in the description of the check. Problems of the kernel are findings instead.
 #[derive(Clone, PartialEq, Eq)]
 pub enum CheckError {
     /// The module has no kernel with this name, or the kernel cannot run.

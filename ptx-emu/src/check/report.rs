@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use crate::launch::Stats;
 use crate::observe::{FollowedStep, Profile};
 
-/// The result of a [`Check`].
+/// The result of a [`Check`], which `Display` prints completely.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
     /// The findings. Causes come before consequences, and earlier schedules before later ones.

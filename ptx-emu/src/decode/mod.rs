@@ -110,7 +110,7 @@ fn lacking_operand(inst: &ast::Inst<'_>, e: &Error) -> Option<String> {
     if e.what.starts_with("a barrier for 0 threads") {
         return Some(format!("{opcode} of 0 threads"));
     }
-    // ptxas accepts 32-bit registers as addresses of these instructions, whatever the space.
+    // ptxas accepts 32-bit registers as addresses of these instructions in every space.
     let of_other_spaces = [
         "cp",
         "createpolicy",

@@ -1,6 +1,6 @@
 //! The format of a texel: channel type and number of channels.
 
-/// The type of a channel.
+/// The type of a channel in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelType {
     /// An unsigned 8-bit integer.
@@ -31,7 +31,7 @@ pub struct TexelFormat {
 }
 
 impl ChannelType {
-    /// Returns the size in bytes.
+    /// Returns the size of a channel in bytes.
     pub fn bytes(self) -> u32 {
         match self {
             Self::U8 | Self::S8 => 1,
@@ -68,7 +68,7 @@ impl ChannelType {
 }
 
 impl TexelFormat {
-    /// Returns the size in bytes.
+    /// Returns the size of a texel in bytes.
     pub fn bytes(self) -> u32 {
         self.channel.bytes().saturating_mul(self.channels)
     }

@@ -76,7 +76,7 @@ pub enum ImageShape {
     Cubes,
 }
 
-/// The way in which a texture is read.
+/// The settings with which a texture is read, as in `cudaTextureDesc`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampler {
     /// The treatment of coordinates outside of the texels, in x, y and z.

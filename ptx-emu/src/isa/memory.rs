@@ -142,7 +142,7 @@ fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     let to = d.operand(0);
     let from = d.operand(1);
-    // A vector on either side packs or unpacks a register, whatever its type.
+    // A vector on either side packs or unpacks a register of any type.
     if matches!(to.kind, OperandKind::Vector(_)) {
         return super::packing::unpack(d, ty);
     }

@@ -296,7 +296,7 @@ mod tests {
             .flat_map(|chapter| chapter.iter())
     }
 
-    /// Forms are looked up whatever the order of their suffixes.
+    /// The suffixes of a form may have any order.
     #[test]
     fn forms_of_the_manual_are_names() {
         let key = manual::key("cvt.rn.satfinite.relu.e4m3x2.f32");
