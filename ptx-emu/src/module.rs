@@ -561,7 +561,9 @@ fn statics<'a>(
                         .skip(1)
                         .step_by(2)
                         .any(|name| known.contains(name));
-                    errors.extend((!follows).then_some(e));
+                    if !follows {
+                        errors.push(e);
+                    }
                 }
             }
         }

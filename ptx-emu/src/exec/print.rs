@@ -211,11 +211,14 @@ fn number(c: &Conversion, n: u64) -> String {
 }
 
 fn sign(c: &Conversion, negative: bool) -> &'static str {
-    match negative {
-        true => "-",
-        false if c.has('+') => "+",
-        false if c.has(' ') => " ",
-        false => "",
+    if negative {
+        "-"
+    } else if c.has('+') {
+        "+"
+    } else if c.has(' ') {
+        " "
+    } else {
+        ""
     }
 }
 

@@ -391,10 +391,8 @@ impl Worker<'_, '_> {
                 a.initialise(address - a.base, bytes.len() as u64);
             }
         };
-        let (from, units) = (
-            u64::from(store.from),
-            (0..u64::from(store.bytes)).step_by(16),
-        );
+        let from = u64::from(store.from);
+        let units = (0..u64::from(store.bytes)).step_by(16);
         match &store.target {
             Target::Bytes(to) => units.for_each(|at| write(to + at, &unit(from + at))),
             Target::Elements(to, reduction) => {

@@ -138,10 +138,8 @@ impl Worker<'_, '_> {
         let c = read(s.c)?;
         let put_off = w.regs.put_off_of(s.a);
         let mut sources = [None; 32];
-        let (a, written) = (
-            w.regs.w32.lanes[s.a as usize],
-            w.regs.w32.defined[s.a as usize],
-        );
+        let a = w.regs.w32.lanes[s.a as usize];
+        let written = w.regs.w32.defined[s.a as usize];
         let mut out = a;
         let mut valid = 0;
         let mut lost = 0;

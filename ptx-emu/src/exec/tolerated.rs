@@ -122,18 +122,19 @@ impl Worker<'_, '_> {
         }
         let offset = (address - u64::from(SHARED_BASE)) as usize;
         let there = self.shared.read(offset, bytes);
-        match there == value & u64::MAX >> (64 - 8 * bytes) {
-            true => self.tolerate(fault, SAME_VALUE),
-            false if self.sums_apart(w.now.pc, (there, value), bytes) => {
-                self.tolerate(fault, ROUNDED)
-            }
-            false => Err(fault),
+        if there == value & u64::MAX >> (64 - 8 * bytes) {
+            self.tolerate(fault, SAME_VALUE)
+        } else if self.sums_apart(w.now.pc, (there, value), bytes) {
+            self.tolerate(fault, ROUNDED)
+        } else {
+            Err(fault)
         }
     }
 
     /// Tolerates a race between an ordinary load of shared memory and an atomic.
     pub(super) fn excuse_guess(&mut self, w: &Warp, fault: Box<Fault>) -> Checked<()> {
-        let (code, own) = (self.grid.code, &self.grid.code.places[w.now.pc as usize]);
+        let code = self.grid.code;
+        let own = &code.places[w.now.pc as usize];
         let excused = fault.other.as_ref().is_some_and(|other| match other.did {
             "wrote" => is_atomic(&other.place) && is_guess(code, own),
             _ => is_atomic(own) && is_guess(code, &other.place),

@@ -111,10 +111,11 @@ impl Value {
         let larger = (a.exponent, a.mantissa) >= (b.exponent, b.mantissa);
         let (a, b) = if larger { (a, b) } else { (b, a) };
         let b = b.lowered(a.exponent - b.exponent);
-        let mantissa = match a.negative == b.negative {
-            true => a.mantissa + b.mantissa,
+        let mantissa = if a.negative == b.negative {
+            a.mantissa + b.mantissa
+        } else {
             // The part that was cut off `b` is missing from the difference, too.
-            false => a.mantissa - b.mantissa - u128::from(b.cut),
+            a.mantissa - b.mantissa - u128::from(b.cut)
         };
         (mantissa != 0 || b.cut).then_some(Value {
             mantissa,
