@@ -292,12 +292,16 @@ impl TensorMap {
         if !(1..=MOST).contains(&rank) || self.strides.len() + 1 != rank || self.boxed.len() != rank
         {
             return Err(format!(
-                "{rank} dimensions: 1 to 5, one stride less, and as many in the box"
+                "{rank} dimensions, {} strides and a box of {} dimensions: 1 to 5 dimensions, \
+                 one stride less, and a box of as many dimensions",
+                self.strides.len(),
+                self.boxed.len()
             ));
         }
         if !matches!(self.element, 1 | 2 | 4 | 8) || !matches!(self.swizzle, 0 | 32 | 64 | 128) {
             return Err(format!(
-                "elements of {} bytes, swizzled in {}",
+                "elements of {} bytes with a swizzle of {} bytes: 1, 2, 4 or 8 bytes, and a swizzle of 0, \
+                 32, 64 or 128",
                 self.element, self.swizzle
             ));
         }

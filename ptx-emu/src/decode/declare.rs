@@ -364,7 +364,7 @@ impl<'a> SharedLayout<'a> {
 
     fn place(&mut self, v: &Variable<'a>) -> Parsed<Declared> {
         if !v.init.is_empty() {
-            return error(v.at, "shared variables cannot be initialised");
+            return error(v.at, "shared variables cannot be initialized");
         }
         let Some((bytes, align)) = layout(v).filter(|(bytes, _)| *bytes <= 1 << 24) else {
             return error(v.at, format!("shared variable `{}` is too large", v.name));

@@ -237,10 +237,15 @@ impl Image {
         let ([w, h, d], most, name) = (self.extent, self.shape.most(), self.shape.name());
         let [rows, slices] = self.shape.has();
         if !matches!(self.format.channels, 1 | 2 | 4) {
-            return wrong(format!("{} channels, not 1, 2 or 4", self.format.channels));
+            return wrong(format!(
+                "{} channels: it has 1, 2 or 4",
+                self.format.channels
+            ));
         }
         if w == 0 || h == 0 || d == 0 {
-            return wrong(format!("a size of {w} x {h} x {d} texels"));
+            return wrong(format!(
+                "a size of {w} x {h} x {d} texels: each must be at least 1"
+            ));
         }
         // A direction that the shape lacks must have one texel, and no direction may exceed the
         // limit of devices.
@@ -256,7 +261,7 @@ impl Image {
         let cubes = matches!(self.shape, ImageShape::Cube | ImageShape::Cubes);
         if cubes && (w != h || d % 6 != 0) {
             return wrong(format!(
-                "{w} x {h} x {d} texels of a {name}, which has faces of equal sides, 6 each"
+                "{w} x {h} x {d} texels as a {name}, which has square faces and a multiple of 6 of them"
             ));
         }
         let texel = self.format.bytes();
@@ -264,7 +269,7 @@ impl Image {
             let pitch = self.pitch;
             let row = self.row_bytes();
             return wrong(format!(
-                "rows of {row} bytes every {pitch}: not less, and a multiple of the texel's {texel}"
+                "a pitch of {pitch} bytes: at least the {row} of a row, and a multiple of the {texel} of a texel"
             ));
         }
         if !self.address.is_multiple_of(16) {
@@ -276,7 +281,11 @@ impl Image {
         // The end of the image must be an address, because texels are found by addition.
         match self.address.checked_add(self.bytes()) {
             Some(_) => Ok(()),
-            None => wrong(format!("{} bytes at 0x{:x}", self.bytes(), self.address)),
+            None => wrong(format!(
+                "{} bytes at 0x{:x}, because addresses have 64 bits",
+                self.bytes(),
+                self.address
+            )),
         }
     }
 }

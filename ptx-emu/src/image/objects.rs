@@ -75,7 +75,7 @@ impl Sampler {
                 "texels in linear memory are read by their index, not by normalized coordinates",
             ),
             (_, Filter::Linear) if !self.gives_floats(image.format) => wrong(
-                "a linear filter is of floats: texels of integers of 8 and 16 bits are read as normalized floats for it",
+                "a linear filter needs floats: read texels of 8-bit and 16-bit integers as normalized floats",
             ),
             _ => Ok(()),
         }

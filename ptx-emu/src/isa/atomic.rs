@@ -217,7 +217,13 @@ fn asynchronous_address(d: &mut Decode<'_, '_>, operand: usize, space: Space) ->
     if short {
         address
     } else {
-        address.or_else(|_| d.error(format!("`{}` lacks such an address", d.name())))
+        address.or_else(|_| {
+            d.error(format!(
+                "`{}` needs an address in brackets as operand {}, in a .u64 register",
+                d.name(),
+                operand + 1
+            ))
+        })
     }
 }
 
@@ -233,7 +239,7 @@ fn asynchronous_operation(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
     let like = if ty == Type::S64 { Type::U64 } else { ty };
     match of(op).find(|(_, types, _)| types.contains(&like)) {
         Some((.., f)) => Ok((ty, *f)),
-        None => d.error(format!("`{}` has no such type", d.name())),
+        None => d.error(format!("`{}` does not exist for {ty}", d.name())),
     }
 }
 
@@ -279,7 +285,10 @@ fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, MemoryOrder)]) -> Parsed<Su
         || op.is_none() && take(d, &mut early, &types)
     {}
     let Some(op) = op else {
-        return d.error(format!("`{}` lacks an operation such as .add", d.name()));
+        return d.error(format!(
+            "`{}` needs an operation, for example .add",
+            d.name()
+        ));
     };
     let op = if no_flush.is_some() {
         format!("{op}.noftz")
@@ -303,7 +312,7 @@ fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, MemoryOrder)]) -> Parsed<Su
         count: count.unwrap_or(1),
         ty: match early {
             Some(ty) if !types.contains(&ty) => {
-                return d.error(format!("`{}`: {ty} does not go with it", d.name()));
+                return d.error(format!("`{}` does not exist for {ty}", d.name()));
             }
             Some(ty) => ty,
             None => d.ty(&types)?,
@@ -354,7 +363,7 @@ pub(super) fn reduction(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
     match rows.into_iter().find(|(of, _)| *of == ty) {
         Some((Type::F32, _)) if op == ".add" => Ok((ty, ADD_SUBNORMALS)),
         Some(row) => Ok(row),
-        None => d.error(format!("`{}` has no such type", d.name())),
+        None => d.error(format!("`{}` does not exist for {ty}", d.name())),
     }
 }
 
@@ -422,7 +431,7 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
         return of_128_bits(d, &s, f);
     }
     let Some((.., f)) = of(&s.op).find(|(_, types, _)| types.contains(&s.ty)) else {
-        return d.error(format!("`{}` has no such type", d.name()));
+        return d.error(format!("`{}` does not exist for {}", d.name(), s.ty));
     };
     // Sums in shared memory keep subnormals, which sums in global memory flush.
     let in_shared = (s.op.as_str(), s.ty, s.space) == (".add", Type::F32, Space::Shared);

@@ -81,7 +81,10 @@ fn call(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         .first()
         .filter(|_| returns.iter().any(|p| p.bytes().is_none()))
     {
-        return error(o.at, "what comes back needs a variable or a register");
+        return error(
+            o.at,
+            "a result of a call needs a .param variable or a register",
+        );
     }
     let OperandKind::Name(name) = target.kind else {
         return error(target.at, "a call names a function or a register");

@@ -189,7 +189,7 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
             _ => copy32,
         };
         if !int {
-            return d.error(format!("`{name}` is a 32-bit integer; mov it with .u32"));
+            return d.error(format!("`{name}` is a 32-bit integer; use mov.u32"));
         }
         return Ok(Op::Alu(
             run,

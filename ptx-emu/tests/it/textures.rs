@@ -787,7 +787,7 @@ fn images_and_samplers_that_do_not_exist_are_refused() {
                 },
                 Sampler::POINT,
             ),
-            "an image cannot have 3 channels, not 1, 2 or 4",
+            "an image cannot have 3 channels: it has 1, 2 or 4",
         ),
         (
             refused(
@@ -797,7 +797,7 @@ fn images_and_samplers_that_do_not_exist_are_refused() {
                 },
                 Sampler::POINT,
             ),
-            "an image cannot have a size of 4 x 0 x 1 texels",
+            "an image cannot have a size of 4 x 0 x 1 texels: each must be at least 1",
         ),
         (
             refused(
@@ -807,7 +807,7 @@ fn images_and_samplers_that_do_not_exist_are_refused() {
                 },
                 Sampler::POINT,
             ),
-            "an image cannot have rows of 16 bytes every 8: not less, and a multiple of the texel's 4",
+            "an image cannot have a pitch of 8 bytes: at least the 16 of a row, and a multiple of the 4 of a texel",
         ),
         (
             refused(
@@ -827,7 +827,7 @@ fn images_and_samplers_that_do_not_exist_are_refused() {
                 },
                 Sampler::POINT,
             ),
-            "an image cannot have 64 bytes at 0xfffffffffffffff0",
+            "an image cannot have 64 bytes at 0xfffffffffffffff0, because addresses have 64 bits",
         ),
         (
             refused(
@@ -837,7 +837,7 @@ fn images_and_samplers_that_do_not_exist_are_refused() {
                 },
                 linear.clone(),
             ),
-            "a linear filter is of floats: texels of integers of 8 and 16 bits are read as normalized floats for it",
+            "a linear filter needs floats: read texels of 8-bit and 16-bit integers as normalized floats",
         ),
         (
             refused(

@@ -188,7 +188,7 @@ pub(super) fn sured(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         (true, _) => [Type::U32, Type::S32],
     };
     let [Some(unsigned), Some(signed)] = types.map(|ty| update_of(op, ty)) else {
-        return d.error(format!("`{}` has no such type", d.name()));
+        return d.error(format!("`{}` does not exist for {ty}", d.name()));
     };
     let b = RegisterOperand {
         slot: d.element_src(element, ty)?,

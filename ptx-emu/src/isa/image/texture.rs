@@ -54,7 +54,10 @@ pub(super) fn tex(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if coordinates == CoordinateType::Integer
         && matches!(geometry, Geometry::Cube | Geometry::ACube)
     {
-        return d.error(format!("`{}`: a direction is of floats", d.name()));
+        return d.error(format!(
+            "`{}` needs .f32 coordinates, which are a direction in a cube",
+            d.name()
+        ));
     }
     // There is one mipmap level, so levels and gradients are only checked for their types.
     let least = match level {
