@@ -198,8 +198,8 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
         })
         .otherwise(|| {
             k.section(
+                "prompt/wgmma/last_positions",
                 "copy positions up to the item's last, which is repeated",
-                "positions up to the item's last, which is repeated",
             );
             // If the first page contains the last position, both page numbers are equal.
             let last = end - 1;
