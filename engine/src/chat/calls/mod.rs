@@ -1,9 +1,13 @@
 //! Tool calls: finds the functions that a model wants to call in the text of its reply.
 //!
 //! Each family of models was trained on its own format of calls, and its chat template writes the
-//! calls of earlier turns in that format. `probe` finds the format of a template, `syntax` has a
-//! row for each format, and `stream` reads a reply. The readers of bodies are in `body` (JSON),
-//! `python` and `elements` (tags).
+//! calls of earlier turns in that format:
+//!
+//! - `probe` finds the format of a template, and `syntax` has a row for each format.
+//! - `stream` reads a reply while it arrives.
+//! - `body` (JSON), `python`, `marked` and `elements` (tags) read the text of calls.
+//! - `readings` decides between several readings of a text with tags, and `foreign` has the text of
+//!   the conversation that it needs for that.
 //!
 //! A wrong call is worse than a missing one, because a program acts on it. So the readers follow
 //! two rules: a text that is not a call is never searched for another call, and a text with several
