@@ -15,7 +15,8 @@ use super::cursor::{Cursor, Parsed, named, wrong};
 use super::python::{Notation, entries, quoted};
 
 /// A format of calls with strings between marks.
-struct MarkedFormat {
+#[derive(Debug)]
+pub(super) struct MarkedFormat {
     notation: Notation,
     /// The marks around a call.
     marks: [&'static str; 2],
@@ -31,7 +32,8 @@ enum Types {
     Schema,
 }
 
-const GEMMA: MarkedFormat = MarkedFormat {
+/// Gemma 4.
+pub(super) static GEMMA: MarkedFormat = MarkedFormat {
     notation: Notation {
         quote: Some("<|\"|>"),
     },
@@ -39,7 +41,8 @@ const GEMMA: MarkedFormat = MarkedFormat {
     types: Types::Notation,
 };
 
-const FUNCTION_GEMMA: MarkedFormat = MarkedFormat {
+/// FunctionGemma. All values are strings, so only the schema has their types.
+pub(super) static FUNCTION_GEMMA: MarkedFormat = MarkedFormat {
     notation: Notation {
         quote: Some("<escape>"),
     },
@@ -47,21 +50,25 @@ const FUNCTION_GEMMA: MarkedFormat = MarkedFormat {
     types: Types::Schema,
 };
 
-/// Reads calls of Gemma 4. Strings are between `<|"|>`.
-pub(super) fn gemma(cursor: &mut Cursor<'_>, context: &Context<'_>) -> Parsed<Vec<ToolCall>> {
-    braces(cursor, context, &GEMMA)
+impl MarkedFormat {
+    /// Returns an error if the text after the opening mark is not the beginning of calls. More text may
+    /// follow, so several readings are not an error yet.
+    pub(super) fn check(&self, cursor: &mut Cursor<'_>, context: &Context<'_>) -> Parsed<()> {
+        cursor.skip_space();
+        all_braces(cursor, context, self).map(drop)
+    }
+
+    /// Reads calls up to the end of the reply, from the opening mark of the first one on.
+    pub(super) fn read(
+        &self,
+        cursor: &mut Cursor<'_>,
+        context: &Context<'_>,
+    ) -> Parsed<Vec<ToolCall>> {
+        cursor.skip_space();
+        braces(cursor, context, self)
+    }
 }
 
-/// Reads calls of FunctionGemma. All values are between `<escape>`, so only the schema has their
-/// types.
-pub(super) fn function_gemma(
-    cursor: &mut Cursor<'_>,
-    context: &Context<'_>,
-) -> Parsed<Vec<ToolCall>> {
-    braces(cursor, context, &FUNCTION_GEMMA)
-}
-
-/// Reads calls up to the end of the reply, from the opening mark of the first one on.
 fn braces(
     cursor: &mut Cursor<'_>,
     context: &Context<'_>,

@@ -319,6 +319,10 @@ impl<'a> CallStream<'a> {
                 elements.check_start(&self.held)?;
                 return Err(NOT_CLOSED);
             }
+            Body::Marked(format) => {
+                format.check(&mut cursor, &self.context())?;
+                return Err(NOT_CLOSED);
+            }
             body => self.read(body, &mut cursor)?,
         };
         match syntax.ends {
@@ -337,8 +341,8 @@ impl<'a> CallStream<'a> {
         let mut cursor = self.cursor(syntax);
         let calls = match self.body(syntax, &cursor)? {
             Body::Elements(elements) => return self.last_elements(elements, end),
-            body @ Body::Marked(_) => {
-                let calls = self.read(body, &mut cursor)?;
+            Body::Marked(format) => {
+                let calls = format.read(&mut cursor, &self.context())?;
                 check_end(&calls, end)?;
                 calls
             }
@@ -422,8 +426,7 @@ impl<'a> CallStream<'a> {
         cursor.skip_space();
         match body {
             Body::Plain(read) => read(cursor),
-            Body::Marked(read) => read(cursor, &self.context()),
-            Body::Elements(_) | Body::ToolCall | Body::Harmony => {
+            Body::Marked(_) | Body::Elements(_) | Body::ToolCall | Body::Harmony => {
                 unreachable!("these bodies are read by other functions")
             }
         }

@@ -2,10 +2,9 @@
 
 use super::body;
 use super::call::ToolCall;
-use super::context::Context;
 use super::cursor::{Cursor, Parsed};
 use super::elements::{self, Elements};
-use super::marked;
+use super::marked::{self, MarkedFormat};
 use super::python;
 
 /// A format of calls.
@@ -57,7 +56,7 @@ pub(super) enum Body {
     Plain(fn(&mut Cursor<'_>) -> Parsed<Vec<ToolCall>>),
     /// Strings between marks without escapes. The reader takes all calls up to the end of the
     /// reply.
-    Marked(fn(&mut Cursor<'_>, &Context<'_>) -> Parsed<Vec<ToolCall>>),
+    Marked(&'static MarkedFormat),
     Elements(&'static Elements),
     /// After `<tool_call>`, the first character decides: JSON, functions, or a name with keys and
     /// values.
@@ -294,7 +293,7 @@ static GEMMA: Syntax = Syntax {
     name: "gemma",
     opens: "<|tool_call>",
     ends: Ends::Reply(None),
-    body: Body::Marked(marked::gemma),
+    body: Body::Marked(&marked::GEMMA),
     tokens: &["<tool_call|>", "<|\"|>", "<|channel>", "<channel|>"],
     quiet: Some(["<|channel>", "<channel|>"]),
     told_by: &["<|tool_call>"],
@@ -304,7 +303,7 @@ static FUNCTION_GEMMA: Syntax = Syntax {
     name: "functiongemma",
     opens: "<start_function_call>",
     ends: Ends::Reply(None),
-    body: Body::Marked(marked::function_gemma),
+    body: Body::Marked(&marked::FUNCTION_GEMMA),
     tokens: &["<end_function_call>", "<escape>"],
     told_by: &["<start_function_call>"],
     ..ANYWHERE
