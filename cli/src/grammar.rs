@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use warpwright_engine::grammar::{Costs, percentile};
+use warpwright_engine::grammar::{GrammarCosts, percentile};
 use warpwright_engine::{
     Grammar, GrammarCompiler, GrammarText, Matcher, Model, TextEnding, Tokenizer,
 };
@@ -129,7 +129,7 @@ pub(crate) struct GrammarTimes {
 
 impl GrammarTimes {
     /// Returns the percentiles of `costs`, or `None` if no token was chosen.
-    pub(crate) fn new(costs: &Costs) -> Option<GrammarTimes> {
+    pub(crate) fn new(costs: &GrammarCosts) -> Option<GrammarTimes> {
         let at = |times: &[Duration], share| Some(percentile(times, share)?.as_secs_f64());
         Some(GrammarTimes {
             mask_p50_s: at(&costs.masks, 0.5)?,
@@ -141,7 +141,7 @@ impl GrammarTimes {
 }
 
 /// Returns the line of statistics about a grammar.
-pub(crate) fn line(costs: &Costs) -> String {
+pub(crate) fn line(costs: &GrammarCosts) -> String {
     let forced = costs.forced;
     let Some(times) = GrammarTimes::new(costs) else {
         return format!("grammar: {forced} tokens forced, none chosen");
@@ -168,7 +168,7 @@ mod tests {
                 .map(|ms| Duration::from_micros(100 * ms))
                 .collect::<Vec<_>>()
         };
-        let costs = Costs {
+        let costs = GrammarCosts {
             masks: times(&[3, 1, 2]),
             taken: times(&[1, 1, 4]),
             forced: 5,
@@ -178,9 +178,9 @@ mod tests {
             "grammar: 5 tokens forced, 3 chosen; CPU time per chosen token 0.200 ms (p99 0.300) during the forward pass \
              and 0.100 ms (p99 0.400) before it"
         );
-        let none = Costs {
+        let none = GrammarCosts {
             forced: 2,
-            ..Costs::default()
+            ..GrammarCosts::default()
         };
         assert_eq!(line(&none), "grammar: 2 tokens forced, none chosen");
     }

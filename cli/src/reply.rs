@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
-use warpwright_engine::chat::{CallStream, Part, ReplyEnd, ToolCall};
+use warpwright_engine::chat::{CallStream, ReplyEnd, ReplyPart, ToolCall};
 use warpwright_engine::{
     Generation, LogProbabilities, TextEnding, TextFragment, TextStream, Tokenizer,
 };
@@ -115,19 +115,19 @@ impl<'a> Printer<'a> {
 
     /// Keeps a part of a reply, and prints it if text is printed. A call is printed on a separate
     /// line.
-    fn part(&mut self, part: Part) -> Result<(), Failure> {
+    fn part(&mut self, part: ReplyPart) -> Result<(), Failure> {
         let shown = match part {
-            Part::Text(text) => {
+            ReplyPart::Text(text) => {
                 self.parts.content.push_str(&text);
                 text
             }
-            Part::Call(call) => {
+            ReplyPart::Call(call) => {
                 let line_break = if self.in_line { "\n" } else { "" };
                 let line = format!("{line_break}{}\n", call_line(&call));
                 self.parts.calls.push(call);
                 line
             }
-            Part::NoCall { mark, problem } => {
+            ReplyPart::NoCall { mark, problem } => {
                 self.parts
                     .problems
                     .push(format!("{mark} does not begin a tool call: {problem}"));

@@ -224,7 +224,7 @@ pub enum Error {
     #[error("the {what} cannot be used: {fault}")]
     Grammar {
         what: &'static str,
-        fault: Box<grammar_fault::Fault>,
+        fault: Box<grammar_fault::GrammarFault>,
     },
     #[error("the grammar failed after {tokens} tokens: {problem}")]
     GrammarFailed { tokens: u32, problem: String },
@@ -341,7 +341,7 @@ debug_is_display!(
     adapter_fault::AdapterFault,
     fault::Fault,
     folder_fault::Fault,
-    grammar_fault::Fault,
+    grammar_fault::GrammarFault,
     merge_fault::MergeFault,
     vocabulary_fault::Fault
 );

@@ -14,7 +14,7 @@ mod source;
 mod template;
 mod value;
 
-pub use calls::{CallStream, Part, ReplyEnd, ToolCall, Tools};
+pub use calls::{CallStream, ReplyEnd, ReplyPart, ToolCall, Tools};
 pub use jiff::civil::Date;
 pub use template::{ChatTemplate, Conversation, Rendered, Then, today};
 pub use value::{Serde, Value};

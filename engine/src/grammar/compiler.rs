@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::endless;
 use super::excluded;
-use super::fault::Fault;
-use super::masks::Divided;
+use super::fault::GrammarFault;
+use super::masks::DividedTokens;
 use super::matcher::Matcher;
 use super::place;
 use super::references;
@@ -71,7 +71,7 @@ pub enum GrammarText {
 /// ```
 pub struct GrammarCompiler {
     factory: ParserFactory,
-    tokens: Arc<Divided>,
+    tokens: Arc<DividedTokens>,
     vocab: u32,
 }
 
@@ -106,10 +106,10 @@ impl GrammarCompiler {
         let prepared = panic_utils::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let tokens: TokEnv = Arc::new(Tokens::new(tokenizer, vocab, end));
             let factory = ParserFactory::new(&tokens, InferenceCapabilities::default(), &[])?;
-            Ok((factory, Arc::new(Divided::new(&tokens))))
+            Ok((factory, Arc::new(DividedTokens::new(&tokens))))
         }));
-        let (mut factory, tokens) =
-            prepared.map_err(|error| error_of("vocabulary", Fault::Other(format!("{error:#}"))))?;
+        let (mut factory, tokens) = prepared
+            .map_err(|error| error_of("vocabulary", GrammarFault::Other(format!("{error:#}"))))?;
         factory.quiet().limits_mut().verbose_errors = false;
         factory.limits_mut().step_lexer_fuel = FUEL;
         Ok(GrammarCompiler {
@@ -133,21 +133,21 @@ impl GrammarCompiler {
         // rules.
         let mut parser = parser.map_err(|error| fault(text.fault(&format!("{error:#}"))))?;
         if let Some(part) = endless::part(parser.parser.grammar()) {
-            return Err(fault(Fault::Endless { part }));
+            return Err(fault(GrammarFault::Endless { part }));
         }
         if let GrammarText::JsonSchema(_) | GrammarText::CompactJsonSchema(_) = text
             && let Some(part) = endless::dead(parser.parser.grammar(), self.factory.limits())
         {
-            return Err(fault(Fault::Excluded { part }));
+            return Err(fault(GrammarFault::Excluded { part }));
         }
         if let Some(rule) = endless::tempered(parser.parser.grammar()) {
-            return Err(fault(Fault::Tempered { rule }));
+            return Err(fault(GrammarFault::Tempered { rule }));
         }
         self.tokens.serve(&mut parser, self.factory.limits());
         let mut start = llguidance::Matcher::new(Ok(parser));
         if let Some(said) = problem_of(start.clone()) {
             return Err(fault(if said.starts_with("NoExtensionBias") {
-                Fault::Unsatisfiable("no token of the vocabulary can begin one".to_owned())
+                GrammarFault::Unsatisfiable("no token of the vocabulary can begin one".to_owned())
             } else {
                 text.fault(&said)
             }));
@@ -190,15 +190,15 @@ impl GrammarText {
     }
 
     /// Converts an error message of the library.
-    fn fault(&self, said: &str) -> Fault {
+    fn fault(&self, said: &str) -> GrammarFault {
         match self {
             GrammarText::JsonSchema(schema) | GrammarText::CompactJsonSchema(schema) => {
-                Fault::of_schema(said, |keyword| {
+                GrammarFault::of_schema(said, |keyword| {
                     place::of_keyword(&serde_json::from_str(schema).ok()?, keyword)
                 })
             }
-            GrammarText::Lark(_) => Fault::of_lark(said),
-            GrammarText::Regex(_) => Fault::of_regex(said),
+            GrammarText::Lark(_) => GrammarFault::of_lark(said),
+            GrammarText::Regex(_) => GrammarFault::of_regex(said),
         }
     }
 }
@@ -226,7 +226,7 @@ fn problem_of(mut start: llguidance::Matcher) -> Option<String> {
 const SPACE: &str = r" |\n( {0,20}|\t{0,8})";
 
 /// Converts a source for the library.
-fn source(text: &GrammarText) -> Result<TopLevelGrammar, Fault> {
+fn source(text: &GrammarText) -> Result<TopLevelGrammar, GrammarFault> {
     match text {
         GrammarText::JsonSchema(schema) => Ok(TopLevelGrammar::from_json_schema(self::schema(
             schema,
@@ -242,8 +242,9 @@ fn source(text: &GrammarText) -> Result<TopLevelGrammar, Fault> {
 
 /// Reads and checks a schema and prepares it for the library. `settings` apply unless the schema
 /// has its own.
-fn schema(text: &str, settings: Value) -> Result<Value, Fault> {
-    let mut value = serde_json::from_str(text).map_err(|error| Fault::Json(error.to_string()))?;
+fn schema(text: &str, settings: Value) -> Result<Value, GrammarFault> {
+    let mut value =
+        serde_json::from_str(text).map_err(|error| GrammarFault::Json(error.to_string()))?;
     super::schema::check(&value)?;
     if let Value::Object(keywords) = &mut value {
         keywords.entry("x-guidance").or_insert(settings);
@@ -253,7 +254,7 @@ fn schema(text: &str, settings: Value) -> Result<Value, Fault> {
 }
 
 /// Rewrites the parts of a schema that the library would read differently.
-fn prepare(schema: &mut Value) -> Result<(), Fault> {
+fn prepare(schema: &mut Value) -> Result<(), GrammarFault> {
     references::resolve(schema)?;
     excluded::fold(schema);
     if spellings::are_ambiguous(schema) {
@@ -276,12 +277,12 @@ fn allow_short_escapes_only(schema: &mut Value) {
     }
 }
 
-fn lark(grammar: &str) -> Result<TopLevelGrammar, Fault> {
+fn lark(grammar: &str) -> Result<TopLevelGrammar, GrammarFault> {
     if grammar.trim().is_empty() {
-        return Err(Fault::Empty);
+        return Err(GrammarFault::Empty);
     }
     match grammar.lines().position(is_gbnf) {
-        Some(line) => Err(Fault::Gbnf { line: line + 1 }),
+        Some(line) => Err(GrammarFault::Gbnf { line: line + 1 }),
         None => {
             let mut parts = grammar.split("%json");
             let mut prepared = parts.next().unwrap_or_default().to_owned();
@@ -296,7 +297,7 @@ fn lark(grammar: &str) -> Result<TopLevelGrammar, Fault> {
 
 /// Prepares the schema at the start of the text after `%json`. Invalid JSON is left to the library,
 /// which reports its line.
-fn embedded(text: &str) -> Result<String, Fault> {
+fn embedded(text: &str) -> Result<String, GrammarFault> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let Some(Ok(value)) = values.next() else {
         return Ok(text.to_owned());
@@ -325,9 +326,9 @@ fn is_gbnf(line: &str) -> bool {
 
 /// Converts a regular expression. It is parsed here first, because the library does not report the
 /// place of an error.
-fn regex(regex: &str) -> Result<TopLevelGrammar, Fault> {
+fn regex(regex: &str) -> Result<TopLevelGrammar, GrammarFault> {
     if regex.is_empty() {
-        return Err(Fault::Empty);
+        return Err(GrammarFault::Empty);
     }
     let (place, problem) = match regex_syntax::parse(regex) {
         Ok(_) => return Ok(TopLevelGrammar::from_regex(regex)),
@@ -335,16 +336,16 @@ fn regex(regex: &str) -> Result<TopLevelGrammar, Fault> {
         Err(regex_syntax::Error::Translate(error)) => {
             (error.span().start, error.kind().to_string())
         }
-        Err(error) => return Err(Fault::Other(error.to_string())),
+        Err(error) => return Err(GrammarFault::Other(error.to_string())),
     };
-    Err(Fault::At {
+    Err(GrammarFault::At {
         line: place.line,
         column: place.column,
         problem,
     })
 }
 
-fn error_of(what: &'static str, fault: Fault) -> Error {
+fn error_of(what: &'static str, fault: GrammarFault) -> Error {
     Error::Grammar {
         what,
         fault: Box::new(fault),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// CPU times of a [`Matcher`](super::Matcher), with one entry per chosen token.
 #[derive(Debug, Clone, Default)]
-pub struct Costs {
+pub struct GrammarCosts {
     /// Times to find the allowed tokens. A decoder does this while the forward pass runs.
     pub masks: Vec<Duration>,
     /// Times to advance by a token and by the tokens that it forces. The forward pass waits for

@@ -2,7 +2,7 @@
 
 /// The reason why a grammar is rejected.
 #[derive(thiserror::Error)]
-pub enum Fault {
+pub enum GrammarFault {
     /// The schema is not valid JSON.
     #[error("it is not valid JSON: {0}")]
     Json(String),
@@ -109,15 +109,18 @@ pub enum Fault {
     Other(String),
 }
 
-impl Fault {
+impl GrammarFault {
     /// Converts an error message of the library about a JSON schema. `place` returns the place of a
     /// keyword.
-    pub(super) fn of_schema(said: &str, place: impl FnOnce(&str) -> Option<String>) -> Fault {
+    pub(super) fn of_schema(
+        said: &str,
+        place: impl FnOnce(&str) -> Option<String>,
+    ) -> GrammarFault {
         let said = said.replace("\n  while processing ", ", in ");
         let said = sentence(&said);
         if let Some(keyword) = said.strip_prefix("Unimplemented keys: ").and_then(quoted) {
             let place = place(keyword).unwrap_or_else(|| "a place".to_owned());
-            return Fault::Keyword {
+            return GrammarFault::Keyword {
                 keyword: keyword.to_owned(),
                 place,
             };
@@ -125,17 +128,17 @@ impl Fault {
         if said.starts_with("oneOf constraints are not supported") {
             let instead =
                 "oneOf is supported only if no value can match two of its schemas; use anyOf";
-            return Fault::Other(instead.to_owned());
+            return GrammarFault::Other(instead.to_owned());
         }
         if said.contains(UNSATISFIABLE) {
-            Fault::Unsatisfiable(said.replace(UNSATISFIABLE, ""))
+            GrammarFault::Unsatisfiable(said.replace(UNSATISFIABLE, ""))
         } else {
-            Fault::Other(said)
+            GrammarFault::Other(said)
         }
     }
 
     /// Converts an error message of the library about a grammar. It starts with `line(column): `.
-    pub(super) fn of_lark(said: &str) -> Fault {
+    pub(super) fn of_lark(said: &str) -> GrammarFault {
         let said = sentence(said);
         let placed = said.strip_prefix("at ").unwrap_or(&said).split_once("): ");
         let at = placed.and_then(|(place, problem)| {
@@ -143,23 +146,23 @@ impl Fault {
             Some((line.parse().ok()?, column.parse().ok()?, problem))
         });
         match at {
-            Some((line, column, problem)) => Fault::At {
+            Some((line, column, problem)) => GrammarFault::At {
                 line,
                 column,
                 problem: problem.to_owned(),
             },
-            None => Fault::Other(said),
+            None => GrammarFault::Other(said),
         }
     }
 
     /// Converts an error message of the library about a regular expression with valid syntax.
-    pub(super) fn of_regex(said: &str) -> Fault {
+    pub(super) fn of_regex(said: &str) -> GrammarFault {
         match said.split_once("lookarounds not supported yet; ") {
             Some((_, which)) => {
                 let which = which.split(' ').next().unwrap_or_default();
-                Fault::Other(format!("an assertion ({which}) is not supported"))
+                GrammarFault::Other(format!("an assertion ({which}) is not supported"))
             }
-            None => Fault::of_lark(said),
+            None => GrammarFault::of_lark(said),
         }
     }
 }
@@ -208,7 +211,8 @@ mod tests {
 
     #[test]
     fn what_the_library_says_becomes_a_sentence() {
-        let schema = |said: &str| Fault::of_schema(said, |_| Some("#/items".into())).to_string();
+        let schema =
+            |said: &str| GrammarFault::of_schema(said, |_| Some("#/items".into())).to_string();
         assert_eq!(
             schema("Unimplemented keys: [\"contains\", \"not\"]"),
             "the keyword contains at #/items is not supported; remove it, or express it with other keywords"
@@ -221,7 +225,7 @@ mod tests {
             schema("Invalid type: x\n  while processing #/$defs/a"),
             "Invalid type: x, in #/$defs/a"
         );
-        let lark = |said: &str| Fault::of_lark(said).to_string();
+        let lark = |said: &str| GrammarFault::of_lark(said).to_string();
         assert_eq!(
             lark("3(5): Expected ':'\n  3 | x\n"),
             "line 3, column 5: Expected ':'"

@@ -12,31 +12,31 @@ use llguidance::api::ParserLimits;
 use llguidance::earley::{BiasComputer, ParserRecognizer};
 use llguidance::toktrie::{Recognizer, SimpleVob, TokEnv, TokTrie};
 
-use super::plain::{LONGEST, NEVER, Plain};
-use super::stays::Stays;
+use super::plain::{LONGEST, NEVER, PlainTokens};
+use super::stays::StayCache;
 
 /// The tokens of a vocabulary, divided into plain ones and others.
-pub(super) struct Divided {
+pub(super) struct DividedTokens {
     env: TokEnv,
-    plain: Plain,
+    plain: PlainTokens,
     others: TokTrie,
 }
 
 /// Computes the masks of all matchers that share a lexer.
 struct Masks {
-    tokens: Arc<Divided>,
-    stays: Mutex<Stays>,
+    tokens: Arc<DividedTokens>,
+    stays: Mutex<StayCache>,
 }
 
-impl Divided {
+impl DividedTokens {
     /// Divides the tokens of a vocabulary.
-    pub(super) fn new(env: &TokEnv) -> Divided {
+    pub(super) fn new(env: &TokEnv) -> DividedTokens {
         let trie = env.tok_trie();
-        let plain = Plain::new(trie);
+        let plain = PlainTokens::new(trie);
         let mut others = trie.alloc_token_set();
         others.set_all(true);
         others.sub(plain.mask(LONGEST));
-        Divided {
+        DividedTokens {
             env: env.clone(),
             plain,
             others: trie.filter(&others),
@@ -54,7 +54,7 @@ impl Divided {
             .lexer_spec()
             .to_regex_vec(&mut limits.clone());
         if let Ok(lexer) = lexer {
-            let stays = Mutex::new(Stays::new(lexer.alpha()));
+            let stays = Mutex::new(StayCache::new(lexer.alpha()));
             parser.bias_computer = Arc::new(Masks {
                 tokens: Arc::clone(self),
                 stays,
@@ -96,13 +96,13 @@ impl BiasComputer for Masks {
     }
 }
 
-impl Plain {
+impl PlainTokens {
     /// Allows the plain tokens of more than `characters` characters that may come next.
     fn add_longer(
         &self,
         characters: u8,
         parser: &mut ParserRecognizer<'_>,
-        stays: &mut Stays,
+        stays: &mut StayCache,
         allowed: &mut SimpleVob,
     ) {
         parser.trie_started("plain");
@@ -196,7 +196,7 @@ mod tests {
     /// Compares the masks of this module with those of the library along random texts.
     fn compare(
         factory: &ParserFactory,
-        tokens: &Arc<Divided>,
+        tokens: &Arc<DividedTokens>,
         grammar: TopLevelGrammar,
         seed: usize,
     ) -> usize {
@@ -239,7 +239,7 @@ mod tests {
         let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &[]).unwrap();
         factory.quiet();
         factory.limits_mut().step_lexer_fuel = FUEL;
-        let tokens = Arc::new(Divided::new(&env));
+        let tokens = Arc::new(DividedTokens::new(&env));
         let compared: usize = grammars()
             .into_iter()
             .enumerate()

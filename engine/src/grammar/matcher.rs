@@ -5,7 +5,7 @@ use std::time::Instant;
 use llguidance::api::StopReason;
 use llguidance::toktrie::SimpleVob;
 
-use super::costs::Costs;
+use super::costs::GrammarCosts;
 use super::fault::sentence;
 use crate::Error;
 
@@ -22,7 +22,7 @@ pub struct Matcher {
     tokens: u32,
     /// The last result of [`allowed`](Matcher::allowed), with one bit per token of the vocabulary.
     allowed: Vec<u32>,
-    costs: Costs,
+    costs: GrammarCosts,
 }
 
 impl Matcher {
@@ -32,7 +32,7 @@ impl Matcher {
             vocab,
             tokens: 0,
             allowed: vec![],
-            costs: Costs::default(),
+            costs: GrammarCosts::default(),
         }
     }
 
@@ -108,7 +108,7 @@ impl Matcher {
     }
 
     /// Returns the CPU times so far.
-    pub fn costs(&self) -> &Costs {
+    pub fn costs(&self) -> &GrammarCosts {
         &self.costs
     }
 

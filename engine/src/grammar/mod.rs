@@ -30,6 +30,6 @@ mod stays;
 mod tokens;
 
 pub use compiler::{Grammar, GrammarCompiler, GrammarText};
-pub use costs::{Costs, percentile};
-pub use fault::Fault;
+pub use costs::{GrammarCosts, percentile};
+pub use fault::GrammarFault;
 pub use matcher::Matcher;

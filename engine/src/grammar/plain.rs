@@ -20,7 +20,7 @@ const MANY: usize = 3;
 
 /// A tree of plain tokens in preorder. A subtree is the range of nodes up to the `end` of its root,
 /// and its tokens are consecutive.
-pub(super) struct Plain {
+pub(super) struct PlainTokens {
     /// The nodes in preorder, and a sentinel at the end.
     nodes: Vec<Node>,
     /// The tokens in the order of their bytes.
@@ -46,17 +46,17 @@ pub(super) struct Node {
     is_token: bool,
     /// The index of the node after the subtree.
     pub(super) end: u32,
-    /// The index of the subtree's first token in `Plain::tokens`.
+    /// The index of the subtree's first token in `PlainTokens::tokens`.
     first: u32,
 }
 
 /// A number of characters that no plain token has.
 pub(super) const NEVER: u8 = LONGEST + 1;
 
-impl Plain {
+impl PlainTokens {
     /// Returns the plain tokens of a vocabulary. If several tokens have the same bytes, only the
     /// first one is in the tree.
-    pub(super) fn new(trie: &TokTrie) -> Plain {
+    pub(super) fn new(trie: &TokTrie) -> PlainTokens {
         let words = (0..trie.vocab_size() as u32).map(|token| (trie.token(token), token));
         let mut words: Vec<_> = words.filter(|(word, _)| is_plain(word)).collect();
         words.sort_unstable();
@@ -76,7 +76,7 @@ impl Plain {
             end,
             first,
         });
-        Plain {
+        PlainTokens {
             nodes,
             tokens: words.into_iter().map(|(_, token)| token).collect(),
             masks,

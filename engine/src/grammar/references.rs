@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::fault::Fault;
+use super::fault::GrammarFault;
 use super::place::{NAMED, VALUES, escaped};
 
 /// The path from the root of a schema to a part of it.
@@ -43,7 +43,7 @@ struct Reference {
 ///
 /// # Errors
 /// Returns an error if a reference leads to no schema of this document.
-pub(super) fn resolve(schema: &mut Value) -> Result<(), Fault> {
+pub(super) fn resolve(schema: &mut Value) -> Result<(), GrammarFault> {
     let mut names = Names::default();
     let mut references = vec![];
     names.ids.insert(String::new(), vec![]);
@@ -138,7 +138,7 @@ impl Collector<'_> {
         path: &mut Path,
         base: &str,
         resource: &[String],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), GrammarFault> {
         let keywords = match schema {
             Value::Object(keywords) => keywords,
             Value::Array(items) => {
@@ -210,7 +210,7 @@ impl Collector<'_> {
         path: &mut Path,
         base: &str,
         resource: &[String],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), GrammarFault> {
         path.push(segment.to_owned());
         self.schema(schema, path, base, resource)?;
         path.pop();
@@ -249,7 +249,7 @@ fn joined(base: &str, uri: &str) -> String {
 }
 
 /// Returns the path of the schema that a reference leads to.
-fn target(schema: &Value, names: &Names, reference: &Reference) -> Result<Path, Fault> {
+fn target(schema: &Value, names: &Names, reference: &Reference) -> Result<Path, GrammarFault> {
     let Reference {
         path,
         text,
@@ -261,7 +261,7 @@ fn target(schema: &Value, names: &Names, reference: &Reference) -> Result<Path, 
             .iter()
             .map(|segment| format!("/{}", escaped(segment)))
             .collect();
-        Fault::Reference {
+        GrammarFault::Reference {
             reference: text.clone(),
             place: format!("#{place}"),
             problem,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::fault::Fault;
+use super::fault::GrammarFault;
 use super::place::{NAMED, VALUES, escaped};
 
 /// The largest integer up to which the library keeps all digits, because it computes in `f64`.
@@ -20,12 +20,12 @@ const NUMBERS: [&str; 7] = [
 ];
 
 /// Returns an error if the library would accept a text that the schema does not allow.
-pub(super) fn check(schema: &Value) -> Result<(), Fault> {
+pub(super) fn check(schema: &Value) -> Result<(), GrammarFault> {
     within(schema, "#")
 }
 
 /// Checks a part of a schema. `place` is its JSON pointer after `#`.
-fn within(schema: &Value, place: &str) -> Result<(), Fault> {
+fn within(schema: &Value, place: &str) -> Result<(), GrammarFault> {
     let Value::Object(keywords) = schema else {
         let items = schema.as_array().into_iter().flatten().enumerate();
         return items
@@ -51,14 +51,14 @@ fn within(schema: &Value, place: &str) -> Result<(), Fault> {
 }
 
 /// Returns an error for a number that would lose digits.
-fn numbers(value: &Value, place: &str) -> Result<(), Fault> {
+fn numbers(value: &Value, place: &str) -> Result<(), GrammarFault> {
     match value {
         Value::Number(number) => {
             let exact = match number.as_i64() {
                 Some(whole) => whole.unsigned_abs() <= EXACT,
                 None => number.as_f64().is_some_and(|x| x.abs() <= EXACT as f64),
             };
-            let large = || Fault::Large {
+            let large = || GrammarFault::Large {
                 number: number.to_string(),
                 place: place.to_owned(),
             };
@@ -73,7 +73,7 @@ fn numbers(value: &Value, place: &str) -> Result<(), Fault> {
 /// Returns an error for `minProperties` if a text could satisfy it with one key twice.
 ///
 /// The library counts keys as they are written, but the value has only one entry for both.
-fn keys(keywords: &Map<String, Value>, place: &str) -> Result<(), Fault> {
+fn keys(keywords: &Map<String, Value>, place: &str) -> Result<(), GrammarFault> {
     let least = keywords
         .get("minProperties")
         .and_then(Value::as_u64)
@@ -89,7 +89,7 @@ fn keys(keywords: &Map<String, Value>, place: &str) -> Result<(), Fault> {
         || keywords.get("additionalProperties") != Some(&Value::Bool(false));
     // If one free key is enough, a text that repeats it still has that key.
     if free && least > required + 1 {
-        return Err(Fault::Keys {
+        return Err(GrammarFault::Keys {
             place: place.to_owned(),
         });
     }

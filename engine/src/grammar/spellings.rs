@@ -8,7 +8,7 @@
 
 use serde_json::{Map, Value};
 
-use super::fault::Fault;
+use super::fault::GrammarFault;
 use super::place::{NAMED, VALUES, escaped};
 
 /// The setting of llguidance that lists the letters that may follow a backslash.
@@ -51,7 +51,7 @@ fn is_open(keywords: &Map<String, Value>) -> bool {
 }
 
 /// Checks that the strings of `const` and `enum` can be written without `\u` escapes.
-pub(super) fn check_strings(schema: &Value, place: &str) -> Result<(), Fault> {
+pub(super) fn check_strings(schema: &Value, place: &str) -> Result<(), GrammarFault> {
     match schema {
         Value::Array(items) => items
             .iter()
@@ -74,15 +74,17 @@ pub(super) fn check_strings(schema: &Value, place: &str) -> Result<(), Fault> {
     }
 }
 
-fn check_value(value: &Value, place: &str) -> Result<(), Fault> {
+fn check_value(value: &Value, place: &str) -> Result<(), GrammarFault> {
     // U+007F is a control character for llguidance too, although JSON allows it in a string.
     let needs_escape =
         |c: char| c.is_ascii_control() && !matches!(c, '\u{8}' | '\t' | '\n' | '\u{c}' | '\r');
     match value {
-        Value::String(string) if string.contains(needs_escape) => Err(Fault::ControlCharacter {
-            string: string.clone(),
-            place: place.to_owned(),
-        }),
+        Value::String(string) if string.contains(needs_escape) => {
+            Err(GrammarFault::ControlCharacter {
+                string: string.clone(),
+                place: place.to_owned(),
+            })
+        }
         Value::Array(items) => items.iter().try_for_each(|item| check_value(item, place)),
         Value::Object(entries) => entries
             .values()
@@ -141,7 +143,7 @@ mod tests {
         for (schema, wanted) in cases {
             let found = match check_strings(&serde_json::from_str(schema).unwrap(), "#") {
                 Ok(()) => None,
-                Err(Fault::ControlCharacter { place, .. }) => Some(place),
+                Err(GrammarFault::ControlCharacter { place, .. }) => Some(place),
                 Err(other) => panic!("{other}"),
             };
             assert_eq!(found.as_deref(), wanted, "{schema}");

@@ -57,7 +57,7 @@ const REST: &[(u8, u8)] = &[(0x80, 0xbf)];
 const UNKNOWN: (u8, u8) = (0, u8::MAX);
 
 /// The cached results for the states of one lexer. State numbers are meaningless for another lexer.
-pub(super) struct Stays {
+pub(super) struct StayCache {
     /// `CHARACTERS` with one byte of each class that the grammar distinguishes.
     characters: Vec<Vec<Vec<u8>>>,
     /// The states after one plain character, or `None` if a plain character ends the lexeme.
@@ -65,7 +65,7 @@ pub(super) struct Stays {
     /// For each state, the number of characters for which it is known to stay, and the least number
     /// for which it does not.
     bounds: Vec<(u8, u8)>,
-    /// The results of [`stays_after_one`](Stays::stays_after_one).
+    /// The results of [`stays_after_one`](StayCache::stays_after_one).
     after_one: HashMap<StateID, bool>,
     /// The highest state number so far. A higher one is a new state.
     newest: u32,
@@ -73,9 +73,9 @@ pub(super) struct Stays {
     failures: u32,
 }
 
-impl Stays {
+impl StayCache {
     /// Returns an empty cache for a lexer with this alphabet.
-    pub(super) fn new(alphabet: &AlphabetInfo) -> Stays {
+    pub(super) fn new(alphabet: &AlphabetInfo) -> StayCache {
         let classes = |ranges: &&[(u8, u8)]| {
             let mut bytes: Vec<u8> = ranges
                 .iter()
@@ -89,7 +89,7 @@ impl Stays {
             .iter()
             .map(|bytes| bytes.iter().map(classes).collect())
             .collect();
-        Stays {
+        StayCache {
             characters,
             after: HashMap::default(),
             bounds: vec![],
@@ -233,7 +233,7 @@ impl Stays {
         Some(after)
     }
 
-    /// Computes [`after`](Stays::after) with the bytes of each plain character.
+    /// Computes [`after`](StayCache::after) with the bytes of each plain character.
     fn after_each(
         &mut self,
         lexer: &mut ParserRecognizer<'_>,

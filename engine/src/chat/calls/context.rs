@@ -5,7 +5,7 @@ use super::tools::Tools;
 
 /// The facts that a reader needs in addition to the text of a reply.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Context<'a> {
+pub(super) struct ReadContext<'a> {
     pub(super) tools: &'a Tools,
     /// The texts that the template writes between two values. See `Reading::separators`.
     pub(super) separators: &'a [String],

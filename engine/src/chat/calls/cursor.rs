@@ -1,8 +1,8 @@
 //! A position in a reply, and the readers that several formats share.
 //!
 //! A reply arrives in pieces. Each reader therefore distinguishes a text that more text may
-//! complete ([`Fault::Open`]) from one that no continuation can turn into a call
-//! ([`Fault::Wrong`]). The result of a reader must not depend on the division into pieces.
+//! complete ([`CallFault::Open`]) from one that no continuation can turn into a call
+//! ([`CallFault::Wrong`]). The result of a reader must not depend on the division into pieces.
 
 use serde_json::{Deserializer, Map, Value};
 
@@ -11,21 +11,21 @@ use crate::unique_keys;
 
 /// The reason why a text is not a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum CallFault {
     /// The text ends before the call does. The clause is the problem if no more text arrives.
     Open(&'static str),
     /// No continuation of the text is a call.
     Wrong(String),
 }
 
-pub(super) type Parsed<T> = Result<T, Fault>;
+pub(super) type Parsed<T> = Result<T, CallFault>;
 
-pub(super) const NOT_CLOSED: Fault = Fault::Open("it is not closed");
-pub(super) const VALUE_NOT_CLOSED: Fault = Fault::Open("a value in it is not closed");
+pub(super) const NOT_CLOSED: CallFault = CallFault::Open("it is not closed");
+pub(super) const VALUE_NOT_CLOSED: CallFault = CallFault::Open("a value in it is not closed");
 
 /// Returns the error for a text that is not a call.
 pub(super) fn wrong<T>(problem: impl Into<String>) -> Parsed<T> {
-    Err(Fault::Wrong(problem.into()))
+    Err(CallFault::Wrong(problem.into()))
 }
 
 /// A position in a text. The readers advance it past the text that they have read.

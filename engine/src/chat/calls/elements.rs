@@ -13,7 +13,7 @@
 use serde_json::{Map, Value};
 
 use super::call::ToolCall;
-use super::cursor::{Cursor, Fault, NOT_CLOSED, Parsed, named, wrong};
+use super::cursor::{CallFault, Cursor, NOT_CLOSED, Parsed, named, wrong};
 use super::tools::Tools;
 
 /// The tags of a format.
@@ -124,15 +124,15 @@ pub(super) static DSML_4: Elements = Elements {
 
 /// A name or value, and its position in the reply.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Span<'a> {
+pub(super) struct TextSpan<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
 }
 
-impl<'a> Span<'a> {
-    fn trimmed(text: &'a str, at: usize) -> Span<'a> {
+impl<'a> TextSpan<'a> {
+    fn trimmed(text: &'a str, at: usize) -> TextSpan<'a> {
         let leading = text.len() - text.trim_start().len();
-        Span {
+        TextSpan {
             text: text.trim(),
             at: at + leading,
         }
@@ -145,20 +145,20 @@ impl<'a> Span<'a> {
 
 /// A step of a reading.
 #[derive(Debug, Clone)]
-pub(super) enum Item<'a> {
+pub(super) enum ReadItem<'a> {
     /// The name of a function.
-    Call(Span<'a>),
+    Call(TextSpan<'a>),
     /// Arguments that are a JSON object, and its text.
-    Object(Map<String, Value>, Span<'a>),
+    Object(Map<String, Value>, TextSpan<'a>),
     Value {
-        key: Span<'a>,
-        value: Span<'a>,
+        key: TextSpan<'a>,
+        value: TextSpan<'a>,
     },
 }
 
 /// The position in the structure of a reply, between values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum At {
+pub(super) enum TagPlace {
     /// Before the tag around calls.
     Outside,
     /// Before the first call within that tag.
@@ -170,9 +170,9 @@ pub(super) enum At {
 }
 
 /// The next step of the structure.
-pub(super) enum Step<'a> {
+pub(super) enum ReadStep<'a> {
     /// A value of this parameter begins here.
-    Value { key: Span<'a>, start: usize },
+    Value { key: TextSpan<'a>, start: usize },
     /// The calls end here, and the rest of the reply is text.
     End { at: usize },
 }
@@ -188,8 +188,8 @@ impl Elements {
 
     /// Returns an error if the text up to its first value is not the beginning of a call.
     pub(super) fn check_start(&self, text: &str) -> Parsed<()> {
-        match self.walk(text, 0, At::Outside, &mut vec![]) {
-            Ok(_) | Err(Fault::Open(_)) => Ok(()),
+        match self.walk(text, 0, TagPlace::Outside, &mut vec![]) {
+            Ok(_) | Err(CallFault::Open(_)) => Ok(()),
             Err(fault) => Err(fault),
         }
     }
@@ -200,9 +200,9 @@ impl Elements {
         &self,
         text: &'a str,
         at: usize,
-        from: At,
-        items: &mut Vec<Item<'a>>,
-    ) -> Parsed<Step<'a>> {
+        from: TagPlace,
+        items: &mut Vec<ReadItem<'a>>,
+    ) -> Parsed<ReadStep<'a>> {
         let mut cursor = Cursor::new(text, at);
         let mut place = from;
         // The calls end after the last closing tag, and not after the white space that follows it.
@@ -210,36 +210,37 @@ impl Elements {
         loop {
             cursor.skip_space();
             match place {
-                At::Outside => {
+                TagPlace::Outside => {
                     let open = self.opening();
                     if cursor.rest().starts_with(open) {
                         if self.outer.is_some() {
                             cursor.eat(open);
                         }
-                        place = At::First;
+                        place = TagPlace::First;
                     } else if items.is_empty() {
                         cursor.expect(open)?;
                     } else {
                         return self.end(cursor, end);
                     }
                 }
-                At::First => {
-                    items.push(Item::Call(self.name(&mut cursor)?));
-                    place = At::InCall;
+                TagPlace::First => {
+                    items.push(ReadItem::Call(self.name(&mut cursor)?));
+                    place = TagPlace::InCall;
                 }
-                At::InCall => {
+                TagPlace::InCall => {
                     if cursor.rest().starts_with(self.key[0]) {
                         return self.key(&mut cursor);
                     }
                     if cursor.may_become(self.key[0]) {
                         return Err(NOT_CLOSED);
                     }
-                    if cursor.rest().starts_with('{') && matches!(items.last(), Some(Item::Call(_)))
+                    if cursor.rest().starts_with('{')
+                        && matches!(items.last(), Some(ReadItem::Call(_)))
                     {
                         let at = cursor.at;
                         let arguments = cursor.object()?;
                         let text = &text[at..cursor.at];
-                        items.push(Item::Object(arguments, Span { text, at }));
+                        items.push(ReadItem::Object(arguments, TextSpan { text, at }));
                         cursor.skip_space();
                     }
                     if let Some(end) = self.end {
@@ -254,20 +255,20 @@ impl Elements {
                             }
                         }
                     }
-                    place = At::After;
+                    place = TagPlace::After;
                     end = cursor.at;
                 }
-                At::After => match (self.outer, self.head) {
-                    (None, _) => place = At::Outside,
+                TagPlace::After => match (self.outer, self.head) {
+                    (None, _) => place = TagPlace::Outside,
                     (Some(_), Some([head, _])) if cursor.rest().starts_with(head) => {
-                        place = At::First
+                        place = TagPlace::First
                     }
                     (Some(_), Some([head, _])) if cursor.may_become(head) => {
                         return Err(NOT_CLOSED);
                     }
                     (Some([_, close]), _) => {
                         cursor.expect(close)?;
-                        place = At::Outside;
+                        place = TagPlace::Outside;
                         end = cursor.at;
                     }
                 },
@@ -284,14 +285,14 @@ impl Elements {
     }
 
     /// Reads the name of a function.
-    fn name<'a>(&self, cursor: &mut Cursor<'a>) -> Parsed<Span<'a>> {
+    fn name<'a>(&self, cursor: &mut Cursor<'a>) -> Parsed<TextSpan<'a>> {
         let name = if let Some([before, after]) = self.head {
             cursor.expect(before)?;
             let at = cursor.at;
-            Span::trimmed(cursor.until(after)?, at)
+            TextSpan::trimmed(cursor.until(after)?, at)
         } else {
             let at = cursor.at;
-            Span::trimmed(cursor.word(|c| c == '<' || c.is_whitespace())?, at)
+            TextSpan::trimmed(cursor.word(|c| c == '<' || c.is_whitespace())?, at)
         };
         let is_bad = |c: char| c.is_whitespace() || matches!(c, '<' | '>' | '{' | '"');
         if name.text.is_empty() || name.text.contains(is_bad) {
@@ -311,10 +312,10 @@ impl Elements {
     }
 
     /// Reads the opening tag of a value.
-    fn key<'a>(&self, cursor: &mut Cursor<'a>) -> Parsed<Step<'a>> {
+    fn key<'a>(&self, cursor: &mut Cursor<'a>) -> Parsed<ReadStep<'a>> {
         cursor.expect(self.key[0])?;
         let at = cursor.at;
-        let key = Span::trimmed(cursor.until(self.key[1])?, at);
+        let key = TextSpan::trimmed(cursor.until(self.key[1])?, at);
         if key.text.is_empty() || key.text.contains(['<', '>', '\n']) {
             return wrong("it is not written as calls are");
         }
@@ -325,7 +326,7 @@ impl Elements {
             cursor.skip_space();
             cursor.expect(open)?;
         }
-        Ok(Step::Value {
+        Ok(ReadStep::Value {
             key,
             start: cursor.at,
         })
@@ -333,7 +334,7 @@ impl Elements {
 
     /// Checks the text after the last call. If it has a tag of the format, a value may not have
     /// ended yet.
-    fn end<'a>(&self, cursor: Cursor<'a>, end: usize) -> Parsed<Step<'a>> {
+    fn end<'a>(&self, cursor: Cursor<'a>, end: usize) -> Parsed<ReadStep<'a>> {
         let outer = self.outer.unwrap_or_default();
         let head = self.head.map_or("", |[before, _]| before);
         let tags = [
@@ -349,7 +350,7 @@ impl Elements {
             .find(|tag| !tag.is_empty() && cursor.rest().contains(**tag));
         match found {
             Some(tag) => wrong(format!("the text after it contains {tag}")),
-            None => Ok(Step::End { at: end }),
+            None => Ok(ReadStep::End { at: end }),
         }
     }
 
@@ -358,7 +359,7 @@ impl Elements {
         &self,
         text: &'a str,
         start: usize,
-    ) -> impl Iterator<Item = (Span<'a>, usize)> {
+    ) -> impl Iterator<Item = (TextSpan<'a>, usize)> {
         let own_lines = self.lines == Lines::Own && text[start..].starts_with('\n');
         let begin = if own_lines { start + 1 } else { start };
         let close = self.close;
@@ -374,7 +375,7 @@ impl Elements {
                 } else {
                     &text[begin..at]
                 };
-                let value = Span {
+                let value = TextSpan {
                     text: value,
                     at: begin,
                 };
@@ -393,8 +394,8 @@ impl Elements {
                 .any(|tag| !tag.is_empty() && rest.starts_with(tag))
         });
         let (head, from) = match self.head {
-            Some([head, _]) => (head, At::First),
-            None => (self.opening(), At::Outside),
+            Some([head, _]) => (head, TagPlace::First),
+            None => (self.opening(), TagPlace::Outside),
         };
         closes
             || value
@@ -420,25 +421,25 @@ impl Elements {
             (Typing::Attribute, Some((_, "true"))) => Ok(Value::String(text.to_owned())),
             (Typing::Attribute, _) => {
                 let value = serde_json::from_str(text);
-                value.map_err(|error| Fault::Wrong(format!("its JSON is not valid: {error}")))
+                value.map_err(|error| CallFault::Wrong(format!("its JSON is not valid: {error}")))
             }
             (Typing::Schema, _) => Ok(tools.read(function, key, text)),
         }
     }
 
     /// Returns the calls of a reading.
-    pub(super) fn calls(&self, items: &[Item<'_>], tools: &Tools) -> Parsed<Vec<ToolCall>> {
+    pub(super) fn calls(&self, items: &[ReadItem<'_>], tools: &Tools) -> Parsed<Vec<ToolCall>> {
         let mut calls: Vec<ToolCall> = vec![];
         for item in items {
             match (item, calls.last_mut()) {
-                (Item::Call(name), _) => calls.push(named(None, name.text, Map::new())?),
-                (Item::Object(arguments, _), Some(call)) => call.arguments = arguments.clone(),
-                (Item::Value { key, value }, Some(call)) => {
+                (ReadItem::Call(name), _) => calls.push(named(None, name.text, Map::new())?),
+                (ReadItem::Object(arguments, _), Some(call)) => call.arguments = arguments.clone(),
+                (ReadItem::Value { key, value }, Some(call)) => {
                     let value = self.value(&call.name, key.text, value.text, tools)?;
                     let key = self.parameter(key.text).to_owned();
                     call.arguments.insert(key, value);
                 }
-                (Item::Object(..) | Item::Value { .. }, None) => {
+                (ReadItem::Object(..) | ReadItem::Value { .. }, None) => {
                     unreachable!("a value follows the name of its function")
                 }
             }

@@ -10,7 +10,7 @@ use std::ops::Range;
 use serde_json::{Map, Value};
 
 use super::call::ToolCall;
-use super::context::{Context, DISAGREES, FOREIGN_SEPARATOR, SEVERAL_READINGS, undeclared};
+use super::context::{DISAGREES, FOREIGN_SEPARATOR, ReadContext, SEVERAL_READINGS, undeclared};
 use super::cursor::{Cursor, Parsed, named, wrong};
 use super::python::{Notation, entries, quoted};
 
@@ -51,9 +51,9 @@ pub(super) static FUNCTION_GEMMA: MarkedFormat = MarkedFormat {
 };
 
 impl MarkedFormat {
-    /// Returns an error if the text after the opening mark is not the beginning of calls. More text may
-    /// follow, so several readings are not an error yet.
-    pub(super) fn check(&self, cursor: &mut Cursor<'_>, context: &Context<'_>) -> Parsed<()> {
+    /// Returns an error if the text after the opening mark is not the beginning of calls. More text
+    /// may follow, so several readings are not an error yet.
+    pub(super) fn check(&self, cursor: &mut Cursor<'_>, context: &ReadContext<'_>) -> Parsed<()> {
         cursor.skip_space();
         all_braces(cursor, context, self).map(drop)
     }
@@ -62,7 +62,7 @@ impl MarkedFormat {
     pub(super) fn read(
         &self,
         cursor: &mut Cursor<'_>,
-        context: &Context<'_>,
+        context: &ReadContext<'_>,
     ) -> Parsed<Vec<ToolCall>> {
         cursor.skip_space();
         braces(cursor, context, self)
@@ -71,7 +71,7 @@ impl MarkedFormat {
 
 fn braces(
     cursor: &mut Cursor<'_>,
-    context: &Context<'_>,
+    context: &ReadContext<'_>,
     format: &MarkedFormat,
 ) -> Parsed<Vec<ToolCall>> {
     let start = cursor.at;
@@ -118,7 +118,7 @@ fn braces(
 /// Reads calls that each end at the next mark.
 fn all_braces(
     cursor: &mut Cursor<'_>,
-    context: &Context<'_>,
+    context: &ReadContext<'_>,
     format: &MarkedFormat,
 ) -> Parsed<Vec<ToolCall>> {
     let [open, close] = format.marks;
@@ -148,7 +148,7 @@ fn all_braces(
 
 fn one_braces(
     cursor: &mut Cursor<'_>,
-    context: &Context<'_>,
+    context: &ReadContext<'_>,
     format: &MarkedFormat,
 ) -> Parsed<ToolCall> {
     cursor.skip_space();
@@ -198,7 +198,7 @@ const LONGER: usize = 10;
 fn longer_agrees(
     text: &str,
     strings: &[Range<usize>],
-    context: &Context<'_>,
+    context: &ReadContext<'_>,
     format: &MarkedFormat,
 ) -> bool {
     let separators = strings.len() - 1;

@@ -30,6 +30,6 @@ mod tools;
 pub use call::ToolCall;
 pub(super) use foreign::ForeignText;
 pub(super) use probe::formats;
-pub use stream::{CallStream, Part, ReplyEnd};
+pub use stream::{CallStream, ReplyEnd, ReplyPart};
 pub(super) use syntax::CallFormats;
 pub use tools::Tools;

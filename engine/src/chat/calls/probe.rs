@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 use super::call::ToolCall;
 use super::foreign::ForeignText;
 use super::readings;
-use super::stream::{CallStream, Part, ReplyEnd};
-use super::syntax::{Body, CallFormats, Ends, Place, SYNTAXES, Syntax};
+use super::stream::{CallStream, ReplyEnd, ReplyPart};
+use super::syntax::{CallBody, CallFormats, CallsEnd, CallsPlace, SYNTAXES, Syntax};
 use super::tools::Tools;
 use crate::chat::Serde;
 use crate::chat::template::{ChatTemplate, Conversation, Then};
@@ -150,7 +150,8 @@ impl Probe {
 
     /// Returns the texts that the template writes between two values, if its format has tags.
     fn separators(&self, syntaxes: &[&'static Syntax]) -> Vec<String> {
-        let has_tags = |syntax: &&Syntax| matches!(syntax.body, Body::Elements(_) | Body::ToolCall);
+        let has_tags =
+            |syntax: &&Syntax| matches!(syntax.body, CallBody::Elements(_) | CallBody::ToolCall);
         let Some(prompt) = self.prompt().filter(|_| syntaxes.iter().any(has_tags)) else {
             return vec![];
         };
@@ -195,8 +196,9 @@ fn written_separators(syntax: &Syntax, written: &str, tools: &Tools) -> Vec<Stri
     let body = text.get(syntax.opens.len()..).unwrap_or_default();
     let first = body.trim_start().chars().next();
     match first.map(|first| syntax.body_with(first)) {
-        Some(Body::Elements(elements)) => readings::shapes(elements, text, tools),
-        Some(Body::Plain(_) | Body::Marked(_) | Body::ToolCall | Body::Harmony) | None => vec![],
+        Some(CallBody::Elements(elements)) => readings::shapes(elements, text, tools),
+        Some(CallBody::Plain(_) | CallBody::Marked(_) | CallBody::ToolCall | CallBody::Harmony)
+        | None => vec![],
     }
 }
 
@@ -236,10 +238,11 @@ fn reads(written: &str, arguments: &Map<String, Value>, tools: &Tools) -> Option
     };
     let found = SYNTAXES.iter().copied().filter_map(|syntax| {
         let at = match syntax.body {
-            Body::Harmony => 0,
-            Body::Plain(_) | Body::Marked(_) | Body::Elements(_) | Body::ToolCall => {
-                written.find(syntax.opens)?
-            }
+            CallBody::Harmony => 0,
+            CallBody::Plain(_)
+            | CallBody::Marked(_)
+            | CallBody::Elements(_)
+            | CallBody::ToolCall => written.find(syntax.opens)?,
         };
         let formats = CallFormats {
             syntaxes: vec![syntax],
@@ -251,8 +254,8 @@ fn reads(written: &str, arguments: &Map<String, Value>, tools: &Tools) -> Option
         let calls: Vec<ToolCall> = parts
             .into_iter()
             .filter_map(|part| match part {
-                Part::Call(call) => Some(call),
-                Part::Text(_) | Part::NoCall { .. } => None,
+                ReplyPart::Call(call) => Some(call),
+                ReplyPart::Text(_) | ReplyPart::NoCall { .. } => None,
             })
             .collect();
         wanted(&calls).then_some((at, syntax))
@@ -263,13 +266,13 @@ fn reads(written: &str, arguments: &Map<String, Value>, tools: &Tools) -> Option
 /// Removes the end of a message, which is a token and not part of a reply.
 fn without_end<'a>(written: &'a str, syntax: &Syntax) -> &'a str {
     let end = match (syntax.ends, syntax.place, syntax.body) {
-        (Ends::Mark(mark), _, _) => written.rfind(mark).map(|at| at + mark.len()),
-        (_, Place::Start, _) => written.rfind([']', '}']).map(|at| at + 1),
-        (_, Place::Anywhere, Body::Elements(elements)) => {
+        (CallsEnd::Mark(mark), _, _) => written.rfind(mark).map(|at| at + mark.len()),
+        (_, CallsPlace::Start, _) => written.rfind([']', '}']).map(|at| at + 1),
+        (_, CallsPlace::Anywhere, CallBody::Elements(elements)) => {
             let mark = elements.last_mark();
             written.rfind(mark).map(|at| at + mark.len())
         }
-        (_, Place::Anywhere, _) => None,
+        (_, CallsPlace::Anywhere, _) => None,
     };
     &written[..end.unwrap_or(written.len())]
 }

@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::call::ToolCall;
-use super::cursor::{Cursor, Fault, NOT_CLOSED, Parsed, VALUE_NOT_CLOSED, named, wrong};
+use super::cursor::{CallFault, Cursor, NOT_CLOSED, Parsed, VALUE_NOT_CLOSED, named, wrong};
 
 /// The nesting limit of values, the same as that of serde_json.
 const DEPTH: usize = 127;
@@ -167,7 +167,7 @@ fn value(cursor: &mut Cursor<'_>, notation: &Notation, depth: usize) -> Parsed<V
         "None" | "null" => Ok(Value::Null),
         _ => {
             let number = serde_json::from_str(word).ok().filter(Value::is_number);
-            number.ok_or_else(|| Fault::Wrong(format!("{word:?} in it is not a value")))
+            number.ok_or_else(|| CallFault::Wrong(format!("{word:?} in it is not a value")))
         }
     }
 }
@@ -291,8 +291,8 @@ fn escape(cursor: &mut Cursor<'_>, to: &mut String) -> Parsed<()> {
 }
 
 /// Returns the fault for a text that ends within a value.
-fn in_value(fault: Fault) -> Fault {
-    if matches!(fault, Fault::Open(_)) {
+fn in_value(fault: CallFault) -> CallFault {
+    if matches!(fault, CallFault::Open(_)) {
         VALUE_NOT_CLOSED
     } else {
         fault
@@ -312,7 +312,7 @@ fn hexadecimal(cursor: &mut Cursor<'_>, digits: usize) -> Parsed<u32> {
         return wrong(format!("it has a bad escape: {text:?} is not hexadecimal"));
     }
     cursor.at += digits;
-    u32::from_str_radix(text, 16).map_err(|_| Fault::Wrong("it has a bad escape".to_owned()))
+    u32::from_str_radix(text, 16).map_err(|_| CallFault::Wrong("it has a bad escape".to_owned()))
 }
 
 /// Appends a character by its code point.

@@ -24,9 +24,9 @@
 use std::ops::Range;
 
 use super::call::ToolCall;
-use super::context::{Context, DISAGREES, FOREIGN_SEPARATOR, SEVERAL_READINGS, undeclared};
-use super::cursor::{Fault, NOT_CLOSED, Parsed, VALUE_NOT_CLOSED, wrong};
-use super::elements::{At, Elements, Item, Span, Step};
+use super::context::{DISAGREES, FOREIGN_SEPARATOR, ReadContext, SEVERAL_READINGS, undeclared};
+use super::cursor::{CallFault, NOT_CLOSED, Parsed, VALUE_NOT_CLOSED, wrong};
+use super::elements::{Elements, ReadItem, ReadStep, TagPlace, TextSpan};
 use super::tools::Tools;
 
 /// The maximum number of closing tags that are tried in one reply.
@@ -38,7 +38,7 @@ const VALUES: usize = 1000;
 /// A complete reading of a reply.
 #[derive(Debug, Clone)]
 struct Reading<'a> {
-    items: Vec<Item<'a>>,
+    items: Vec<ReadItem<'a>>,
     /// The end of the calls.
     end: usize,
 }
@@ -62,7 +62,7 @@ const ARGUMENTS: char = '\u{3}';
 pub(super) fn read(
     elements: &Elements,
     text: &str,
-    context: &Context<'_>,
+    context: &ReadContext<'_>,
 ) -> Parsed<(Vec<ToolCall>, usize)> {
     let tools = context.tools;
     let shortest = shortest(elements, text, tools)?;
@@ -87,7 +87,7 @@ pub(super) fn read(
     {
         return calls(&shortest);
     }
-    let mut search = Search::new(elements, text, tools, Wanted::Agreeing);
+    let mut search = ReadingSearch::new(elements, text, tools, Wanted::Agreeing);
     search.run()?;
     let problem = if is_foreign {
         FOREIGN_SEPARATOR
@@ -136,7 +136,7 @@ pub(super) fn shapes(elements: &Elements, text: &str, tools: &Tools) -> Vec<Stri
 }
 
 fn shortest<'a>(elements: &Elements, text: &'a str, tools: &Tools) -> Parsed<Reading<'a>> {
-    let mut search = Search::new(elements, text, tools, Wanted::Shortest);
+    let mut search = ReadingSearch::new(elements, text, tools, Wanted::Shortest);
     search.run()?;
     if let Some(reading) = search.found.pop() {
         return Ok(reading);
@@ -151,8 +151,8 @@ fn shortest<'a>(elements: &Elements, text: &'a str, tools: &Tools) -> Parsed<Rea
 impl<'a> Reading<'a> {
     fn values(&self) -> impl Iterator<Item = &'a str> {
         self.items.iter().filter_map(|item| match item {
-            Item::Value { value, .. } => Some(value.text),
-            Item::Call(_) | Item::Object(..) => None,
+            ReadItem::Value { value, .. } => Some(value.text),
+            ReadItem::Call(_) | ReadItem::Object(..) => None,
         })
     }
 
@@ -163,14 +163,14 @@ impl<'a> Reading<'a> {
         let mut copied = 0;
         for item in &self.items {
             let (name, mark) = match item {
-                Item::Call(name) => (name, FUNCTION),
-                Item::Object(_, object) => (object, ARGUMENTS),
-                Item::Value { key, .. } => (key, PARAMETER),
+                ReadItem::Call(name) => (name, FUNCTION),
+                ReadItem::Object(_, object) => (object, ARGUMENTS),
+                ReadItem::Value { key, .. } => (key, PARAMETER),
             };
             shape.push_str(&text[copied..name.at]);
             shape.push(mark);
             copied = name.end();
-            if let Item::Value { value, .. } = item {
+            if let ReadItem::Value { value, .. } = item {
                 shape.push_str(&text[copied..value.at]);
                 let shape = std::mem::take(&mut shape);
                 // The text before the first value is not a separator.
@@ -188,13 +188,13 @@ impl<'a> Reading<'a> {
 
 /// Returns an error if a name after a value is unknown to the tools, because the value may contain
 /// it.
-fn check_names(elements: &Elements, items: &[Item<'_>], tools: &Tools) -> Parsed<()> {
+fn check_names(elements: &Elements, items: &[ReadItem<'_>], tools: &Tools) -> Parsed<()> {
     let mut function = "";
     let mut after_value = false;
     let mut keys = vec![];
     for item in items {
         match item {
-            Item::Call(name) => {
+            ReadItem::Call(name) => {
                 let name = name.text;
                 if after_value && !tools.has(name) {
                     return wrong(format!(
@@ -204,8 +204,8 @@ fn check_names(elements: &Elements, items: &[Item<'_>], tools: &Tools) -> Parsed
                 function = name;
                 keys.clear();
             }
-            Item::Object(..) => {}
-            Item::Value { key, .. } => {
+            ReadItem::Object(..) => {}
+            ReadItem::Value { key, .. } => {
                 let key = elements.parameter(key.text);
                 if keys.contains(&key) {
                     return wrong(format!("it has two values for {key}"));
@@ -222,7 +222,7 @@ fn check_names(elements: &Elements, items: &[Item<'_>], tools: &Tools) -> Parsed
 }
 
 /// Returns true if a reading agrees with the schemas of the functions.
-fn agrees(elements: &Elements, items: &[Item<'_>], tools: &Tools) -> bool {
+fn agrees(elements: &Elements, items: &[ReadItem<'_>], tools: &Tools) -> bool {
     let Ok(calls) = elements.calls(items, tools) else {
         return false;
     };
@@ -231,9 +231,9 @@ fn agrees(elements: &Elements, items: &[Item<'_>], tools: &Tools) -> bool {
     let values: usize = items
         .iter()
         .map(|item| match item {
-            Item::Call(_) => 0,
-            Item::Object(arguments, _) => arguments.len(),
-            Item::Value { .. } => 1,
+            ReadItem::Call(_) => 0,
+            ReadItem::Object(arguments, _) => arguments.len(),
+            ReadItem::Value { .. } => 1,
         })
         .sum();
     let arguments: usize = calls.iter().map(|call| call.arguments.len()).sum();
@@ -250,12 +250,12 @@ enum Wanted {
 }
 
 /// A search for readings. It tries the closing tags of each value in their order.
-struct Search<'a, 't> {
+struct ReadingSearch<'a, 't> {
     elements: &'t Elements,
     text: &'a str,
     tools: &'t Tools,
     wanted: Wanted,
-    items: Vec<Item<'a>>,
+    items: Vec<ReadItem<'a>>,
     tries: usize,
     depth: usize,
     found: Vec<Reading<'a>>,
@@ -264,14 +264,14 @@ struct Search<'a, 't> {
     is_unfinished: bool,
 }
 
-impl<'a, 't> Search<'a, 't> {
+impl<'a, 't> ReadingSearch<'a, 't> {
     fn new(
         elements: &'t Elements,
         text: &'a str,
         tools: &'t Tools,
         wanted: Wanted,
-    ) -> Search<'a, 't> {
-        Search {
+    ) -> ReadingSearch<'a, 't> {
+        ReadingSearch {
             elements,
             text,
             tools,
@@ -288,10 +288,10 @@ impl<'a, 't> Search<'a, 't> {
     fn run(&mut self) -> Parsed<()> {
         match self
             .elements
-            .walk(self.text, 0, At::Outside, &mut self.items)?
+            .walk(self.text, 0, TagPlace::Outside, &mut self.items)?
         {
-            Step::Value { key, start } => self.value(key, start),
-            Step::End { at } => self.complete(at),
+            ReadStep::Value { key, start } => self.value(key, start),
+            ReadStep::End { at } => self.complete(at),
         }
         if self.is_exceeded {
             return wrong("it has too many values and closing tags");
@@ -299,7 +299,7 @@ impl<'a, 't> Search<'a, 't> {
         Ok(())
     }
 
-    fn value(&mut self, key: Span<'a>, start: usize) {
+    fn value(&mut self, key: TextSpan<'a>, start: usize) {
         let elements = self.elements;
         for (value, after) in elements.closings(self.text, start) {
             self.tries += 1;
@@ -308,16 +308,16 @@ impl<'a, 't> Search<'a, 't> {
                 return;
             }
             let kept = self.items.len();
-            self.items.push(Item::Value { key, value });
-            match elements.walk(self.text, after, At::InCall, &mut self.items) {
-                Ok(Step::Value { key, start }) => {
+            self.items.push(ReadItem::Value { key, value });
+            match elements.walk(self.text, after, TagPlace::InCall, &mut self.items) {
+                Ok(ReadStep::Value { key, start }) => {
                     self.depth += 1;
                     self.value(key, start);
                     self.depth -= 1;
                 }
-                Ok(Step::End { at }) => self.complete(at),
-                Err(Fault::Open(_)) => self.is_unfinished = true,
-                Err(Fault::Wrong(_)) => {}
+                Ok(ReadStep::End { at }) => self.complete(at),
+                Err(CallFault::Open(_)) => self.is_unfinished = true,
+                Err(CallFault::Wrong(_)) => {}
             }
             self.items.truncate(kept);
             if self.is_done() {

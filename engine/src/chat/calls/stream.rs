@@ -10,23 +10,23 @@
 //! text too, because the model only considers them.
 
 use super::call::ToolCall;
-use super::context::Context;
-use super::cursor::{Cursor, Fault, NOT_CLOSED, Parsed, VALUE_NOT_CLOSED, named, wrong};
+use super::context::ReadContext;
+use super::cursor::{CallFault, Cursor, NOT_CLOSED, Parsed, VALUE_NOT_CLOSED, named, wrong};
 use super::elements::Elements;
 use super::foreign::ForeignText;
 use super::readings;
-use super::syntax::{Body, CallFormats, Ends, Place, Syntax};
+use super::syntax::{CallBody, CallFormats, CallsEnd, CallsPlace, Syntax};
 use super::tools::Tools;
 
 /// A part of a reply, as [`CallStream`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum ReplyPart {
     /// Text that is not a call.
     Text(String),
     /// A call.
     Call(ToolCall),
     /// A problem: the following text starts with a mark of calls but is not a call. It follows as
-    /// [`Part::Text`].
+    /// [`ReplyPart::Text`].
     NoCall {
         /// The mark.
         mark: &'static str,
@@ -117,7 +117,7 @@ impl<'a> CallStream<'a> {
         } = formats;
         let harmony = syntaxes
             .iter()
-            .any(|syntax| matches!(syntax.body, Body::Harmony));
+            .any(|syntax| matches!(syntax.body, CallBody::Harmony));
         let state = if prompt.trim_end().ends_with(THINK[0]) {
             State::Quiet(THINK[1])
         } else if harmony && prompt.ends_with("<|message|>") {
@@ -142,13 +142,13 @@ impl<'a> CallStream<'a> {
     }
 
     /// Adds a piece of the reply and returns the parts that are certain after it.
-    pub fn push(&mut self, text: &str) -> Vec<Part> {
+    pub fn push(&mut self, text: &str) -> Vec<ReplyPart> {
         self.held.push_str(text);
         self.steps()
     }
 
     /// Returns all parts that are certain.
-    fn steps(&mut self) -> Vec<Part> {
+    fn steps(&mut self) -> Vec<ReplyPart> {
         let mut parts = vec![];
         while let Some(more) = self.step() {
             parts.extend(more);
@@ -157,7 +157,7 @@ impl<'a> CallStream<'a> {
     }
 
     /// Ends the reply and returns the remaining parts.
-    pub fn finish(mut self, end: ReplyEnd) -> Vec<Part> {
+    pub fn finish(mut self, end: ReplyEnd) -> Vec<ReplyPart> {
         let mut parts = vec![];
         loop {
             match self.state {
@@ -176,11 +176,11 @@ impl<'a> CallStream<'a> {
                 State::Quiet(_) => {
                     parts.extend(self.take(self.held.len()).unwrap_or_default());
                     let considered = self.syntaxes.iter().find(|syntax| {
-                        syntax.place == Place::Anywhere && self.thought.contains(syntax.opens)
+                        syntax.place == CallsPlace::Anywhere && self.thought.contains(syntax.opens)
                     });
                     if let Some(syntax) = considered {
                         let problem = "it is in a thought that does not end".to_owned();
-                        parts.push(Part::NoCall {
+                        parts.push(ReplyPart::NoCall {
                             mark: syntax.opens,
                             problem,
                         });
@@ -201,7 +201,7 @@ impl<'a> CallStream<'a> {
     }
 
     /// Advances by one part. Returns `None` if that takes more text.
-    fn step(&mut self) -> Option<Vec<Part>> {
+    fn step(&mut self) -> Option<Vec<ReplyPart>> {
         match self.state {
             State::Text => self.text(),
             State::Rest => self.take(self.held.len()),
@@ -214,7 +214,7 @@ impl<'a> CallStream<'a> {
     }
 
     /// Returns text up to a mark.
-    fn text(&mut self) -> Option<Vec<Part>> {
+    fn text(&mut self) -> Option<Vec<ReplyPart>> {
         let opened = self
             .syntaxes
             .iter()
@@ -244,7 +244,7 @@ impl<'a> CallStream<'a> {
         let calls = self
             .syntaxes
             .iter()
-            .filter(|syntax| syntax.place == Place::Anywhere);
+            .filter(|syntax| syntax.place == CallsPlace::Anywhere);
         let marks = calls
             .map(|syntax| syntax.opens)
             .chain(self.quiet_marks().map(|[open, _]| open));
@@ -264,13 +264,13 @@ impl<'a> CallStream<'a> {
     fn opened(&self, syntax: &Syntax) -> Option<usize> {
         let at = self.held.find(syntax.opens)?;
         match syntax.place {
-            Place::Anywhere => Some(at),
-            Place::Start => (self.at_start && self.held[..at].trim().is_empty()).then_some(at),
+            CallsPlace::Anywhere => Some(at),
+            CallsPlace::Start => (self.at_start && self.held[..at].trim().is_empty()).then_some(at),
         }
     }
 
     /// Returns text without calls, up to its closing mark.
-    fn quiet(&mut self, close: &'static str) -> Option<Vec<Part>> {
+    fn quiet(&mut self, close: &'static str) -> Option<Vec<ReplyPart>> {
         let end = self.held.find(close).map(|at| at + close.len());
         if end.is_some() {
             self.state = State::Text;
@@ -278,17 +278,17 @@ impl<'a> CallStream<'a> {
         let at_start = self.at_start;
         let parts = self.take(end.unwrap_or(self.held.len() - begun(&self.held, &[close])));
         self.at_start = at_start;
-        if let Some([Part::Text(text)]) = parts.as_deref() {
+        if let Some([ReplyPart::Text(text)]) = parts.as_deref() {
             self.thought.push_str(text);
         }
         parts
     }
 
     /// Returns calls if they are certain.
-    fn call(&mut self, syntax: &'static Syntax) -> Option<Vec<Part>> {
+    fn call(&mut self, syntax: &'static Syntax) -> Option<Vec<ReplyPart>> {
         // Each attempt reads the whole body. To keep their number small, the length grows by an
         // eighth in between, unless a closing mark arrives.
-        let closes = if let Ends::Mark(mark) = syntax.ends {
+        let closes = if let CallsEnd::Mark(mark) = syntax.ends {
             mark
         } else {
             ""
@@ -305,8 +305,8 @@ impl<'a> CallStream<'a> {
         self.searched = self.held.len();
         match self.certain_calls(syntax) {
             Ok((calls, bytes)) => Some(self.accept(calls, bytes)),
-            Err(Fault::Open(_)) => None,
-            Err(fault @ Fault::Wrong(_)) => Some(self.reject(syntax, fault)),
+            Err(CallFault::Open(_)) => None,
+            Err(fault @ CallFault::Wrong(_)) => Some(self.reject(syntax, fault)),
         }
     }
 
@@ -315,23 +315,23 @@ impl<'a> CallStream<'a> {
     fn certain_calls(&self, syntax: &'static Syntax) -> Parsed<(Vec<ToolCall>, usize)> {
         let mut cursor = self.cursor(syntax);
         let calls = match self.body(syntax, &cursor)? {
-            Body::Elements(elements) => {
+            CallBody::Elements(elements) => {
                 elements.check_start(&self.held)?;
                 return Err(NOT_CLOSED);
             }
-            Body::Marked(format) => {
+            CallBody::Marked(format) => {
                 format.check(&mut cursor, &self.context())?;
                 return Err(NOT_CLOSED);
             }
             body => self.read(body, &mut cursor)?,
         };
         match syntax.ends {
-            Ends::Mark(mark) => {
+            CallsEnd::Mark(mark) => {
                 cursor.skip_space();
                 cursor.expect(mark)?;
             }
-            Ends::Body => {}
-            Ends::Reply(_) => return Err(NOT_CLOSED),
+            CallsEnd::Body => {}
+            CallsEnd::Reply(_) => return Err(NOT_CLOSED),
         }
         Ok((calls, cursor.at))
     }
@@ -340,8 +340,8 @@ impl<'a> CallStream<'a> {
     fn last_call(&self, syntax: &'static Syntax, end: ReplyEnd) -> Parsed<(Vec<ToolCall>, usize)> {
         let mut cursor = self.cursor(syntax);
         let calls = match self.body(syntax, &cursor)? {
-            Body::Elements(elements) => return self.last_elements(elements, end),
-            Body::Marked(format) => {
+            CallBody::Elements(elements) => return self.last_elements(elements, end),
+            CallBody::Marked(format) => {
                 let calls = format.read(&mut cursor, &self.context())?;
                 check_end(&calls, end)?;
                 calls
@@ -351,7 +351,7 @@ impl<'a> CallStream<'a> {
         let mut next = cursor;
         next.skip_space();
         match (syntax.place, syntax.ends) {
-            (Place::Start, _) => {
+            (CallsPlace::Start, _) => {
                 if !next.rest().is_empty() {
                     return wrong("there is text after it");
                 }
@@ -360,7 +360,7 @@ impl<'a> CallStream<'a> {
                 }
                 cursor = next;
             }
-            (Place::Anywhere, Ends::Mark(mark)) => {
+            (CallsPlace::Anywhere, CallsEnd::Mark(mark)) => {
                 // The closing mark may be missing or incomplete, because the body has an end of its
                 // own.
                 if next.may_become(mark) {
@@ -370,12 +370,12 @@ impl<'a> CallStream<'a> {
                 }
                 cursor = next;
             }
-            (Place::Anywhere, Ends::Reply(Some(mark))) => {
+            (CallsPlace::Anywhere, CallsEnd::Reply(Some(mark))) => {
                 if next.eat(mark) {
                     cursor = next;
                 }
             }
-            (Place::Anywhere, Ends::Reply(None) | Ends::Body) => {}
+            (CallsPlace::Anywhere, CallsEnd::Reply(None) | CallsEnd::Body) => {}
         }
         Ok((calls, cursor.at))
     }
@@ -394,15 +394,15 @@ impl<'a> CallStream<'a> {
     /// Returns the position at the start of the body.
     fn cursor(&self, syntax: &Syntax) -> Cursor<'_> {
         let start = match syntax.place {
-            Place::Anywhere => syntax.opens.len(),
-            Place::Start => 0,
+            CallsPlace::Anywhere => syntax.opens.len(),
+            CallsPlace::Start => 0,
         };
         Cursor::new(&self.held, start)
     }
 
     /// Returns the reader of the body. The mark `<tool_call>` has several.
-    fn body(&self, syntax: &Syntax, cursor: &Cursor<'_>) -> Parsed<Body> {
-        let Body::ToolCall = syntax.body else {
+    fn body(&self, syntax: &Syntax, cursor: &Cursor<'_>) -> Parsed<CallBody> {
+        let CallBody::ToolCall = syntax.body else {
             return Ok(syntax.body);
         };
         let mut first = *cursor;
@@ -413,8 +413,8 @@ impl<'a> CallStream<'a> {
             .ok_or(NOT_CLOSED)
     }
 
-    fn context(&self) -> Context<'_> {
-        Context {
+    fn context(&self) -> ReadContext<'_> {
+        ReadContext {
             tools: self.tools,
             separators: self.separators,
             foreign: &self.foreign,
@@ -422,27 +422,30 @@ impl<'a> CallStream<'a> {
     }
 
     /// Reads a body that one function can read.
-    fn read(&self, body: Body, cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
+    fn read(&self, body: CallBody, cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
         cursor.skip_space();
         match body {
-            Body::Plain(read) => read(cursor),
-            Body::Marked(_) | Body::Elements(_) | Body::ToolCall | Body::Harmony => {
+            CallBody::Plain(read) => read(cursor),
+            CallBody::Marked(_)
+            | CallBody::Elements(_)
+            | CallBody::ToolCall
+            | CallBody::Harmony => {
                 unreachable!("these bodies are read by other functions")
             }
         }
     }
 
     /// Returns calls as parts and continues after them.
-    fn accept(&mut self, calls: Vec<ToolCall>, bytes: usize) -> Vec<Part> {
+    fn accept(&mut self, calls: Vec<ToolCall>, bytes: usize) -> Vec<ReplyPart> {
         let harmony = matches!(self.state, State::Recipient);
         self.state = if harmony { State::Header } else { State::Text };
         self.at_start = false;
         self.held.drain(..bytes);
-        calls.into_iter().map(Part::Call).collect()
+        calls.into_iter().map(ReplyPart::Call).collect()
     }
 
     /// Reports that a mark does not start a call, and returns the rest of the reply as text.
-    fn reject(&mut self, syntax: &'static Syntax, fault: Fault) -> Vec<Part> {
+    fn reject(&mut self, syntax: &'static Syntax, fault: CallFault) -> Vec<ReplyPart> {
         // Without an opening mark, a reply may simply be JSON or a list, unless it names a
         // function.
         let names = |name: &str| {
@@ -450,7 +453,7 @@ impl<'a> CallStream<'a> {
                 .iter()
                 .any(|begin| self.held.contains(begin))
         };
-        if syntax.place == Place::Start && !self.tools.names().any(names) {
+        if syntax.place == CallsPlace::Start && !self.tools.names().any(names) {
             self.state = State::Text;
             self.at_start = false;
             return self.take(syntax.opens.len()).unwrap_or_default();
@@ -459,13 +462,13 @@ impl<'a> CallStream<'a> {
     }
 
     /// Reports that a mark does not start a call, for the given reason.
-    fn reject_mark(&mut self, mark: &'static str, fault: Fault) -> Vec<Part> {
+    fn reject_mark(&mut self, mark: &'static str, fault: CallFault) -> Vec<ReplyPart> {
         let problem = match fault {
-            Fault::Open(problem) => problem.to_owned(),
-            Fault::Wrong(problem) => problem,
+            CallFault::Open(problem) => problem.to_owned(),
+            CallFault::Wrong(problem) => problem,
         };
         self.state = State::Rest;
-        let mut parts = vec![Part::NoCall { mark, problem }];
+        let mut parts = vec![ReplyPart::NoCall { mark, problem }];
         parts.extend(self.take(self.held.len()).unwrap_or_default());
         parts
     }
@@ -473,7 +476,7 @@ impl<'a> CallStream<'a> {
     /// Reads the header of a message of gpt-oss: `<|start|>assistant<|channel|>commentary
     /// to=functions.f <|constrain|>json<|message|>`. The prompt contains the first two words of the
     /// first one.
-    fn header(&mut self) -> Option<Vec<Part>> {
+    fn header(&mut self) -> Option<Vec<ReplyPart>> {
         const BEGINS: [&str; 4] = ["<|start|>", "<|channel|>", " to=", "to="];
         let begins = BEGINS
             .iter()
@@ -501,7 +504,7 @@ impl<'a> CallStream<'a> {
     }
 
     /// Returns the text of a message of gpt-oss.
-    fn message(&mut self, after: &'static str) -> Option<Vec<Part>> {
+    fn message(&mut self, after: &'static str) -> Option<Vec<ReplyPart>> {
         let ends = MESSAGE_ENDS
             .iter()
             .filter_map(|mark| Some((self.held.find(mark)?, *mark)));
@@ -518,15 +521,15 @@ impl<'a> CallStream<'a> {
     }
 
     /// Reads a call of gpt-oss.
-    fn recipient(&mut self) -> Option<Vec<Part>> {
+    fn recipient(&mut self) -> Option<Vec<ReplyPart>> {
         if self.held.len() < self.next_look {
             return None;
         }
         self.next_look = self.held.len() + self.held.len() / 8;
         match self.harmony_call(Arrival::Some) {
             Ok((call, bytes)) => Some(self.accept(vec![call], bytes)),
-            Err(Fault::Open(_)) => None,
-            Err(fault @ Fault::Wrong(_)) => Some(self.reject_mark("<|channel|>", fault)),
+            Err(CallFault::Open(_)) => None,
+            Err(fault @ CallFault::Wrong(_)) => Some(self.reject_mark("<|channel|>", fault)),
         }
     }
 
@@ -562,7 +565,7 @@ impl<'a> CallStream<'a> {
     }
 
     /// Removes the first `bytes` of the held text and returns them, or `None` if there are none.
-    fn take(&mut self, bytes: usize) -> Option<Vec<Part>> {
+    fn take(&mut self, bytes: usize) -> Option<Vec<ReplyPart>> {
         let rest = self.held.split_off(bytes);
         let taken = std::mem::replace(&mut self.held, rest);
         self.at_start &= taken.trim().is_empty();
@@ -593,11 +596,11 @@ fn header_value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// Returns a text as a part, unless it is empty.
-fn text(text: String) -> Vec<Part> {
+fn text(text: String) -> Vec<ReplyPart> {
     if text.is_empty() {
         vec![]
     } else {
-        vec![Part::Text(text)]
+        vec![ReplyPart::Text(text)]
     }
 }
 

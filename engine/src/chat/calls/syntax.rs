@@ -14,10 +14,10 @@ pub(crate) struct Syntax {
     /// The mark that calls begin with.
     pub(super) opens: &'static str,
     /// The end of calls.
-    pub(super) ends: Ends,
+    pub(super) ends: CallsEnd,
     /// The place where calls may begin.
-    pub(super) place: Place,
-    pub(super) body: Body,
+    pub(super) place: CallsPlace,
+    pub(super) body: CallBody,
     /// Control tokens of the format, in addition to its marks.
     pub(super) tokens: &'static [&'static str],
     /// Marks around text that contains no calls, in addition to `<think>` and `</think>`.
@@ -32,7 +32,7 @@ pub(crate) struct Syntax {
 
 /// The end of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ends {
+pub(super) enum CallsEnd {
     /// A closing mark. It may be missing at the end of a reply if the body has an end of its own.
     Mark(&'static str),
     /// The end of the body.
@@ -43,7 +43,7 @@ pub(super) enum Ends {
 
 /// The place where calls may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum CallsPlace {
     Anywhere,
     /// The start of the reply. There is no opening mark, only a character that the body begins
     /// with. The whole reply is the body, and a call if all its functions are known.
@@ -52,7 +52,7 @@ pub(super) enum Place {
 
 /// The reader of the text between the marks.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Body {
+pub(super) enum CallBody {
     Plain(fn(&mut Cursor<'_>) -> Parsed<Vec<ToolCall>>),
     /// Strings between marks without escapes. The reader takes all calls up to the end of the
     /// reply.
@@ -68,9 +68,9 @@ pub(super) enum Body {
 const ANYWHERE: Syntax = Syntax {
     name: "",
     opens: "",
-    ends: Ends::Body,
-    place: Place::Anywhere,
-    body: Body::Plain(body::json),
+    ends: CallsEnd::Body,
+    place: CallsPlace::Anywhere,
+    body: CallBody::Plain(body::json),
     tokens: &[],
     quiet: None,
     told_by: &[],
@@ -82,8 +82,8 @@ const ANYWHERE: Syntax = Syntax {
 static TOOL_CALL: Syntax = Syntax {
     name: "tool_call",
     opens: "<tool_call>",
-    ends: Ends::Mark("</tool_call>"),
-    body: Body::ToolCall,
+    ends: CallsEnd::Mark("</tool_call>"),
+    body: CallBody::ToolCall,
     told_by: &["<tool_call>"],
     also: &[("<function=", &FUNCTION)],
     ..ANYWHERE
@@ -91,8 +91,8 @@ static TOOL_CALL: Syntax = Syntax {
 static SEED: Syntax = Syntax {
     name: "seed",
     opens: "<seed:tool_call>",
-    ends: Ends::Reply(None),
-    body: Body::Elements(&elements::SEED),
+    ends: CallsEnd::Reply(None),
+    body: CallBody::Elements(&elements::SEED),
     tokens: &["</seed:tool_call>"],
     told_by: &["<seed:tool_call>"],
     ..ANYWHERE
@@ -101,7 +101,7 @@ static SEED: Syntax = Syntax {
 static TOOL_CALLS: Syntax = Syntax {
     name: "tool_calls",
     opens: "<tool_calls>",
-    ends: Ends::Mark("</tool_calls>"),
+    ends: CallsEnd::Mark("</tool_calls>"),
     told_by: &["<tool_calls>"],
     ..ANYWHERE
 };
@@ -109,15 +109,15 @@ static TOOL_CALLS: Syntax = Syntax {
 static FUNCTION: Syntax = Syntax {
     name: "function",
     opens: "<function=",
-    ends: Ends::Reply(None),
-    body: Body::Elements(&elements::BARE_FUNCTIONS),
+    ends: CallsEnd::Reply(None),
+    body: CallBody::Elements(&elements::BARE_FUNCTIONS),
     told_by: &["<function="],
     ..ANYWHERE
 };
 static MISTRAL: Syntax = Syntax {
     name: "mistral",
     opens: "[TOOL_CALLS]",
-    body: Body::Plain(body::mistral),
+    body: CallBody::Plain(body::mistral),
     tokens: &["[ARGS]", "[CALL_ID]"],
     told_by: &["[TOOL_CALLS]"],
     ..ANYWHERE
@@ -126,16 +126,16 @@ static MISTRAL: Syntax = Syntax {
 static PYTHON_TAG: Syntax = Syntax {
     name: "python_tag",
     opens: "<|python_tag|>",
-    ends: Ends::Reply(None),
-    body: Body::Plain(body::python_tag),
+    ends: CallsEnd::Reply(None),
+    body: CallBody::Plain(body::python_tag),
     ..ANYWHERE
 };
 /// Llama 3 and 4 with JSON.
 static START_OBJECT: Syntax = Syntax {
     name: "json",
     opens: "{",
-    ends: Ends::Reply(None),
-    place: Place::Start,
+    ends: CallsEnd::Reply(None),
+    place: CallsPlace::Start,
     also: &[
         ("<|python_tag|>", &PYTHON_TAG),
         ("<|start_header_id|>ipython", &PYTHON_TAG),
@@ -153,7 +153,7 @@ static START_LIST: Syntax = Syntax {
 static START_PYTHON: Syntax = Syntax {
     name: "pythonic",
     opens: "[",
-    body: Body::Plain(python::list),
+    body: CallBody::Plain(python::list),
     also: &[
         ("<|python_tag|>", &PYTHON_TAG),
         ("<|start_header_id|>ipython", &PYTHON_TAG),
@@ -165,22 +165,22 @@ static START_PYTHON: Syntax = Syntax {
 static PYTHON_START: Syntax = Syntax {
     name: "python_start",
     opens: "<|python_start|>",
-    ends: Ends::Mark("<|python_end|>"),
-    body: Body::Plain(body::python_tag),
+    ends: CallsEnd::Mark("<|python_end|>"),
+    body: CallBody::Plain(body::python_tag),
     ..ANYWHERE
 };
 /// Granite 3, Phi-4-mini.
 static GRANITE: Syntax = Syntax {
     name: "granite",
     opens: "<|tool_call|>",
-    ends: Ends::Reply(Some("<|/tool_call|>")),
+    ends: CallsEnd::Reply(Some("<|/tool_call|>")),
     told_by: &["<|tool_call|>"],
     ..ANYWHERE
 };
 static FUNCTOOLS: Syntax = Syntax {
     name: "functools",
     opens: "functools",
-    body: Body::Plain(body::one_json),
+    body: CallBody::Plain(body::one_json),
     told_by: &["functools["],
     ..ANYWHERE
 };
@@ -188,7 +188,7 @@ static FUNCTOOLS: Syntax = Syntax {
 static FUNCTION_CALL: Syntax = Syntax {
     name: "function_call",
     opens: "<function_call>",
-    body: Body::Plain(body::one_json),
+    body: CallBody::Plain(body::one_json),
     told_by: &["<function_call>"],
     ..ANYWHERE
 };
@@ -196,15 +196,15 @@ static FUNCTION_CALL: Syntax = Syntax {
 static GIGACHAT: Syntax = Syntax {
     name: "gigachat",
     opens: "<|function_call|>",
-    body: Body::Plain(body::one_json),
+    body: CallBody::Plain(body::one_json),
     told_by: &["<|function_call|>"],
     ..ANYWHERE
 };
 static DEEPSEEK: Syntax = Syntax {
     name: "deepseek",
     opens: "<｜tool▁calls▁begin｜>",
-    ends: Ends::Mark("<｜tool▁calls▁end｜>"),
-    body: Body::Plain(body::deepseek),
+    ends: CallsEnd::Mark("<｜tool▁calls▁end｜>"),
+    body: CallBody::Plain(body::deepseek),
     tokens: &[
         "<｜tool▁call▁begin｜>",
         "<｜tool▁sep｜>",
@@ -216,8 +216,8 @@ static DEEPSEEK: Syntax = Syntax {
 static DSML: Syntax = Syntax {
     name: "dsml",
     opens: "<｜DSML｜function_calls>",
-    ends: Ends::Reply(None),
-    body: Body::Elements(&elements::DSML),
+    ends: CallsEnd::Reply(None),
+    body: CallBody::Elements(&elements::DSML),
     tokens: &["｜DSML｜"],
     told_by: &["<｜DSML｜function_calls>"],
     ..ANYWHERE
@@ -225,15 +225,15 @@ static DSML: Syntax = Syntax {
 static DSML_4: Syntax = Syntax {
     name: "dsml 4",
     opens: "<｜DSML｜tool_calls>",
-    body: Body::Elements(&elements::DSML_4),
+    body: CallBody::Elements(&elements::DSML_4),
     told_by: &["<｜DSML｜tool_calls>"],
     ..DSML
 };
 static APERTUS: Syntax = Syntax {
     name: "apertus",
     opens: "<|tools_prefix|>",
-    ends: Ends::Mark("<|tools_suffix|>"),
-    body: Body::Plain(body::apertus),
+    ends: CallsEnd::Mark("<|tools_suffix|>"),
+    body: CallBody::Plain(body::apertus),
     told_by: &["<|tools_prefix|>"],
     ..ANYWHERE
 };
@@ -241,7 +241,7 @@ static APERTUS: Syntax = Syntax {
 static INTERNLM: Syntax = Syntax {
     name: "internlm",
     opens: "<|action_start|><|plugin|>",
-    ends: Ends::Mark("<|action_end|>"),
+    ends: CallsEnd::Mark("<|action_end|>"),
     tokens: &["<|action_start|>", "<|plugin|>"],
     told_by: &["<|action_start|>"],
     ..ANYWHERE
@@ -250,15 +250,15 @@ static INTERNLM: Syntax = Syntax {
 static COHERE: Syntax = Syntax {
     name: "cohere",
     opens: "<|START_ACTION|>",
-    ends: Ends::Mark("<|END_ACTION|>"),
+    ends: CallsEnd::Mark("<|END_ACTION|>"),
     told_by: &["<|START_ACTION|>"],
     ..ANYWHERE
 };
 static KIMI: Syntax = Syntax {
     name: "kimi",
     opens: "<|tool_calls_section_begin|>",
-    ends: Ends::Mark("<|tool_calls_section_end|>"),
-    body: Body::Plain(body::kimi),
+    ends: CallsEnd::Mark("<|tool_calls_section_end|>"),
+    body: CallBody::Plain(body::kimi),
     tokens: &[
         "<|tool_call_begin|>",
         "<|tool_call_argument_begin|>",
@@ -270,8 +270,8 @@ static KIMI: Syntax = Syntax {
 static SOLAR: Syntax = Syntax {
     name: "solar",
     opens: "<|tool_calls|>",
-    ends: Ends::Mark("<|calls|>"),
-    body: Body::Plain(body::solar),
+    ends: CallsEnd::Mark("<|calls|>"),
+    body: CallBody::Plain(body::solar),
     tokens: &[
         "<|tool_call:begin|>",
         "<|tool_call:name|>",
@@ -284,16 +284,16 @@ static SOLAR: Syntax = Syntax {
 static LFM2: Syntax = Syntax {
     name: "lfm2",
     opens: "<|tool_call_start|>",
-    ends: Ends::Mark("<|tool_call_end|>"),
-    body: Body::Plain(body::lfm2),
+    ends: CallsEnd::Mark("<|tool_call_end|>"),
+    body: CallBody::Plain(body::lfm2),
     told_by: &["<|tool_call_start|>", "<|tool_list_start|>"],
     ..ANYWHERE
 };
 static GEMMA: Syntax = Syntax {
     name: "gemma",
     opens: "<|tool_call>",
-    ends: Ends::Reply(None),
-    body: Body::Marked(&marked::GEMMA),
+    ends: CallsEnd::Reply(None),
+    body: CallBody::Marked(&marked::GEMMA),
     tokens: &["<tool_call|>", "<|\"|>", "<|channel>", "<channel|>"],
     quiet: Some(["<|channel>", "<channel|>"]),
     told_by: &["<|tool_call>"],
@@ -302,8 +302,8 @@ static GEMMA: Syntax = Syntax {
 static FUNCTION_GEMMA: Syntax = Syntax {
     name: "functiongemma",
     opens: "<start_function_call>",
-    ends: Ends::Reply(None),
-    body: Body::Marked(&marked::FUNCTION_GEMMA),
+    ends: CallsEnd::Reply(None),
+    body: CallBody::Marked(&marked::FUNCTION_GEMMA),
     tokens: &["<end_function_call>", "<escape>"],
     told_by: &["<start_function_call>"],
     ..ANYWHERE
@@ -311,8 +311,8 @@ static FUNCTION_GEMMA: Syntax = Syntax {
 static MINIMAX: Syntax = Syntax {
     name: "minimax",
     opens: "<minimax:tool_call>",
-    ends: Ends::Reply(None),
-    body: Body::Elements(&elements::INVOKE),
+    ends: CallsEnd::Reply(None),
+    body: CallBody::Elements(&elements::INVOKE),
     tokens: &["</minimax:tool_call>"],
     told_by: &["<minimax:tool_call>"],
     ..ANYWHERE
@@ -321,15 +321,15 @@ static MINIMAX: Syntax = Syntax {
 static NEMOTRON: Syntax = Syntax {
     name: "nemotron",
     opens: "<TOOLCALL>",
-    ends: Ends::Mark("</TOOLCALL>"),
+    ends: CallsEnd::Mark("</TOOLCALL>"),
     told_by: &["<TOOLCALL>"],
     ..ANYWHERE
 };
 static OLMO: Syntax = Syntax {
     name: "olmo",
     opens: "<function_calls>",
-    ends: Ends::Mark("</function_calls>"),
-    body: Body::Plain(python::lines),
+    ends: CallsEnd::Mark("</function_calls>"),
+    body: CallBody::Plain(python::lines),
     told_by: &["<function_calls>"],
     ..ANYWHERE
 };
@@ -337,7 +337,7 @@ static OLMO: Syntax = Syntax {
 static HARMONY: Syntax = Syntax {
     name: "harmony",
     opens: "<|channel|>",
-    body: Body::Harmony,
+    body: CallBody::Harmony,
     tokens: &[
         "<|start|>",
         "<|message|>",
@@ -394,14 +394,14 @@ pub(crate) struct CallFormats {
 
 impl Syntax {
     /// Returns the reader of the body, where `first` is the first character after the opening mark.
-    pub(super) fn body_with(&self, first: char) -> Body {
-        let Body::ToolCall = self.body else {
+    pub(super) fn body_with(&self, first: char) -> CallBody {
+        let CallBody::ToolCall = self.body else {
             return self.body;
         };
         match first {
-            '{' | '[' => Body::Plain(body::json),
-            '<' => Body::Elements(&elements::FUNCTIONS),
-            _ => Body::Elements(&elements::KEYS_AND_VALUES),
+            '{' | '[' => CallBody::Plain(body::json),
+            '<' => CallBody::Elements(&elements::FUNCTIONS),
+            _ => CallBody::Elements(&elements::KEYS_AND_VALUES),
         }
     }
 
@@ -412,8 +412,8 @@ impl Syntax {
     /// Returns the control tokens that belong to the text of a reply in this format.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = &'static str> {
         let closes = match self.ends {
-            Ends::Mark(mark) | Ends::Reply(Some(mark)) => Some(mark),
-            Ends::Body | Ends::Reply(None) => None,
+            CallsEnd::Mark(mark) | CallsEnd::Reply(Some(mark)) => Some(mark),
+            CallsEnd::Body | CallsEnd::Reply(None) => None,
         };
         [self.opens]
             .into_iter()

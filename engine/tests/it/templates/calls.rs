@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use warpwright_engine::chat::{ChatTemplate, Conversation, Part, ReplyEnd, ToolCall, Tools};
+use warpwright_engine::chat::{ChatTemplate, Conversation, ReplyEnd, ReplyPart, ToolCall, Tools};
 
 use super::hostile::{Asked, hostile};
 use super::round_trip::{self, Report, calls, joined};
@@ -35,10 +35,10 @@ fn parts(
     prompt: &str,
     reply: &str,
     end: ReplyEnd,
-) -> Vec<Part> {
+) -> Vec<ReplyPart> {
     let read = |pieces: &mut dyn Iterator<Item = &str>| {
         let mut stream = template.calls(tools, &Conversation::default(), prompt);
-        let mut parts: Vec<Part> = pieces.flat_map(|piece| stream.push(piece)).collect();
+        let mut parts: Vec<ReplyPart> = pieces.flat_map(|piece| stream.push(piece)).collect();
         parts.extend(stream.finish(end));
         joined(&parts)
     };
@@ -52,11 +52,11 @@ fn parts(
     whole
 }
 
-fn text(parts: &[Part]) -> String {
+fn text(parts: &[ReplyPart]) -> String {
     parts
         .iter()
         .filter_map(|part| {
-            if let Part::Text(text) = part {
+            if let ReplyPart::Text(text) = part {
                 Some(text.as_str())
             } else {
                 None
@@ -65,11 +65,11 @@ fn text(parts: &[Part]) -> String {
         .collect()
 }
 
-fn problems(parts: &[Part]) -> Vec<&str> {
+fn problems(parts: &[ReplyPart]) -> Vec<&str> {
     parts
         .iter()
         .filter_map(|part| {
-            if let Part::NoCall { problem, .. } = part {
+            if let ReplyPart::NoCall { problem, .. } = part {
                 Some(problem.as_str())
             } else {
                 None
@@ -737,7 +737,7 @@ fn a_text_that_is_not_a_call_is_not_held_back() {
     for (format, reply) in cases {
         let (template, tools) = (by_format(format), tools());
         let mut stream = template.calls(&tools, &Conversation::default(), "");
-        let parts: Vec<Part> = reply
+        let parts: Vec<ReplyPart> = reply
             .char_indices()
             .flat_map(|(at, c)| stream.push(&reply[at..at + c.len_utf8()]))
             .collect();

@@ -5,7 +5,7 @@
 //! with several readings likely.
 
 use serde_json::{Value, json};
-use warpwright_engine::chat::{ChatTemplate, Part, Tools};
+use warpwright_engine::chat::{ChatTemplate, ReplyPart, Tools};
 
 use super::round_trip::{self, Wanted};
 
@@ -73,7 +73,9 @@ pub(crate) fn hostile(
             .into_iter()
             .map(|call| (call.name.clone(), Value::from(call.arguments.clone())))
             .collect();
-        let is_problem = parts.iter().any(|part| matches!(part, Part::NoCall { .. }));
+        let is_problem = parts
+            .iter()
+            .any(|part| matches!(part, ReplyPart::NoCall { .. }));
         if found == calls {
             tally.same += 1;
         } else if found.is_empty() && is_problem {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use warpwright_engine::chat::{
-    ChatTemplate, Conversation, Part, ReplyEnd, Serde, Then, ToolCall, Tools, today,
+    ChatTemplate, Conversation, ReplyEnd, ReplyPart, Serde, Then, ToolCall, Tools, today,
 };
 
 /// The text after the end of a message in a rendered conversation. A model ends its reply with a
@@ -109,7 +109,7 @@ pub(crate) struct Report {
     pub(crate) name: String,
     /// The formats that the template uses, or why there are none.
     pub(crate) formats: Vec<&'static str>,
-    pub(crate) results: BTreeMap<Outcome, Vec<(String, String, Vec<Part>)>>,
+    pub(crate) results: BTreeMap<Outcome, Vec<(String, String, Vec<ReplyPart>)>>,
 }
 
 impl Report {
@@ -208,13 +208,15 @@ pub(crate) fn asked(calls: &[Wanted]) -> String {
     asked
 }
 
-fn outcome(parts: &[Part], wanted: &[Wanted], reply: &str) -> Outcome {
+fn outcome(parts: &[ReplyPart], wanted: &[Wanted], reply: &str) -> Outcome {
     let calls = calls(parts);
     let found: Vec<Wanted> = calls
         .iter()
         .map(|call| (call.name.clone(), Value::from(call.arguments.clone())))
         .collect();
-    let problems = parts.iter().any(|part| matches!(part, Part::NoCall { .. }));
+    let problems = parts
+        .iter()
+        .any(|part| matches!(part, ReplyPart::NoCall { .. }));
     match (found.is_empty(), problems) {
         _ if found == wanted => Outcome::Same,
         (false, _) => Outcome::Other,
@@ -224,11 +226,11 @@ fn outcome(parts: &[Part], wanted: &[Wanted], reply: &str) -> Outcome {
     }
 }
 
-pub(crate) fn calls(parts: &[Part]) -> Vec<&ToolCall> {
+pub(crate) fn calls(parts: &[ReplyPart]) -> Vec<&ToolCall> {
     parts
         .iter()
         .filter_map(|part| {
-            if let Part::Call(call) = part {
+            if let ReplyPart::Call(call) = part {
                 Some(call)
             } else {
                 None
@@ -238,11 +240,11 @@ pub(crate) fn calls(parts: &[Part]) -> Vec<&ToolCall> {
 }
 
 /// Joins neighboring texts, which depend on how a reply is cut.
-pub(crate) fn joined(parts: &[Part]) -> Vec<Part> {
-    let mut joined: Vec<Part> = vec![];
+pub(crate) fn joined(parts: &[ReplyPart]) -> Vec<ReplyPart> {
+    let mut joined: Vec<ReplyPart> = vec![];
     for part in parts {
         match (joined.last_mut(), part) {
-            (Some(Part::Text(text)), Part::Text(more)) => text.push_str(more),
+            (Some(ReplyPart::Text(text)), ReplyPart::Text(more)) => text.push_str(more),
             _ => joined.push(part.clone()),
         }
     }
@@ -255,10 +257,10 @@ pub(crate) fn parts<'t>(
     tools: &Tools,
     asked: &str,
     pieces: impl IntoIterator<Item = &'t str>,
-) -> Vec<Part> {
+) -> Vec<ReplyPart> {
     let asked = conversation(tools, &[json!({ "role": "user", "content": asked })]);
     let mut stream = template.calls(tools, &asked, "");
-    let mut parts: Vec<Part> = pieces
+    let mut parts: Vec<ReplyPart> = pieces
         .into_iter()
         .flat_map(|piece| stream.push(piece))
         .collect();
