@@ -57,7 +57,7 @@ pub enum Error {
         path: PathBuf,
         problem: Box<Problem>,
     },
-    #[error("{shape} has no {quantization}: {problem}; it has {others}")]
+    #[error("{shape} cannot be quantized as {quantization}: {problem} (possible are {others})")]
     Shape {
         shape: &'static str,
         quantization: &'static str,
@@ -106,8 +106,8 @@ pub enum Error {
     #[error("token {index} of the prompt is {id}, but the vocabulary has {vocab} tokens")]
     PromptToken { index: usize, id: u32, vocab: u32 },
     #[error(
-        "the model needs {} of device memory (weights {}{}, cache of {ctx} positions {}, work {}{}); \
-         {} of {} are free, {}",
+        "the model needs {} of device memory (weights {}{}, cache of {ctx} positions {}, work {}{}), \
+         but {} of {} are free, {}",
         Size(needs.total()), Size(needs.weights), Besides("adapter", needs.adapter), Size(needs.cache), Size(needs.work),
         Besides("draft model", needs.draft), Size(*free), Size(*total),
         Instead(*room)
@@ -121,7 +121,7 @@ pub enum Error {
     },
     #[error(
         "the logit of token {token} after position {position} is {value}: the file is damaged, or the model needs \
-         numbers beyond f32, or beyond f16 in its keys and values; download the file again or try another one"
+         numbers beyond f32, or beyond f16 in its keys and values: download the file again or use another one"
     )]
     Logit {
         position: u32,
@@ -130,7 +130,7 @@ pub enum Error {
     },
     #[error(
         "number {index} of the hidden state at position {position} is {value}: the file is damaged, or the model needs \
-         numbers beyond f32, or beyond f16 in its keys and values; download the file again or try another one"
+         numbers beyond f32, or beyond f16 in its keys and values: download the file again or use another one"
     )]
     HiddenState {
         position: u32,
@@ -152,8 +152,8 @@ pub enum Error {
     )]
     NoPipeline { path: KernelPath },
     #[error(
-        "a prompt of {tokens} tokens is not prefilled in chunks: that takes {LEAST} tokens, a device of compute \
-         capability 8.0 or later, and sizes that are multiples of 128; this model decodes with {path}"
+        "a prompt of {tokens} tokens is not prefilled in chunks: that needs {LEAST} tokens, a device of compute \
+         capability 8.0 or later, and sizes that are multiples of 128 (this model decodes with {path})"
     )]
     NoChunk { tokens: u32, path: KernelPath },
     #[error(
@@ -177,8 +177,7 @@ pub enum Error {
     #[error("invalid step of {tokens} tokens: this batch accepts 1 to {most}")]
     StepTokens { tokens: usize, most: u32 },
     #[error(
-        "the logits of the sequence are not kept: it was not in the latest step, or ended before the last of the steps \
-         that were decoded"
+        "the logits of the sequence are not available: it was not in the latest step, or ended before the last one"
     )]
     NoLogits,
     #[error("the batch option {name} is {value}, but must be from {least} to {most}")]
@@ -193,8 +192,8 @@ pub enum Error {
     #[error("sequences of this model cannot be stepped together: {why}")]
     NoBatch { why: String },
     #[error(
-        "the batch needs {} of device memory (weights {}, cache of {positions} positions {}, work {}); \
-         {} of {} are free, enough for {room} positions",
+        "the batch needs {} of device memory (weights {}, cache of {positions} positions {}, work {}), \
+         but {} of {} are free, enough for {room} positions",
         Size(needs.total()), Size(needs.weights), Size(needs.cache), Size(needs.work), Size(*free), Size(*total)
     )]
     BatchMemory {
@@ -239,13 +238,10 @@ pub enum Error {
     #[error("the kernels record no timestamps: choose a tuning that profiles")]
     NoTimes,
     #[error(
-        "drafts are verified by the pipeline's kernels, and this model decodes with {path}; decode it without \
-         speculation"
+        "cannot verify drafts, because this model decodes with {path}: decode it without speculation"
     )]
     NoDrafts { path: KernelPath },
-    #[error(
-        "tokens within a grammar are made one by one, and drafts are verified several at a time; ask for one of both"
-    )]
+    #[error("a grammar needs one token per step, but drafts need several: choose one of the two")]
     DraftsConstrained,
     #[error("the decoder cannot verify drafts: create it with Options::drafts from 1 to 7")]
     NotSpeculative,
@@ -256,7 +252,7 @@ pub enum Error {
     #[error("the drafter guessed token {token}, but the vocabulary has {vocab} tokens")]
     DraftToken { token: u32, vocab: u32 },
     #[error(
-        "the draft model has another vocabulary: token {id} is {draft}, and {model} in the model that verifies; take a \
+        "the draft model has another vocabulary, in which token {id} is {draft} and not {model}: use a \
          draft model of the same family"
     )]
     DraftVocabulary {
@@ -290,7 +286,7 @@ impl std::fmt::Display for Instead {
         match self.0 {
             0 => write!(
                 f,
-                "too few for any context: a smaller model or quantization is needed"
+                "too few for any context: use a smaller model or quantization"
             ),
             room => write!(f, "enough for a context of {room}"),
         }

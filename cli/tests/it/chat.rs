@@ -362,9 +362,12 @@ fn parameters_can_be_set_during_a_conversation() {
         ),
         (
             "/set temperature -1",
-            "the temperature is -1; it can be 0, ",
+            "the temperature is -1, but must be 0 (greedy)",
         ),
-        ("/set top_p 2", "the sampling option top_p is 2; it can be "),
+        (
+            "/set top_p 2",
+            "the sampling option top_p is 2, but must be from ",
+        ),
         ("/set n -2", "n takes a whole number, not \"-2\""),
         ("/set seed x", "seed \"x\": it can be 0 to "),
         ("/set", "/set takes a name and a value; there are "),

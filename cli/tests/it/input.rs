@@ -141,14 +141,14 @@ fn a_bench_without_room_is_refused_before_it_starts() {
         ),
         (
             &["--shape", "qwen2.5-0.5b", "--quant", "q6_k"],
-            "qwen2.5-0.5b has no q6_k: tensor \"blk.0.attn_q.weight\" has rows of 896 weights, \
-             Q6_K needs a multiple of 256; it has iq4_nl, mxfp4, q4_1, q5_0, q5_1, q4_0, q8_0, bf16, f16, f32",
+            "qwen2.5-0.5b cannot be quantized as q6_k: tensor \"blk.0.attn_q.weight\" has rows of 896 weights, \
+             Q6_K needs a multiple of 256 (possible are iq4_nl, mxfp4, q4_1, q5_0, q5_1, q4_0, q8_0, bf16, f16, f32)",
         ),
         (
             &["--shape", "llama3.1-8b", "--quant", "f32"],
             "the model needs 30.5 GiB of device memory (weights 29.9 GiB, cache of 4351 positions 544.0 MiB, \
-             work 9.7 MiB); 16.0 GiB of 16.0 GiB are free, too few for any context: a smaller model or \
-             quantization is needed",
+             work 9.7 MiB), but 16.0 GiB of 16.0 GiB are free, too few for any context: use a smaller model or \
+             quantization",
         ),
     ];
     for (arguments, sentence) in cases {

@@ -139,8 +139,8 @@ fn guesses_that_cannot_be_made_are_refused() {
     fs::write(&other, bytes).expect("a file");
     let other = other.to_str().expect("UTF-8");
     let vocabulary = format!(
-        "{other}: the draft model has another vocabulary: token 0 is the control token \"<|endoftexu|>\", and the \
-         control token \"<|endoftext|>\" in the model that verifies; take a draft model of the same family"
+        "{other}: the draft model has another vocabulary, in which token 0 is the control token \"<|endoftexu|>\" and not the \
+         control token \"<|endoftext|>\": use a draft model of the same family"
     );
     let one_by_one = "--regex cannot be combined with guesses, because a grammar chooses one token at a time: leave out --lookup and --draft";
     let cases: [(&[&str], &str); 4] = [

@@ -369,8 +369,8 @@ mod tests {
         }
         assert_eq!(
             outline("qwen2.5-0.5b", "q4_k_m").unwrap_err().to_string(),
-            "qwen2.5-0.5b has no q4_k_m: tensor \"blk.0.attn_q.weight\" has rows of 896 weights, \
-             Q4_K needs a multiple of 256; it has iq4_nl, mxfp4, q4_1, q5_0, q5_1, q4_0, q8_0, bf16, f16, f32"
+            "qwen2.5-0.5b cannot be quantized as q4_k_m: tensor \"blk.0.attn_q.weight\" has rows of 896 weights, \
+             Q4_K needs a multiple of 256 (possible are iq4_nl, mxfp4, q4_1, q5_0, q5_1, q4_0, q8_0, bf16, f16, f32)"
         );
     }
 

@@ -319,7 +319,7 @@ fn refuses_what_cannot_be() {
             sequences: 0,
             ..good
         })
-        .contains("sequences is 0; it can be 1 to 256")
+        .contains("sequences is 0, but must be from 1 to 256")
     );
     assert!(
         refused(BatchOptions {
@@ -333,14 +333,14 @@ fn refuses_what_cannot_be() {
             bucket: Some(100),
             ..good
         })
-        .contains("bucket is 100; it can be 8, 16")
+        .contains("bucket is 100, but must be 8, 16")
     );
     assert!(
         refused(BatchOptions {
             tokens: 4096,
             ..good
         })
-        .contains("tokens is 4096; it can be 1 to 2048")
+        .contains("tokens is 4096, but must be from 1 to 2048")
     );
     assert!(
         refused(BatchOptions {
@@ -362,23 +362,23 @@ fn refuses_what_cannot_be() {
     .unwrap();
     let (a, b) = (batch.join().unwrap(), batch.join().unwrap());
     let mut message = |work: &[(SequenceId, &[u32])]| batch.step(work).unwrap_err().to_string();
-    assert!(message(&[]).contains("a step of 0 tokens"));
-    assert!(message(&[(a, &[])]).contains("no tokens"));
-    assert!(message(&[(a, &[1]), (a, &[2])]).contains("named twice"));
+    assert!(message(&[]).contains("invalid step of 0 tokens"));
+    assert!(message(&[(a, &[])]).contains("the prompt is empty"));
+    assert!(message(&[(a, &[1]), (a, &[2])]).contains("appears twice"));
     assert!(
         message(&[(a, &[1; 41])]).contains("invalid step of 41 tokens: this batch accepts 1 to 40")
     );
     assert!(message(&[(a, &[1, 1 << 20])]).contains("token 1 of the prompt is 1048576"));
     assert!(
         message(&[(a, &[1]), (b, &[1])])
-            .contains("needs 2 more pages of the cache; 1 of 1 are free")
+            .contains("needs 2 more pages of the cache, but only 1 of 1 are free")
     );
     assert!(
         batch
             .decode(&[(a, 1)], 65)
             .unwrap_err()
             .to_string()
-            .contains("no room for 65 more")
+            .contains("cannot append 65 tokens")
     );
     assert!(matches!(batch.logits(a), Err(Error::NoLogits)));
     batch.leave(b).unwrap();

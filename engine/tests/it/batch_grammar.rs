@@ -203,7 +203,7 @@ fn what_cannot_be_followed_is_refused_and_nothing_has_happened() {
         .unwrap();
     let error = refusal(&mut batch, &mut over);
     assert!(
-        error.starts_with("the grammar cannot be followed after 1 tokens: "),
+        error.starts_with("the grammar failed after 1 tokens: "),
         "{error}"
     );
     // A sequence beside it goes on as before.

@@ -339,7 +339,7 @@ fn compares_the_memory_it_needs_with_what_is_free() {
     let model = Model::open(&file.save("synth-long.gguf")).unwrap();
     let message = refusal(&model, ctx, &[1]);
     let wanted = "the model needs 16.1 GiB of device memory (weights 4.8 MiB, cache of 16777216 positions 16.0 GiB, \
-                  work 64.3 MiB); ";
+                  work 64.3 MiB), but ";
     assert!(message.starts_with(wanted), "{message}");
     assert!(
         message.contains(" of 16.0 GiB are free, enough for a context of 16"),

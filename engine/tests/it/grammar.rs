@@ -615,7 +615,7 @@ fn a_decoder_that_was_not_made_for_grammars_says_so() {
     let wrong = words.tokenizer.encode_rest("b").unwrap()[0];
     let error = matcher.take(wrong).unwrap_err().to_string();
     assert!(
-        error.starts_with("the grammar cannot be followed after 0 tokens: "),
+        error.starts_with("the grammar failed after 0 tokens: "),
         "{error}"
     );
 }

@@ -215,7 +215,7 @@ fn the_error_comes_where_it_happens_however_steps_are_launched() {
             assert_eq!(
                 error.to_string(),
                 "the logit of token 0 after position 5 is NaN: the file is damaged, or the model needs numbers beyond \
-                 f32, or beyond f16 in its keys and values; download the file again or try another one",
+                 f32, or beyond f16 in its keys and values: download the file again or use another one",
                 "{prefer:?} {launch:?}"
             );
         }
