@@ -31,7 +31,7 @@ pub enum Error {
     #[error("{} changed while it was read: wait until it is complete and try again", path.display())]
     Changed { path: PathBuf },
     #[error(
-        "{}: weight {index} of tensor {tensor:?} is {value}: the file is damaged; download it again or try another one",
+        "{}: weight {index} of tensor {tensor:?} is {value}: the file is damaged, so download it again or use another one",
         path.display()
     )]
     Weight {

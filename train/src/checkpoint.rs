@@ -139,11 +139,11 @@ fn check_version(state: &Value) -> Result<(), String> {
     match state.get("version") {
         None => Err("was written by a version of warpwright that computed learning rates differently (the rate of each step \
                      was one step ahead, and the last step had the least rate), so training would not continue to the same \
-                     bits; finish it with that version, or start again without --resume"
+                     bits: finish it with that version, or start again without --resume"
             .into()),
         Some(version) if *version == json!(VERSION) => Ok(()),
         Some(version) => Err(format!(
-            "has version {version} of the state, and this program reads version {VERSION}; resume it with the program that \
+            "has version {version} of the state, but this program reads version {VERSION}: resume it with the program that \
              wrote it, or start again without --resume"
         )),
     }

@@ -67,5 +67,5 @@ fn hidden(path: &Path, end: &str) -> PathBuf {
 
 /// Returns the problem of a file that cannot be parsed although this crate wrote it.
 pub(crate) fn damaged(error: &dyn std::error::Error) -> String {
-    format!("the file is damaged: {error}; resume from another checkpoint")
+    format!("the file is damaged ({error}): resume from another checkpoint")
 }

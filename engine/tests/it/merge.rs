@@ -481,8 +481,8 @@ fn says_why_an_adapter_is_not_merged() {
             t.data[600..602].copy_from_slice(&bits.to_le_bytes())
         })
     };
-    let wanted = "M: weight 300 of tensor \"blk.1.attn_v.weight\" is NaN: the file is damaged; download it again or \
-                  try another one";
+    let wanted = "M: weight 300 of tensor \"blk.1.attn_v.weight\" is NaN: the file is damaged, so download it again or \
+                  use another one";
     assert_eq!(refusal(half(0x7e00), &made), wanted);
     let config = made.folder.join("adapter_config.json");
     let mut settings: Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();

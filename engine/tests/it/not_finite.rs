@@ -176,7 +176,7 @@ fn norms_and_biases_are_checked_as_they_are_loaded() {
                 .err()
                 .unwrap();
             let wanted = format!(
-                "{}: weight {index} of tensor \"{tensor}\" is {value}: the file is damaged; download it again or try \
+                "{}: weight {index} of tensor \"{tensor}\" is {value}: the file is damaged, so download it again or use \
                  another one",
                 path.display()
             );

@@ -231,14 +231,16 @@ fn replies(chat: &Chat, template: &ChatTemplate) -> Result<Spoken, String> {
         .filter(|&i| is_reply(&messages[i]))
         .collect();
     if said.is_empty() {
-        return Err("has no message of the assistant, so that there is nothing to learn; --train-on-prompt learns all"
-            .into());
+        return Err(
+            "has no message of the assistant to learn: use --train-on-prompt to learn all messages"
+                .into(),
+        );
     }
     let wanted =
         (0..messages.len()).find(|&i| chat.marks[i] == Mark::Learned && !is_reply(&messages[i]));
     if let Some(index) = wanted {
         return Err(format!(
-            "has a message {} that is marked to be learned and is not of the assistant: only replies are learned; remove \
+            "has a message {} that is marked to be learned but is not a reply of the assistant: remove \
              the mark, or use --train-on-prompt, and exclude the other messages by \"weight\": 0",
             index + 1
         ));

@@ -101,7 +101,7 @@ pub(super) fn read(
         match found {
             Some((other, before)) if before != learned => {
                 return Err(format!(
-                    "has {other:?} and {switch:?} {place}that contradict each other; keep one"
+                    "has {other:?} and {switch:?} {place}that contradict each other: keep one"
                 ));
             }
             _ => found = Some((switch, learned)),
@@ -133,7 +133,7 @@ fn switch_value(switch: &str, value: &Value, place: &str) -> Result<bool, String
         Some(0.0) => Ok(false),
         Some(1.0) => Ok(true),
         _ => Err(format!(
-            "has a {switch:?} of {value} {place}that is not supported; use 0 or false to exclude, or 1 or true to learn"
+            "has a {switch:?} of {value} {place}that is not supported: use 0 or false to exclude, or 1 or true to learn"
         )),
     }
 }
@@ -146,7 +146,7 @@ fn refuse_unknown(key: &str, place: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "has a key {key:?} {place}that could change what is learned, and that finetune does not support here; remove the \
+        "has a key {key:?} {place}that could change what is learned, and that finetune does not support here: remove the \
          key, or rename it if it is only a note (to exclude a message or a row, use \"weight\": 0)"
     ))
 }
@@ -215,19 +215,19 @@ mod tests {
         for (text, wanted) in [
             (
                 r#"{"weight": 0.5}"#,
-                "has a \"weight\" of 0.5 that is not supported; use 0 or false to exclude, or 1 or true to learn",
+                "has a \"weight\" of 0.5 that is not supported: use 0 or false to exclude, or 1 or true to learn",
             ),
             (
                 r#"{"weight": -1}"#,
-                "has a \"weight\" of -1 that is not supported; use 0 or false to exclude, or 1 or true to learn",
+                "has a \"weight\" of -1 that is not supported: use 0 or false to exclude, or 1 or true to learn",
             ),
             (
                 r#"{"train": "no"}"#,
-                "has a \"train\" of \"no\" that is not supported; use 0 or false to exclude, or 1 or true to learn",
+                "has a \"train\" of \"no\" that is not supported: use 0 or false to exclude, or 1 or true to learn",
             ),
             (
                 r#"{"train": true, "weight": 0}"#,
-                "has \"train\" and \"weight\" that contradict each other; keep one",
+                "has \"train\" and \"weight\" that contradict each other: keep one",
             ),
         ] {
             assert_eq!(mark(text), Err(wanted.to_owned()), "{text}");

@@ -155,7 +155,7 @@ fn invalid_json(line: &[u8], error: &serde_json::Error) -> String {
 }
 
 const NO_TEMPLATE: &str = "is a conversation, and the model has no chat template (tokenizer.chat_template of a GGUF file; \
-                           chat_template.jinja, or chat_template in tokenizer_config.json, of a folder); write \
+                           chat_template.jinja, or chat_template in tokenizer_config.json, of a folder): write \
                            {\"prompt\", \"completion\"} with a template applied";
 
 /// Returns the prompt that Stanford Alpaca was trained with: `PROMPT_DICT` in
