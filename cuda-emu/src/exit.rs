@@ -52,8 +52,10 @@ pub(crate) fn at_exit() {
         fn atexit(function: extern "C" fn()) -> std::ffi::c_int;
     }
     static ONCE: std::sync::Once = std::sync::Once::new();
-    // SAFETY: the C library calls the function once, without arguments.
-    ONCE.call_once(|| drop(unsafe { atexit(finish) }));
+    ONCE.call_once(|| {
+        // SAFETY: the C library calls the function once, without arguments.
+        let _ = unsafe { atexit(finish) };
+    });
 }
 
 /// Does nothing, because the loader calls `finish`.

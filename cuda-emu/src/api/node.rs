@@ -341,6 +341,16 @@ fn destroy_node(m: &'static Machine, node: CUgraphNode) -> Result {
     require(!s.has_node(graph, Content::is_memory), || {
         "nodes of a graph that allocates or frees memory cannot be removed".into()
     })?;
+    // A condition whose node is gone counts as unused, so the graph cannot be instantiated. Driver
+    // 580 on an H100 does the same.
+    if let Content::Conditional(conditional) = &s.nodes[id].content {
+        let handle = conditional.handle;
+        for condition in &mut s.graphs[graph].conditions {
+            if condition.handle == handle {
+                condition.used = false;
+            }
+        }
+    }
     let graph = &mut s.graphs[graph];
     graph.nodes.retain(|&other| other != id);
     graph.edges.retain(|e| e.from != id && e.to != id);

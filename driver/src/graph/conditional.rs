@@ -13,6 +13,7 @@ use driver_sys::{
     CUgraphConditionalNodeType, CUgraphNodeParams, CUgraphNodeType,
 };
 
+use super::link::UNUSED_CONDITION;
 use super::{Graph, Node, NodeId, NodeKind};
 use crate::queue::Work;
 use crate::uses::Use;
@@ -311,27 +312,32 @@ impl Graph {
         // A closure can swap the body with another graph. The program then owns the body and may
         // add nodes to it that this graph does not know. This graph must never run then.
         let swapped = bodies.iter().map(|body| body.id).ne(ids);
-        let broken = swapped || bodies.iter().any(|body| body.broken.is_some());
-        let problem = "a conditional node's graph was taken away while it was built";
-        if broken {
-            self.broken = Some(problem);
-        } else if !matches!(built, Ok(Ok(()))) {
+        // A body that can never run makes its graph useless as well.
+        let problem = if swapped {
+            Some("a conditional node's graph was taken away while it was built")
+        } else {
+            bodies.iter().find_map(|body| body.broken)
+        };
+        let failed = !matches!(built, Ok(Ok(())));
+        if failed && !swapped {
             // Before the node is removed, because the driver destroys the bodies with it.
             bodies.clear();
-            self.take_back(
-                node,
-                "a conditional node that was not built could not be removed",
-            );
+            self.take_back(node, UNUSED_CONDITION);
+            // Even after the removal, because the condition remains.
+            self.broken = Some(UNUSED_CONDITION);
+        } else if problem.is_some() {
+            self.broken = problem;
         }
-        match built {
-            Err(panic) => resume_unwind(panic),
-            Ok(_) if broken => {
+        match (built, problem) {
+            (Err(panic), _) => resume_unwind(panic),
+            (Ok(Err(error)), _) => return Err(error),
+            (Ok(Ok(())), Some(problem)) => {
                 return Err(Error::Graph {
                     what: "building a conditional node",
                     problem,
                 });
             }
-            Ok(built) => built?,
+            (Ok(Ok(())), None) => {}
         }
         let mut uses = Vec::new();
         for body in &bodies {

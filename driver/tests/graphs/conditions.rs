@@ -155,7 +155,7 @@ fn kernels_set_conditions_by_their_handles() {
 }
 
 #[test]
-fn a_body_that_fails_leaves_the_graph_as_it_was() {
+fn a_body_that_fails_removes_its_node() {
     let bench = Bench::new();
     let mut graph = bench.graph();
     let condition = graph.condition(Some(1)).unwrap();
@@ -198,8 +198,53 @@ fn a_graph_that_keeps_a_node_without_its_bodies_never_runs() {
         body.copy(&[], &bench.a, &short).map(drop)
     });
     assert!(text(failed).starts_with("copy: 64 elements for b"));
-    let wanted = "instantiating it: a conditional node that was not built could not be removed";
-    assert_eq!(text(graph.instantiate()), wanted);
+    assert_eq!(text(graph.instantiate()), UNUSED);
+}
+
+const UNUSED: &str = "instantiating it: a conditional node was removed, or its body could not be built, \
+    and the driver refuses a graph with a condition that no node reads: build the graph anew";
+
+/// On an H100 with driver 580.159, such a graph ends with INVALID_VALUE and the log "The graph
+/// contains unused conditional handles".
+#[test]
+fn a_graph_without_one_of_its_conditional_nodes_is_not_instantiated() {
+    let bench = Bench::new();
+    let mut graph = bench.graph();
+    let condition = graph.condition(Some(1)).unwrap();
+    let fill = |body: &mut Graph| body.fill(&[], &bench.b, 1.0).map(drop);
+    let node = graph.if_then(&[], condition, fill).unwrap();
+    graph.remove_node(node).unwrap();
+    let other = graph.condition(Some(1)).unwrap();
+    graph.if_then(&[], other, fill).unwrap();
+    assert_eq!(text(graph.instantiate()), UNUSED);
+
+    // A condition that never had a node is reported by the driver itself.
+    let mut graph = bench.graph();
+    graph.condition(Some(1)).unwrap();
+    assert!(text(graph.instantiate()).contains("no conditional node has the condition"));
+
+    // A node in a body counts as well, and so does a body within a body that fails.
+    let mut graph = bench.graph();
+    let condition = graph.condition(Some(1)).unwrap();
+    let refused = graph.if_then(&[], condition, |body| {
+        let inner = body.condition(Some(1))?;
+        let node = body.if_then(&[], inner, fill)?;
+        body.remove_node(node)
+    });
+    assert!(text(refused).contains("a condition that no node reads"));
+    assert_eq!(text(graph.instantiate()), UNUSED);
+    let short = bench.b.view_range(0..3);
+    let mut graph = bench.graph();
+    let condition = graph.condition(Some(1)).unwrap();
+    let failed = graph.if_then(&[], condition, |body| {
+        let inner = body.condition(Some(1))?;
+        body.if_then(&[], inner, |inner| {
+            inner.copy(&[], &bench.a, &short).map(drop)
+        })
+        .map(drop)
+    });
+    assert!(text(failed).starts_with("copy: 64 elements for b"));
+    assert_eq!(text(graph.instantiate()), UNUSED);
 }
 
 #[test]
