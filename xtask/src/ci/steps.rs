@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::commands::{cargo, must, succeeds};
-use crate::{codegen, dependencies, meters, outside, paths, ptxas};
+use crate::{book, codegen, dependencies, meters, outside, paths, ptxas};
 
 /// A check, and the command that fixes its failure.
 pub(super) struct Step {
@@ -40,7 +40,7 @@ pub(super) enum Work {
     },
 }
 
-pub(super) const STEPS: [Step; 21] = [
+pub(super) const STEPS: [Step; 23] = [
     Step {
         name: "format",
         tier: Tier::Normal,
@@ -100,6 +100,22 @@ pub(super) const STEPS: [Step; 21] = [
         checks: "rustdoc builds without a warning",
         work: Work::Function(documentation),
         fix: "cargo doc --workspace --no-deps",
+    },
+    Step {
+        name: "book pages",
+        tier: Tier::Normal,
+        minutes: "0.1",
+        checks: "links, headings and the index of the book; its code runs with the tests",
+        work: Work::Function(book::check),
+        fix: "cargo xtask book --check",
+    },
+    Step {
+        name: "book",
+        tier: Tier::Full,
+        minutes: "5, then 0.1",
+        checks: "mdBook renders the book",
+        work: Work::Function(book::build),
+        fix: "cargo xtask book",
     },
     Step {
         name: "prose",
