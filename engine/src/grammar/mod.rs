@@ -5,7 +5,7 @@
 //! which bytes may follow. The modules here adapt it:
 //!
 //! - `tokens` describes the vocabulary of a model to it.
-//! - `schema`, `references` and `excluded` check a JSON schema and rewrite the parts that it would
+//! - `schema`, `references`, `excluded` and `spellings` check a JSON schema and change what it would
 //!   read differently.
 //! - `endless` rejects compiled grammars that a text could enter and never complete.
 //! - `masks`, `plain` and `stays` find the allowed tokens faster than it does, with the same
