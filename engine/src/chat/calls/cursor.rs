@@ -116,7 +116,7 @@ impl<'a> Cursor<'a> {
             return Err(NOT_CLOSED);
         }
         if !self.rest().starts_with(['{', '[']) {
-            return wrong("it is not written as calls are");
+            return wrong("it does not have the form of a call");
         }
         let mut values = Deserializer::from_str(self.rest()).into_iter::<Value>();
         let value = match values.next() {

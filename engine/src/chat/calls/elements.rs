@@ -296,7 +296,7 @@ impl Elements {
         };
         let is_bad = |c: char| c.is_whitespace() || matches!(c, '<' | '>' | '{' | '"');
         if name.text.is_empty() || name.text.contains(is_bad) {
-            return wrong("it is not written as calls are");
+            return wrong("it does not have the form of a call");
         }
         if self.head.is_none() {
             // A word is the name of a function only if a parameter or the end of the call follows.
@@ -305,7 +305,7 @@ impl Elements {
             let [_, close] = self.outer.unwrap_or_default();
             let follows = |mark: &str| next.rest().starts_with(mark) || next.may_become(mark);
             if !follows(self.key[0]) && !follows(close) {
-                return wrong("it is not written as calls are");
+                return wrong("it does not have the form of a call");
             }
         }
         Ok(name)
@@ -317,7 +317,7 @@ impl Elements {
         let at = cursor.at;
         let key = TextSpan::trimmed(cursor.until(self.key[1])?, at);
         if key.text.is_empty() || key.text.contains(['<', '>', '\n']) {
-            return wrong("it is not written as calls are");
+            return wrong("it does not have the form of a call");
         }
         if self.typing == Typing::Attribute && split_attribute(key.text).is_none() {
             return wrong("a parameter of it does not say whether it is a string");

@@ -104,15 +104,21 @@ fn braces(
             return wrong(undeclared(key, &call.name));
         }
     }
-    match (is_longer, agrees) {
-        // The model broke the schemas. Its calls are returned, so that the caller can answer with
-        // an error.
-        (false, false) if is_exact && !is_foreign => Ok(calls),
-        (false, true) => Ok(calls),
-        (true | false, false) => wrong(DISAGREES),
-        (true, true) if is_foreign => wrong(FOREIGN_SEPARATOR),
-        (true, true) => wrong(SEVERAL_READINGS),
+    if agrees {
+        return if !is_longer {
+            Ok(calls)
+        } else if is_foreign {
+            wrong(FOREIGN_SEPARATOR)
+        } else {
+            wrong(SEVERAL_READINGS)
+        };
     }
+    if is_longer || !is_exact || is_foreign {
+        return wrong(DISAGREES);
+    }
+    // The model broke the schemas. Its calls are returned, so that the caller can answer with an
+    // error.
+    Ok(calls)
 }
 
 /// Reads calls that each end at the next mark.
@@ -210,7 +216,7 @@ fn longer_agrees(
         let mut longer = String::with_capacity(text.len());
         let mut copied = 0;
         for (bit, (one, next)) in std::iter::zip(strings, &strings[1..]).enumerate() {
-            if merged >> bit & 1 == 1 {
+            if (merged >> bit) & 1 == 1 {
                 longer.push_str(&text[copied..one.end]);
                 longer.push_str("..");
                 copied = next.start;

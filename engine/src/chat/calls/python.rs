@@ -81,7 +81,7 @@ fn name<'a>(cursor: &mut Cursor<'a>) -> Parsed<&'a str> {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '-');
     let name = cursor.word(|c| !is_part(c))?;
     if name.is_empty() || name.starts_with(|c: char| c.is_numeric() || matches!(c, '.' | '-')) {
-        return wrong("it is not written as calls are");
+        return wrong("it does not have the form of a call");
     }
     Ok(name)
 }
@@ -115,7 +115,7 @@ pub(super) fn entries(
                     .word(|c| matches!(c, ':' | '{' | '}' | '[' | ']' | ',' | '<' | '"'))?
                     .trim();
                 if key.is_empty() {
-                    return wrong("it is not written as calls are");
+                    return wrong("it does not have the form of a call");
                 }
                 key.to_owned()
             }

@@ -95,32 +95,36 @@ pub(super) fn read(
         SEVERAL_READINGS
     };
     let closes_inside = shortest.values().any(|value| elements.closes_inside(value));
-    match (&search.found[..], agrees) {
-        (_, true) if search.found.len() == 1 => calls(&shortest),
-        ([], _) => {
+    match &search.found[..] {
+        // The search finds the shortest reading first, so this one is the shortest.
+        [only] if agrees => calls(only),
+        [] => {
+            check_names(elements, &shortest.items, tools)?;
+            if !is_exact || closes_inside {
+                return wrong(problem);
+            }
             // The model broke the schemas. Its calls are returned, so that the caller can answer
             // with an error.
-            check_names(elements, &shortest.items, tools)?;
-            if is_exact && !closes_inside {
-                calls(&shortest)
-            } else {
-                wrong(problem)
-            }
+            calls(&shortest)
         }
-        ([only], false) => {
-            let merges_known = separators.iter().any(|separator| {
-                let kept = only.separators(text);
-                is_known(separator) && !kept.iter().any(|kept| kept.span == separator.span)
-            });
+        [only] => {
+            let kept = only.separators(text);
+            let is_kept = |separator: &Separator| kept.iter().any(|k| k.span == separator.span);
+            let merges_known = separators
+                .iter()
+                .any(|separator| is_known(separator) && !is_kept(separator));
+            // Closing tags in the values of the shortest reading show that it ends values too
+            // early. But a separator of the template is never made a part of a value.
             if closes_inside && !merges_known {
                 return calls(only);
             }
             check_names(elements, &shortest.items, tools)?;
             wrong(DISAGREES)
         }
-        (_, true) => wrong(problem),
-        (_, false) => {
-            check_names(elements, &shortest.items, tools)?;
+        [..] => {
+            if !agrees {
+                check_names(elements, &shortest.items, tools)?;
+            }
             wrong(problem)
         }
     }

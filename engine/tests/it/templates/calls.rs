@@ -445,7 +445,7 @@ fn replies_are_read_as_their_format_demands() {
             "there is no function rm, so this may belong",
         ),
         ("qwen", "<tool_call>\n<function=run>\n<parameter=command>\nls".to_owned(), vec![], "a value in it is not closed"),
-        ("qwen", format!("<tool_call>weather()</tool_call>{}", qwen("a")), vec![], "it is not written as calls are"),
+        ("qwen", format!("<tool_call>weather()</tool_call>{}", qwen("a")), vec![], "it does not have the form of a call"),
         (
             "qwen",
             "<function=run>\n<parameter=command>\nls\n</parameter>\n</function>\n</tool_call>".to_owned(),
@@ -596,7 +596,7 @@ fn replies_are_read_as_their_format_demands() {
         ("pythonic", "[run(command=\"\"\"a \"b\" c\"\"\"), get_weather(city='Oslo')]".to_owned(), vec![run("a \"b\" c"), oslo()], ""),
         ("pythonic", "[run(command=\"\\u00e9 \\ud83d\\ude42 \\x41 \\d\")]".to_owned(), vec![run("é 🙂 A \\d")], ""),
         ("pythonic", "[run(command=\"a\" + \"b\")]".to_owned(), vec![], ", is missing"),
-        ("pythonic", "[run(\"ls\")]".to_owned(), vec![], "it is not written as calls are"),
+        ("pythonic", "[run(\"ls\")]".to_owned(), vec![], "it does not have the form of a call"),
         ("pythonic", "[run(command=f\"{x}\")]".to_owned(), vec![], "\"f\" in it is not a value"),
         ("pythonic", "[run(command='a'), run(command='b'".to_owned(), vec![], "it is not closed"),
         ("pythonic", "[run(command='a', command='b')]".to_owned(), vec![], "it has two values for command"),
