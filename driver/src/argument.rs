@@ -30,6 +30,7 @@ use crate::{Error, Region, TensorMap, TensorMapBuilder, View};
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum HostArg {
     /// A buffer in device memory or accessible host memory.
     Buffer(Region),

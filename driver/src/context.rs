@@ -485,8 +485,10 @@ pub(crate) fn expect_same(
 /// Checks that two contexts or devices belong to the same loaded driver. A handle has another
 /// meaning in another driver.
 pub(crate) fn expect_same_driver(
-    (what, their_driver): (impl FnOnce() -> String, &Driver),
-    (user, our_driver): (&str, &Driver),
+    what: impl FnOnce() -> String,
+    their_driver: &Driver,
+    user: &str,
+    our_driver: &Driver,
 ) -> Result<(), Error> {
     if their_driver.same(our_driver) {
         return Ok(());

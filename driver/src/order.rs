@@ -335,7 +335,8 @@ impl StreamOrder {
     /// The regions must belong to the context of this order.
     pub(crate) unsafe fn admit<'a, B: Bytes + 'a>(
         &self,
-        (slot, at): (usize, u64),
+        slot: usize,
+        at: u64,
         uses: impl Iterator<Item = (&'a B, Access)> + Clone,
     ) -> Result<(), Error> {
         // One lock for the checks and the records: otherwise two streams could check at the same
@@ -359,7 +360,7 @@ impl StreamOrder {
         for (region, access) in uses {
             // SAFETY: the caller guarantees that the region is of this context, whose tables are
             // locked. The reference that `unordered` used is gone.
-            unsafe { tables.remember((slot, at), region, access) };
+            unsafe { tables.remember(slot, at, region, access) };
         }
         Ok(())
     }
@@ -434,7 +435,7 @@ impl Tables {
     ///
     /// # Safety
     /// `self` must be the locked tables of the region's context.
-    unsafe fn remember(&self, (slot, at): (usize, u64), region: &impl Bytes, access: Access) {
+    unsafe fn remember(&self, slot: usize, at: u64, region: &impl Bytes, access: Access) {
         let bytes = region.range();
         let writes = access.writes();
         // SAFETY: the caller guarantees that `self` is the locked tables of the region's context.

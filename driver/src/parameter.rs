@@ -50,6 +50,7 @@ pub struct Parameter {
 /// # }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum ParameterType {
     /// The address of elements in device memory, and the access of the kernel to them.
     Buffer(ElementType, Access),

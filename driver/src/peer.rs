@@ -19,8 +19,10 @@ impl Device {
     /// driver cannot tell.
     pub fn can_reach(&self, other: &Self) -> Result<bool, Error> {
         expect_same_driver(
-            (|| other.to_string(), other.driver()),
-            ("the device", self.driver()),
+            || other.to_string(),
+            other.driver(),
+            "the device",
+            self.driver(),
         )?;
         let mut can = 0;
         // SAFETY: `can` is a local variable that the driver may write.
@@ -45,8 +47,10 @@ impl Context {
     /// devices cannot access each other (see [`Device::can_reach`]).
     pub fn reach(&self, other: &Self) -> Result<(), Error> {
         expect_same_driver(
-            (|| other.to_string(), other.driver()),
-            ("the context", self.driver()),
+            || other.to_string(),
+            other.driver(),
+            "the context",
+            self.driver(),
         )?;
         let _current = self.enter()?;
         let driver = self.driver();
@@ -167,8 +171,10 @@ impl Stream {
     fn expect_driver_of(&self, from: &Region) -> Result<(), Error> {
         let name = || format!("buffer {}", from.name());
         expect_same_driver(
-            (name, from.context().driver()),
-            ("a stream", self.context().driver()),
+            name,
+            from.context().driver(),
+            "a stream",
+            self.context().driver(),
         )
     }
 }

@@ -172,6 +172,7 @@ impl Queue for &Stream {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Work {
     /// A kernel launch.
     Launch(Launch),

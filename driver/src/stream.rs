@@ -379,7 +379,7 @@ impl Stream {
         uses.clone()
             .try_for_each(|(region, _)| region.expect_in(context, "a stream"))?;
         // SAFETY: `expect_in` has checked that the regions are of the context.
-        unsafe { context.order().admit((self.0.timeline.slot, count), uses) }
+        unsafe { context.order().admit(self.0.timeline.slot, count, uses) }
     }
 
     pub(crate) fn record(&self, event: &Event) -> Result<(), Error> {

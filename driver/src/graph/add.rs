@@ -3,7 +3,7 @@
 use driver_sys::{CUgraph, CUgraphEdgeData, CUgraphNode};
 use ptx_gen::KernelDef;
 
-use super::coherence::{Writers, expect_coherent};
+use super::coherence::{Writers, WrittenGraph, expect_coherent};
 use super::conditional::refuse_in_body;
 use super::params::{any_kernel, memset_params, with_kernel_params};
 use super::{EdgeKind, Graph, Node, NodeId, NodeKind, RawGraph};
@@ -76,12 +76,12 @@ impl Graph {
         let writers = self
             .writers
             .get_or_insert_with(|| Writers::new(&self.nodes));
-        expect_coherent(
-            (&self.nodes, &self.edges, writers),
-            &into,
-            self.nodes.len(),
-            &work,
-        )?;
+        let graph = WrittenGraph {
+            nodes: &self.nodes,
+            edges: &self.edges,
+            writers,
+        };
+        expect_coherent(graph, &into, self.nodes.len(), &work)?;
         // Without a predecessor there is no edge, and then the work may be of any kind.
         if !matches!(work, Work::Launch(_)) {
             return self.add_full(after, work);

@@ -42,13 +42,21 @@ impl Writers {
     }
 }
 
+/// The nodes and edges of a graph, and the nodes that write each memory.
+#[derive(Clone, Copy)]
+pub(crate) struct WrittenGraph<'g> {
+    pub(crate) nodes: &'g [Node],
+    pub(crate) edges: &'g [Edge],
+    pub(crate) writers: &'g Writers,
+}
+
 /// Checks work that becomes node `to` behind the edges `into`.
 ///
 /// # Errors
 /// Returns [`Error::Stale`] if the work reads memory with `ld.global.nc` that an overlapping node
 /// may still write.
 pub(crate) fn expect_coherent(
-    (nodes, edges, writers): (&[Node], &[Edge], &Writers),
+    graph: WrittenGraph<'_>,
     into: &[(usize, EdgeKind)],
     to: usize,
     later: &Work,
@@ -56,7 +64,7 @@ pub(crate) fn expect_coherent(
     // Kernels read mostly weights and tables this way, which no node writes. Most work ends here,
     // before the expensive walk over the edges.
     let is_written = |touch: &MemoryAccess<'_>| {
-        !writers.of_memory(touch.region).is_empty() && later.reads_noncoherent(touch.name)
+        !graph.writers.of_memory(touch.region).is_empty() && later.reads_noncoherent(touch.name)
     };
     let reads: Vec<Use> = later
         .touches()
@@ -66,21 +74,18 @@ pub(crate) fn expect_coherent(
     if reads.is_empty() {
         return Ok(());
     }
-    let running = running(nodes.len() + 1, edges, into);
+    let running = running(graph.nodes.len() + 1, graph.edges, into);
     for read in &reads {
-        let writer = writers
-            .of_memory(&read.region)
-            .iter()
-            .filter(|n| running[**n])
-            .find_map(|n| {
-                let writes = |u: &Use| u.access.writes() && u.region.overlaps(&read.region);
-                Some((&nodes[*n], nodes[*n].uses().into_iter().find(writes)?))
-            });
-        if let Some((node, write)) = writer {
-            return Err(stale(
-                (node.id.index, node.name(), &write),
-                (to, later.name().to_string(), read),
-            ));
+        for writer in graph.writers.of_memory(&read.region) {
+            if !running[*writer] {
+                continue;
+            }
+            let node = &graph.nodes[*writer];
+            let conflicts =
+                |write: &Use| write.access.writes() && write.region.overlaps(&read.region);
+            if let Some(write) = node.uses().into_iter().find(conflicts) {
+                return Err(stale(node, &write, to, later, read));
+            }
         }
     }
     Ok(())
@@ -88,22 +93,23 @@ pub(crate) fn expect_coherent(
 
 /// Checks every node of a graph as [`expect_coherent`] does.
 pub(crate) fn expect_all_coherent(nodes: &[Node], edges: &[Edge]) -> Result<(), Error> {
-    let writers = Writers::new(nodes);
-    nodes.iter().try_for_each(|node| {
+    let graph = WrittenGraph {
+        nodes,
+        edges,
+        writers: &Writers::new(nodes),
+    };
+    for node in nodes {
         let super::NodeKind::Work(work) = &node.kind else {
-            return Ok(());
+            continue;
         };
-        let into = edges
+        let into: Vec<_> = edges
             .iter()
             .filter(|e| e.to == node.id)
-            .map(|e| (e.from.index, e.kind));
-        expect_coherent(
-            (nodes, edges, &writers),
-            &into.collect::<Vec<_>>(),
-            node.id.index,
-            work,
-        )
-    })
+            .map(|e| (e.from.index, e.kind))
+            .collect();
+        expect_coherent(graph, &into, node.id.index, work)?;
+    }
+    Ok(())
 }
 
 /// Returns the nodes that may still run when a node with these incoming edges starts.
@@ -141,18 +147,15 @@ fn running(nodes: usize, edges: &[Edge], into: &[(usize, EdgeKind)]) -> Vec<bool
     running
 }
 
-fn stale(
-    (from, from_name, write): (usize, String, &Use),
-    (to, to_name, read): (usize, String, &Use),
-) -> Error {
+fn stale(from: &Node, write: &Use, to: usize, later: &Work, read: &Use) -> Error {
     let a = write.region.range();
     let b = read.region.range();
     Error::from(Box::new(Stale {
-        from,
-        from_name,
+        from: from.id.index,
+        from_name: from.name(),
         written: write.name,
         to,
-        to_name,
+        to_name: later.name().to_string(),
         read: read.name,
         buffer: read.region.name(),
         bytes: a.start.max(b.start)..a.end.min(b.end),

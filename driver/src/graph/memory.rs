@@ -122,7 +122,7 @@ impl Graph {
             Error::Driver(error) => or_out_of_memory(error, self.context(), bytes),
             other => other,
         })?;
-        let view = View::from_graph(self.context(), params.dptr, len, (self.id, node.index()));
+        let view = View::from_graph(self.context(), params.dptr, len, self.id, node.index());
         self.nodes[node.index].kind = NodeKind::Alloc(Allocated(Arc::new(view.region().clone())));
         Ok((node, view))
     }
@@ -173,25 +173,22 @@ impl Graph {
         if !self.context().order().has_graph_memory() {
             return Ok(());
         }
+        let graph = OrderedNodes {
+            id: self.id,
+            nodes: &self.nodes,
+            order: self.order(),
+        };
         for node in &self.nodes {
-            node.kind.touches().try_for_each(|touch| {
-                expect_in_order(
-                    (self.id, &self.nodes, self.order()),
-                    (node.id.index, node.name()),
-                    touch,
-                )
-            })?;
+            for touch in node.kind.touches() {
+                expect_in_order(&graph, node, touch)?;
+            }
             if let NodeKind::Free(memory) = &node.kind {
                 let touch = MemoryAccess {
                     name: "memory",
                     region: memory.region(),
                     access: ptx_gen::Access::Write,
                 };
-                expect_in_order(
-                    (self.id, &self.nodes, self.order()),
-                    (node.id.index, node.name()),
-                    touch,
-                )?;
+                expect_in_order(&graph, node, touch)?;
             }
         }
         Ok(())
@@ -204,31 +201,41 @@ fn freed_by(nodes: &[Node], memory: &Region) -> Option<usize> {
         .position(|n| matches!(&n.kind, NodeKind::Free(freed) if freed.0.same_memory(memory)))
 }
 
+/// The nodes of a graph and their order.
+pub(super) struct OrderedNodes<'g> {
+    /// The id of the graph.
+    pub(super) id: u64,
+    pub(super) nodes: &'g [Node],
+    pub(super) order: &'g Order,
+}
+
 /// Checks that a node uses memory of a graph only while it exists.
 pub(super) fn expect_in_order(
-    (graph, nodes, order): (u64, &[Node], &Order),
-    (index, name): (usize, String),
+    graph: &OrderedNodes<'_>,
+    node: &Node,
     touch: MemoryAccess<'_>,
 ) -> Result<(), Error> {
     let region = touch.region;
+    let index = node.id.index;
     let Some((of, alloc)) = region.graph() else {
         return Ok(());
     };
     let refuse = |problem| {
         Err(Error::GraphMemory {
             buffer: region.name(),
-            user: format!("node {index} ({name})"),
+            user: format!("node {}", node.describe()),
             problem,
         })
     };
-    if of != graph {
+    // The id first, because the index of the allocation belongs to that graph.
+    if of != graph.id {
         return refuse("another graph allocates it");
     }
-    if !order.precedes(alloc, index) {
+    if !graph.order.precedes(alloc, index) {
         return refuse("the node does not come after the one that allocates it");
     }
-    match freed_by(nodes, region) {
-        Some(free) if free != index && !order.precedes(index, free) => {
+    match freed_by(graph.nodes, region) {
+        Some(free) if free != index && !graph.order.precedes(index, free) => {
             refuse("the node does not come before the one that frees it")
         }
         _ => Ok(()),

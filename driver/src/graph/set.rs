@@ -10,7 +10,7 @@ use ptx_gen::KernelDef;
 
 use super::coherence::expect_all_coherent;
 use super::exec::{GraphExec, RaceCheck, Users};
-use super::memory::expect_in_order;
+use super::memory::{OrderedNodes, expect_in_order};
 use super::params::{kernel_params, memset_params, with_kernel_params};
 use super::parts::{Child, HostCall};
 use super::races::conflict;
@@ -402,10 +402,14 @@ impl GraphExec {
         }
         self.expect_ordered(index, new)?;
         self.expect_coherent_with(node, new)?;
-        let place = (self.id, &*self.nodes, self.order());
-        new.touches().try_for_each(|touch| {
-            expect_in_order(place, (index, self.nodes[index].name()), touch)
-        })?;
+        let graph = OrderedNodes {
+            id: self.id,
+            nodes: &self.nodes,
+            order: self.order(),
+        };
+        for touch in new.touches() {
+            expect_in_order(&graph, &self.nodes[index], touch)?;
+        }
         // The tables change only after all checks, so that a refused change leaves them valid.
         if let Some(users) = self.users.get_mut() {
             let old = &self.nodes[index].kind;

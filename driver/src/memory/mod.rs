@@ -292,7 +292,8 @@ impl<T: Element> View<T> {
         context: &Context,
         address: CUdeviceptr,
         len: usize,
-        (graph, node): (u64, usize),
+        graph: u64,
+        node: usize,
     ) -> Self {
         let origin = Origin::Graph(graph, node);
         Self::whole(Arc::new(Allocation::new(
