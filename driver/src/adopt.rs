@@ -9,7 +9,18 @@ use crate::queue::Work;
 use crate::{Context, Error, Graph};
 
 /// A graph that was launched into a capture, and its node if the driver reported one.
-pub(crate) type Launched = (Option<CUgraphNode>, Child);
+pub(crate) struct LaunchedChild {
+    pub(crate) node: Option<CUgraphNode>,
+    pub(crate) child: Child,
+}
+
+/// An operation that was pushed into a capture, and its node, which is null if the driver reported
+/// none.
+#[derive(Debug)]
+pub(crate) struct PushedWork {
+    pub(crate) node: CUgraphNode,
+    pub(crate) work: Work,
+}
 
 /// Adds the nodes and edges of a captured graph to `graph`.
 ///
@@ -17,15 +28,15 @@ pub(crate) type Launched = (Option<CUgraphNode>, Child);
 pub(crate) fn adopt(
     mut graph: Graph,
     raw: CUgraph,
-    pushed: Vec<(CUgraphNode, Work)>,
-    launched: Vec<Launched>,
+    pushed: Vec<PushedWork>,
+    launched: Vec<LaunchedChild>,
 ) -> Result<Graph, Error> {
     let context = &graph.context().clone();
     let _current = context.enter()?;
     let shown = nodes_of(context, raw)?;
     let mut placed: Vec<CUgraphNode> = graph.nodes().iter().map(|node| node.raw).collect();
     let known = placed.len();
-    for (node, work) in pushed {
+    for PushedWork { node, work } in pushed {
         if shown.contains(&node) && !placed.contains(&node) {
             graph.push_node(node, NodeKind::Work(work));
             placed.push(node);
@@ -36,7 +47,7 @@ pub(crate) fn adopt(
             graph.own([Arc::new(work) as Owner]);
         }
     }
-    for (node, child) in launched {
+    for LaunchedChild { node, child } in launched {
         match node.filter(|node| shown.contains(node) && !placed.contains(node)) {
             Some(node) => {
                 graph.push_node(node, NodeKind::Child(child));

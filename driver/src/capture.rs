@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use driver_sys::{CUgraph, CUgraphNode, CUstreamCaptureMode, CUstreamCaptureStatus};
 
-use crate::adopt::{Launched, adopt};
+use crate::adopt::{LaunchedChild, PushedWork, adopt};
 use crate::context::expect_same;
 use crate::graph::RawGraph;
 use crate::memory::refuse_memory;
@@ -43,7 +43,7 @@ use crate::queue::{Queue, Work};
 use crate::regions::{self, CaptureMode};
 use crate::release::Release;
 use crate::stream::last_node;
-use crate::timeline::{Captured, Kept};
+use crate::timeline::{Captured, KeptObject};
 use crate::{Context, DriverError, Error, Event, Graph, NodeId, Stream};
 
 /// A queue whose operations become nodes of a captured graph.
@@ -64,7 +64,7 @@ use crate::{Context, DriverError, Error, Event, Graph, NodeId, Stream};
 pub struct Capture<'s> {
     stream: &'s Stream,
     captured: Arc<Captured>,
-    pushed: Rc<RefCell<Vec<(CUgraphNode, Work)>>>,
+    pushed: Rc<RefCell<Vec<PushedWork>>>,
     /// The graph that the capture adds to, if any. Other threads may call the driver with it.
     into: Option<Arc<RawGraph>>,
 }
@@ -163,8 +163,8 @@ struct EndedCapture {
 /// The result of the captured code: its return value, its operations, and the graphs it launched.
 struct RegionOutcome {
     result: Result<(), Error>,
-    pushed: Vec<(CUgraphNode, Work)>,
-    launched: Vec<Launched>,
+    pushed: Vec<PushedWork>,
+    launched: Vec<LaunchedChild>,
 }
 
 impl EndedCapture {
@@ -257,7 +257,12 @@ impl<'s> OpenCapture<'s> {
             into,
         };
         let result = work(&mut capture);
-        let child = |(node, kept): Kept| Some((node, *kept.downcast().ok()?));
+        let child = |kept: KeptObject| {
+            Some(LaunchedChild {
+                node: kept.node,
+                child: *kept.object.downcast().ok()?,
+            })
+        };
         let launched = capture
             .captured
             .take_kept()
@@ -505,9 +510,10 @@ impl Queue for Capture<'_> {
         // Kept even if the driver reported no node, because the captured graph uses the objects of
         // this operation.
         let known = node.as_ref().ok().copied().flatten();
-        self.pushed
-            .borrow_mut()
-            .push((known.unwrap_or(CUgraphNode::NULL), work));
+        self.pushed.borrow_mut().push(PushedWork {
+            node: known.unwrap_or(CUgraphNode::NULL),
+            work,
+        });
         node.map(drop)
     }
 }

@@ -8,8 +8,9 @@
 //! everything queued so far. Launches stay cheap this way, because destructors are much rarer than
 //! launches.
 //!
-//! Locks are taken in this order: `waits`, then the context's list of streams, then `state`, then
-//! the lock of an event, then the tables of [`StreamOrder`](crate::order::StreamOrder).
+//! Locks are taken in this order, so that no two threads wait for each other: `waits`, the
+//! [`Gate`](crate::gate::Gate), the context's list of streams, `state`, the lock of an event, and
+//! the tables of [`StreamOrder`](crate::order::StreamOrder).
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -75,13 +76,16 @@ struct Fence {
 pub(crate) struct Captured {
     thread: ThreadId,
     /// Objects that were launched into the capture and must outlive it.
-    kept: Mutex<Vec<Kept>>,
+    kept: Mutex<Vec<KeptObject>>,
     /// The streams that joined the capture.
     joined: Mutex<Vec<Arc<Timeline>>>,
 }
 
 /// An object that was launched into a capture, and its node if the driver reported one.
-pub(crate) type Kept = (Option<CUgraphNode>, Box<dyn Any + Send + Sync>);
+pub(crate) struct KeptObject {
+    pub(crate) node: Option<CUgraphNode>,
+    pub(crate) object: Box<dyn Any + Send + Sync>,
+}
 
 /// A point in a stream, which is reached when `queued` operations are complete.
 #[derive(Clone)]
@@ -107,10 +111,11 @@ impl Captured {
     }
 
     pub(crate) fn keep(&self, node: Option<CUgraphNode>, what: impl Any + Send + Sync) {
-        lock(&self.kept).push((node, Box::new(what)));
+        let object = Box::new(what);
+        lock(&self.kept).push(KeptObject { node, object });
     }
 
-    pub(crate) fn take_kept(&self) -> Vec<Kept> {
+    pub(crate) fn take_kept(&self) -> Vec<KeptObject> {
         std::mem::take(&mut *lock(&self.kept))
     }
 
