@@ -418,13 +418,14 @@ impl Context {
         streams.push(timeline.clone());
         // The waits below may block the host, so the list is unlocked first.
         drop(streams);
-        let held = self
+        let waits = self
             .0
             .order
             .untracked()
             .iter()
             .try_for_each(|mark| mark.wait_in(&timeline, *self.driver()));
-        held.inspect_err(|_| {
+        // A stream that could not be ordered is never used, so it must not count.
+        waits.inspect_err(|_| {
             self.0
                 .order
                 .leave(slot, timeline.queued(), timeline.waited())
@@ -631,7 +632,7 @@ impl Resources {
     /// for all work of the others.
     #[inline]
     fn only_its_own_stream_counts(&self, what: &Release) -> bool {
-        matches!(what, Release::StreamMemory(_, own) if own.is_held() && !self.order.several())
+        matches!(what, Release::StreamMemory(_, own) if own.has_handle() && !self.order.several())
     }
 
     fn collect(&self) -> DroppedOutside {

@@ -159,8 +159,8 @@ impl Stream {
             copy.to(),
             Access::Write,
             |driver| {
-                // SAFETY: both boxes are alive and within their regions, each in its context, until
-                // the wait is over.
+                // SAFETY: the views keep both regions alive, each in its context, and `box_copy` has
+                // checked the boxes. `transfer` waits for the copy.
                 unsafe { cu_optional!(driver, cuMemcpy3DPeerAsync(&params, self.raw())) }
             },
         )

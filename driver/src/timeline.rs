@@ -34,7 +34,7 @@ pub(crate) struct Timeline {
     /// Whether the stream was created elsewhere, so that dropping it must not destroy it.
     pub(crate) borrowed: bool,
     /// Whether a [`Stream`](crate::Stream) handle exists.
-    held: AtomicBool,
+    has_handle: AtomicBool,
     /// The number of operations known to be complete.
     done: AtomicU64,
     /// The number of operations that the host has waited for while no other stream counted.
@@ -145,7 +145,7 @@ impl Timeline {
             queued: done,
             ..State::default()
         });
-        let held = AtomicBool::new(true);
+        let has_handle = AtomicBool::new(true);
         let waits = RwLock::default();
         let done = AtomicU64::new(done);
         let waited = AtomicU64::new(0);
@@ -153,7 +153,7 @@ impl Timeline {
             raw,
             slot,
             borrowed,
-            held,
+            has_handle,
             done,
             waited,
             state,
@@ -210,13 +210,13 @@ impl Timeline {
 
     /// Returns true if a [`Stream`](crate::Stream) handle exists.
     #[inline]
-    pub(crate) fn is_held(&self) -> bool {
-        self.held.load(Acquire)
+    pub(crate) fn has_handle(&self) -> bool {
+        self.has_handle.load(Acquire)
     }
 
     /// Records that the last [`Stream`](crate::Stream) handle was dropped.
     pub(crate) fn leave(&self) {
-        self.held.store(false, Release);
+        self.has_handle.store(false, Release);
     }
 
     /// Returns true if `queued` operations are known to be complete.
