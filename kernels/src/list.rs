@@ -7,7 +7,8 @@ use crate::format::activations::ActivationBytes;
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::RowOrder;
 use crate::matmul::{
-    Append, DequantizeTiles, Epilogue, Form, Matmul, MatmulPair, MatmulSync, NormTokens, RowBounds,
+    Append, DequantizeTiles, Epilogue, Matmul, MatmulPair, MatmulSync, NormTokens, RowBounds,
+    SmShare,
 };
 use crate::overlap::Overlap;
 use crate::pipeline::{
@@ -677,7 +678,7 @@ impl List {
             ..matmul
         };
         let half = |matmul| Matmul {
-            form: Form::Half,
+            form: SmShare::Half,
             ..matmul
         };
         self.add([
@@ -699,7 +700,7 @@ impl List {
                 ..narrow(128, 1, of(Q4_K, Epilogue::Add))
             },
             Matmul {
-                form: Form::Tall,
+                form: SmShare::Tall,
                 ..narrow(64, 1, of(Q8_0, Epilogue::Store))
             },
             Matmul {

@@ -16,7 +16,7 @@ use timing::Failure;
 use warpwright_driver::{Buffer, Context, Driver, Host, Queue, Recorder, f16};
 use warpwright_kernels::format::Format;
 use warpwright_kernels::format::tile::{self, RowOrder};
-use warpwright_kernels::matmul::{AppendArgs, Epilogue, Form, Matmul, MatmulArgs, MatmulSync};
+use warpwright_kernels::matmul::{AppendArgs, Epilogue, Matmul, MatmulArgs, MatmulSync, SmShare};
 use warpwright_kernels::{Overlap, Random};
 
 fn main() -> ExitCode {
@@ -265,9 +265,9 @@ impl<'a> Product<'a> {
 
     fn matmul(&self, width: u32, form: &str, overlap: &str) -> Result<Matmul, Failure> {
         let form = match form {
-            "whole" => Form::Whole,
-            "half" => Form::Half,
-            "tall" => Form::Tall,
+            "whole" => SmShare::Whole,
+            "half" => SmShare::Half,
+            "tall" => SmShare::Tall,
             _ => return Err(format!("no form {form}").into()),
         };
         let matmul = Matmul::new(self.format, Epilogue::Store, RowOrder::PLAIN, width);

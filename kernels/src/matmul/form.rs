@@ -7,7 +7,7 @@ use crate::format::tile;
 
 /// The division of a multiprocessor among blocks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Form {
+pub enum SmShare {
     /// One block, which computes 128 rows of a matrix at a time.
     Whole,
     /// Two blocks of 128 rows each. One multiplies while the other begins or ends. Up to 64 tokens.
@@ -25,20 +25,20 @@ const HALF_SHARED: u32 = 115_712;
 /// The maximum number of stages of a ring.
 const MAX_STAGES: u32 = 8;
 
-impl Form {
+impl SmShare {
     /// Returns the number of warpgroups that multiply.
     pub(super) const fn groups(self) -> u32 {
         match self {
-            Form::Whole | Form::Half => 2,
-            Form::Tall => 4,
+            SmShare::Whole | SmShare::Half => 2,
+            SmShare::Tall => 4,
         }
     }
 
     /// Returns the number of blocks that fit on a multiprocessor.
     pub const fn resident(self) -> u32 {
         match self {
-            Form::Whole | Form::Tall => 1,
-            Form::Half => 2,
+            SmShare::Whole | SmShare::Tall => 1,
+            SmShare::Half => 2,
         }
     }
 
@@ -46,34 +46,34 @@ impl Form {
     /// (`setmaxnreg`).
     pub(super) const fn registers(self) -> [u32; 2] {
         match self {
-            Form::Whole => [232, 40],
-            Form::Half => [104, 24],
-            Form::Tall => [112, 24],
+            SmShare::Whole => [232, 40],
+            SmShare::Half => [104, 24],
+            SmShare::Tall => [112, 24],
         }
     }
 
     /// Returns the largest number of tokens whose sums fit in the registers.
     pub(super) const fn most_tokens(self) -> u32 {
         match self {
-            Form::Whole => 256,
-            Form::Half | Form::Tall => 64,
+            SmShare::Whole => 256,
+            SmShare::Half | SmShare::Tall => 64,
         }
     }
 
     /// Returns the maximum bytes of shared memory of a block.
     const fn shared(self) -> u32 {
         match self {
-            Form::Whole | Form::Tall => SHARED,
-            Form::Half => HALF_SHARED,
+            SmShare::Whole | SmShare::Tall => SHARED,
+            SmShare::Half => HALF_SHARED,
         }
     }
 
     /// Returns the part of a kernel's name.
     pub(super) const fn suffix(self) -> &'static str {
         match self {
-            Form::Whole => "",
-            Form::Half => "_half",
-            Form::Tall => "_tall",
+            SmShare::Whole => "",
+            SmShare::Half => "_half",
+            SmShare::Tall => "_tall",
         }
     }
 }

@@ -25,7 +25,7 @@ pub use bounds::{RowBounds, RowBoundsArgs};
 pub use dense::{Dense, DenseArgs};
 pub use dequantize::DequantizeTiles;
 pub use epilogue::Epilogue;
-pub use form::Form;
+pub use form::SmShare;
 pub use norm::{NormTokens, NormTokensArgs};
 pub use pair::{MatmulPair, MatmulPairArgs};
 pub use product::{Matmul, MatmulArgs};

@@ -4,7 +4,7 @@
 //! Values have few rows. A separate kernel for them would take longer to begin and to end than to
 //! multiply. In this kernel, some blocks process the values while the others process the rest.
 
-use super::form::{Form, Stages};
+use super::form::{SmShare, Stages};
 use super::product::{Matmul, MatmulArgs};
 use super::{Epilogue, product};
 use crate::contract::Contract;
@@ -65,7 +65,7 @@ impl MatmulPair {
         let columns = |matmul: &Matmul| tile::of(matmul.format).columns;
         let whole = [first, second]
             .iter()
-            .all(|matmul| matmul.form == Form::Whole);
+            .all(|matmul| matmul.form == SmShare::Whole);
         let same = first.epilogue == second.epilogue && first.overlap == second.overlap;
         let appends = matches!(first.epilogue, Epilogue::Append(_));
         let pair = whole && same && appends && columns(&first) == columns(&second);

@@ -14,7 +14,7 @@
 //! blocks per multiprocessor are faster, or one block of 256 rows for 64 tokens.
 
 use super::epilogue::Epilogue;
-use super::form::Form;
+use super::form::SmShare;
 use super::product::{MAX_SPLIT, Matmul};
 use super::split::at_once;
 use crate::format::Format;
@@ -80,9 +80,9 @@ impl Matmul {
             .expect("there are widths");
         let full = few.is_some() && plan.jobs(shape.rows, shape.tokens) > multiprocessors;
         let form = match plan.tokens {
-            0..=32 if full => Form::Half,
-            33..=64 if full => Form::Tall,
-            _ => Form::Whole,
+            0..=32 if full => SmShare::Half,
+            33..=64 if full => SmShare::Tall,
+            _ => SmShare::Whole,
         };
         Matmul { form, ..plan }
     }
@@ -138,7 +138,8 @@ mod tests {
     /// The fastest of those measured on an H200, or within 3 % of it.
     #[test]
     fn plans_are_what_was_measured() {
-        let whole = |rows, n, tokens, width, split| ([rows, n, tokens, width, split], Form::Whole);
+        let whole =
+            |rows, n, tokens, width, split| ([rows, n, tokens, width, split], SmShare::Whole);
         let cases = [
             whole(6144, 4096, 16, 16, 2),
             whole(4096, 4096, 8, 8, 4),
@@ -151,11 +152,11 @@ mod tests {
             whole(12288, 4096, 16, 16, 1),
             whole(1536, 1536, 16, 16, 6),
             whole(28672, 4096, 128, 128, 1),
-            ([28672, 4096, 8, 8, 1], Form::Half),
-            ([28672, 4096, 16, 16, 1], Form::Half),
-            ([17920, 1536, 16, 16, 1], Form::Half),
-            ([28672, 4096, 64, 64, 1], Form::Tall),
-            ([128_256, 4096, 64, 64, 1], Form::Tall),
+            ([28672, 4096, 8, 8, 1], SmShare::Half),
+            ([28672, 4096, 16, 16, 1], SmShare::Half),
+            ([17920, 1536, 16, 16, 1], SmShare::Half),
+            ([28672, 4096, 64, 64, 1], SmShare::Tall),
+            ([128_256, 4096, 64, 64, 1], SmShare::Tall),
         ];
         for ([rows, n, tokens, width, split], form) in cases {
             let shape = Shape {

@@ -14,7 +14,7 @@
 use super::activations::{PANEL, TOKENS};
 use super::append::AppendArgs;
 use super::epilogue::{Epilogue, LaneSums};
-use super::form::{BARRIERS, Form, Stages};
+use super::form::{BARRIERS, SmShare, Stages};
 use super::ring::{Cursor, Ring};
 use super::split::{JobSlice, Jobs};
 use crate::contract::Contract;
@@ -47,7 +47,7 @@ pub struct Matmul {
     /// The number of slices of the columns, for different blocks: 1 to 16.
     pub split: u32,
     /// The division of a multiprocessor among blocks.
-    pub form: Form,
+    pub form: SmShare,
     /// The overlap with the kernels before and after it.
     pub overlap: Overlap,
 }
@@ -137,7 +137,7 @@ impl Matmul {
             tokens,
             tail: 0,
             split: 1,
-            form: Form::Whole,
+            form: SmShare::Whole,
             overlap: Overlap::No,
         }
     }
@@ -491,7 +491,7 @@ impl<'k> MatmulBlock<'_, 'k> {
         row_block: U32<'k>,
         sums: &Accumulators<'k, f32>,
     ) -> Vec<[F32<'k>; 2]> {
-        if self.matmul.form != Form::Whole || part.width > MOST_LOADED {
+        if self.matmul.form != SmShare::Whole || part.width > MOST_LOADED {
             return vec![];
         }
         self.k.section(
