@@ -162,7 +162,7 @@ impl fmt::Display for ProductTile {
 /// A tiled matmul under construction.
 pub(crate) struct Tiled<'k, E: TileElem> {
     k: Builder<'k>,
-    shape: Product<'k>,
+    shape: OutputShape<'k>,
     ring: Ring<'k>,
     tile: ProductTile,
     /// The pairs of operands, whose matmuls are added into the same sums. The first pair has a
@@ -175,7 +175,7 @@ pub(crate) struct Tiled<'k, E: TileElem> {
 
 /// The size of `y`.
 #[derive(Clone, Copy)]
-pub(crate) struct Product<'k> {
+pub(crate) struct OutputShape<'k> {
     pub(crate) rows: U32<'k>,
     pub(crate) columns: U32<'k>,
 }
@@ -225,7 +225,7 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
     pub(crate) fn new(
         (memory, k): (Ptr<'k, u8, Shared>, Builder<'k>),
         (tile, beside): (ProductTile, u32),
-        shape: Product<'k>,
+        shape: OutputShape<'k>,
         pairs: Vec<Pair<'k, E>>,
         extras: Vec<Tiles<'k, E, ReadOnly>>,
     ) -> Self {
@@ -298,7 +298,7 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
     /// Runs `body` with the first row and column of each tile of the block.
     fn each_tile(&self, body: impl FnOnce(U32<'k>, U32<'k>)) {
         let k = self.k;
-        let Product { rows, columns } = self.shape;
+        let OutputShape { rows, columns } = self.shape;
         let ProductTile {
             columns: wide,
             cluster,

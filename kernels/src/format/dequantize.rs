@@ -17,7 +17,7 @@
 //! scales of groups, the first multiplication is by the integer, which is exact, and the second by
 //! the block scale (`Affine::Block`).
 
-use super::product::{TileLane, TilePtr};
+use super::multiply::{TileLane, TilePtr};
 use super::unpack::Code;
 use super::{Format, TileFormat};
 use ptx_gen::*;

@@ -2,9 +2,9 @@
 
 use super::bits::BitRange;
 use super::dequantize;
+use super::multiply::{AND_OR, Codes, TileLane, TilePtr};
 use super::nibbles;
 use super::pack::PackLane;
-use super::product::{AND_OR, Codes, TileLane, TilePtr};
 use super::row::RowFragment;
 use super::tile::lane;
 use super::unpack::SELECT;

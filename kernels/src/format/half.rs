@@ -6,8 +6,8 @@ use super::activations::Encoding;
 use super::bits::{Bits, Field, one};
 use super::dequantize::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Fragment, LaneSplit, Unquantized};
+use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
 use super::pack::PackLane;
-use super::product::{RowSums, TileLane, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::tile::{lane, word};
 use super::unpack::halves;
@@ -143,19 +143,19 @@ impl TileFormat for Half {
 
     fn multiply<'k>(
         &self,
-        product: &TileProduct<'k>,
+        multiplier: &TileMultiplier<'k>,
         tile: Ptr<'k, u8, Shared>,
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],
     ) {
-        let words: [_; 8] = from_fn(|c| product.words(tile, c as u32));
+        let words: [_; 8] = from_fn(|c| multiplier.words(tile, c as u32));
         for (item, rows) in (0..).zip(batch) {
-            product.token();
-            let x = product.x(kt, item);
+            multiplier.token();
+            let x = multiplier.x(kt, item);
             // Two sums alternate, so that a matrix instruction does not wait for the previous one.
-            let mut sums: [Sums<f32>; 2] = from_fn(|_| Sums::zero(product.k));
+            let mut sums: [Sums<f32>; 2] = from_fn(|_| Sums::zero(multiplier.k));
             for c in 0..4 {
-                let quad = product.quad(x.at(128 * c as u32));
+                let quad = multiplier.quad(x.at(128 * c as u32));
                 for u in 0..2 {
                     let a = LeftFragment(words[2 * c + u]);
                     let b = RightFragment([&quad[2 * u], &quad[2 * u + 1]]);
@@ -165,7 +165,8 @@ impl TileFormat for Half {
                     }
                 }
             }
-            let scale = (*self == Half::F16).then(|| product.side(kt, 4, item).cast::<f32>().ld());
+            let scale =
+                (*self == Half::F16).then(|| multiplier.side(kt, 4, item).cast::<f32>().ld());
             for (r, row) in rows.iter_mut().enumerate() {
                 // The columns of the rounded values and of the residuals add up to the activations.
                 let parts = sums.each_ref().map(|s| s.0[2 * r].get() + &s.0[2 * r + 1]);

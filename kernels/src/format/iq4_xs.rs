@@ -9,8 +9,8 @@ use super::bits::{BitRange, Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Codes, Units, times};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::lookup::{IQ4, Table};
+use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
 use super::pack::PackLane;
-use super::product::{RowSums, TileLane, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::tile::lane;
 use super::unpack::{SIX_LESS_32, halfword, halves, join};
@@ -192,22 +192,22 @@ impl TileFormat for IQ4_XS {
 
     fn multiply<'k>(
         &self,
-        product: &TileProduct<'k>,
+        multiplier: &TileMultiplier<'k>,
         tile: TilePtr<'k>,
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],
     ) {
-        let codes = product.entries(tile, &IQ4);
-        product
+        let codes = multiplier.entries(tile, &IQ4);
+        multiplier
             .k
             .section("format/iq4_xs/tile_scales", "IQ4_XS: scales of a tile");
-        let low = tile.at(product.lane * 2).at(LOW).cast::<u16>().ld();
-        let high = tile.at(product.lane).at(HIGH).ld();
-        let d = halves(tile.at(product.g * 4).at(D).cast::<u32>().ld());
+        let low = tile.at(multiplier.lane * 2).at(LOW).cast::<u16>().ld();
+        let high = tile.at(multiplier.lane).at(HIGH).ld();
+        let d = halves(tile.at(multiplier.g * 4).at(D).cast::<u32>().ld());
         let scale = |i: u32| SIX_LESS_32.at(low.bfe(4 * i, 4) | (high.bfe(2 * i, 2) << 4), 0);
         // The multiplication is exact: an `f16` has 11 significant bits, and a scale has six.
         let d = from_fn(|s| from_fn(|r| d[r] * scale(2 * s as u32 + r as u32)));
-        product.multiply_entries(&codes, d, kt, batch);
+        multiplier.multiply_entries(&codes, d, kt, batch);
     }
 
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {

@@ -3,8 +3,8 @@
 use super::bits::{BitRange, Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Units, times};
 use super::fragment::{Bytes, Group};
+use super::multiply::{AND_OR, RowSums, Set, TileLane, TilePtr, number};
 use super::pack::{PackLane, load8};
-use super::product::{AND_OR, RowSums, Set, TileLane, TilePtr, number};
 use super::row::RowFragment;
 use super::tile::lane;
 use super::unpack::{SELECT, SIX, bytes, halves, join, split};
@@ -208,15 +208,15 @@ pub(super) struct TileScales<'k> {
 
 impl<'k> TileScales<'k> {
     /// Loads the lane's scales and minima, starting at byte `at`.
-    pub(super) fn load(product: &TileLane<'k>, tile: TilePtr<'k>, at: u32) -> Self {
-        product.k.section(
+    pub(super) fn load(lane: &TileLane<'k>, tile: TilePtr<'k>, at: u32) -> Self {
+        lane.k.section(
             "format/common/k_tile_scales",
             "load scales and minima of a tile of Q4_K and Q5_K",
         );
-        let [low, high] = product.six_bit_words(tile, at);
-        let d = tile.at(product.g * 8).at(at + SIX_BITS).cast::<u32>();
+        let [low, high] = lane.six_bit_words(tile, at);
+        let d = tile.at(lane.g * 8).at(at + SIX_BITS).cast::<u32>();
         let [first, second] = d.ld2().map(halves);
-        let numbers = product
+        let numbers = lane
             .six_bits(low, high)
             .map(|word| from_fn(|byte| number(word, byte as u32)));
         TileScales {

@@ -9,8 +9,8 @@ use super::bits::{BitRange, Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::lookup::{Lookup, Table};
+use super::multiply::{RowSums, Set, TileLane, TileMultiplier, TilePtr};
 use super::pack::PackLane;
-use super::product::{RowSums, Set, TileLane, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::tile::halves_in_tile;
 use super::unpack::{Code, SELECT, bytes, halfword, halves, join, split};
@@ -288,34 +288,34 @@ impl TileFormat for Legacy {
 
     fn multiply<'k>(
         &self,
-        product: &TileProduct<'k>,
+        multiplier: &TileMultiplier<'k>,
         tile: TilePtr<'k>,
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],
     ) {
         let codes = match &self.values {
-            Values::Entries(table) => product.entries(tile, table),
-            Values::Numbers(_) if self.fifth => product.five_bits(tile),
-            Values::Numbers(_) => product.nibbles(tile),
+            Values::Entries(table) => multiplier.entries(tile, table),
+            Values::Numbers(_) if self.fifth => multiplier.five_bits(tile),
+            Values::Numbers(_) => multiplier.nibbles(tile),
         };
-        product.k.section(
-            product.format.section("tile_scales"),
-            format!("{}: scales of a tile", product.format.name()),
+        multiplier.k.section(
+            multiplier.format.section("tile_scales"),
+            format!("{}: scales of a tile", multiplier.format.name()),
         );
-        let d = product.group_halves(tile, self.scales()).map(halves);
+        let d = multiplier.group_halves(tile, self.scales()).map(halves);
         let m = self
             .min
-            .then(|| product.group_halves(tile, self.minima()).map(halves));
+            .then(|| multiplier.group_halves(tile, self.minima()).map(halves));
         for (item, rows) in (0..).zip(batch) {
-            product.token();
+            multiplier.token();
             // Entries of a table are signed bytes. Plain codes are unsigned, and `add` subtracts
             // their offset.
             let sets = match &self.values {
                 Values::Entries(_) => {
-                    product.sets(kt, item, &codes, |sums, a, b| sums.add_i8(a, b))
+                    multiplier.sets(kt, item, &codes, |sums, a, b| sums.add_i8(a, b))
                 }
                 Values::Numbers(_) => {
-                    product.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b))
+                    multiplier.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b))
                 }
             };
             for (s, set) in sets.into_iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Codes of four bits that are indices into a table of 16 signed bytes.
 
 use super::dequantize;
-use super::product::{Codes, RowSums, TileLane, TileProduct, TilePtr};
+use super::multiply::{Codes, RowSums, TileLane, TileMultiplier, TilePtr};
 use super::row::RowFragment;
 use super::unpack::{BYTE, bytes, split};
 use ptx_gen::*;
@@ -86,7 +86,7 @@ impl<'k> TileLane<'k> {
     }
 }
 
-impl<'k> TileProduct<'k> {
+impl<'k> TileMultiplier<'k> {
     /// Returns the entries of the codes of a tile.
     pub(super) fn entries(&self, tile: TilePtr<'k>, lookup: &Lookup) -> Codes<'k> {
         let table = lookup.load(self.k);

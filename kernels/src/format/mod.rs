@@ -9,7 +9,7 @@
 //!
 //! - a fragment of a row (`fragment.rs`),
 //! - a row into a tile (`pack.rs`),
-//! - a tile times activations (`product.rs`),
+//! - a tile times activations (`multiply.rs`),
 //! - a row of a tile (`row.rs`).
 //!
 //! A row of a matrix is a whole number of blocks. Names, type numbers and layouts are ggml's:
@@ -20,8 +20,8 @@ pub mod activations;
 pub(crate) mod bits;
 pub mod dequantize;
 pub(crate) mod fragment;
+pub(crate) mod multiply;
 pub(crate) mod pack;
-pub(crate) mod product;
 pub(crate) mod row;
 pub mod tile;
 pub(crate) mod unpack;
@@ -57,8 +57,8 @@ use activations::{ActivationBytes, Encoding};
 use bits::{Bits, Field, get};
 use dequantize::{Affine, CodeValues, Codes, Units};
 use fragment::{Fragment, LaneSplit};
+use multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
 use pack::PackLane;
-use product::{RowSums, TileLane, TileProduct, TilePtr};
 use ptx_gen::*;
 use row::RowFragment;
 
@@ -236,7 +236,7 @@ pub(crate) trait TileFormat: Sync {
     /// token's sums. The whole warp must call it.
     fn multiply<'k>(
         &self,
-        product: &TileProduct<'k>,
+        multiplier: &TileMultiplier<'k>,
         tile: Ptr<'k, u8, Shared>,
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],

@@ -10,8 +10,8 @@ use super::bits::{BitRange, Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::lookup::{Lookup, Table};
+use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
 use super::pack::PackLane;
-use super::product::{RowSums, TileLane, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::tile::lane;
 use super::{Block, BlockFormat, TileFormat, nibbles};
@@ -187,19 +187,19 @@ impl TileFormat for MXFP4 {
 
     fn multiply<'k>(
         &self,
-        product: &TileProduct<'k>,
+        multiplier: &TileMultiplier<'k>,
         tile: TilePtr<'k>,
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],
     ) {
-        let codes = product.entries(tile, &E2M1);
-        product
+        let codes = multiplier.entries(tile, &E2M1);
+        multiplier
             .k
             .section("format/mxfp4/tile_scales", "MXFP4: scales of a tile");
-        let powers = tile.at(product.lane * 4).at(E).cast::<u32>().ld();
+        let powers = tile.at(multiplier.lane * 4).at(E).cast::<u32>().ld();
         let power = |byte: u32| half_power(powers.bfe(8 * byte, 8));
         let d = [0, 1].map(|s| [power(2 * s), power(2 * s + 1)]);
-        product.multiply_entries(&codes, d, kt, batch);
+        multiplier.multiply_entries(&codes, d, kt, batch);
     }
 
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {

@@ -3,8 +3,8 @@
 
 use super::bits::BitRange;
 use super::dequantize;
+use super::multiply::{Codes, TileLane, TilePtr};
 use super::pack::PackLane;
-use super::product::{Codes, TileLane, TilePtr};
 use super::row::RowFragment;
 use super::tile::{lane, word};
 use super::unpack::SELECT;
@@ -73,7 +73,7 @@ impl<'k> TileLane<'k> {
     /// bytes are multiplied, and the products of row `g` are subtracted again, which is exact and
     /// cheaper than masking (see [`Set::separated`]).
     ///
-    /// [`Set::separated`]: super::product::Set::separated
+    /// [`Set::separated`]: super::multiply::Set::separated
     pub(super) fn nibbles(&self, tile: TilePtr<'k>) -> Codes<'k> {
         let words = self.nibble_words(tile);
         from_fn(|s| {

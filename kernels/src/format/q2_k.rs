@@ -8,8 +8,8 @@ use super::activations::ActivationBytes;
 use super::bits::{BitRange, Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Codes, Units, times};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr, number};
 use super::pack::PackLane;
-use super::product::{RowSums, TileLane, TileProduct, TilePtr, number};
 use super::row::RowFragment;
 use super::tile::lane;
 use super::unpack::{NIBBLE, TWO, TWO_LESS_2, bytes, halves, join, split};
@@ -202,17 +202,22 @@ impl TileFormat for Q2_K {
 
     fn multiply<'k>(
         &self,
-        product: &TileProduct<'k>,
+        multiplier: &TileMultiplier<'k>,
         tile: TilePtr<'k>,
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],
     ) {
-        let codes = product.two_bits(tile, |low, _, _, _| low);
-        product
+        let codes = multiplier.two_bits(tile, |low, _, _, _| low);
+        multiplier
             .k
             .section("format/q2_k/tile_scales", "Q2_K: scales of a tile");
-        let words = tile.at(product.lane * 8).at(SCALES).cast::<u32>().ld2();
-        let [first, second] = tile.at(product.g * 8).at(D).cast::<u32>().ld2().map(halves);
+        let words = tile.at(multiplier.lane * 8).at(SCALES).cast::<u32>().ld2();
+        let [first, second] = tile
+            .at(multiplier.g * 8)
+            .at(D)
+            .cast::<u32>()
+            .ld2()
+            .map(halves);
         let d = [first[0], second[0]];
         let less = [-first[1], -second[1]];
         let numbers = |words: [U32<'k>; 2]| -> [[F32<'k>; 2]; 4] {
@@ -221,10 +226,10 @@ impl TileFormat for Q2_K {
         let scales = numbers(words.map(|word| word & 0x0f0f_0f0f));
         let mins = numbers(words.map(|word| (word >> 4) & 0x0f0f_0f0f));
         for (item, rows) in (0..).zip(batch) {
-            product.token();
-            let sixteens = product.sixteens(kt, item);
-            let mut scaled: [Var<f32>; 2] = from_fn(|_| product.k.var(0.0));
-            let mut offset: [Var<f32>; 2] = from_fn(|_| product.k.var(0.0));
+            multiplier.token();
+            let sixteens = multiplier.sixteens(kt, item);
+            let mut scaled: [Var<f32>; 2] = from_fn(|_| multiplier.k.var(0.0));
+            let mut offset: [Var<f32>; 2] = from_fn(|_| multiplier.k.var(0.0));
             for (s, codes) in codes.iter().enumerate() {
                 let set = sixteens.set(s, codes);
                 for (r, sum) in set.rows().into_iter().enumerate() {

@@ -11,8 +11,8 @@ use super::bits::{BitRange, Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Codes, Units, times};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{SIX_BITS, six_bits};
+use super::multiply::{AND_OR, RowSums, TileLane, TileMultiplier, TilePtr, number};
 use super::pack::{PackLane, Shift, TileRow};
-use super::product::{AND_OR, RowSums, TileLane, TileProduct, TilePtr, number};
 use super::row::RowFragment;
 use super::tile::lane;
 use super::two_bits::to_bit;
@@ -234,26 +234,26 @@ impl TileFormat for Q3_K {
 
     fn multiply<'k>(
         &self,
-        product: &TileProduct<'k>,
+        multiplier: &TileMultiplier<'k>,
         tile: TilePtr<'k>,
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],
     ) {
-        let third = tile.at(product.lane * 16).at(THIRD).cast::<u32>().ld4();
-        let codes = product.two_bits(tile, |low, s, i, n| {
+        let third = tile.at(multiplier.lane * 16).at(THIRD).cast::<u32>().ld4();
+        let codes = multiplier.two_bits(tile, |low, s, i, n| {
             to_bit(2, third[s], 4 * i as u32 + n as u32).lop3(0x0404_0404, low, AND_OR)
         });
-        product
+        multiplier
             .k
             .section("format/q3_k/tile_scales", "Q3_K: scales of a tile");
-        let [low, high] = product.six_bit_words(tile, SCALES);
-        let words = product.six_bits(low, high);
-        let d = halves(tile.at(product.g * 4).at(D).cast::<u32>().ld());
+        let [low, high] = multiplier.six_bit_words(tile, SCALES);
+        let words = multiplier.six_bits(low, high);
+        let d = halves(tile.at(multiplier.g * 4).at(D).cast::<u32>().ld());
         let scales: [[F32; 2]; 4] = from_fn(|s| from_fn(|r| number(words[r], s as u32) - 32.0));
         for (item, rows) in (0..).zip(batch) {
-            product.token();
-            let sixteens = product.sixteens(kt, item);
-            let mut scaled: [Var<f32>; 2] = from_fn(|_| product.k.var(0.0));
+            multiplier.token();
+            let sixteens = multiplier.sixteens(kt, item);
+            let mut scaled: [Var<f32>; 2] = from_fn(|_| multiplier.k.var(0.0));
             for (s, codes) in codes.iter().enumerate() {
                 let set = sixteens.set(s, codes);
                 // Codes are stored with 4 added, so 4 times the sum of the activations is

@@ -7,8 +7,8 @@ use super::bits::{Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{self, LaneScales, TileScales};
+use super::multiply::{RowSums, Set, TileLane, TileMultiplier, TilePtr};
 use super::pack::PackLane;
-use super::product::{RowSums, Set, TileLane, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::unpack::{NIBBLE, NIBBLE_LESS_8, bytes, split};
 use super::{Block, BlockFormat, TileFormat, nibbles};
@@ -146,21 +146,21 @@ impl TileFormat for Q4_K {
 
     fn multiply<'k>(
         &self,
-        product: &TileProduct<'k>,
+        multiplier: &TileMultiplier<'k>,
         tile: TilePtr<'k>,
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],
     ) {
-        let codes = product.nibbles(tile);
-        let scales = TileScales::load(product, tile, SCALES);
+        let codes = multiplier.nibbles(tile);
+        let scales = TileScales::load(multiplier, tile, SCALES);
         // The separated sums of row `g + 8` count 16 per unit of its codes.
         let scales = TileScales {
             d: [scales.d[0], scales.d[1] * 0.0625],
             ..scales
         };
         for (item, rows) in (0..).zip(batch) {
-            product.token();
-            let sets = product.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b));
+            multiplier.token();
+            let sets = multiplier.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b));
             scales.apply(rows, &sets.map(Set::separated));
         }
     }

@@ -8,8 +8,8 @@ use super::bits::{BitRange, Bits, Field, two};
 use super::dequantize::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{self, TileScales};
+use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
 use super::pack::{PackLane, load8};
-use super::product::{RowSums, TileLane, TileProduct, TilePtr};
 use super::q4_k::EightBytes;
 use super::row::RowFragment;
 use super::unpack::{FIVE, FIVE_LESS_16, SELECT, bytes, split};
@@ -152,18 +152,18 @@ impl TileFormat for Q5_K {
 
     fn multiply<'k>(
         &self,
-        product: &TileProduct<'k>,
+        multiplier: &TileMultiplier<'k>,
         tile: TilePtr<'k>,
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],
     ) {
-        let codes = product.five_bits(tile);
-        let scales = TileScales::load(product, tile, SCALES);
+        let codes = multiplier.five_bits(tile);
+        let scales = TileScales::load(multiplier, tile, SCALES);
         for (item, rows) in (0..).zip(batch) {
-            product.token();
+            multiplier.token();
             scales.apply(
                 rows,
-                &product.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b)),
+                &multiplier.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b)),
             );
         }
     }

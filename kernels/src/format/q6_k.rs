@@ -8,8 +8,8 @@
 use super::bits::{BitRange, Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Codes, Units, times};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::multiply::{AND_OR, RowSums, TileLane, TileMultiplier, TilePtr};
 use super::pack::{PackLane, Shift, TileRow};
-use super::product::{AND_OR, RowSums, TileLane, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::sixteens::SixteenCodes;
 use super::tile::{lane, word};
@@ -218,14 +218,14 @@ impl TileFormat for Q6_K {
     /// because 24 words hold 32 (see [`six_bits`]).
     fn multiply<'k>(
         &self,
-        product: &TileProduct<'k>,
+        multiplier: &TileMultiplier<'k>,
         tile: TilePtr<'k>,
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],
     ) {
-        let words: Vec<U32> = (0..6).flat_map(|c| product.words(tile, c)).collect();
-        let scales = tile.at(product.lane * 8).at(SCALES).cast::<u32>().ld2();
-        let d = halves(tile.at(product.g * 4).at(D).cast::<u32>().ld());
+        let words: Vec<U32> = (0..6).flat_map(|c| multiplier.words(tile, c)).collect();
+        let scales = tile.at(multiplier.lane * 8).at(SCALES).cast::<u32>().ld2();
+        let d = halves(tile.at(multiplier.g * 4).at(D).cast::<u32>().ld());
         let codes: SixteenCodes = from_fn(|s| from_fn(|i| six_bits(&words[6 * s + 3 * i..])));
         let factor = |byte: usize| {
             scales[byte / 4]
@@ -235,21 +235,21 @@ impl TileFormat for Q6_K {
         };
         let factors: [[_; 2]; 4] = from_fn(|s| from_fn(|r| factor(2 * s + r)));
         for (item, rows) in (0..).zip(batch) {
-            product.token();
-            let sixteens = product.sixteens(kt, item);
-            let mut scaled: [Var<f32>; 2] = from_fn(|_| product.k.var(0.0));
+            multiplier.token();
+            let sixteens = multiplier.sixteens(kt, item);
+            let mut scaled: [Var<f32>; 2] = from_fn(|_| multiplier.k.var(0.0));
             for (s, codes) in codes.iter().enumerate() {
                 let set = sixteens.set(s, codes);
                 // Codes are stored with 32 added, so 32 times the sum of the activations is
                 // subtracted.
                 let offset = set.sum * -32.0;
                 let [first, second] = set.rows();
-                let products = [
+                let terms = [
                     first.fma(set.scale, offset),
                     second.fma(set.scale * 0.25, offset),
                 ];
-                for (r, product) in products.into_iter().enumerate() {
-                    scaled[r].fma(factors[s][r], product);
+                for (r, term) in terms.into_iter().enumerate() {
+                    scaled[r].fma(factors[s][r], term);
                 }
             }
             for r in 0..2 {

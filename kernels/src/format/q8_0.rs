@@ -5,8 +5,8 @@
 use super::bits::{Bits, Field, one};
 use super::dequantize::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
 use super::pack::PackLane;
-use super::product::{RowSums, TileLane, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::tile::{halves_in_tile, lane, word};
 use super::unpack::{BYTE, halfword, halves};
@@ -162,18 +162,18 @@ impl TileFormat for Q8_0 {
     /// the whole batch.
     fn multiply<'k>(
         &self,
-        product: &TileProduct<'k>,
+        multiplier: &TileMultiplier<'k>,
         tile: TilePtr<'k>,
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],
     ) {
-        let d = product.group_halves(tile, CODES).map(halves);
+        let d = multiplier.group_halves(tile, CODES).map(halves);
         for (s, d) in (0..).zip(d) {
-            let codes = from_fn(|i| product.words(tile, 4 * s + i as u32));
+            let codes = from_fn(|i| multiplier.words(tile, 4 * s + i as u32));
             for (item, rows) in (0..).zip(&mut *batch) {
-                product.token();
-                let token = product.of_token(kt, item);
-                let set = product.set(token, s, &codes, |sums, a, b| sums.add_i8(a, b));
+                multiplier.token();
+                let token = multiplier.of_token(kt, item);
+                let set = multiplier.set(token, s, &codes, |sums, a, b| sums.add_i8(a, b));
                 for ((row, sum), d) in rows.iter_mut().zip(set.scaled()).zip(d) {
                     row.fma(sum, d);
                 }

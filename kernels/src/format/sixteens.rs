@@ -1,6 +1,6 @@
 //! Multiplication of tiles whose groups are 16 columns: four sets of four groups per tile.
 
-use super::product::{OfToken, TileProduct, both, one, whole};
+use super::multiply::{OfToken, TileMultiplier, both, one, whole};
 use ptx_gen::*;
 
 /// The codes of four sets, as the A fragments of two matrix instructions each.
@@ -8,7 +8,7 @@ pub(super) type SixteenCodes<'k> = [[[U32<'k>; 4]; 2]; 4];
 
 /// The activations of a token for a tile.
 pub(super) struct Sixteens<'p, 'k> {
-    product: &'p TileProduct<'k>,
+    multiplier: &'p TileMultiplier<'k>,
     token: OfToken<'k>,
 }
 
@@ -22,11 +22,11 @@ pub(super) struct Sixteen<'k> {
     pub(super) sum: F32<'k>,
 }
 
-impl<'k> TileProduct<'k> {
+impl<'k> TileMultiplier<'k> {
     /// Returns the activations of a token for tile `kt`.
     pub(super) fn sixteens(&self, kt: U32<'k>, item: u32) -> Sixteens<'_, 'k> {
         Sixteens {
-            product: self,
+            multiplier: self,
             token: self.of_token(kt, item),
         }
     }
@@ -51,8 +51,8 @@ impl<'k> Sixteens<'_, 'k> {
 
     /// Multiplies a set by the bytes at `x`.
     fn sums(&self, x: Ptr<'k, u8, Shared>, codes: &[[U32<'k>; 4]; 2]) -> [Sums<'k, i32>; 1] {
-        let x = self.product.quad(x);
-        let mut sums = [Sums::zero(self.product.k)];
+        let x = self.multiplier.quad(x);
+        let mut sums = [Sums::zero(self.multiplier.k)];
         for (i, codes) in codes.iter().enumerate() {
             sums[0].add_u8(
                 LeftFragment(*codes),

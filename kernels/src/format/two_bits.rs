@@ -10,8 +10,8 @@
 
 use super::bits::BitRange;
 use super::dequantize;
+use super::multiply::{TileLane, TilePtr};
 use super::pack::PackLane;
-use super::product::{TileLane, TilePtr};
 use super::row::RowFragment;
 use super::sixteens::SixteenCodes;
 use super::tile::{lane, word};

@@ -10,7 +10,7 @@
 //! tokens whose state is done are stored, although no kernel reads them.
 
 use super::epilogue::{AT_ONCE, LaneSums};
-use super::product::MatmulArgs;
+use super::kernel::MatmulArgs;
 use crate::cache::{self, PAGE, key, key_pair};
 use crate::contract::Contract;
 use crate::format::tile::{ROWS, RowOrder};

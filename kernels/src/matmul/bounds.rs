@@ -4,7 +4,7 @@ use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
 use crate::format::dequantize::{Affine, CodeValues, Codes, SET};
-use crate::format::product::{TileLane, number};
+use crate::format::multiply::{TileLane, number};
 use crate::format::tile::{self, ROWS};
 use crate::format::unpack::halves;
 use crate::reduce::{lanes_max, lanes_sum};

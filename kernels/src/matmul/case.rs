@@ -3,8 +3,8 @@
 use super::activations;
 use super::append::Append;
 use super::epilogue::Epilogue;
+use super::kernel::Matmul;
 use super::pair::MatmulPair;
-use super::product::Matmul;
 use super::sync::MatmulSync;
 use crate::cache::PAGE;
 use crate::case::{Case, Random, Variant};
@@ -48,7 +48,7 @@ impl Variant for Matmul {
                 blocks,
             },
         ];
-        let product = MatmulShape {
+        let matmul = MatmulShape {
             format: self.format,
             epilogue: self.epilogue,
             rows: self.rows,
@@ -66,7 +66,7 @@ impl Variant for Matmul {
         };
         let shapes = shapes.into_iter().chain((self.tail > 0).then_some(tail));
         shapes
-            .map(|shape| product.case(seed, &shape, |rows, tokens| self.scratch(rows, tokens)))
+            .map(|shape| matmul.case(seed, &shape, |rows, tokens| self.scratch(rows, tokens)))
             .collect()
     }
 }
@@ -106,13 +106,13 @@ impl MatmulPair {
             tokens: width,
             ..
         } = first;
-        let product = MatmulShape {
+        let matmul = MatmulShape {
             format,
             epilogue,
             rows,
             tokens: width,
         };
-        let mut case = product.case(seed, &shape, |rows, tokens| first.scratch(rows, tokens));
+        let mut case = matmul.case(seed, &shape, |rows, tokens| first.scratch(rows, tokens));
         case.args[Y_FIRST] = CpuArg::scalar(0u32);
         let columns = tile::of(second.format).columns;
         let n = tiles * columns;
@@ -168,14 +168,14 @@ impl Variant for MatmulSync {
                 blocks: 1,
             },
         ];
-        let product = MatmulShape {
+        let matmul = MatmulShape {
             format: self.format,
             epilogue: self.epilogue,
             rows: self.rows,
             tokens: self.tokens,
         };
         shapes
-            .map(|shape| product.case(seed, &shape, |_, _| [0, 0]))
+            .map(|shape| matmul.case(seed, &shape, |_, _| [0, 0]))
             .into()
     }
 }

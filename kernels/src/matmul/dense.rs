@@ -1,7 +1,7 @@
 //! `y = x w^T` for two `f16` matrices that are copied through tensor maps, with `f32` sums.
 
 use crate::contract::Contract;
-use crate::tiled::{GROUPS, OUT, PART, Pair, Product, ProductTile, Tiled};
+use crate::tiled::{GROUPS, OUT, OutputShape, PART, Pair, ProductTile, Tiled};
 use ptx_gen::*;
 
 args! {
@@ -85,7 +85,7 @@ impl KernelDef for Dense {
             by_rows: false,
             depth: a.k,
         };
-        let shape = Product {
+        let shape = OutputShape {
             rows: a.rows,
             columns: a.n,
         };

@@ -2,7 +2,7 @@
 
 use super::activations::{self, PANEL};
 use super::append::{self, Append};
-use super::product::MatmulArgs;
+use super::kernel::MatmulArgs;
 use crate::contract::Contract;
 use crate::format::Format;
 use crate::format::dequantize::ColumnOrder;

@@ -2,7 +2,7 @@
 //! shared memory.
 
 use super::activations::PANEL;
-use super::product::Matmul;
+use super::kernel::Matmul;
 use crate::format::tile;
 
 /// The division of a multiprocessor among blocks.

@@ -5,8 +5,8 @@
 //! multiply. In this kernel, some blocks process the values while the others process the rest.
 
 use super::form::{SmShare, Stages};
-use super::product::{Matmul, MatmulArgs};
-use super::{Epilogue, product};
+use super::kernel::{Matmul, MatmulArgs};
+use super::{Epilogue, kernel};
 use crate::contract::Contract;
 use crate::format::tile;
 use ptx_gen::*;
@@ -68,8 +68,11 @@ impl MatmulPair {
             .all(|matmul| matmul.form == SmShare::Whole);
         let same = first.epilogue == second.epilogue && first.overlap == second.overlap;
         let appends = matches!(first.epilogue, Epilogue::Append(_));
-        let pair = whole && same && appends && columns(&first) == columns(&second);
-        pair.then_some(MatmulPair { first, second })
+        if whole && same && appends && columns(&first) == columns(&second) {
+            Some(MatmulPair { first, second })
+        } else {
+            None
+        }
     }
 
     /// Returns the number of items of the blocks.
@@ -101,11 +104,14 @@ impl KernelDef for MatmulPair {
 
     fn grid(&self, a: &MatmulPairArgs<Shape>) -> Result<Grid, ShapeError> {
         let fits = MatmulPair::of(self.first, self.second).is_some();
-        self.require(fits, || "the two products do not go together".into())?;
+        self.require(fits, || {
+            "the kernel's matmuls differ in epilogue, overlap or tile width, or do not append"
+                .into()
+        })?;
         self.range("rows", a.first.rows, 1, u32::MAX - a.first.y_first)?;
         let named = |which: &str, e: ShapeError| ShapeError {
             kernel: KernelDef::name(self),
-            what: format!("the {which} product: {}", e.what),
+            what: format!("the {which} matmul: {}", e.what),
         };
         self.first
             .check_all(&a.first)
@@ -124,7 +130,7 @@ impl KernelDef for MatmulPair {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: MatmulPairArgs<Dev<'k>>) {
-        product::program(
+        kernel::program(
             k,
             self.stages(),
             &[(self.first, a.first), (self.second, second!(a))],

@@ -15,7 +15,7 @@
 
 use super::epilogue::Epilogue;
 use super::form::SmShare;
-use super::product::{MAX_SPLIT, Matmul};
+use super::kernel::{MAX_SPLIT, Matmul};
 use super::split::at_once;
 use crate::format::Format;
 use crate::format::tile::{self, RowOrder};

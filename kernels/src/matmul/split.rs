@@ -11,7 +11,7 @@
 //! including its own, in the order of the columns. The result is therefore equal in every run.
 
 use super::activations::{self, TOKENS};
-use super::product::{Matmul, MatmulArgs};
+use super::kernel::{Matmul, MatmulArgs};
 use crate::contract::Contract;
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::{self, ROWS};

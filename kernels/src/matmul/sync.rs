@@ -17,7 +17,7 @@ mod block;
 
 use super::activations::PANEL;
 use super::epilogue::Epilogue;
-use super::product::MatmulArgs;
+use super::kernel::MatmulArgs;
 use crate::contract::Contract;
 use crate::format::Format;
 use crate::format::tile::{self, ROWS, RowOrder};

@@ -12,7 +12,7 @@ use super::ring::{Ring, RingCursor};
 use super::stream::{BARRIERS_READY, BlockShare, CONSUMERS, Input, READY, WeightStream};
 use crate::format::Format;
 use crate::format::activations::Activations;
-use crate::format::product::{RowSums, TileProduct};
+use crate::format::multiply::{RowSums, TileMultiplier};
 use crate::format::tile;
 use crate::format::tile::ROWS;
 use ptx_gen::*;
@@ -263,10 +263,10 @@ impl<'k> Consumer<'_, 'k> {
             let short = share.len % width;
             let idle = short.gt(0) & member.ge(short) & last.eq(0);
             let cursor = TileCursor::new(k, first * width + member, row_tiles, width * groups);
-            let product = TileProduct::new(k, share.format, self.x);
+            let multiplier = TileMultiplier::new(k, share.format, self.x);
             WarpWork {
                 format: share.format,
-                product,
+                multiplier,
                 rows: share.count,
                 before: share.before,
                 cursor,
@@ -345,7 +345,7 @@ impl<'k> Consumer<'_, 'k> {
                     .stages
                     .row(&cursor.at.slot, ring.size)
                     .row(cursor.member, bytes);
-                work.product.add(at, tile.kt.get(), sums);
+                work.multiplier.add(at, tile.kt.get(), sums);
                 k.section(
                     "pipeline/consumer/release_stage",
                     "release the stage and go to the next tile",
@@ -371,14 +371,14 @@ impl<'k> Consumer<'_, 'k> {
             "pipeline/consumer/store_sums",
             "store the warp's partial sums of a row block",
         );
-        let (g, owner) = work.product.owner();
+        let (g, owner) = work.multiplier.owner();
         let block = self
             .partials
             .row(work.cursor.row.get() + work.before, partials_bytes(plan));
         let at = block.row(k.warp(), 4 * ROWS).row(g, 4).cast::<f32>();
         for (item, sums) in (0..).zip(sums) {
             let at = at.at(item * token_bytes(plan.warps()) / 4);
-            let totals = sums.each_ref().map(|v| work.product.total(v.get()));
+            let totals = sums.each_ref().map(|v| work.multiplier.total(v.get()));
             k.when(owner, || {
                 at.st(totals[0]);
                 at.at(8).st(totals[1]);
@@ -399,7 +399,7 @@ struct StageCursor<'k> {
 /// A consumer warp's work in one segment of the block.
 struct WarpWork<'k> {
     format: Format,
-    product: TileProduct<'k>,
+    multiplier: TileMultiplier<'k>,
     /// The number of row blocks of the share.
     rows: U32<'k>,
     /// The number of row blocks of earlier segments in this block.

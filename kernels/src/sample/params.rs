@@ -68,6 +68,20 @@ impl SampleParams {
 
     /// Returns a probability in units of 2^-32, at least one unit. A probability of 1 or more gives
     /// 0, with which the filters keep all tokens.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use warpwright_kernels::sample::SampleParams;
+    ///
+    /// let params = SampleParams {
+    ///     top_k: 40,
+    ///     top_p: SampleParams::share(0.5),
+    ///     ..SampleParams::OFF
+    /// };
+    /// assert_eq!(params.top_p, 1 << 31);
+    /// assert_eq!(SampleParams::share(1.0), 0);
+    /// ```
     pub fn share(p: f64) -> u32 {
         let units = (p * 2f64.powi(32)).round();
         if p >= 1.0 {

@@ -45,6 +45,17 @@ pub fn adjusted(logits: &[f32], p: &SampleParams, latest: &[u32], biases: &[[u32
 }
 
 /// Returns the next token for biased and penalized logits, or `None` if one of them is not finite.
+///
+/// # Example
+///
+/// Without randomness, for example with top-k of 1, the largest logit wins:
+///
+/// ```
+/// use warpwright_kernels::sample::{SampleParams, reference::choose};
+///
+/// assert_eq!(choose(&[0.5, 2.0, 1.0], &SampleParams::GREEDY, 0), Some(1));
+/// assert_eq!(choose(&[0.5, f32::NAN], &SampleParams::GREEDY, 0), None);
+/// ```
 pub fn choose(z: &[f32], params: &SampleParams, position: u32) -> Option<u32> {
     let support = support(z, params)?;
     let word = philox4x32(

@@ -65,6 +65,16 @@ pub struct Saved<'a> {
 /// Returns the tokens that each token sees: itself and the earlier tokens of its document.
 ///
 /// `starts` `[tokens]` has the index of the first token of each token's document.
+///
+/// # Example
+///
+/// Two documents with two tokens and one token:
+///
+/// ```
+/// use warpwright_kernels::train::attention::causal;
+///
+/// assert_eq!(causal(&[0, 0, 2]), [0..1, 0..2, 2..3]);
+/// ```
 pub fn causal(starts: &[u32]) -> Vec<Range<usize>> {
     starts
         .iter()

@@ -13,6 +13,15 @@ use crate::reduce::block_sum;
 use ptx_gen::*;
 
 /// Returns the Euclidean norm of all tensors together.
+///
+/// # Example
+///
+/// ```
+/// use warpwright_kernels::train::clip::norm;
+///
+/// let gradients: [&[f64]; 2] = [&[3.0], &[0.0, 4.0]];
+/// assert_eq!(norm(gradients), 5.0);
+/// ```
 pub fn norm<'a>(gradients: impl IntoIterator<Item = &'a [f64]>) -> f64 {
     gradients
         .into_iter()

@@ -30,6 +30,18 @@ pub fn lse(logits: &[f64], vocab: usize) -> Vec<f64> {
 }
 
 /// Returns `n loss`: the sum over the tokens with a label. `labels` and `lse` are `[tokens]`.
+///
+/// # Example
+///
+/// With equal logits, the loss of a token is the logarithm of the vocabulary's size:
+///
+/// ```
+/// use warpwright_kernels::train::cross_entropy::{loss, lse};
+///
+/// let logits = [0.0; 4];
+/// let sum = loss(&logits, &lse(&logits, 4), &[Some(2)]);
+/// assert!((sum - 4f64.ln()).abs() < 1e-12);
+/// ```
 pub fn loss(logits: &[f64], lse: &[f64], labels: &[Option<u32>]) -> f64 {
     let vocab = logits.len() / labels.len();
     let rows = logits.chunks_exact(vocab).zip(lse).zip(labels);

@@ -29,6 +29,14 @@ pub struct Mask {
 }
 
 /// Returns `round(p 2^24)` for the probability `p` of dropping an element.
+///
+/// # Example
+///
+/// ```
+/// use warpwright_kernels::train::dropout::threshold;
+///
+/// assert_eq!(threshold(0.5), 1 << 23);
+/// ```
 pub fn threshold(p: f64) -> u32 {
     (p * f64::from(1 << 24)).round_ties_even() as u32
 }

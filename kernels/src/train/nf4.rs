@@ -51,6 +51,18 @@ pub struct Nf4<A = Vec<f32>> {
 }
 
 /// Quantizes weights. A weight that is not finite gives a meaningless code.
+///
+/// # Example
+///
+/// The largest magnitude of a block gets the first or the last code:
+///
+/// ```
+/// use warpwright_kernels::train::nf4::{dequantize, quantize};
+///
+/// let nf4 = quantize(&[2.0, -2.0]);
+/// assert_eq!(nf4.packed, [0xf0]);
+/// assert_eq!(dequantize(&nf4.packed, &nf4.absmax), [2.0, -2.0]);
+/// ```
 pub fn quantize(weights: &[f32]) -> Nf4 {
     let thresholds = thresholds();
     let absmax: Vec<f32> = weights

@@ -10,6 +10,17 @@ const INCREMENTS: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 const ROUNDS: u32 = 10;
 
 /// Returns four random words for a counter and a key.
+///
+/// # Example
+///
+/// The first of the known answers of Random123:
+///
+/// ```
+/// use warpwright_kernels::train::philox::philox4x32;
+///
+/// let words = philox4x32([0; 4], [0; 2]);
+/// assert_eq!(words, [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+/// ```
 pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..ROUNDS {
         counter = round(counter, key);

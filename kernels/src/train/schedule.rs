@@ -60,6 +60,22 @@ impl Schedule {
 
     /// Returns the learning rate of `step`, which counts from 1. Steps after `total` have the least
     /// rate.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use warpwright_kernels::train::schedule::{Decay, Schedule};
+    ///
+    /// let schedule = Schedule {
+    ///     decay: Decay::Linear,
+    ///     lr: 1.0,
+    ///     lr_min: 0.0,
+    ///     warmup: 2,
+    ///     total: 6,
+    /// };
+    /// let rates: Vec<f64> = (1..=6).map(|step| schedule.rate(step)).collect();
+    /// assert_eq!(rates, [0.0, 0.5, 1.0, 0.75, 0.5, 0.25]);
+    /// ```
     pub fn rate(&self, step: u32) -> f64 {
         let taken = step.saturating_sub(1);
         if taken < self.warmup {

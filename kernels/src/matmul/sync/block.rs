@@ -5,7 +5,7 @@ use crate::format::dequantize::{Codes, Dequantizer, TileScales};
 use crate::format::tile::{self, ROWS};
 use crate::matmul::activations::PANEL;
 use crate::matmul::epilogue::LaneSums;
-use crate::matmul::product::MatmulArgs;
+use crate::matmul::kernel::MatmulArgs;
 use ptx_gen::*;
 
 /// The number of bytes that a thread copies at a time.

@@ -3,7 +3,7 @@
 use super::{BOUND, X, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
-use crate::tiled::{Pair, Product, ProductTile, Tiled};
+use crate::tiled::{OutputShape, Pair, ProductTile, Tiled};
 use crate::train::half::wide;
 use crate::train::products::nt;
 use ptx_gen::*;
@@ -69,7 +69,7 @@ impl KernelDef for Logits {
 
     fn program<'k>(&self, k: Builder<'k>, a: LogitsArgs<Dev<'k>>) {
         let memory = k.tile_memory("tiles");
-        let shape = Product {
+        let shape = OutputShape {
             rows: a.rows,
             columns: a.columns,
         };

@@ -4,7 +4,7 @@ use super::ahead::{self, Ahead, AheadArgs};
 use super::{BOUND, Operands, X, Y, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
-use crate::tiled::{GROUPS, Leaving, Pair, Product, ProductTile, Summed, Tiled};
+use crate::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{MatmulLayout, add_scaled, nn, nt};
@@ -167,7 +167,7 @@ impl KernelDef for LoraLinear {
 
     fn grid(&self, a: &LoraLinearArgs<Shape>) -> Result<Grid, ShapeError> {
         self.require(self.form != MatmulLayout::Tn, || {
-            "there is no form TN of it".into()
+            "the kernel's form is TN, must be NT or NN".into()
         })?;
         let LoraLinearArgs {
             rows,
@@ -217,7 +217,7 @@ impl KernelDef for LoraLinear {
     fn program<'k>(&self, k: Builder<'k>, a: LoraLinearArgs<Dev<'k>>) {
         let memory = k.tile_memory("tiles");
         let ahead = Ahead::new(k, a.ahead);
-        let shape = Product {
+        let shape = OutputShape {
             rows: a.rows,
             columns: a.columns,
         };

@@ -11,7 +11,7 @@ use super::ahead::{self, Ahead, AheadArgs};
 use super::{BOUND, LoraLinear, MapTiles, X, Y, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
-use crate::tiled::{GROUPS, Leaving, Pair, Product, ProductTile, Summed, Tiled};
+use crate::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
 use crate::train::half::{narrow, wide};
 use crate::train::products::{MatmulLayout, nn};
 use ptx_gen::*;
@@ -169,7 +169,7 @@ impl KernelDef for LoraSum {
     fn program<'k>(&self, k: Builder<'k>, a: LoraSumArgs<Dev<'k>>) {
         let memory = k.tile_memory("tiles");
         let ahead = Ahead::new(k, a.ahead);
-        let shape = Product {
+        let shape = OutputShape {
             rows: a.rows,
             columns: a.columns,
         };

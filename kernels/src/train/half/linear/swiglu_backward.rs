@@ -13,7 +13,7 @@ use super::{BOUND, LoraLinear, MapTiles, Operands, X, Y, matrix, scalar};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::simple::swiglu::Activation;
-use crate::tiled::{GROUPS, Leaving, Pair, Product, ProductTile, Summed, Tiled};
+use crate::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{MatmulLayout, nn};
@@ -160,7 +160,7 @@ impl KernelDef for LoraSwiGluBackward {
     fn program<'k>(&self, k: Builder<'k>, a: LoraSwiGluBackwardArgs<Dev<'k>>) {
         let memory = k.tile_memory("tiles");
         let ahead = Ahead::new(k, a.ahead);
-        let shape = Product {
+        let shape = OutputShape {
             rows: a.rows,
             columns: a.columns,
         };

@@ -59,7 +59,7 @@ impl<'k> TileLane<'k> {
 }
 
 /// A lane's view of the matmul in one format.
-pub(crate) struct TileProduct<'k> {
+pub(crate) struct TileMultiplier<'k> {
     tile: TileLane<'k>,
     /// Whether the lane holds activations. The other lanes hold zeros.
     pub(super) active: Pred<'k>,
@@ -73,7 +73,7 @@ pub(crate) struct TileProduct<'k> {
     pub(super) next: Option<[U32<'k>; 2]>,
 }
 
-impl<'k> Deref for TileProduct<'k> {
+impl<'k> Deref for TileMultiplier<'k> {
     type Target = TileLane<'k>;
 
     fn deref(&self) -> &TileLane<'k> {
@@ -129,7 +129,7 @@ impl<'k> Set<'k> {
     }
 }
 
-impl<'k> TileProduct<'k> {
+impl<'k> TileMultiplier<'k> {
     /// Creates the view of this lane for activations `x`.
     pub(crate) fn new(k: Builder<'k>, format: Format, x: Activations<'k>) -> Self {
         let tile = TileLane::new(k, format);
@@ -154,7 +154,7 @@ impl<'k> TileProduct<'k> {
         let thirds = x
             .thirds()
             .map(|all| (all.at(t * format.tiles().group()), x.n));
-        TileProduct {
+        TileMultiplier {
             tile,
             active,
             x: x.memory.at(offset),
