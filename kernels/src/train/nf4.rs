@@ -190,8 +190,9 @@ pub(in crate::train) fn values<'k>(k: Builder<'k>) -> Ptr<'k, f32, Shared> {
     let values = k.shared::<f32>("values", VALUES.len() as u32);
     k.when(k.tid().eq(0), || {
         for i in 0..4 {
-            let four = from_fn(|j| k.val(VALUES[4 * i as usize + j]));
-            values.at(4 * i).st4(four);
+            values
+                .at(4 * i)
+                .st4(from_fn(|j| k.val(VALUES[4 * i as usize + j])));
         }
     });
     k.barrier();

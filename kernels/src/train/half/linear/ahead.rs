@@ -91,8 +91,9 @@ impl<'k> Ahead<'k> {
             k.section("train/nf4/tile_values", "the values of codes");
             k.when(thread.eq(0), || {
                 for i in 0..4 {
-                    let four = from_fn(|j| k.val(VALUES[4 * i as usize + j]));
-                    values.at(4 * i).st4(four);
+                    values
+                        .at(4 * i)
+                        .st4(from_fn(|j| k.val(VALUES[4 * i as usize + j])));
                 }
             });
             k.barrier_part(BARRIER, IDLE);
