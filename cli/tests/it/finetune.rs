@@ -365,7 +365,7 @@ fn refuses_early_by_name() {
             "--absmax nested has no effect, because the projections stay in Q4_K, Q6_K",
         ),
         (&["--targets", "lm_head"], "unknown projection: expected "),
-        (&["--rank", "0"], "rank is 0, must be at least 1"),
+        (&["--rank", "0"], "rank is 0, but must be at least 1"),
         (
             &["--dropout", "1"],
             "dropout is 1, but must be from 0 to below 1",
@@ -374,7 +374,7 @@ fn refuses_early_by_name() {
             &["--seq", "4096"],
             "--seq 4096 is more than the 2048 positions",
         ),
-        (&["--batch", "0"], "batch is 0, must be from 1 to 2^24"),
+        (&["--batch", "0"], "batch is 0, but must be from 1 to 2^24"),
         (
             &["--grad-accum", "4294967296"],
             "the number of micro-batches is 4294967296, but must be from 1 to 2^24",

@@ -261,7 +261,7 @@ const REFUSALS: [Refusal; 12] = [
     (GGUF, "out", &[], 2, "--out /out must be a GGUF file like the model: choose a name that ends in .gguf"),
     ("/model", "out.gguf", &[], 2, "--out /out.gguf must be a folder like the model: choose a name that does not end in .gguf, and convert the folder with llama.cpp's convert_hf_to_gguf.py"),
     ("/model", "out", LORA, 2, "--out /out must be a GGUF file, because llama.cpp reads adapters from GGUF files: choose a name that ends in .gguf"),
-    (MODEL, "out.gguf", &[], 2, "assets/rustdoc-7m-Q4_K_M.gguf: tensor \"blk.0.attn_q.weight\" is Q4_K: rounded to Q4_K again, it could lose what the adapter adds; decode with `run --adapter`, or merge onto the model in F32, F16 or BF16"),
+    (MODEL, "out.gguf", &[], 2, "assets/rustdoc-7m-Q4_K_M.gguf: tensor \"blk.0.attn_q.weight\" is Q4_K: the adapter could be lost when the sum is rounded to Q4_K. Decode with `run --adapter`, or merge into the model in F32, F16 or BF16"),
     ("/model", "used", &[], 2, "--out /used is not empty; name an empty or a new folder"),
     ("/model", "model", &[], 2, "--out /model is not empty; name an empty or a new folder"),
     ("/model", "file", &[], 2, "--out /file cannot be used: Not a directory (os error 20); name a new or an empty folder"),
