@@ -45,7 +45,14 @@
 //! let tokenizer = model.tokenizer()?;
 //! let how = Preprocess { tokenizer: &tokenizer, template: None, len: 16, train_on_prompt: false };
 //! let data = Dataset::read(&folder.join("samples.jsonl"), &how)?;
-//! let shape = BatchShape { len: 16, rows: 1, accumulate: 1, packing: true, seed: 0, length: TrainingLength::Steps(2) };
+//! let shape = BatchShape {
+//!     len: 16,
+//!     rows: 1,
+//!     accumulate: 1,
+//!     packing: true,
+//!     seed: 0,
+//!     length: TrainingLength::Steps(2),
+//! };
 //! let batches = Batches::new(data, shape)?;
 //!
 //! // Adapters of rank 4 on all projections. B is zero at first, so that they change nothing yet.
@@ -63,7 +70,11 @@
 //! }
 //!
 //! // The adapter as PEFT reads it.
-//! let shapes = AdapterShapes { config: &settings.config, lora: &settings.lora, pairing: settings.pairing };
+//! let shapes = AdapterShapes {
+//!     config: &settings.config,
+//!     lora: &settings.lora,
+//!     pairing: settings.pairing,
+//! };
 //! peft::write(out, &shapes, &trainer.adapters()?, "rustdoc-7m")?;
 //! # assert!(out.join("adapter_model.safetensors").is_file());
 //! # Ok(())

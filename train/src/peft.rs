@@ -1,10 +1,9 @@
 //! Adapters in the directory format of PEFT: `adapter_config.json` and `adapter_model.safetensors`.
 //!
-//! Names and keys are those of
-//! [PEFT](https://huggingface.co/docs/peft/developer_guides/checkpoint). A is `[rank, in]` and B is
-//! `[out, rank]`, both in `F32`. GGUF files of the llama family permute the rows of Q and K within
-//! a head, so that rotary pairs are neighbors. The rows of B are written in the order of the
-//! original model. A has no such order.
+//! [PEFT](https://huggingface.co/docs/peft/developer_guides/checkpoint) defines the names and keys.
+//! A is `[rank, in]` and B is `[out, rank]`, both in `F32`. GGUF files of the llama family permute
+//! the rows of Q and K within a head, so that rotary pairs are neighbors. The rows of B are written
+//! in the order of the original model. A has no such order.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -106,7 +105,7 @@ pub(crate) fn write_tensors(
             };
             let [n, k] = p.shape(shapes.config);
             let rank = shapes.lora.rank;
-            // The moments of the optimizer have the layout of the adapters, so all lists are reordered.
+            // The optimizer's moments have the layout of the adapters, so they are reordered too.
             let b = shapes.reorder(p, &adapter.b, Direction::ToFile);
             for (factor, shape, numbers) in [("A", [rank, k], &adapter.a), ("B", [n, rank], &b)] {
                 let bytes = numbers

@@ -9,9 +9,9 @@ impl Batch {
     /// Runs a decode step of these sequences kernel by kernel and returns the time of each kernel.
     ///
     /// Each sequence is given with its next token. The step is repeated `rounds` times, and the
-    /// times of the fastest one are returned. The kernels are those of the graph of
-    /// [`decode`](Batch::decode). Some of them overlap there, but none do here. The sequences are
-    /// unchanged afterwards.
+    /// times of the fastest one are returned. The graph of [`decode`](Batch::decode) has the same
+    /// kernels. Some of them overlap there, but none do here. The sequences are unchanged
+    /// afterwards.
     ///
     /// # Errors
     /// Returns the errors of [`decode`](Batch::decode), except those about the chosen tokens, which

@@ -43,7 +43,8 @@ impl Decoder {
     /// # let model = Model::open("model.gguf".as_ref())?;
     /// # let tokenizer = model.tokenizer()?;
     /// # let context = Context::new(&Driver::load()?.devices()?[0])?;
-    /// let mut decoder = Decoder::new(&context, &model, Options::new(1024, Launch::Graph), |_bytes| ())?;
+    /// let options = Options::new(1024, Launch::Graph);
+    /// let mut decoder = Decoder::new(&context, &model, options, |_bytes| ())?;
     /// for turn in ["The borrow checker", " A kernel"] {
     ///     decoder.prefill(&tokenizer.encode(turn)?)?;
     ///     let mut text = tokenizer.stream();

@@ -29,7 +29,8 @@ impl Decoder {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let model = Model::open("model.gguf".as_ref())?;
     /// # let context = Context::new(&Driver::load()?.devices()?[0])?;
-    /// let mut decoder = Decoder::new(&context, &model, Options::new(1024, Launch::Graph), |_bytes| ())?;
+    /// let options = Options::new(1024, Launch::Graph);
+    /// let mut decoder = Decoder::new(&context, &model, options, |_bytes| ())?;
     /// let ids = model.tokenizer()?.encode("The borrow checker")?;
     /// let all: f32 = decoder.log_likelihoods(&ids, 1)?.iter().sum();
     /// println!("perplexity {}", (-all / (ids.len() - 1) as f32).exp());
@@ -73,7 +74,7 @@ impl Decoder {
     /// prompt that was written to the device. The host waits only once, at the end.
     fn score(&mut self, first: u32, scored: &[u32]) -> Result<Vec<f32>, Error> {
         let context = self.stream.context().clone();
-        // The logits of a position are for the next token, so the first row is one position earlier.
+        // Logits belong to the next token, so the first row is one position earlier.
         let before = first - 1;
         let kernel = self
             .row_kernels

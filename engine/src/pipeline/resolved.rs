@@ -161,8 +161,8 @@ impl Resolved {
         // Prefer blocks of which two fit on a multiprocessor. Long rows may need all of its shared
         // memory.
         let single = single(target.preferred).or_else(|_| single(target.whole))?;
-        // The plans of a batch are those of one token, so that its sums have the same order. It
-        // records no timestamps.
+        // A batch has the plans of one token, so that its sums have the same order. It records no
+        // timestamps.
         let shared = target.whole.max(single.shared);
         let tuning = Tuning {
             profile: false,
@@ -505,8 +505,8 @@ impl Resolver<'_> {
         }
     }
 
-    /// Returns the bytes of an integer activation in a GEMV. The result applies to all kernels,
-    /// whatever their batch.
+    /// Returns the bytes of an integer activation in a GEMV. The result does not depend on the
+    /// batch of the kernel.
     ///
     /// Three bytes are used where rounding matters most. Keys and values are rounded to binary16,
     /// and a small error can move them across a rounding boundary. Those GEMVs are QKV, which

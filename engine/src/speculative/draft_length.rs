@@ -8,9 +8,9 @@
 
 /// The additional time of a step for each further token, as a fraction of a step of one token.
 ///
-/// On an H200, a step of eight tokens of Llama-3.1-8B takes 2.9 times as long as a step of one token
-/// in Q4_K_M, 2.1 times in BF16 and 1.9 times in Q8_0. That is a fraction of 0.27, 0.16 and 0.13
-/// per token. The constant is near the largest of them.
+/// On an H200, a step of eight tokens of Llama-3.1-8B takes 2.9 times as long as a step of one
+/// token in Q4_K_M, 2.1 times in BF16 and 1.9 times in Q8_0. That is a fraction of 0.27, 0.16 and
+/// 0.13 per token. The constant is near the largest of them.
 const TOKEN: f64 = 0.25;
 /// The factor by which the weight of earlier guesses shrinks with each step.
 const MEMORY: f64 = 0.95;

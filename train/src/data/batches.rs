@@ -92,8 +92,7 @@ impl Batches {
     ///
     /// # Errors
     /// Returns [`Error::Setting`] if a dimension is 0 or too large, if there are no samples, if the
-    /// micro-batches cannot be counted in 32 bits, or if there are so many epochs that packing
-    /// would take long.
+    /// micro-batches cannot be counted in 32 bits, or if packing all epochs would take too long.
     pub fn new(data: Dataset, shape: BatchShape) -> Result<Batches, Error> {
         let sizes = [
             ("seq", shape.len),

@@ -114,7 +114,7 @@ pub(super) fn read(
     })
 }
 
-/// Returns true if a value says nothing: clients write such fields for every message.
+/// Returns true if a value is empty. Clients write such fields for every message.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

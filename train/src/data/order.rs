@@ -6,7 +6,8 @@ use warpwright_kernels::train::philox::philox4x32;
 /// rows, and small enough to keep the order random.
 const WINDOW: usize = 1024;
 
-/// A counter word that separates the random numbers of orders from those of dropout, which use 0.
+/// A counter word that separates the random numbers of orders from the ones of dropout,
+/// which use 0.
 const ORDER: u32 = 1;
 
 /// A counter word that separates the random numbers of held-out samples.

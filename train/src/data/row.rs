@@ -3,10 +3,10 @@
 //! A row of `{"text"}` is learned entirely. In a row of `{"prompt", "completion"}` only the
 //! completion is learned. An Alpaca row, `{"instruction", "input", "output"}` with or without
 //! `"input"`, becomes a prompt by Alpaca's template and a completion. The token that ends a text
-//! follows all of these. [`chat`] reads conversations, and [`marks`] the switches that exclude a row
-//! or a message.
+//! follows all of these. [`chat`] reads conversations, and [`marks`] reads the switches that
+//! exclude a row or a message.
 //!
-//! A line must have the keys of one form. There are two exceptions, whose additional key is ignored:
+//! A line must have the keys of one form. In two exceptions, an additional key is ignored:
 //! - Rows of the published Alpaca data set repeat prompt and completion as `"text"`.
 //! - Rows of UltraChat repeat the first message as `"prompt"`.
 
@@ -61,8 +61,8 @@ impl MarkedRow {
         let completion = |prompt, completion| Row::Completion { prompt, completion };
         let alpaca = has("instruction") && has("output");
         let chat = has("messages");
-        // Data sets of these two forms often repeat their content under another key. It is not used,
-        // so it does not make the form ambiguous.
+        // Data sets of these two forms often repeat their content under another key. The key is not
+        // used, so it does not make the form ambiguous.
         let spare = |key: &str| alpaca && key == "text" || chat && key == "prompt";
         let known: Vec<&str> = KEYS
             .into_iter()

@@ -4,8 +4,8 @@ use crate::weights::length;
 use crate::{Config, Error, Lora, Projection};
 use warpwright_kernels::train::philox::philox4x32;
 
-/// A counter word that separates these random numbers from those of dropout and of orders, which
-/// use 0 and 1.
+/// A counter word that separates these random numbers from the ones of dropout and of orders,
+/// which use 0 and 1.
 const FIRST_ADAPTERS: u32 = 2;
 
 /// The two factors of a projection's adapter.

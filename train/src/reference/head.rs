@@ -25,7 +25,7 @@ impl Run<'_> {
         let mut loss = 0.0;
         let mut lse = vec![];
         let mut dx = vec![];
-        // The logits of all tokens would need `tokens * vocab` numbers, so they exist chunk by chunk.
+        // All logits together would need `tokens * vocab` numbers, so they are computed in chunks.
         let chunks = x.chunks(self.model.head_chunk * hidden);
         for (x, labels) in chunks.zip(self.micro.labels.chunks(self.model.head_chunk)) {
             let (chunk_loss, chunk_lse, chunk_dx) = self.head_chunk(x, labels);
