@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::grammar::GrammarArgs;
 use crate::options::{Launch, ModelDeviceArgs, decoder};
 use crate::sampling::{self, SamplingArgs};
-use crate::speculative::{SpeculativeArgs, Writer, for_draft};
+use crate::speculative::{SpeculativeArgs, TextGenerator, for_draft};
 use crate::terminal::say;
 
 /// Options of commands that generate text.
@@ -229,7 +229,7 @@ impl GenerateArgs {
         sampling: &Sampling,
         size: &ContextSize,
         tokenizer: Option<&Tokenizer>,
-    ) -> Result<Writer, Failure> {
+    ) -> Result<TextGenerator, Failure> {
         let draft_model = self.speculative.open(model, tokenizer)?;
         let options = Options {
             drafts: self.speculative.max_drafts(),
@@ -263,7 +263,7 @@ impl GenerateArgs {
             }
         };
         let no_guesses = self.speculative.no_guesses(model, draft_model.as_ref());
-        Ok(Writer {
+        Ok(TextGenerator {
             decoder,
             speculation: self.speculative.speculation(model, draft),
             no_guesses,

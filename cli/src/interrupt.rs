@@ -1,9 +1,9 @@
 //! Handling of SIGINT, SIGTERM and SIGHUP.
 //!
 //! A signal ends the program at once, after temporary files and the progress bar are removed. While
-//! a [`Pending`] lives, the first signal only sets a flag, which [`check`] reports at the next safe
-//! point. So a text ends with its statistics and a training run with a checkpoint. The second
-//! signal ends the program.
+//! a [`PendingInterrupt`] lives, the first signal only sets a flag, which [`check`] reports at the
+//! next safe point. So a text ends with its statistics and a training run with a checkpoint. The
+//! second signal ends the program.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -36,23 +36,23 @@ pub(crate) fn install() -> Result<(), Failure> {
 }
 
 /// A guard that defers the first signal to the next [`check`].
-pub(crate) struct Pending;
+pub(crate) struct PendingInterrupt;
 
-impl Pending {
+impl PendingInterrupt {
     /// Begins work that a message names: `what` completes "stopping after".
-    pub(crate) fn begin(what: &'static str) -> Pending {
+    pub(crate) fn begin(what: &'static str) -> PendingInterrupt {
         *pending() = PendingWork::Named(what);
-        Pending
+        PendingInterrupt
     }
 
     /// Begins work that ends so soon that no message is needed.
-    pub(crate) fn short() -> Pending {
+    pub(crate) fn short() -> PendingInterrupt {
         *pending() = PendingWork::Short;
-        Pending
+        PendingInterrupt
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingInterrupt {
     fn drop(&mut self) {
         *pending() = PendingWork::None;
     }

@@ -30,7 +30,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use arguments::Parsed;
+use arguments::ParsedArguments;
 use commands::{
     bench, chat, check, completions, detokenize, devices, doctor, embed, emu, finetune, graph,
     info, logits, merge, models, perplexity, pull, run, tokenize,
@@ -88,7 +88,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match arguments::parse::<Cli>(env::args_os().collect()) {
-        Ok(Parsed { arguments, notes }) => {
+        Ok(ParsedArguments { arguments, notes }) => {
             for note in &notes {
                 terminal::say(note);
             }

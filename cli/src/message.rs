@@ -24,7 +24,7 @@ pub(crate) struct Message {
     pub(crate) reasoning_content: Option<String>,
     /// The tool calls of the assistant.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) tool_calls: Vec<Call>,
+    pub(crate) tool_calls: Vec<AssistantCall>,
     /// The id of the call that a tool answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tool_call_id: Option<String>,
@@ -53,7 +53,7 @@ const IGNORED: [&str; 14] = [
 
 /// A tool call of the assistant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Call {
+pub(crate) struct AssistantCall {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<String>,
     #[serde(rename = "type", default = "function")]
@@ -133,7 +133,7 @@ impl TryFrom<Map<String, Value>> for Message {
         }
         let refusal = text("refusal")?.filter(|refusal| !refusal.is_empty());
         let content = object.remove("content").map(content).transpose()?;
-        let tool_calls: Vec<Call> = match object.remove("tool_calls") {
+        let tool_calls: Vec<AssistantCall> = match object.remove("tool_calls") {
             None => vec![],
             Some(calls) => serde_json::from_value(calls).map_err(|error| error.to_string())?,
         };
@@ -220,7 +220,7 @@ impl Message {
     pub(crate) fn calling(content: &str, calls: &[ToolCall], before: usize) -> Message {
         let mut tool_calls = vec![];
         for (number, call) in (before + 1..).zip(calls) {
-            let mut call = Call::from(call);
+            let mut call = AssistantCall::from(call);
             call.id.get_or_insert_with(|| format!("call{number:05}"));
             tool_calls.push(call);
         }
@@ -231,7 +231,7 @@ impl Message {
     }
 
     /// Returns the message with the result of a tool.
-    pub(crate) fn answering(call: &Call, content: &str) -> Message {
+    pub(crate) fn answering(call: &AssistantCall, content: &str) -> Message {
         let name = Some(call.function.name.clone());
         Message {
             tool_call_id: call.id.clone(),
@@ -246,14 +246,14 @@ impl Message {
     }
 }
 
-impl From<&ToolCall> for Call {
-    fn from(call: &ToolCall) -> Call {
+impl From<&ToolCall> for AssistantCall {
+    fn from(call: &ToolCall) -> AssistantCall {
         let ToolCall {
             id,
             name,
             arguments,
         } = call.clone();
-        Call {
+        AssistantCall {
             id,
             kind: function(),
             function: CalledFunction { name, arguments },
@@ -263,23 +263,23 @@ impl From<&ToolCall> for Call {
 
 /// Returns tool calls as a JSON list.
 pub(crate) fn calls_json(calls: &[ToolCall]) -> Value {
-    json!(calls.iter().map(Call::from).collect::<Vec<_>>())
+    json!(calls.iter().map(AssistantCall::from).collect::<Vec<_>>())
 }
 
 /// Returns the calls at the end of a conversation that have no result yet.
-pub(crate) fn waiting(messages: &[Message]) -> Vec<&Call> {
+pub(crate) fn waiting(messages: &[Message]) -> Vec<&AssistantCall> {
     let answers = messages
         .iter()
         .rev()
         .take_while(|message| message.role == TOOL)
         .count();
     let (before, answers) = messages.split_at(messages.len() - answers);
-    let mut calls: Vec<&Call> = before
+    let mut calls: Vec<&AssistantCall> = before
         .last()
         .map_or(vec![], |last| last.tool_calls.iter().collect());
     for answer in answers {
         // Some programs save results without ids. They are matched by the name of the tool.
-        let answered = |call: &&Call| match &answer.tool_call_id {
+        let answered = |call: &&AssistantCall| match &answer.tool_call_id {
             Some(id) => call.id.as_ref() == Some(id),
             None => Some(&call.function.name) == answer.name.as_ref(),
         };

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 pub(crate) use folder::{FilesOf, OutputFolder, is_used};
 pub(crate) use temporary::forget_all;
-use temporary::{Taken, Temporary};
+use temporary::{Temporary, TemporaryCreation};
 
 /// An output that an option names.
 pub(crate) struct Output<'a> {
@@ -21,12 +21,12 @@ pub(crate) struct Output<'a> {
     pub(crate) path: &'a Path,
     /// The files and folders that the command reads, each with a word for it in messages.
     pub(crate) inputs: Vec<(&'static str, &'a Path)>,
-    pub(crate) content: Content,
+    pub(crate) content: OutputContent,
 }
 
 /// The kind of content of an output.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Content {
+pub(crate) enum OutputContent {
     /// Text.
     Text,
     /// Binary data, which must not be written to a terminal.
@@ -46,7 +46,7 @@ impl Output<'_> {
     /// new file.
     pub(crate) fn write<R>(
         &self,
-        fill: impl FnOnce(&mut Sink<'_>) -> Result<R, Failure>,
+        fill: impl FnOnce(&mut OutputSink<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         self.check()?;
         if self.path == Path::new("-") {
@@ -72,10 +72,10 @@ impl Output<'_> {
             .iter()
             .find(|(_, input)| is_of(input, self.path));
         let refused = match (self.content, read) {
-            (Content::Bytes, _) if standard && io::stdout().is_terminal() => {
+            (OutputContent::Bytes, _) if standard && io::stdout().is_terminal() => {
                 "would write binary data to a terminal; name a file or a pipe"
             }
-            (Content::Aside, _) if standard => {
+            (OutputContent::Aside, _) if standard => {
                 "would mix with the table on standard output; name a file"
             }
             (_, Some((what, _))) => {
@@ -93,12 +93,12 @@ impl Output<'_> {
     /// Writes to a temporary file, which takes the place of the target at the end.
     fn to_file<R>(
         &self,
-        fill: impl FnOnce(&mut Sink<'_>) -> Result<R, Failure>,
+        fill: impl FnOnce(&mut OutputSink<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         let target = target(self.path).map_err(|error| self.fault(error))?;
         let (file, temporary) = match Temporary::file(&target).map_err(|error| self.fault(error))? {
-            Taken::Free(file, temporary) => (file, temporary),
-            Taken::UnderWay => {
+            TemporaryCreation::Free(file, temporary) => (file, temporary),
+            TemporaryCreation::UnderWay => {
                 let path = self.path.display();
                 return Err(Failure::Input(format!(
                     "{} {path} is also the file of another option; name two files",
@@ -120,10 +120,10 @@ impl Output<'_> {
 fn through<R>(
     path: &Path,
     to: impl Write,
-    fill: impl FnOnce(&mut Sink<'_>) -> Result<R, Failure>,
+    fill: impl FnOnce(&mut OutputSink<'_>) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
     let mut to = BufWriter::new(to);
-    let filled = fill(&mut Sink { to: &mut to, path })?;
+    let filled = fill(&mut OutputSink { to: &mut to, path })?;
     to.flush().map_err(|error| fault(path, error))?;
     Ok(filled)
 }
@@ -144,7 +144,7 @@ fn fault(path: &Path, error: io::Error) -> Failure {
 /// Writes an optional output. Without one, `fill` runs without a sink.
 pub(crate) fn write_if<R>(
     output: Option<Output<'_>>,
-    fill: impl FnOnce(Option<&mut Sink<'_>>) -> Result<R, Failure>,
+    fill: impl FnOnce(Option<&mut OutputSink<'_>>) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
     match output {
         None => fill(None),
@@ -153,13 +153,13 @@ pub(crate) fn write_if<R>(
 }
 
 /// The content of an output that is being written.
-pub(crate) struct Sink<'a> {
+pub(crate) struct OutputSink<'a> {
     to: &'a mut dyn Write,
     /// The path in messages.
     path: &'a Path,
 }
 
-impl Sink<'_> {
+impl OutputSink<'_> {
     /// Appends bytes.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ pub(crate) enum ReplyFormat {
 }
 
 /// A writer of a reply to standard output, which it keeps locked.
-pub(crate) struct Printer<'a> {
+pub(crate) struct ReplyPrinter<'a> {
     out: StdoutLock<'static>,
     format: ReplyFormat,
     /// Whether an id was printed, so that the next one needs a space.
@@ -58,10 +58,10 @@ pub(crate) struct Reply {
     pub(crate) parts: Option<ReplyParts>,
 }
 
-impl<'a> Printer<'a> {
+impl<'a> ReplyPrinter<'a> {
     /// Locks standard output.
-    pub(crate) fn new(format: ReplyFormat) -> Printer<'a> {
-        Printer {
+    pub(crate) fn new(format: ReplyFormat) -> ReplyPrinter<'a> {
+        ReplyPrinter {
             out: io::stdout().lock(),
             format,
             has_ids: false,
@@ -72,8 +72,8 @@ impl<'a> Printer<'a> {
     }
 
     /// Returns the printer with a parser that separates tool calls from text.
-    pub(crate) fn with_calls(self, call_stream: Option<CallStream<'a>>) -> Printer<'a> {
-        Printer {
+    pub(crate) fn with_calls(self, call_stream: Option<CallStream<'a>>) -> ReplyPrinter<'a> {
+        ReplyPrinter {
             call_stream,
             ..self
         }
@@ -212,7 +212,7 @@ impl Reply {
         &mut self,
         tokens: Generation<'_>,
         stream: &mut TextStream<'_>,
-        printer: &mut Printer<'_>,
+        printer: &mut ReplyPrinter<'_>,
         mut each: impl FnMut(&TextFragment<'_>),
     ) -> Result<TextEnding, Failure> {
         stream.read(tokens, |piece| {
@@ -242,7 +242,7 @@ impl Reply {
     pub(crate) fn finish(
         &mut self,
         stream: TextStream<'_>,
-        printer: &mut Printer<'_>,
+        printer: &mut ReplyPrinter<'_>,
         why: TextEnding,
     ) -> Result<TextEnding, Failure> {
         let (rest, ending) = stream.finish(why);

@@ -1,4 +1,5 @@
-//! The options of speculative decoding, and the [`Writer`] that generates text with or without it.
+//! The options of speculative decoding, and the [`TextGenerator`] that generates text with or
+//! without it.
 
 use std::path::PathBuf;
 
@@ -32,7 +33,7 @@ pub(crate) struct SpeculativeArgs {
 }
 
 /// A loaded model that generates text, with its speculation if there is one.
-pub(crate) struct Writer {
+pub(crate) struct TextGenerator {
     pub(crate) decoder: Decoder,
     pub(crate) speculation: Option<Speculation>,
     /// The reason to report if no token was guessed.
@@ -161,7 +162,7 @@ pub(crate) fn for_draft(sampling: &Sampling, draft: &Model) -> Sampling {
     sampling
 }
 
-impl Writer {
+impl TextGenerator {
     /// Generates at most `limit` tokens after `have`, which must be the tokens in the decoder's
     /// cache.
     ///

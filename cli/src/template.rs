@@ -115,7 +115,7 @@ impl TemplateArgs {
 }
 
 /// A chat template with its variables and tools.
-pub(crate) struct Template {
+pub(crate) struct ConfiguredTemplate {
     template: ChatTemplate,
     variables: Vec<(String, Value)>,
     tools: Option<Tools>,
@@ -129,13 +129,13 @@ const CHATML: &str = "{%- for message in messages -%}\
      {%- endfor -%}\
      {%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}";
 
-impl Template {
+impl ConfiguredTemplate {
     /// Opens the template that the options select.
     ///
     /// # Errors
     /// Returns an error if there is no template, if it is not valid, or if it ignores the tools of
     /// `--tools`.
-    pub(crate) fn open(args: &TemplateArgs, model: &Model) -> Result<Template, Failure> {
+    pub(crate) fn open(args: &TemplateArgs, model: &Model) -> Result<ConfiguredTemplate, Failure> {
         let tools = args.tools()?;
         let path = args.chat_template.as_deref().unwrap_or(model.files.path());
         // A model may have a separate template for tools.
@@ -159,7 +159,7 @@ impl Template {
         let mut template = found.ok_or_else(none)?;
         template.set_date(args.date.unwrap_or_else(chat::today));
         let variables = args.chat_template_kwargs.clone().unwrap_or_default().0;
-        let template = Template {
+        let template = ConfiguredTemplate {
             template,
             variables,
             tools,

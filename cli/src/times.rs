@@ -9,7 +9,7 @@ use crate::grammar::GrammarTimes;
 /// The times of the tokens of a text, since the start of the program.
 ///
 /// The tokens of one launch arrive together, so a rate is only meaningful between launches.
-pub(crate) struct Times {
+pub(crate) struct ArrivalTimes {
     /// The time at which the prompt was passed to the decoder.
     begin: Duration,
     /// The number of tokens that were printed.
@@ -35,11 +35,11 @@ impl Lap {
     }
 }
 
-impl Times {
+impl ArrivalTimes {
     /// Starts the times of a text whose prompt is passed to the decoder at `begin`.
-    pub(crate) fn from(begin: Duration) -> Times {
+    pub(crate) fn from(begin: Duration) -> ArrivalTimes {
         let lap = Lap { at: begin, made: 0 };
-        Times {
+        ArrivalTimes {
             begin,
             count: 0,
             first: lap,
@@ -145,12 +145,12 @@ pub(crate) struct TimesJson {
 mod tests {
     use std::time::Duration;
 
-    use super::Times;
+    use super::ArrivalTimes;
 
     /// Returns the summary of tokens, given as pairs of milliseconds and the number of tokens that
     /// the launches had made by then. The prompt began at 400 ms.
     fn summary(tokens: &[(u64, u32)]) -> String {
-        let mut times = Times::from(Duration::from_millis(400));
+        let mut times = ArrivalTimes::from(Duration::from_millis(400));
         for &(at, made) in tokens {
             times.token(Duration::from_millis(at), made);
         }

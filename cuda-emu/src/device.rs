@@ -8,7 +8,7 @@ use ptx_emu::{Memory, MemoryError, Watch};
 use crate::activity::Activity;
 use crate::config::{Checks, EmulatorConfig, Limits};
 use crate::failures::Failures;
-use crate::log::Log;
+use crate::log::CallLog;
 use crate::report::{Details, RunReport};
 use crate::turns::Turns;
 use crate::work::condition::Conditions;
@@ -18,11 +18,11 @@ use crate::work::order::WorkOrder;
 /// The emulated devices, which are all alike.
 ///
 /// They live until the process ends, because the program accesses pinned memory by its address.
-pub(crate) struct Device {
+pub(crate) struct EmulatedDevice {
     pub(crate) config: EmulatorConfig,
     /// The memory of all devices and of the host.
     pub(crate) memory: Memory,
-    pub(crate) log: Log,
+    pub(crate) log: CallLog,
     pub(crate) graph_memory: GraphMemory,
     pub(crate) conditions: Conditions,
     /// The activity of streams and of the program, for kernels that wait.
@@ -60,7 +60,7 @@ const LARGE: u64 = 1 << 20;
 /// The size of these pages in bytes.
 const PAGE: u64 = 2 << 20;
 
-impl Device {
+impl EmulatedDevice {
     pub(crate) fn leak(mut config: EmulatorConfig) -> &'static Self {
         config.devices = config.devices.clamp(1, MOST_DEVICES);
         let memory = Memory::new(config.memory);
@@ -69,7 +69,7 @@ impl Device {
             config,
             turns,
             memory,
-            log: Log::default(),
+            log: CallLog::default(),
             graph_memory: GraphMemory::default(),
             conditions: Conditions::default(),
             activity: Activity::default(),

@@ -8,8 +8,8 @@ use ptx_emu::Kernel;
 
 use crate::handle::{HandleKind, Id};
 use crate::machine;
-use crate::report::Object;
-use crate::state::State;
+use crate::report::JsonObject;
+use crate::state::DriverState;
 use crate::state::images::ImageObject;
 use crate::state::objects::{AllocationKind, StreamKind};
 
@@ -63,7 +63,7 @@ pub(crate) fn at_exit() {
 pub(crate) fn at_exit() {}
 
 /// Returns the objects that the program created and did not release.
-fn left(s: &State) -> Vec<Object> {
+fn left(s: &DriverState) -> Vec<JsonObject> {
     let mut left = memory(s);
     // Objects that belong to another object are released with it and are not leaks of their own:
     // modules of libraries, per-thread streams, graphs inside graphs, and default pools.
@@ -101,7 +101,7 @@ fn left(s: &State) -> Vec<Object> {
         } else {
             "surface"
         };
-        Object::new().text("what", what).hex("handle", *handle)
+        JsonObject::new().text("what", what).hex("handle", *handle)
     };
     left.extend(s.images.iter().map(image));
     let own = |id| s.place_pools.iter().any(|place| place.default == id);
@@ -125,9 +125,9 @@ fn left(s: &State) -> Vec<Object> {
     left
 }
 
-fn memory(s: &State) -> Vec<Object> {
+fn memory(s: &DriverState) -> Vec<JsonObject> {
     let range = |what: &str, address: u64, bytes: u64| {
-        Object::new()
+        JsonObject::new()
             .text("what", what)
             .hex("address", address)
             .number("bytes", bytes)
@@ -151,12 +151,14 @@ fn memory(s: &State) -> Vec<Object> {
     allocated.chain(registered).collect()
 }
 
-fn object<K: HandleKind>(what: &str, id: Id<K>) -> Object {
-    Object::new().text("what", what).hex("handle", id.number())
+fn object<K: HandleKind>(what: &str, id: Id<K>) -> JsonObject {
+    JsonObject::new()
+        .text("what", what)
+        .hex("handle", id.number())
 }
 
 /// Describes a module or a library by its first kernel.
-fn named<K: HandleKind>(what: &str, id: Id<K>, first: Option<&Arc<Kernel>>) -> Object {
+fn named<K: HandleKind>(what: &str, id: Id<K>, first: Option<&Arc<Kernel>>) -> JsonObject {
     let object = object(what, id);
     first.map_or(object.clone(), |kernel| object.text("name", &kernel.name))
 }

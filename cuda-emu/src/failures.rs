@@ -38,7 +38,7 @@ struct DeviceLoss {
 }
 
 /// The decision about a call before it runs.
-pub(crate) enum Verdict {
+pub(crate) enum CallVerdict {
     Runs,
     Fails(CUresult),
     /// The device is lost with this code.
@@ -77,15 +77,15 @@ impl Failures {
     }
 
     /// Counts a call and decides whether it fails.
-    pub(crate) fn judge(&self, call: &str) -> Verdict {
+    pub(crate) fn judge(&self, call: &str) -> CallVerdict {
         if !self.any.load(Relaxed) {
-            return Verdict::Runs;
+            return CallVerdict::Runs;
         }
         let mut rules = self.lock();
         if let Some(loss) = &mut rules.lost {
             match loss.left.checked_sub(1) {
                 Some(left) => loss.left = left,
-                None => return Verdict::Lost(loss.code),
+                None => return CallVerdict::Lost(loss.code),
             }
         }
         for failure in rules
@@ -95,10 +95,10 @@ impl Failures {
         {
             failure.left -= 1;
             if failure.left == 0 {
-                return Verdict::Fails(failure.code);
+                return CallVerdict::Fails(failure.code);
             }
         }
-        Verdict::Runs
+        CallVerdict::Runs
     }
 
     /// Returns the code with which launches of a kernel fail, if they do.

@@ -80,7 +80,7 @@ pub(crate) fn text<'a>(config: &EmulatorConfig, image: &'a [u8]) -> Result<Cow<'
 }
 
 /// An entry of a fat binary.
-struct Entry<'a> {
+struct FatBinaryEntry<'a> {
     kind: u16,
     architecture: u64,
     flags: u64,
@@ -110,8 +110,8 @@ fn broken(why: &str) -> Error {
 }
 
 /// Returns the message for a fat binary that has nothing for the device.
-fn unfit(entries: &[Entry], device: u64) -> String {
-    let name = |entry: &Entry| match entry.kind {
+fn unfit(entries: &[FatBinaryEntry], device: u64) -> String {
+    let name = |entry: &FatBinaryEntry| match entry.kind {
         PTX => format!("PTX for sm_{}", entry.architecture),
         MACHINE_CODE => format!("machine code for sm_{}", entry.architecture),
         kind => format!("contents of kind {kind} for sm_{}", entry.architecture),
@@ -128,7 +128,7 @@ fn unfit(entries: &[Entry], device: u64) -> String {
 }
 
 /// Returns the entries of all containers, or `None` if the data ends inside one of them.
-fn entries(image: &[u8]) -> Option<Vec<Entry<'_>>> {
+fn entries(image: &[u8]) -> Option<Vec<FatBinaryEntry<'_>>> {
     let mut entries = Vec::new();
     let mut rest = image;
     while rest.starts_with(&FAT_BINARY) && rest.len() >= HEADER {
@@ -143,7 +143,7 @@ fn entries(image: &[u8]) -> Option<Vec<Entry<'_>>> {
             }
             let (entry, next) = left.split_at_checked(header.checked_add(bytes)?)?;
             let (header, contents) = entry.split_at(header);
-            entries.push(Entry::new(header, contents));
+            entries.push(FatBinaryEntry::new(header, contents));
             left = next;
         }
         rest = after;
@@ -151,7 +151,7 @@ fn entries(image: &[u8]) -> Option<Vec<Entry<'_>>> {
     Some(entries)
 }
 
-impl<'a> Entry<'a> {
+impl<'a> FatBinaryEntry<'a> {
     fn new(header: &[u8], contents: &'a [u8]) -> Self {
         // Compressed contents are padded, and this is their size without padding.
         let compressed = number(header, 16, 4) as usize;

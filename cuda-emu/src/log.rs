@@ -10,7 +10,7 @@ const LOG_LENGTH: usize = 256;
 
 /// The log, with the newest entry last.
 #[derive(Default)]
-pub(crate) struct Log(Mutex<Entries>);
+pub(crate) struct CallLog(Mutex<Entries>);
 
 #[derive(Default)]
 struct Entries {
@@ -25,7 +25,7 @@ struct Entries {
     registered: usize,
 }
 
-impl Log {
+impl CallLog {
     /// Adds an entry to the log.
     pub(crate) fn add(&self, text: String) {
         let mut log = self.lock();

@@ -6,13 +6,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use warpwright_driver_sys::CUresult;
 
 use crate::config::EmulatorConfig;
-use crate::device::Device;
+use crate::device::EmulatedDevice;
 use crate::environment;
 use crate::error::{Error, Result, refuse};
-use crate::failures::Verdict;
+use crate::failures::CallVerdict;
 use crate::ffi::host::in_host_function;
 use crate::report::RunReport;
-use crate::state::State;
+use crate::state::DriverState;
 
 /// The calls that work before `cuInit`.
 const BEFORE_INIT: &[&str] = &[
@@ -29,9 +29,9 @@ const BEFORE_INIT: &[&str] = &[
 
 /// The emulated driver. It lives until the process ends, as its devices do.
 pub(crate) struct Machine {
-    pub(crate) device: &'static Device,
+    pub(crate) device: &'static EmulatedDevice,
     initialized: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<DriverState>,
 }
 
 static MACHINE: RwLock<Option<&'static Machine>> = RwLock::new(None);
@@ -127,23 +127,23 @@ pub fn inject_device_loss(after: u64, code: CUresult) {
 
 impl Machine {
     fn leak(config: EmulatorConfig) -> &'static Self {
-        let device = Device::leak(config);
+        let device = EmulatedDevice::leak(config);
         Box::leak(Box::new(Self {
             device,
             initialized: AtomicBool::new(false),
-            state: Mutex::new(State::new(device)),
+            state: Mutex::new(DriverState::new(device)),
         }))
     }
 
     /// Returns the objects of the driver, locked.
     ///
     /// Calls take this lock and workers do not, so never wait for work while holding it.
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, DriverState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the objects when the process ends, unless a thread holds the lock.
-    pub(crate) fn state_at_exit(&self) -> Option<MutexGuard<'_, State>> {
+    pub(crate) fn state_at_exit(&self) -> Option<MutexGuard<'_, DriverState>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
             Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
@@ -221,9 +221,9 @@ impl Machine {
 
     fn fail_if_injected(&self, call: &str) -> Result {
         match self.device.failures.judge(call) {
-            Verdict::Runs => Ok(()),
-            Verdict::Fails(code) => refuse(code, "this failure was injected"),
-            Verdict::Lost(code) => {
+            CallVerdict::Runs => Ok(()),
+            CallVerdict::Fails(code) => refuse(code, "this failure was injected"),
+            CallVerdict::Lost(code) => {
                 for (_, context) in self.state().contexts.iter() {
                     context.sticky.set(code);
                 }

@@ -13,14 +13,14 @@ use warpwright_driver_sys::CUresult;
 
 use crate::activity::ActiveStream;
 use crate::crew::OwnThread;
-use crate::device::Device;
+use crate::device::EmulatedDevice;
 use crate::error::{Error, Result};
 use crate::ffi::host::StreamCallback;
 use crate::graph::compare::compare_streams;
 use crate::graph::launch::{GraphLaunch, LaunchPlace};
 use crate::report::Details;
 use crate::turns::Ready;
-use crate::work::mark::{Mark, PendingMark};
+use crate::work::mark::{EventMark, PendingMark};
 use crate::work::order::{Clock, Moment};
 use crate::work::{StreamWork, WorkSite};
 
@@ -52,7 +52,7 @@ pub(crate) enum Task {
     /// Waits for work of another queue.
     After(Ticket),
     /// Waits for an event.
-    AfterMark(Arc<Mark>),
+    AfterMark(Arc<EventMark>),
     /// Records an event.
     Mark(PendingMark),
     /// Calls a function of the program, even after an error.
@@ -60,8 +60,8 @@ pub(crate) enum Task {
 }
 
 /// The work of one stream, in order.
-pub(crate) struct Queue {
-    device: &'static Device,
+pub(crate) struct WorkQueue {
+    device: &'static EmulatedDevice,
     sticky: Arc<Sticky>,
     /// The number of the stream.
     number: u32,
@@ -90,12 +90,12 @@ struct QueueState {
 /// A position in a queue, which represents all work up to it.
 #[derive(Clone)]
 pub(crate) struct Ticket {
-    queue: Arc<Queue>,
+    queue: Arc<WorkQueue>,
     place: u64,
     moment: Arc<Moment>,
 }
 
-impl ActiveStream for Queue {
+impl ActiveStream for WorkQueue {
     fn number(&self) -> u32 {
         self.number
     }
@@ -109,9 +109,13 @@ impl ActiveStream for Queue {
     }
 }
 
-impl Queue {
+impl WorkQueue {
     /// Returns a queue for a stream of this kind.
-    pub(crate) fn new(device: &'static Device, sticky: Arc<Sticky>, kind: &str) -> Arc<Self> {
+    pub(crate) fn new(
+        device: &'static EmulatedDevice,
+        sticky: Arc<Sticky>,
+        kind: &str,
+    ) -> Arc<Self> {
         let number = device.order.queue();
         let queue = Arc::new(Self {
             device,
@@ -413,7 +417,7 @@ impl Ticket {
     }
 
     /// Returns true if this is a position in `queue`.
-    pub(crate) fn is_in(&self, queue: &Arc<Queue>) -> bool {
+    pub(crate) fn is_in(&self, queue: &Arc<WorkQueue>) -> bool {
         Arc::ptr_eq(&self.queue, queue)
     }
 }

@@ -28,9 +28,9 @@ use ptx_emu::{Conflict, ConflictKind, Fault, OtherPlace, RustPlace, SourcePlace}
 
 /// A file to which lines are appended. Each line is one write, so several processes can share the
 /// file.
-pub(crate) struct RunReport(Mutex<Lines>);
+pub(crate) struct RunReport(Mutex<ReportLines>);
 
-struct Lines {
+struct ReportLines {
     file: File,
     launches: u64,
     findings: u64,
@@ -41,7 +41,7 @@ impl RunReport {
     /// Opens the file and writes the first line.
     pub(crate) fn open(path: &Path, (major, minor): (u32, u32)) -> io::Result<Self> {
         let file = File::options().create(true).append(true).open(path)?;
-        let report = Self(Mutex::new(Lines {
+        let report = Self(Mutex::new(ReportLines {
             file,
             launches: 0,
             findings: 0,
@@ -50,17 +50,17 @@ impl RunReport {
         let capability = format!("{major}.{minor}");
         report.lock().write(
             "start",
-            Object::new().text("compute_capability", &capability),
+            JsonObject::new().text("compute_capability", &capability),
         );
         Ok(report)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lines> {
+    fn lock(&self) -> MutexGuard<'_, ReportLines> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes a line for a kernel that ran.
-    pub(crate) fn launch(&self, launch: Object) {
+    pub(crate) fn launch(&self, launch: JsonObject) {
         let mut lines = self.lock();
         lines.launches += 1;
         lines.write("launch", launch);
@@ -76,7 +76,7 @@ impl RunReport {
             class if class.bytes().all(|byte| byte.is_ascii_alphabetic()) => class,
             _ => "Other",
         };
-        let object = Object::new()
+        let object = JsonObject::new()
             .text("class", class)
             .text("text", text)
             .and(&details.0);
@@ -86,7 +86,7 @@ impl RunReport {
     }
 
     /// Writes a line for an object that the program did not release.
-    pub(crate) fn leak(&self, leak: Object) {
+    pub(crate) fn leak(&self, leak: JsonObject) {
         let mut lines = self.lock();
         lines.leaks += 1;
         lines.write("leak", leak);
@@ -96,7 +96,7 @@ impl RunReport {
     /// concurrent work.
     pub(crate) fn end(&self, forgot: bool) {
         let mut lines = self.lock();
-        let counts = Object::new()
+        let counts = JsonObject::new()
             .number("launches", lines.launches)
             .number("findings", lines.findings);
         let counts = counts.number("leaks", lines.leaks).number("forgot", forgot);
@@ -104,11 +104,11 @@ impl RunReport {
     }
 }
 
-impl Lines {
+impl ReportLines {
     /// Writes a line and ignores errors, because the report must not change the behavior of the
     /// program.
-    fn write(&mut self, kind: &str, object: Object) {
-        let line = Object::new()
+    fn write(&mut self, kind: &str, object: JsonObject) {
+        let line = JsonObject::new()
             .text("kind", kind)
             .number("process", std::process::id());
         let line = format!("{{{},{}}}\n", line.0, object.0);
@@ -118,12 +118,12 @@ impl Lines {
 
 /// The data of a finding in addition to its text.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Details(Object);
+pub(crate) struct Details(JsonObject);
 
 impl Details {
     /// Returns the thread and the responsible instructions of a fault.
     pub(crate) fn of_fault(fault: &Fault) -> Self {
-        let mut object = Object::new()
+        let mut object = JsonObject::new()
             .text("kernel", &fault.kernel)
             .numbers("block", fault.block)
             .numbers("thread", fault.thread)
@@ -174,7 +174,7 @@ impl Details {
             of_place(&second.0, does, &second.1),
         ];
         Self(
-            Object::new()
+            JsonObject::new()
                 .text("kernel", &second.0)
                 .hex("address", *address)
                 .objects("places", places.into_iter()),
@@ -192,8 +192,8 @@ pub(crate) fn deeds(kind: ConflictKind) -> (&'static str, &'static str) {
 }
 
 /// Describes a line of a kernel and the access there. A copy or a fill has no line.
-fn of_place(kernel: &str, did: &str, place: &SourcePlace) -> Object {
-    let object = Object::new().text("kernel", kernel).text("did", did);
+fn of_place(kernel: &str, did: &str, place: &SourcePlace) -> JsonObject {
+    let object = JsonObject::new().text("kernel", kernel).text("did", did);
     if place.line == 0 {
         return object;
     }
@@ -211,8 +211,8 @@ fn of_place(kernel: &str, did: &str, place: &SourcePlace) -> Object {
     }
 }
 
-fn of_source(source: &RustPlace) -> Object {
-    let object = Object::new()
+fn of_source(source: &RustPlace) -> JsonObject {
+    let object = JsonObject::new()
         .text("file", &source.file)
         .number("file_line", source.line);
     object.number("file_column", source.column)
@@ -220,9 +220,9 @@ fn of_source(source: &RustPlace) -> Object {
 
 /// The fields of a JSON object, in the order in which they were added.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Object(String);
+pub(crate) struct JsonObject(String);
 
-impl Object {
+impl JsonObject {
     pub(crate) fn new() -> Self {
         Self(String::new())
     }

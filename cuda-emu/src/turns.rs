@@ -21,13 +21,13 @@ pub(crate) type Ready = Box<dyn Fn() -> bool + Send>;
 /// The scheduler of all streams.
 pub(crate) struct Turns {
     order: Order,
-    state: Mutex<State>,
+    state: Mutex<TurnState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    queues: BTreeMap<u32, Queue>,
+struct TurnState {
+    queues: BTreeMap<u32, QueueProgress>,
     /// The queue that runs now.
     running: Option<u32>,
     /// The number of threads of the program that wait.
@@ -40,7 +40,7 @@ struct State {
 }
 
 /// The state of a queue that has work.
-enum Queue {
+enum QueueProgress {
     /// It will ask to run, wait, or become idle.
     Comes,
     /// It asks to run.
@@ -51,9 +51,9 @@ enum Queue {
 
 impl Turns {
     pub(crate) fn new(order: Order, seed: u64) -> Self {
-        let state = State {
+        let state = TurnState {
             random: seed,
-            ..State::default()
+            ..TurnState::default()
         };
         Self {
             order,
@@ -62,7 +62,7 @@ impl Turns {
         }
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> Option<R> {
+    fn change<R>(&self, change: impl FnOnce(&mut TurnState) -> R) -> Option<R> {
         if self.order == Order::InOrder {
             return None;
         }
@@ -75,7 +75,7 @@ impl Turns {
     /// Records that a queue has work.
     pub(crate) fn comes(&self, queue: u32) {
         self.change(|state| {
-            state.queues.insert(queue, Queue::Comes);
+            state.queues.insert(queue, QueueProgress::Comes);
             state.late = false;
         });
     }
@@ -87,13 +87,13 @@ impl Turns {
 
     /// Records that a queue waits until `ready` returns true.
     pub(crate) fn waits(&self, queue: u32, ready: Ready) {
-        self.change(|state| state.queues.insert(queue, Queue::Waits(ready)));
+        self.change(|state| state.queues.insert(queue, QueueProgress::Waits(ready)));
     }
 
     /// Waits until the queue is chosen.
     pub(crate) fn take(&self, queue: u32) {
         if self
-            .change(|state| state.queues.insert(queue, Queue::Asks))
+            .change(|state| state.queues.insert(queue, QueueProgress::Asks))
             .is_none()
         {
             return;
@@ -115,7 +115,9 @@ impl Turns {
     pub(crate) fn step_aside(&self, queue: u32) {
         self.change(|state| {
             if state.running == Some(queue) {
-                state.queues.insert(queue, Queue::Waits(Box::new(|| false)));
+                state
+                    .queues
+                    .insert(queue, QueueProgress::Waits(Box::new(|| false)));
                 state.running = None;
             }
         });
@@ -124,7 +126,7 @@ impl Turns {
     /// Records that the queue has finished its work or its wait.
     pub(crate) fn give(&self, queue: u32) {
         self.change(|state| {
-            state.queues.insert(queue, Queue::Comes);
+            state.queues.insert(queue, QueueProgress::Comes);
             state.running = state.running.filter(|running| *running != queue);
         });
     }
@@ -142,11 +144,11 @@ impl Turns {
     }
 
     /// Chooses the next queue if none runs, all runnable work is known, and the program waits.
-    fn choose(&self, state: &mut MutexGuard<'_, State>) {
-        let known = |queue: &Queue| match queue {
-            Queue::Comes => false,
-            Queue::Asks => true,
-            Queue::Waits(ready) => !ready(),
+    fn choose(&self, state: &mut MutexGuard<'_, TurnState>) {
+        let known = |queue: &QueueProgress| match queue {
+            QueueProgress::Comes => false,
+            QueueProgress::Asks => true,
+            QueueProgress::Waits(ready) => !ready(),
         };
         // A queue that comes may ask in a moment, so the choice waits until its state is known.
         // Otherwise the order would depend on the timing of threads.
@@ -157,7 +159,7 @@ impl Turns {
         let asks = state
             .queues
             .iter()
-            .filter(|(_, queue)| matches!(queue, Queue::Asks));
+            .filter(|(_, queue)| matches!(queue, QueueProgress::Asks));
         let asks: Vec<u32> = asks.map(|(&queue, _)| queue).collect();
         let Some(&last) = asks.last() else { return };
         state.looks = state.looks.saturating_sub(1);

@@ -11,13 +11,13 @@ use crate::decode::options::{Options, verified_at_once};
 use crate::model::config::Config;
 use crate::model::outline::Outline;
 use crate::sampling::allowed::AllowedTokens;
-use crate::sampling::device::{SampledRows, Sampler, SamplerScratch, SamplerSize};
+use crate::sampling::device::{DeviceSampler, SampledRows, SamplerScratch, SamplerSize};
 use crate::sampling::options::TokenChoice;
 use crate::signed;
 
 /// The state, the caches and the activations of a decoder. Both the simple kernels and the pipeline
 /// use them.
-pub(crate) struct Buffers {
+pub(crate) struct DecoderBuffers {
     /// The number of positions.
     pub(crate) ctx: u32,
     /// The number of splits of attention.
@@ -70,7 +70,7 @@ pub(crate) struct Buffers {
     /// The chosen token, `[1]`.
     pub(crate) token: Buffer<u32>,
     /// The sampler, if tokens are sampled.
-    pub(crate) sampler: Option<Sampler>,
+    pub(crate) sampler: Option<DeviceSampler>,
     /// The allowed tokens, for constrained decoding.
     pub(crate) allowed: Option<AllowedTokens>,
     /// The row of the state, `[1]`, which is 0.
@@ -113,7 +113,7 @@ fn frequencies(outline: &Outline, ctx: u32) -> Vec<f32> {
         .collect()
 }
 
-impl Buffers {
+impl DecoderBuffers {
     /// Allocates the buffers. If `overlap` is true, the sampling kernels may start before their
     /// predecessors end.
     pub(crate) fn new(
@@ -121,7 +121,7 @@ impl Buffers {
         outline: &Outline,
         options: Options,
         overlap: bool,
-    ) -> Result<Buffers, Error> {
+    ) -> Result<DecoderBuffers, Error> {
         let c = &outline.config;
         let ctx = options.ctx;
         let choice = options.choice;
@@ -146,7 +146,7 @@ impl Buffers {
         } else {
             &outline.stop
         };
-        Ok(Buffers {
+        Ok(DecoderBuffers {
             ctx,
             splits,
             stop_tokens: stop.to_vec(),
@@ -199,7 +199,7 @@ impl Buffers {
 
     /// Returns the single row of logits, with its state.
     fn row(&self) -> SampledRows<'_> {
-        let Buffers {
+        let DecoderBuffers {
             logits,
             rows,
             state,
@@ -226,7 +226,7 @@ impl Buffers {
         logits: &View<f32>,
         state: &View<u32>,
     ) -> Result<(), warpwright_driver::Error> {
-        let Buffers {
+        let DecoderBuffers {
             sampler: Some(sampler),
             drafts: Some(drafts),
             prompt,
@@ -284,11 +284,11 @@ fn sampler(
     ctx: u32,
     choice: TokenChoice,
     overlap: bool,
-) -> Result<Option<Sampler>, Error> {
+) -> Result<Option<DeviceSampler>, Error> {
     let Some(logprobs) = choice.logprobs() else {
         return Ok(None);
     };
-    Ok(Some(Sampler::new(
+    Ok(Some(DeviceSampler::new(
         context,
         SamplerSize {
             vocab,

@@ -110,7 +110,7 @@ pub enum Error {
          but {} of {} are free, {}",
         Size(needs.total()), Size(needs.weights), Besides("adapter", needs.adapter), Size(needs.cache), Size(needs.work),
         Besides("draft model", needs.draft), Size(*free), Size(*total),
-        Instead(*room)
+        ContextAdvice(*room)
     )]
     Memory {
         needs: MemoryNeeds,
@@ -279,9 +279,9 @@ impl std::fmt::Display for After {
 }
 
 /// Displays the advice for a context that does not fit, from the longest context that does.
-struct Instead(u32);
+struct ContextAdvice(u32);
 
-impl std::fmt::Display for Instead {
+impl std::fmt::Display for ContextAdvice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             0 => write!(

@@ -12,7 +12,7 @@ use crate::host_block::{HostBlock, words_for, zeroed};
 
 /// An allocation with its storage and shadow.
 #[derive(Debug)]
-pub(crate) struct Allocation {
+pub(crate) struct ShadowedAllocation {
     pub(crate) base: u64,
     pub(crate) bytes: u64,
     pub(crate) label: RwLock<String>,
@@ -39,7 +39,7 @@ pub(crate) enum Storage {
     Mapped(&'static [AtomicU32]),
 }
 
-impl Allocation {
+impl ShadowedAllocation {
     /// Creates an allocation without a shadow. It counts as initialized unless a device owns it.
     pub(crate) fn of(
         base: u64,

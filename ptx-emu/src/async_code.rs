@@ -1,7 +1,9 @@
 //! The decoded form of asynchronous instructions: `wgmma`, copies into and out of shared memory,
 //! and the mbarriers that count them.
 
-use crate::code::{Address, Element, Item, PredSource, RegisterOperand, Space, Sparsity};
+use crate::code::{
+    Address, Element, InstructionSpace, MatrixElement, PredSource, RegisterOperand, Sparsity,
+};
 use crate::tensor_map::MapField;
 
 /// `wgmma.mma_async`, which computes `d = a * b + d` with 64 rows, 16 for each warp.
@@ -10,7 +12,7 @@ pub(crate) struct Wgmma {
     pub(crate) left: Element,
     pub(crate) right: Element,
     /// The type of the accumulators: `F32`, `F16` or `S32`.
-    pub(crate) sum: Item,
+    pub(crate) sum: MatrixElement,
     /// Whether integer accumulators saturate.
     pub(crate) saturate: bool,
     /// The positions of the stored elements of the left matrix, if it is sparse.
@@ -80,7 +82,7 @@ pub(crate) enum OfMap {
 /// `tensormap.replace`: the tensor map, the field and its new value.
 #[derive(Clone, Debug)]
 pub(crate) struct MapChange {
-    pub(crate) space: Space,
+    pub(crate) space: InstructionSpace,
     pub(crate) address: Address,
     pub(crate) field: MapField,
     pub(crate) value: RegisterOperand,
@@ -107,8 +109,8 @@ pub(crate) struct Reduction {
 
 /// An instruction that changes an mbarrier.
 #[derive(Clone, Debug)]
-pub(crate) struct Mbarrier {
-    pub(crate) space: Space,
+pub(crate) struct MbarrierInstruction {
+    pub(crate) space: InstructionSpace,
     pub(crate) address: Address,
     pub(crate) operation: MbarrierOperation,
 }
@@ -137,7 +139,7 @@ pub(crate) enum MbarrierOperation {
 /// A wait for an mbarrier.
 #[derive(Clone, Debug)]
 pub(crate) struct MbarrierWait {
-    pub(crate) space: Space,
+    pub(crate) space: InstructionSpace,
     pub(crate) address: Address,
     /// The slot of the resulting predicate.
     pub(crate) p: Option<u32>,
@@ -163,7 +165,7 @@ pub(crate) struct BulkCopy {
     pub(crate) barrier: Address,
     /// The slot of the mask of destination blocks, for a copy to several blocks of the cluster.
     pub(crate) blocks: Option<u32>,
-    pub(crate) source: Space,
+    pub(crate) source: InstructionSpace,
 }
 
 /// `st.async` and `red.async`: a store to the shared memory of the cluster that completes on an
@@ -171,7 +173,7 @@ pub(crate) struct BulkCopy {
 #[derive(Clone, Debug)]
 pub(crate) struct AsyncStore {
     /// The state space of both addresses.
-    pub(crate) space: Space,
+    pub(crate) space: InstructionSpace,
     pub(crate) to: Address,
     /// The register of each element.
     pub(crate) values: Vec<RegisterOperand>,

@@ -1,11 +1,11 @@
 //! The decoded form of atomics.
 
-use crate::code::{Address, MemoryOrder, RegisterOperand, Scope, Space};
+use crate::code::{AccessOrdering, Address, InstructionSpace, MemoryScope, RegisterOperand};
 
 /// An atomic read-modify-write operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Atomic {
-    pub(crate) space: Space,
+    pub(crate) space: InstructionSpace,
     pub(crate) address: Address,
     pub(crate) bytes: u32,
     /// The function that computes the new value from the old value, `b` and `c`.
@@ -16,8 +16,8 @@ pub(crate) struct Atomic {
     pub(crate) c: Option<RegisterOperand>,
     /// The additional operands of a 128-bit atomic, and the function that replaces `f`.
     pub(crate) high: Option<Box<High>>,
-    pub(crate) order: MemoryOrder,
-    pub(crate) scope: Scope,
+    pub(crate) order: AccessOrdering,
+    pub(crate) scope: MemoryScope,
     pub(crate) site: u32,
 }
 

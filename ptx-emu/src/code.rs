@@ -2,20 +2,20 @@
 
 use crate::async_code::{AsyncStore, BulkStore, OfMap, TensorCopy, Wgmma};
 pub(crate) use crate::async_code::{
-    BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Phase, ThreadCopy,
+    BulkCopy, MbarrierInstruction, MbarrierOperation, MbarrierWait, Phase, ThreadCopy,
 };
 pub(crate) use crate::atomic_code::{Atomic, High};
 pub(crate) use crate::call_code::{ABSENT, Call, CallTarget, Formal, Passed, Routine, SystemCall};
-use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
+use crate::exec::regs::{Alu, Bank, OperandSlots, Regs, Undefined};
 pub(crate) use crate::fragment_code::{
-    Element, Fragment, Item, LoadMatrix, Mma, Product, ProductShape, Role, Sparsity, WarpMatrix,
-    quad_place,
+    Element, LoadMatrix, MatrixElement, MatrixFragment, Mma, Product, ProductShape, Role, Sparsity,
+    WarpMatrix, quad_place,
 };
 pub(crate) use crate::video_code::{Second, Video, VideoElement, VideoOp};
 
 /// A decoded kernel with the functions that it calls.
 #[derive(Debug, Default)]
-pub(crate) struct Code {
+pub(crate) struct KernelCode {
     pub(crate) ops: Vec<Instruction>,
     /// The place of each instruction in the text, and its `.loc`.
     pub(crate) places: Vec<crate::fault::SourcePlace>,
@@ -32,7 +32,7 @@ pub(crate) struct Code {
     /// The end of the registers of each instruction in `mentions`.
     pub(crate) mention_ends: Vec<u32>,
     /// The static shared variables. A dynamic variable has no size.
-    pub(crate) shared: Vec<Region>,
+    pub(crate) shared: Vec<SharedRegion>,
     /// The number of memory instructions. Each has a cache entry.
     pub(crate) sites: u32,
     /// Whether lanes are scheduled independently and may meet at different instructions, as from
@@ -40,7 +40,7 @@ pub(crate) struct Code {
     pub(crate) independent: bool,
 }
 
-impl Code {
+impl KernelCode {
     /// Returns true if the code calls `malloc` or `free`.
     pub(crate) fn uses_heap(&self) -> bool {
         let heap = |target: &CallTarget| {
@@ -65,7 +65,7 @@ impl Code {
     }
 
     /// Returns the dynamic shared memory, if the kernel declares it.
-    pub(crate) fn declared_dynamic(&self) -> Option<&Region> {
+    pub(crate) fn declared_dynamic(&self) -> Option<&SharedRegion> {
         self.shared
             .iter()
             .find(|region| region.dynamic && region.name != UNDECLARED_DYNAMIC)
@@ -95,7 +95,7 @@ pub(crate) const UNDECLARED_DYNAMIC: &str = "dynamic shared memory";
 
 /// A named range of shared memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Region {
+pub(crate) struct SharedRegion {
     pub(crate) name: String,
     /// The address in the shared space.
     pub(crate) address: u32,
@@ -159,7 +159,7 @@ pub(crate) enum Compare {
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     /// An instruction that computes registers of a lane from other registers of the lane.
-    Alu(Alu, Slots),
+    Alu(Alu, OperandSlots),
     /// `setp`.
     SetP(Box<SetP>),
     /// `set`: all bits, or 1.0, if the comparison holds.
@@ -234,8 +234,8 @@ pub(crate) enum Op {
     /// `wmma.store`.
     StoreFragment(Box<WarpMatrix>),
     /// `getctarank` with the state space, the address and the destination.
-    ClusterRank(Box<(Space, Address, u32)>),
-    Mbarrier(Box<Mbarrier>),
+    ClusterRank(Box<(InstructionSpace, Address, u32)>),
+    Mbarrier(Box<MbarrierInstruction>),
     /// `mbarrier.try_wait` and `mbarrier.test_wait`.
     MbarrierWait(Box<MbarrierWait>),
     /// `fence.proxy.async`, or `fence.mbarrier_init` if only mbarriers become visible to copies.
@@ -308,7 +308,7 @@ pub(crate) enum Op {
     },
     /// `cp.async.mbarrier.arrive`. The flag is set without `.noinc`: the phase then expects one
     /// more arrival.
-    CopyArrives(Box<(Space, Address, bool)>),
+    CopyArrives(Box<(InstructionSpace, Address, bool)>),
     /// `ldmatrix`.
     LoadMatrix(Box<LoadMatrix>),
     /// `setmaxnreg`.
@@ -340,9 +340,9 @@ pub(crate) enum Op {
     IsSpace {
         d: u32,
         a: u32,
-        space: Space,
+        space: InstructionSpace,
     },
-    Fence(Fence),
+    Fence(FenceInstruction),
     Barrier(Box<Barrier>),
     WarpBarrier {
         mask: u32,
@@ -396,7 +396,7 @@ pub(crate) struct Width {
 
 /// A state space as an instruction names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Space {
+pub(crate) enum InstructionSpace {
     Generic,
     Global,
     Const,
@@ -409,7 +409,7 @@ pub(crate) enum Space {
 }
 
 /// A range of the generic address space that maps another state space.
-pub(crate) type Window = Space;
+pub(crate) type Window = InstructionSpace;
 
 /// An address operand: a register and an offset.
 #[derive(Clone, Copy, Debug)]
@@ -422,7 +422,7 @@ pub(crate) struct Address {
 /// A load or a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Transfer {
-    pub(crate) space: Space,
+    pub(crate) space: InstructionSpace,
     pub(crate) address: Address,
     pub(crate) width: Width,
     /// The register of each element, or `None` for the sink `_`.
@@ -431,8 +431,8 @@ pub(crate) struct Transfer {
     pub(crate) read_only: bool,
     /// The treatment of uninitialized bytes, for a load from local memory.
     pub(crate) unwritten: Unwritten,
-    pub(crate) order: MemoryOrder,
-    pub(crate) scope: Scope,
+    pub(crate) order: AccessOrdering,
+    pub(crate) scope: MemoryScope,
     pub(crate) site: u32,
 }
 
@@ -468,7 +468,7 @@ pub(crate) struct RegisterOperand {
 
 /// The ordering semantics of an access (PTX ISA, "Memory Consistency Model").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MemoryOrder {
+pub(crate) enum AccessOrdering {
     Weak,
     /// `.relaxed` or `.volatile`.
     Relaxed,
@@ -477,24 +477,30 @@ pub(crate) enum MemoryOrder {
     AcquireRelease,
 }
 
-impl MemoryOrder {
+impl AccessOrdering {
     /// Returns true if the access may meet another strong access at its address without a race.
     pub(crate) fn is_strong(self) -> bool {
-        self != MemoryOrder::Weak
+        self != AccessOrdering::Weak
     }
 
     pub(crate) fn acquires(self) -> bool {
-        matches!(self, MemoryOrder::Acquire | MemoryOrder::AcquireRelease)
+        matches!(
+            self,
+            AccessOrdering::Acquire | AccessOrdering::AcquireRelease
+        )
     }
 
     pub(crate) fn releases(self) -> bool {
-        matches!(self, MemoryOrder::Release | MemoryOrder::AcquireRelease)
+        matches!(
+            self,
+            AccessOrdering::Release | AccessOrdering::AcquireRelease
+        )
     }
 }
 
 /// The threads among which an order holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub(crate) enum MemoryScope {
     /// `.cta` and `.cluster`, because the threads of a cluster share one set of clocks here.
     Block,
     /// `.gpu` and `.sys`.
@@ -503,10 +509,10 @@ pub(crate) enum Scope {
 
 /// `fence` and `membar`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fence {
+pub(crate) struct FenceInstruction {
     pub(crate) acquires: bool,
     pub(crate) releases: bool,
-    pub(crate) scope: Scope,
+    pub(crate) scope: MemoryScope,
 }
 
 /// A block barrier.

@@ -16,7 +16,7 @@ pub(crate) const NEVER: u32 = u32::MAX;
 
 /// Sets the reconvergence point of every branch.
 pub(crate) fn join(ops: &mut [Instruction]) {
-    let graph = Graph::new(ops);
+    let graph = FlowGraph::new(ops);
     let joins = graph.post_dominators();
     for (index, step) in ops.iter_mut().enumerate() {
         if let Op::Branch { join, .. } | Op::BranchIndexed { join, .. } = &mut step.op {
@@ -48,7 +48,7 @@ pub(crate) fn reaches(ops: &[Instruction], from: u32, to: u32) -> bool {
     false
 }
 
-struct Graph {
+struct FlowGraph {
     /// The first instruction of each block.
     starts: Vec<u32>,
     block_of: Vec<u32>,
@@ -79,8 +79,8 @@ fn ends_block(step: &Instruction) -> bool {
     )
 }
 
-impl Graph {
-    fn new(ops: &[Instruction]) -> Graph {
+impl FlowGraph {
+    fn new(ops: &[Instruction]) -> FlowGraph {
         let mut leader = vec![false; ops.len() + 1];
         leader[0] = true;
         for (i, step) in ops.iter().enumerate() {
@@ -112,7 +112,7 @@ impl Graph {
         let successors = (0..starts.len())
             .map(|b| follow(ops, last(b), &block_of))
             .collect();
-        Graph {
+        FlowGraph {
             starts,
             block_of,
             successors,

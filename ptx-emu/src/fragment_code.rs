@@ -5,7 +5,7 @@
 //! `wmma`. Here, a larger `wmma` matrix consists of several `mma` fragments side by side, as on
 //! devices from sm_75 on.
 
-use crate::code::{Address, Space};
+use crate::code::{Address, InstructionSpace};
 use crate::parse::types::Type;
 
 /// `mma.sync`: `d = a * b + c` with 16 rows, 8 columns and an inner dimension of `depth`.
@@ -57,16 +57,16 @@ impl Element {
         }
     }
 
-    /// Returns the same type as an [`Item`].
-    pub(crate) fn item(self) -> Item {
+    /// Returns the same type as an [`MatrixElement`].
+    pub(crate) fn item(self) -> MatrixElement {
         match self {
-            Element::F16 => Item::F16,
-            Element::Bf16 => Item::Bf16,
-            Element::S8 => Item::S8,
-            Element::U8 => Item::U8,
-            Element::Tf32 => Item::Tf32,
-            Element::E4m3 => Item::E4m3,
-            Element::E5m2 => Item::E5m2,
+            Element::F16 => MatrixElement::F16,
+            Element::Bf16 => MatrixElement::Bf16,
+            Element::S8 => MatrixElement::S8,
+            Element::U8 => MatrixElement::U8,
+            Element::Tf32 => MatrixElement::Tf32,
+            Element::E4m3 => MatrixElement::E4m3,
+            Element::E5m2 => MatrixElement::E5m2,
         }
     }
 
@@ -84,7 +84,7 @@ impl Element {
 /// `ldmatrix`: one matrix of 8 by 8 16-bit values per destination register.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadMatrix {
-    pub(crate) space: Space,
+    pub(crate) space: InstructionSpace,
     pub(crate) address: Address,
     pub(crate) transposed: bool,
     pub(crate) d: Vec<u32>,
@@ -92,7 +92,7 @@ pub(crate) struct LoadMatrix {
 
 /// The element type of any matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Item {
+pub(crate) enum MatrixElement {
     F16,
     Bf16,
     /// TF32, which uses the upper 19 bits of an `f32`.
@@ -109,16 +109,16 @@ pub(crate) enum Item {
     S32,
 }
 
-impl Item {
+impl MatrixElement {
     /// Returns the width of an element in bits.
     pub(crate) fn bits(self) -> usize {
         match self {
-            Item::B1 => 1,
-            Item::S4 | Item::U4 => 4,
-            Item::S8 | Item::U8 | Item::E4m3 | Item::E5m2 => 8,
-            Item::F16 | Item::Bf16 => 16,
-            Item::Tf32 | Item::F32 | Item::S32 => 32,
-            Item::F64 => 64,
+            MatrixElement::B1 => 1,
+            MatrixElement::S4 | MatrixElement::U4 => 4,
+            MatrixElement::S8 | MatrixElement::U8 | MatrixElement::E4m3 | MatrixElement::E5m2 => 8,
+            MatrixElement::F16 | MatrixElement::Bf16 => 16,
+            MatrixElement::Tf32 | MatrixElement::F32 | MatrixElement::S32 => 32,
+            MatrixElement::F64 => 64,
         }
     }
 
@@ -163,7 +163,7 @@ impl ProductShape {
     }
 
     /// Returns the number of registers per lane that contain a matrix once.
-    pub(crate) fn registers(self, role: Role, item: Item) -> usize {
+    pub(crate) fn registers(self, role: Role, item: MatrixElement) -> usize {
         let (rows, columns) = self.extent(role);
         rows * columns / 32 / item.each()
     }
@@ -174,7 +174,7 @@ impl ProductShape {
     pub(crate) fn place(
         self,
         role: Role,
-        item: Item,
+        item: MatrixElement,
         (r, lane, i): (usize, usize, usize),
     ) -> (usize, usize) {
         let g = lane / 4;
@@ -213,7 +213,12 @@ impl ProductShape {
 /// Eight lanes compute each of the four products: lanes `4 q` to `4 q + 3`, which contain the first
 /// half, and the lanes 16 above them (PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f16 floating
 /// point type").
-pub(crate) fn quad_place(f: &Fragment, by_rows: bool, lane: usize, i: usize) -> (usize, usize) {
+pub(crate) fn quad_place(
+    f: &MatrixFragment,
+    by_rows: bool,
+    lane: usize,
+    i: usize,
+) -> (usize, usize) {
     let t = lane % 4;
     let half = lane / 16 * 4;
     match (f.role, by_rows) {
@@ -222,7 +227,7 @@ pub(crate) fn quad_place(f: &Fragment, by_rows: bool, lane: usize, i: usize) -> 
         (Role::Right, true) => (t, i + half),
         (Role::Right, false) => (i, t + half),
         // Accumulators of `f32` have a layout of their own, in which a lane has pairs of two rows.
-        (Role::Sum, _) if f.item == Item::F32 => {
+        (Role::Sum, _) if f.item == MatrixElement::F32 => {
             ((t & 1) + (i & 2) + half, (i & 4) + (t & 2) + (i & 1))
         }
         (Role::Sum, _) => (t + half, i),
@@ -231,9 +236,9 @@ pub(crate) fn quad_place(f: &Fragment, by_rows: bool, lane: usize, i: usize) -> 
 
 /// A matrix in registers.
 #[derive(Clone, Debug)]
-pub(crate) struct Fragment {
+pub(crate) struct MatrixFragment {
     pub(crate) role: Role,
-    pub(crate) item: Item,
+    pub(crate) item: MatrixElement,
     pub(crate) slots: Vec<u32>,
 }
 
@@ -251,7 +256,7 @@ pub(crate) struct Sparsity {
 impl Sparsity {
     /// Returns the granularity of the manual: the number of elements of a row of which a half is
     /// stored.
-    pub(crate) fn chunk(item: Item) -> usize {
+    pub(crate) fn chunk(item: MatrixElement) -> usize {
         match item.bits() {
             4 => 8,
             32 => 2,
@@ -260,7 +265,7 @@ impl Sparsity {
     }
 
     /// Returns the number of threads in each group of four that contain metadata.
-    pub(crate) fn threads(shape: ProductShape, item: Item) -> usize {
+    pub(crate) fn threads(shape: ProductShape, item: MatrixElement) -> usize {
         shape.depth / Sparsity::chunk(item) / 4
     }
 }
@@ -279,20 +284,20 @@ pub(crate) struct Product {
     /// Whether a product of single bits counts the bits that differ (`.xor`) instead of those that
     /// are both set (`.and`).
     pub(crate) exclusive: bool,
-    pub(crate) d: Fragment,
-    pub(crate) a: Fragment,
-    pub(crate) b: Fragment,
-    pub(crate) c: Fragment,
+    pub(crate) d: MatrixFragment,
+    pub(crate) a: MatrixFragment,
+    pub(crate) b: MatrixFragment,
+    pub(crate) c: MatrixFragment,
 }
 
 /// `wmma.load` and `wmma.store`.
 #[derive(Clone, Debug)]
 pub(crate) struct WarpMatrix {
     pub(crate) shape: ProductShape,
-    pub(crate) fragment: Fragment,
+    pub(crate) fragment: MatrixFragment,
     /// Whether the matrix is row-major.
     pub(crate) by_rows: bool,
-    pub(crate) space: Space,
+    pub(crate) space: InstructionSpace,
     pub(crate) address: Address,
     /// The slot of the distance between rows, or columns, in elements.
     pub(crate) stride: u32,

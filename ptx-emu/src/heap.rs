@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::allocation::Allocation;
+use crate::allocation::ShadowedAllocation;
 use crate::fault::AllocationInfo;
 
 /// The maximum size of all live blocks, which is the default of `CU_LIMIT_MALLOC_HEAP_SIZE`.
@@ -23,7 +23,7 @@ const REMEMBERED: usize = 4096;
 /// The heap of one device.
 #[derive(Debug)]
 pub(crate) struct Heap {
-    arena: Allocation,
+    arena: ShadowedAllocation,
     blocks: Mutex<Blocks>,
 }
 
@@ -43,7 +43,7 @@ impl Heap {
     /// too little memory.
     pub(crate) fn new(base: u64, device: u32) -> Option<Heap> {
         Some(Heap {
-            arena: Allocation::on_device(base, device, ROOM)?,
+            arena: ShadowedAllocation::on_device(base, device, ROOM)?,
             blocks: Mutex::default(),
         })
     }
@@ -54,7 +54,7 @@ impl Heap {
     }
 
     /// Returns the arena if it contains `address`.
-    pub(crate) fn holds(&self, address: u64) -> Option<&Allocation> {
+    pub(crate) fn holds(&self, address: u64) -> Option<&ShadowedAllocation> {
         (address.wrapping_sub(self.arena.base) < self.arena.bytes).then_some(&self.arena)
     }
 

@@ -1,6 +1,6 @@
 //! Decoded instructions on textures and surfaces.
 
-use crate::code::{Atomic, Code, Op, Transfer, Width};
+use crate::code::{Atomic, KernelCode, Op, Transfer, Width};
 use crate::exec::regs::{Bank, Undefined};
 
 /// An instruction on a texture or surface.
@@ -14,7 +14,7 @@ pub(crate) enum OfImage {
     Query(ImageQuery),
 }
 
-impl Code {
+impl KernelCode {
     /// Returns true if an uninitialized register may come from a fetch of a missing channel.
     pub(crate) fn fetches_to(&self, u: Undefined) -> bool {
         let fetches = |op: &Op| matches!(op, Op::Image(of) if of.fetches_to(u.slot));
@@ -37,7 +37,7 @@ impl OfImage {
 
 /// The geometry that the instruction names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Geometry {
+pub(crate) enum ImageGeometry {
     D1,
     D2,
     D3,
@@ -50,7 +50,7 @@ pub(crate) enum Geometry {
 /// The operands that select a texel: slots of the handle, of the layer and of the coordinates.
 #[derive(Clone, Debug)]
 pub(crate) struct ImagePlace {
-    pub(crate) geometry: Geometry,
+    pub(crate) geometry: ImageGeometry,
     pub(crate) handle: u32,
     pub(crate) layer: Option<u32>,
     pub(crate) at: Vec<u32>,
@@ -81,7 +81,7 @@ pub(crate) struct Fetch {
 
 /// The treatment of an access outside of a surface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outside {
+pub(crate) enum OutsideAccess {
     Trap,
     Clamp,
     Zero,
@@ -91,7 +91,7 @@ pub(crate) enum Outside {
 #[derive(Clone, Debug)]
 pub(crate) struct SurfaceAccess {
     pub(crate) place: ImagePlace,
-    pub(crate) outside: Outside,
+    pub(crate) outside: OutsideAccess,
     pub(crate) act: SurfaceAct,
 }
 

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use crate::allocation::{Allocation, Storage};
+use crate::allocation::{ShadowedAllocation, Storage};
 use crate::fault::AllocationInfo;
 use crate::heap::Heap;
 use crate::host_block::HostBlock;
@@ -86,7 +86,7 @@ impl Usage {
 /// The live allocations, sorted by base, and the freed ones. A launch uses one snapshot of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
-    live: Vec<Arc<Allocation>>,
+    live: Vec<Arc<ShadowedAllocation>>,
     freed: Vec<AllocationInfo>,
     /// The heaps of the devices whose kernels have called `malloc`.
     heaps: BTreeMap<u32, Arc<Heap>>,
@@ -96,11 +96,11 @@ pub(crate) struct Table {
 
 /// The contents of memory that [`Memory::take_away`] removed from its address.
 #[derive(Debug)]
-pub struct UnmappedMemory(Arc<Allocation>);
+pub struct UnmappedMemory(Arc<ShadowedAllocation>);
 
 /// A slice of a byte range that lies in one allocation.
 struct AllocationPart {
-    allocation: Arc<Allocation>,
+    allocation: Arc<ShadowedAllocation>,
     /// The offset of the slice in the allocation.
     offset: u64,
     /// The indices of the bytes in the range.
@@ -249,7 +249,7 @@ impl Memory {
             used: self.used_on(device),
             capacity: self.capacity,
         };
-        let new = Allocation::on_device(base, device, bytes).ok_or(full)?;
+        let new = ShadowedAllocation::on_device(base, device, bytes).ok_or(full)?;
         if let Some(UnmappedMemory(old)) = held {
             new.take_over(old);
         }
@@ -306,7 +306,7 @@ impl Memory {
         if bytes > self.capacity - used {
             return Err(full);
         }
-        let mut new = Allocation::on_device(base, device, bytes).ok_or(full)?;
+        let mut new = ShadowedAllocation::on_device(base, device, bytes).ok_or(full)?;
         new.constant = constant;
         state.used.insert(device, used + bytes);
         self.insert(new);
@@ -328,7 +328,7 @@ impl Memory {
         let block = Arc::new(HostBlock::new(bytes).ok_or(full)?);
         let base = block.address();
         let storage = Storage::Host(block.clone());
-        self.insert(Allocation::of(
+        self.insert(ShadowedAllocation::of(
             base,
             bytes,
             format!("pinned 0x{base:x}"),
@@ -347,7 +347,8 @@ impl Memory {
     pub fn map(&self, words: &'static [AtomicU32]) -> Result<u64, MemoryError> {
         let base = words.as_ptr() as u64;
         let bytes = 4 * words.len() as u64;
-        let overlaps = |a: &Arc<Allocation>| a.base < base + bytes && base < a.base + a.bytes;
+        let overlaps =
+            |a: &Arc<ShadowedAllocation>| a.base < base + bytes && base < a.base + a.bytes;
         if self.table().live.iter().any(overlaps) {
             return Err(MemoryError::OutOfBounds {
                 address: base,
@@ -355,7 +356,7 @@ impl Memory {
             });
         }
         let label = format!("registered 0x{base:x}");
-        self.insert(Allocation::of(
+        self.insert(ShadowedAllocation::of(
             base,
             bytes,
             label,
@@ -627,7 +628,8 @@ impl Memory {
     /// of the devices that it reaches.
     pub(crate) fn table_of(&self, place: &LaunchSite<'_>) -> Arc<Table> {
         let table = self.table();
-        let reaches = |a: &Arc<Allocation>| a.owner.is_none_or(|owner| place.reaches(owner));
+        let reaches =
+            |a: &Arc<ShadowedAllocation>| a.owner.is_none_or(|owner| place.reaches(owner));
         // With one device, or with peers enabled, every allocation is reachable and no copy is
         // needed.
         if table.live.iter().all(reaches) {
@@ -647,7 +649,7 @@ impl Memory {
         })
     }
 
-    fn insert(&self, new: Allocation) {
+    fn insert(&self, new: ShadowedAllocation) {
         let mut slot = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let table = Arc::make_mut(&mut slot);
         let at = table.live.partition_point(|a| a.base < new.base);
@@ -666,7 +668,7 @@ impl Memory {
         let at = table.live.partition_point(|a| a.base <= address);
         // Host memory that happens to be adjacent was allocated separately, so it is another
         // region.
-        let of_device = |a: &&Arc<Allocation>| found.owner.is_some() && a.owner.is_some();
+        let of_device = |a: &&Arc<ShadowedAllocation>| found.owner.is_some() && a.owner.is_some();
         for before in table.live[..at - 1].iter().rev().filter(of_device) {
             if before.base + before.bytes == start {
                 start = before.base
@@ -718,7 +720,7 @@ impl Memory {
 
 impl Table {
     /// Returns the live allocations, sorted by base.
-    pub(crate) fn live(&self) -> &[Arc<Allocation>] {
+    pub(crate) fn live(&self) -> &[Arc<ShadowedAllocation>] {
         &self.live
     }
 
@@ -728,7 +730,7 @@ impl Table {
     }
 
     /// Returns the live allocation that contains `address`. An empty allocation contains its base.
-    pub(crate) fn find(&self, address: u64) -> Option<&Arc<Allocation>> {
+    pub(crate) fn find(&self, address: u64) -> Option<&Arc<ShadowedAllocation>> {
         let at = self
             .live
             .partition_point(|a| a.base <= address)
@@ -739,7 +741,7 @@ impl Table {
 
     /// Returns the memory that a kernel may access at `address`: an allocation, or the arena of a
     /// heap.
-    pub(crate) fn reach(&self, address: u64) -> Option<&Allocation> {
+    pub(crate) fn reach(&self, address: u64) -> Option<&ShadowedAllocation> {
         match self.find(address) {
             Some(a) => Some(a),
             None => self.heaps.values().find_map(|heap| heap.holds(address)),
@@ -769,8 +771,8 @@ impl Table {
 
     /// Returns the live allocation nearest to `address`, if it is close enough to be the intended
     /// one.
-    pub(crate) fn nearest(&self, address: u64) -> Option<&Arc<Allocation>> {
-        let distance = |a: &&Arc<Allocation>| match address {
+    pub(crate) fn nearest(&self, address: u64) -> Option<&Arc<ShadowedAllocation>> {
+        let distance = |a: &&Arc<ShadowedAllocation>| match address {
             _ if address < a.base => a.base - address,
             _ => address.saturating_sub(a.base + a.bytes),
         };
@@ -783,7 +785,7 @@ impl Table {
     }
 
     /// Removes an allocation. Device allocations are remembered for faults.
-    fn remove(&mut self, address: u64) -> Result<Arc<Allocation>, MemoryError> {
+    fn remove(&mut self, address: u64) -> Result<Arc<ShadowedAllocation>, MemoryError> {
         let at = self.live.binary_search_by_key(&address, |a| a.base);
         let gone = self
             .live

@@ -4,15 +4,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::code::Code;
-use crate::decode::{Common, Decoded, Functions, decode, layout};
+use crate::code::KernelCode;
+use crate::decode::{Decoded, Functions, ModuleContext, decode, layout};
 use crate::exec::ParameterUse;
 use crate::features::Target;
 use crate::memory::Memory;
 use crate::memory_error::MemoryError;
-use crate::parse::ast::{self, Initial, Number, StateSpace};
+use crate::parse::ast::{self, DeclaredSpace, Initial, Number};
 use crate::parse::types::{Type, TypeKind};
-use crate::parse::{At, Error, Parsed, Source, error, listing, parser, unsupported, vectors};
+use crate::parse::{At, Error, Parsed, SourceText, error, listing, parser, unsupported, vectors};
 use crate::parse_error::{KernelError, ParseError, ParseErrors};
 use crate::runtime::linked;
 use crate::statics::{Relocation, Static};
@@ -69,7 +69,7 @@ pub struct Kernel {
     pub minnctapersm: Option<u32>,
     /// The number of declared registers in 32-bit units, without predicates.
     pub registers: u32,
-    pub(crate) code: Code,
+    pub(crate) code: KernelCode,
     pub(crate) statics: Arc<Statics>,
 }
 
@@ -182,7 +182,7 @@ impl Module {
     /// declaration between its kernels.
     pub fn parse(text: &str) -> Result<Module, ParseErrors> {
         let text = linked(text);
-        let source = Source::new(&text);
+        let source = SourceText::new(&text);
         build(&source).map_err(|errors| ParseErrors(source.reports(errors)))
     }
 
@@ -213,7 +213,7 @@ impl Module {
     /// # Errors
     /// Returns the syntax errors of the text. Names and types are not checked.
     pub fn listing(text: &str) -> Result<Vec<String>, ParseErrors> {
-        let source = Source::new(text);
+        let source = SourceText::new(text);
         let names = vectors::names(text);
         let module =
             parser::parse(text, &names).map_err(|errors| ParseErrors(source.reports(errors)))?;
@@ -344,7 +344,7 @@ pub(crate) struct Statics {
 /// An error in a declaration makes the name unknown, so that only kernels that mention it are
 /// refused. Only errors in the header, and text between declarations, make the whole module
 /// unusable.
-fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
+fn build(source: &SourceText<'_>) -> Result<Module, Vec<Error>> {
     let names = vectors::names(source.text);
     let mut ast = parser::parse(source.text, &names)?;
     // An external declaration next to a definition would otherwise count as a second definition.
@@ -377,7 +377,7 @@ fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
     let mut of_module = errors;
     of_module.extend(of_variables);
     of_module.extend(doubles.iter().map(|double| double.error.clone()));
-    let common = Common {
+    let common = ModuleContext {
         source,
         files: &ast.files,
         target,
@@ -540,7 +540,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// A variable with an error is removed, and its name is added to `broken`.
 fn statics<'a>(
     id: u64,
-    variables: &mut Vec<ast::Variable<'a>>,
+    variables: &mut Vec<ast::DeclaredVariable<'a>>,
     functions: &Functions<'_>,
     broken: &mut Vec<&'a str>,
 ) -> (Statics, Vec<Error>) {
@@ -585,12 +585,12 @@ fn statics<'a>(
 
 /// Returns the initial bytes of a variable.
 fn allocation(
-    v: &ast::Variable<'_>,
-    variables: &[ast::Variable<'_>],
+    v: &ast::DeclaredVariable<'_>,
+    variables: &[ast::DeclaredVariable<'_>],
     functions: &Functions<'_>,
 ) -> Parsed<Static> {
-    let constant = v.space == StateSpace::Const;
-    let shared = v.space == StateSpace::Shared;
+    let constant = v.space == DeclaredSpace::Const;
+    let shared = v.space == DeclaredSpace::Shared;
     let mut made = Static {
         name: v.name.into(),
         constant,
@@ -609,7 +609,7 @@ fn allocation(
             format!("`{}`, a variable that another text defines", v.name),
         );
     }
-    if v.count.is_none() || v.space == StateSpace::Local {
+    if v.count.is_none() || v.space == DeclaredSpace::Local {
         return error(
             v.at,
             format!("`{}`: this variable has no definition here", v.name),
@@ -638,8 +638,8 @@ fn allocation(
 fn initialize(
     to: &mut Static,
     initial: &Initial<'_>,
-    v: &ast::Variable<'_>,
-    variables: &[ast::Variable<'_>],
+    v: &ast::DeclaredVariable<'_>,
+    variables: &[ast::DeclaredVariable<'_>],
     functions: &Functions<'_>,
 ) -> Parsed<()> {
     let ty = v.ty;
@@ -663,7 +663,7 @@ fn initialize(
     };
     let variable = variables.iter().position(|v| v.name == name);
     if let Some(v) = variable.map(|i| &variables[i])
-        && !matches!(v.space, StateSpace::Global | StateSpace::Const)
+        && !matches!(v.space, DeclaredSpace::Global | DeclaredSpace::Const)
     {
         return error(
             at,

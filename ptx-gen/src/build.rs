@@ -19,7 +19,7 @@ use std::marker::PhantomData;
 use std::panic::Location;
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct BuilderState {
     pub(crate) params: Vec<Param>,
     pub(crate) shared: Vec<SharedArray>,
     /// The tile that each tensor map copies, by parameter name.
@@ -44,12 +44,12 @@ pub(crate) struct State {
 /// The initial capacity of a block in statements. Most blocks have fewer.
 const BLOCK_CAPACITY: usize = 32;
 
-impl State {
+impl BuilderState {
     /// Returns the state of an empty kernel whose outermost block is open.
-    pub(crate) fn new() -> RefCell<State> {
-        RefCell::new(State {
+    pub(crate) fn new() -> RefCell<BuilderState> {
+        RefCell::new(BuilderState {
             open: vec![StmtBlock::default()],
-            ..State::default()
+            ..BuilderState::default()
         })
     }
 
@@ -96,7 +96,7 @@ impl State {
 /// ```
 #[derive(Clone, Copy)]
 pub struct Builder<'k> {
-    pub(crate) state: &'k RefCell<State>,
+    pub(crate) state: &'k RefCell<BuilderState>,
     brand: PhantomData<Cell<&'k ()>>,
 }
 
@@ -191,7 +191,7 @@ pub(crate) fn full_mask() -> Operand {
 }
 
 impl<'k> Builder<'k> {
-    pub(crate) fn new(state: &'k RefCell<State>) -> Self {
+    pub(crate) fn new(state: &'k RefCell<BuilderState>) -> Self {
         Builder {
             state,
             brand: PhantomData,

@@ -1,7 +1,7 @@
 //! The definition of a kernel: name, argument list, launch contract, program and CPU reference.
 
 use crate::args::*;
-use crate::build::{Builder, State};
+use crate::build::{Builder, BuilderState};
 use crate::check::{self, Errors};
 use crate::elem::CpuArg;
 use crate::ir::{Needs, Param, ParamKind, Program};
@@ -195,7 +195,7 @@ impl<K: KernelDef> AnyKernel for K {
     }
 
     fn build(&self) -> Result<Program, Errors> {
-        let state = State::new();
+        let state = BuilderState::new();
         // The program may ask for the shape and split the registers among roles, so both are known
         // before it runs.
         state.borrow_mut().shape = KernelDef::block_shape(self);
@@ -203,7 +203,7 @@ impl<K: KernelDef> AnyKernel for K {
         let mut k = Builder::new(&state);
         let args = ArgList::make(&mut k);
         self.program(k, args);
-        let State {
+        let BuilderState {
             params,
             shared,
             tiles,
@@ -238,7 +238,7 @@ impl<K: KernelDef> AnyKernel for K {
     }
 
     fn params(&self) -> Vec<Param> {
-        let state = State::new();
+        let state = BuilderState::new();
         let mut k = Builder::new(&state);
         let _: K::Args<Dev<'_>> = ArgList::make(&mut k);
         state.take().params

@@ -84,7 +84,7 @@ impl std::error::Error for TargetError {}
 /// assert!(ptx.starts_with(".version 7.0\n.target sm_80\n.address_size 64\n"));
 /// ```
 pub fn print(p: &Program, target: Target) -> Result<String, TargetError> {
-    Printer::new(p).program(p, target)
+    PtxPrinter::new(p).program(p, target)
 }
 
 /// Prints a program with `.loc` lines, so that profilers and the emulator show the Rust source of
@@ -93,9 +93,9 @@ pub fn print(p: &Program, target: Target) -> Result<String, TargetError> {
 /// # Errors
 /// Returns an error if an instruction of the program needs a newer target.
 pub fn print_with_lines(p: &Program, target: Target) -> Result<String, TargetError> {
-    Printer {
+    PtxPrinter {
         lines: true,
-        ..Printer::new(p)
+        ..PtxPrinter::new(p)
     }
     .program(p, target)
 }
@@ -105,7 +105,7 @@ pub fn version(p: &Program, target: Target) -> Version {
     p.needs().version.max(target.version)
 }
 
-struct Printer {
+struct PtxPrinter {
     out: Text,
     lines: bool,
     files: Vec<&'static str>,
@@ -115,11 +115,11 @@ struct Printer {
     mnemonics: Mnemonics,
 }
 
-impl Printer {
+impl PtxPrinter {
     fn new(p: &Program) -> Self {
         // Most instructions define a register, and a line has about 48 bytes.
         let out = Text::with_capacity(p.registers.iter().sum::<u32>() as usize * 48);
-        Printer {
+        PtxPrinter {
             out,
             lines: false,
             files: vec![],

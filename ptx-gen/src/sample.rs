@@ -75,7 +75,7 @@ const RESULTS: i32 = 512 * 7;
 const BARRIERS: i32 = 512;
 
 fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
-    let mut s = Writer {
+    let mut s = SampleWriter {
         registers: [0; 5],
         body: vec![],
         next: 0,
@@ -92,7 +92,7 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
 }
 
 /// Returns the program with the body of `s`.
-fn program(op: &Op, kind: Kind, from: Option<Kind>, s: Writer) -> Program {
+fn program(op: &Op, kind: Kind, from: Option<Kind>, s: SampleWriter) -> Program {
     let suffix = from.map_or(String::new(), |f| format!("_{}", f.name()));
     let param = |name, kind| Param {
         name,
@@ -167,7 +167,7 @@ fn leaves_copies(effect: Effect) -> bool {
     )
 }
 
-struct Writer {
+struct SampleWriter {
     registers: [u32; 5],
     body: Vec<Stmt>,
     /// The number of operands so far, each of which has 512 bytes of memory.
@@ -182,7 +182,7 @@ fn imm(bits: impl Into<u64>) -> Operand {
     })
 }
 
-impl Writer {
+impl SampleWriter {
     /// Writes the instruction of a row between loads of its operands and stores of its results.
     fn plainly(&mut self, op: &'static Op, kind: Kind, from: Option<Kind>) {
         let [near, mine] = self.addresses();

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 /// A text that grows.
 pub(crate) struct Text {
     bytes: Vec<u8>,
-    common: &'static Common,
+    common: &'static CommonFragment,
 }
 
 /// A text of up to eight bytes, the first one in the lowest byte.
@@ -24,13 +24,13 @@ struct Short {
 }
 
 /// The fragments that most names consist of. One of each fits into eight bytes together.
-struct Common {
+struct CommonFragment {
     /// The prefixes of register names, by depth of the block and by class.
     prefixes: [[Short; 5]; 10],
     decimals: [Short; 1000],
 }
 
-static COMMON: LazyLock<Common> = LazyLock::new(|| Common {
+static COMMON: LazyLock<CommonFragment> = LazyLock::new(|| CommonFragment {
     prefixes: from_fn(|depth| Class::ALL.map(|class| Short::new(&prefix(class, depth)))),
     decimals: from_fn(|n| Short::new(&n.to_string())),
 });

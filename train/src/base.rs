@@ -75,7 +75,7 @@ impl Base {
         let config = config(model)?;
         let w = &model.outline.weights;
         let pairing = model.outline.config.architecture.pairing;
-        let reader = Reader { model, how };
+        let reader = WeightReader { model, how };
         let weights = Weights {
             embed: reader.numbers(&w.embed)?,
             head: w
@@ -307,12 +307,12 @@ impl BaseFormat {
 }
 
 /// The reader of a model's weights.
-struct Reader<'a> {
+struct WeightReader<'a> {
     model: &'a Model,
     how: Quantization,
 }
 
-impl Reader<'_> {
+impl WeightReader<'_> {
     fn layer(&self, block: &Block<Weight>) -> Result<LayerWeights<Vec<f32>, Matrix>, Error> {
         let optional =
             |weight: &Option<Weight>| weight.as_ref().map(|w| self.numbers(w)).transpose();

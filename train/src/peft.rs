@@ -106,7 +106,7 @@ pub(crate) fn write_tensors(
             let [n, k] = p.shape(shapes.config);
             let rank = shapes.lora.rank;
             // The optimizer's moments have the layout of the adapters, so they are reordered too.
-            let b = shapes.reorder(p, &adapter.b, Direction::ToFile);
+            let b = shapes.reorder(p, &adapter.b, ReorderDirection::ToFile);
             for (factor, shape, numbers) in [("A", [rank, k], &adapter.a), ("B", [n, rank], &b)] {
                 let bytes = numbers
                     .iter()
@@ -167,7 +167,7 @@ pub(crate) fn read_tensors<const N: usize>(
                 numbers(&tensors, &name, shape).map_err(fault)
             };
             adapter.a = numbers("A", [rank, k])?;
-            adapter.b = shapes.reorder(p, &numbers("B", [n, rank])?, Direction::FromFile);
+            adapter.b = shapes.reorder(p, &numbers("B", [n, rank])?, ReorderDirection::FromFile);
             read += 2;
         }
     }
@@ -205,7 +205,7 @@ fn name(l: usize, p: Projection, factor: &str) -> String {
 
 /// The direction of a reordering.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
+enum ReorderDirection {
     ToFile,
     FromFile,
 }
@@ -218,7 +218,7 @@ impl AdapterShapes<'_> {
 
     /// Returns B with its rows in the order of the file or of the model. Only permuted projections
     /// are reordered.
-    fn reorder(&self, p: Projection, b: &[f64], direction: Direction) -> Vec<f64> {
+    fn reorder(&self, p: Projection, b: &[f64], direction: ReorderDirection) -> Vec<f64> {
         let mut to = b.to_vec();
         if !names::is_permuted(self.pairing, p as usize) {
             return to;
@@ -228,8 +228,8 @@ impl AdapterShapes<'_> {
         for row in 0..b.len() / rank {
             let original = names::original_row(row, dim);
             let (from, into) = match direction {
-                Direction::ToFile => (row, original),
-                Direction::FromFile => (original, row),
+                ReorderDirection::ToFile => (row, original),
+                ReorderDirection::FromFile => (original, row),
             };
             to[into * rank..][..rank].copy_from_slice(&b[from * rank..][..rank]);
         }

@@ -106,26 +106,26 @@ fn kernels(snapshot: &str) -> Kernels<'_> {
 }
 
 /// What happened to a kernel, and by how many lines it grew.
-struct Change<'a> {
+struct KernelChange<'a> {
     name: &'a str,
     what: &'static str,
     lines: isize,
 }
 
-fn changes<'a>(before: &Kernels<'a>, now: &Kernels<'a>) -> Vec<Change<'a>> {
+fn changes<'a>(before: &Kernels<'a>, now: &Kernels<'a>) -> Vec<KernelChange<'a>> {
     let all: BTreeSet<_> = before.keys().chain(now.keys()).copied().collect();
     let change = |name: &'a str| match (before.get(name), now.get(name)) {
-        (Some((lines, _)), None) => Some(Change {
+        (Some((lines, _)), None) => Some(KernelChange {
             name,
             what: "removed",
             lines: -(*lines as isize),
         }),
-        (None, Some((lines, _))) => Some(Change {
+        (None, Some((lines, _))) => Some(KernelChange {
             name,
             what: "added",
             lines: *lines as isize,
         }),
-        (Some(a), Some(b)) if a.1 != b.1 => Some(Change {
+        (Some(a), Some(b)) if a.1 != b.1 => Some(KernelChange {
             name,
             what: "changed",
             lines: b.0 as isize - a.0 as isize,
@@ -146,7 +146,7 @@ fn summary(before: &Kernels, now: &Kernels) -> String {
         count("changed"),
         changes.iter().map(|change| change.lines).sum::<isize>()
     );
-    let line = |change: &Change| {
+    let line = |change: &KernelChange| {
         format!(
             "  {:7} {} {:+} lines",
             change.what, change.name, change.lines
@@ -164,7 +164,7 @@ fn summary(before: &Kernels, now: &Kernels) -> String {
 }
 
 /// A line for each family and what happened to its kernels.
-fn families(changes: &[Change]) -> Vec<String> {
+fn families(changes: &[KernelChange]) -> Vec<String> {
     let mut groups: BTreeMap<(&str, &str), (usize, isize)> = BTreeMap::new();
     for change in changes {
         let (count, lines) = groups

@@ -122,7 +122,7 @@ fn stage(folder: &Path) -> Result<()> {
         fs::create_dir_all(to.parent().context("a page has a folder")?)?;
         if file.ends_with(".md") {
             let text = fs::read_to_string(paths::root().join(&file))?;
-            fs::write(to, absolute(&Page { path: file, text }, &repository)?)?;
+            fs::write(to, absolute(&BookPage { path: file, text }, &repository)?)?;
         } else {
             fs::copy(paths::root().join(file), to)?;
         }
@@ -144,7 +144,7 @@ fn repository() -> Result<String> {
 }
 
 /// Returns the text of a page whose links to files outside `docs/` lead to the repository.
-fn absolute(page: &Page, repository: &str) -> Result<String> {
+fn absolute(page: &BookPage, repository: &str) -> Result<String> {
     let mut text = page.text.clone();
     for link in links(&page.text) {
         if link.contains("://") || link.starts_with('#') {
@@ -162,18 +162,18 @@ fn absolute(page: &Page, repository: &str) -> Result<String> {
     Ok(text)
 }
 
-fn folder_of(page: &Page) -> &Path {
+fn folder_of(page: &BookPage) -> &Path {
     Path::new(&page.path).parent().unwrap_or(Path::new(""))
 }
 
 /// A Markdown file.
-struct Page {
+struct BookPage {
     /// The path from the root of the repository, with forward slashes.
     path: String,
     text: String,
 }
 
-fn pages() -> Result<Vec<Page>> {
+fn pages() -> Result<Vec<BookPage>> {
     let mut files = vec![];
     collect(Path::new("docs"), &mut files)?;
     files.retain(|file| file.ends_with(".md"));
@@ -182,7 +182,7 @@ fn pages() -> Result<Vec<Page>> {
     let page = |path: String| {
         let text = fs::read_to_string(paths::root().join(&path))
             .with_context(|| format!("cannot read {path}"))?;
-        Ok(Page { path, text })
+        Ok(BookPage { path, text })
     };
     files.into_iter().map(page).collect()
 }
@@ -202,14 +202,14 @@ fn collect(folder: &Path, files: &mut Vec<String>) -> Result<()> {
 }
 
 /// Pages below `docs/` that the summary does not list, so that mdBook would leave them out.
-fn unlisted(pages: &[Page]) -> Result<Vec<String>> {
+fn unlisted(pages: &[BookPage]) -> Result<Vec<String>> {
     let summary = pages.iter().find(|page| page.path == "docs/SUMMARY.md");
     let summary = summary.context("docs/SUMMARY.md is missing")?;
     let listed: BTreeSet<String> = links(&summary.text)
         .into_iter()
         .map(|link| format!("docs/{link}"))
         .collect();
-    let missing = |page: &&Page| {
+    let missing = |page: &&BookPage| {
         page.path.starts_with("docs/")
             && page.path != "docs/SUMMARY.md"
             && !listed.contains(&page.path)
@@ -221,9 +221,9 @@ fn unlisted(pages: &[Page]) -> Result<Vec<String>> {
 }
 
 /// Pages with Rust code that no doctest runs.
-fn untested(pages: &[Page]) -> Result<Vec<String>> {
+fn untested(pages: &[BookPage]) -> Result<Vec<String>> {
     let list = fs::read_to_string(paths::root().join(TESTED))?;
-    let missing = |page: &&Page| {
+    let missing = |page: &&BookPage| {
         page.text.lines().any(|line| line.starts_with("```rust"))
             && !list.contains(&format!("\"{}\"", page.path))
     };
@@ -233,7 +233,7 @@ fn untested(pages: &[Page]) -> Result<Vec<String>> {
         .collect())
 }
 
-fn broken_links(pages: &[Page]) -> Result<Vec<String>> {
+fn broken_links(pages: &[BookPage]) -> Result<Vec<String>> {
     let mut broken = vec![];
     for page in pages {
         for link in links(&page.text) {
@@ -246,7 +246,7 @@ fn broken_links(pages: &[Page]) -> Result<Vec<String>> {
 }
 
 /// Returns an error if a link leads to a file or a heading that does not exist.
-fn follow(page: &Page, link: &str) -> Result<()> {
+fn follow(page: &BookPage, link: &str) -> Result<()> {
     if link.contains("://") || link.starts_with("mailto:") {
         return Ok(());
     }
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn links_that_leave_the_book_lead_to_the_repository() {
-        let page = Page {
+        let page = BookPage {
             path: "docs/a/b.md".into(),
             text: "[x](../../README.md#y) [z](../c.md) [w](#v)".into(),
         };

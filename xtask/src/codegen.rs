@@ -16,20 +16,20 @@ pub(crate) struct Args {
 /// A file and the text that belongs in it.
 struct Generated {
     file: &'static str,
-    part: Part,
+    part: GeneratedPart,
     text: fn() -> Result<String>,
 }
 
 /// How much of the file is generated.
 #[derive(Clone, Copy)]
-pub(crate) enum Part {
+pub(crate) enum GeneratedPart {
     Whole,
     /// What stands between these two lines.
     Between(&'static str, &'static str),
 }
 
 /// Around the tables of figures.
-const FIGURES: Part = Part::Between(
+const FIGURES: GeneratedPart = GeneratedPart::Between(
     "<!-- figures: written by `cargo xtask codegen` from benchmarks/ -->\n",
     "<!-- end of figures -->\n",
 );
@@ -37,7 +37,7 @@ const FIGURES: Part = Part::Between(
 const FILES: [Generated; 5] = [
     Generated {
         file: "docs/reference/instructions.tsv",
-        part: Part::Whole,
+        part: GeneratedPart::Whole,
         text: || Ok(isa::table()),
     },
     Generated {
@@ -47,7 +47,7 @@ const FILES: [Generated; 5] = [
     },
     Generated {
         file: "docs/images/decoding.svg",
-        part: Part::Whole,
+        part: GeneratedPart::Whole,
         text: figures::chart,
     },
     Generated {
@@ -57,7 +57,7 @@ const FILES: [Generated; 5] = [
     },
     Generated {
         file: "docs/reference/cli.md",
-        part: Part::Whole,
+        part: GeneratedPart::Whole,
         text: cli::page,
     },
 ];
@@ -106,18 +106,18 @@ impl Generated {
         let expected = |found: &str| self.part.filled(found, &text).context(self.file);
         match (fs::read_to_string(&path), self.part) {
             (Ok(found), _) => expected(&found).map(|expected| (found, expected)),
-            (Err(_), Part::Whole) => Ok((String::new(), text)),
-            (Err(error), Part::Between(..)) => {
+            (Err(_), GeneratedPart::Whole) => Ok((String::new(), text)),
+            (Err(error), GeneratedPart::Between(..)) => {
                 Err(error).context(format!("cannot read {}", self.file))
             }
         }
     }
 }
 
-impl Part {
+impl GeneratedPart {
     /// The page with this text in its place.
     pub(crate) fn filled(self, page: &str, text: &str) -> Result<String> {
-        let Part::Between(start, end) = self else {
+        let GeneratedPart::Between(start, end) = self else {
             return Ok(text.into());
         };
         let ends = page
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn only_what_stands_between_the_lines_is_replaced() {
-        let part = Part::Between("<a>\n", "<b>\n");
+        let part = GeneratedPart::Between("<a>\n", "<b>\n");
         let filled = |page| {
             part.filled(page, "new\n")
                 .map_err(|error| error.to_string())
@@ -157,6 +157,6 @@ mod tests {
             filled("<a>\n<b>\n<a>\n<b>\n"),
             Err("the line stands there twice: <a>".into())
         );
-        assert_eq!(Part::Whole.filled("old", "new").unwrap(), "new");
+        assert_eq!(GeneratedPart::Whole.filled("old", "new").unwrap(), "new");
     }
 }

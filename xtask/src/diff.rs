@@ -28,7 +28,7 @@ pub(crate) fn print(
         .into_iter()
         .filter(|name| wanted.is_empty() || wanted.contains(name))
     {
-        let Some(difference) = Difference::of(name, before.get(name), now.get(name)) else {
+        let Some(difference) = KernelDifference::of(name, before.get(name), now.get(name)) else {
             continue;
         };
         write!(out, "{}", difference.text)?;
@@ -42,19 +42,19 @@ pub(crate) fn print(
 }
 
 /// How a kernel's text changed.
-struct Difference {
+struct KernelDifference {
     /// As a unified diff; empty for a kernel that is only on one side.
     text: String,
     /// What happened, in a line.
     line: String,
 }
 
-impl Difference {
+impl KernelDifference {
     /// `None` if both sides have the same text.
-    fn of(name: &str, before: Option<&String>, now: Option<&String>) -> Option<Difference> {
+    fn of(name: &str, before: Option<&String>, now: Option<&String>) -> Option<KernelDifference> {
         let lines = |text: &String| text.lines().count();
         let only = |line: String| {
-            Some(Difference {
+            Some(KernelDifference {
                 text: String::new(),
                 line,
             })
@@ -63,13 +63,13 @@ impl Difference {
             (Some(before), None) => only(format!("removed {name} ({} lines)", lines(before))),
             (None, Some(now)) => only(format!("added   {name} ({} lines)", lines(now))),
             (Some(before), Some(now)) if before != now => {
-                Some(Difference::between(name, before, now))
+                Some(KernelDifference::between(name, before, now))
             }
             _ => None,
         }
     }
 
-    fn between(name: &str, before: &str, now: &str) -> Difference {
+    fn between(name: &str, before: &str, now: &str) -> KernelDifference {
         let diff = TextDiff::from_lines(before, now);
         let count = |tag| {
             diff.iter_all_changes()
@@ -83,7 +83,7 @@ impl Difference {
             .context_radius(3)
             .header(&old, &new)
             .to_string();
-        Difference {
+        KernelDifference {
             text,
             line: format!("changed {name} +{plus} -{minus}"),
         }
@@ -92,11 +92,11 @@ impl Difference {
 
 #[cfg(test)]
 mod tests {
-    use super::Difference;
+    use super::KernelDifference;
 
     fn of(before: Option<&str>, now: Option<&str>) -> Option<(String, String)> {
         let [before, now] = [before, now].map(|text| text.map(str::to_owned));
-        Difference::of("k", before.as_ref(), now.as_ref()).map(|d| (d.line, d.text))
+        KernelDifference::of("k", before.as_ref(), now.as_ref()).map(|d| (d.line, d.text))
     }
 
     #[test]

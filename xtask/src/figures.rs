@@ -17,10 +17,10 @@ use crate::paths;
 /// A file that `bench --json` wrote.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Report {
+struct SavedBenchReport {
     warpwright: String,
     date: String,
-    device: Device,
+    device: MeasuredDevice,
     model: String,
     random_weights: bool,
     path: String,
@@ -30,12 +30,12 @@ struct Report {
     launch: String,
     tokens: usize,
     rounds: usize,
-    contexts: Vec<Figures>,
+    contexts: Vec<ContextMeasurement>,
 }
 
 #[derive(Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
-struct Device {
+struct MeasuredDevice {
     name: String,
     emulator: bool,
     compute_capability: String,
@@ -56,10 +56,10 @@ struct Ceiling {
 /// Of one context.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Figures {
+struct ContextMeasurement {
     ctx: u32,
-    wall_us: Spread,
-    device_us: Spread,
+    wall_us: MeasuredSpread,
+    device_us: MeasuredSpread,
     tokens_per_s: f64,
     tokens_per_s_limit: f64,
     weight_bytes: u64,
@@ -74,7 +74,7 @@ struct Figures {
 /// Microseconds a token, over the rounds.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Spread {
+struct MeasuredSpread {
     median: f64,
     min: f64,
     max: f64,
@@ -83,7 +83,7 @@ struct Spread {
 /// What a report does not say.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Conditions {
+struct ReportConditions {
     /// The card's name in the tables.
     card: String,
     /// Version of the NVIDIA driver.
@@ -96,13 +96,13 @@ struct Conditions {
 #[serde(deny_unknown_fields)]
 struct Peers {
     source: String,
-    models: Vec<Peer>,
+    models: Vec<PeerRow>,
 }
 
 /// A row of the tables, with the tokens per second of other engines.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Peer {
+struct PeerRow {
     /// As `bench` names the model.
     model: String,
     title: String,
@@ -113,8 +113,8 @@ struct Peer {
 /// The newest measurement of a card.
 struct Measurement {
     folder: String,
-    conditions: Conditions,
-    reports: Vec<Report>,
+    conditions: ReportConditions,
+    reports: Vec<SavedBenchReport>,
 }
 
 /// Everything under `benchmarks/`.
@@ -170,7 +170,7 @@ impl Benchmarks {
             !self.peers.source.is_empty(),
             "peers.json: `source` is empty"
         );
-        let known = |report: &Report| {
+        let known = |report: &SavedBenchReport| {
             self.peers
                 .models
                 .iter()
@@ -217,7 +217,7 @@ impl Benchmarks {
             .measurements
             .iter()
             .map(|m| format!("Warpwright, {}", m.conditions.card));
-        let group = |peer: &Peer| {
+        let group = |peer: &PeerRow| {
             let ours = self.measurements.iter().map(|m| {
                 m.figures(&peer.model, README_CTX)
                     .map(|figures| figures.tokens_per_s)
@@ -236,7 +236,7 @@ impl Benchmarks {
         }
     }
 
-    fn row(&self, peer: &Peer) -> String {
+    fn row(&self, peer: &PeerRow) -> String {
         let figures = || {
             self.measurements
                 .iter()
@@ -271,7 +271,7 @@ impl Measurement {
         let files = names(&path)?
             .into_iter()
             .filter(|name| name != "conditions.json");
-        let reports: Vec<Report> = files
+        let reports: Vec<SavedBenchReport> = files
             .map(|file| report(&path.join(file)))
             .collect::<Result<_>>()?;
         let read = Measurement {
@@ -313,14 +313,14 @@ impl Measurement {
         Ok(())
     }
 
-    fn figures(&self, model: &str, ctx: u32) -> Option<&Figures> {
+    fn figures(&self, model: &str, ctx: u32) -> Option<&ContextMeasurement> {
         self.report(model)?
             .contexts
             .iter()
             .find(|figures| figures.ctx == ctx)
     }
 
-    fn report(&self, model: &str) -> Option<&Report> {
+    fn report(&self, model: &str) -> Option<&SavedBenchReport> {
         self.reports.iter().find(|report| report.model == model)
     }
 
@@ -340,14 +340,14 @@ impl Measurement {
 
     /// The conditions, as a sentence or two.
     fn title(&self) -> String {
-        let Conditions {
+        let ReportConditions {
             driver,
             commit,
             source,
             ..
         } = &self.conditions;
         let first = &self.reports[0];
-        let Device {
+        let MeasuredDevice {
             name,
             compute_capability,
             memory_bytes,
@@ -385,7 +385,7 @@ impl Measurement {
     }
 }
 
-impl Report {
+impl SavedBenchReport {
     /// What was measured and how; the same in all reports of a measurement.
     fn work(&self) -> String {
         let weights = if self.random_weights {
@@ -393,7 +393,7 @@ impl Report {
         } else {
             ""
         };
-        let Report {
+        let SavedBenchReport {
             path,
             launch,
             rounds,
@@ -431,9 +431,9 @@ impl Report {
     }
 }
 
-impl Figures {
+impl ContextMeasurement {
     /// That the figures follow from each other as `bench` computes them.
-    fn check(&self, report: &Report) -> Result<()> {
+    fn check(&self, report: &SavedBenchReport) -> Result<()> {
         ensure!(
             self.other_tokens.is_empty(),
             "tokens differ: {}",
@@ -477,7 +477,7 @@ impl Figures {
 
     fn row(&self, title: &str) -> String {
         let megabytes = |bytes: u64| bytes as f64 / 1e6;
-        let Spread { median, min, max } = self.wall_us;
+        let MeasuredSpread { median, min, max } = self.wall_us;
         format!(
             "| {title} | {} | {median:.1} ({min:.1} - {max:.1}) | {:.1} | {:.1} + {:.1} | {:.1} | {:.1} % | {} |\n",
             self.ctx,
@@ -491,7 +491,7 @@ impl Figures {
     }
 }
 
-impl Spread {
+impl MeasuredSpread {
     fn in_order(&self) -> bool {
         self.min <= self.median && self.median <= self.max
     }
@@ -523,8 +523,8 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn report(path: &Path) -> Result<Report> {
-    let report: Report = read(path)?;
+fn report(path: &Path) -> Result<SavedBenchReport> {
+    let report: SavedBenchReport = read(path)?;
     report.check().with_context(|| path.display().to_string())?;
     Ok(report)
 }
@@ -562,7 +562,7 @@ mod tests {
     }
 
     fn read_back(report: Value) -> String {
-        let read = serde_json::from_value::<Report>(report).map_err(anyhow::Error::from);
+        let read = serde_json::from_value::<SavedBenchReport>(report).map_err(anyhow::Error::from);
         read.and_then(|report| report.check())
             .map_or_else(|error| format!("{error:#}"), |()| "good".into())
     }

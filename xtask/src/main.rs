@@ -36,7 +36,7 @@ use clap::Parser;
     about = "The repository's own commands",
     disable_version_flag = true
 )]
-enum Command {
+enum XtaskCommand {
     /// Check everything that a change must pass
     Ci(ci::Args),
     /// Print the PTX of kernels, write all of it to a folder, or compare it with another revision's
@@ -62,18 +62,18 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Command::parse() {
-        Command::Ci(args) => ci::run(&args),
-        Command::Ptx(args) => ptx::run(&args),
-        Command::Ptxas(args) => ptxas::run(&args),
-        Command::Forms(args) => forms::run(&args),
-        Command::Codegen(args) => codegen::run(&args),
-        Command::Book(args) => book::run(&args),
-        Command::Bless(args) => bless::run(&args),
-        Command::Dist => dist::run(),
-        Command::Prose(args) => meters::prose::run(&args),
-        Command::Sizes(args) => meters::sizes::run(&args),
-        Command::GpuRound(args) => gpu_round::run(&args),
+    let result = match XtaskCommand::parse() {
+        XtaskCommand::Ci(args) => ci::run(&args),
+        XtaskCommand::Ptx(args) => ptx::run(&args),
+        XtaskCommand::Ptxas(args) => ptxas::run(&args),
+        XtaskCommand::Forms(args) => forms::run(&args),
+        XtaskCommand::Codegen(args) => codegen::run(&args),
+        XtaskCommand::Book(args) => book::run(&args),
+        XtaskCommand::Bless(args) => bless::run(&args),
+        XtaskCommand::Dist => dist::run(),
+        XtaskCommand::Prose(args) => meters::prose::run(&args),
+        XtaskCommand::Sizes(args) => meters::sizes::run(&args),
+        XtaskCommand::GpuRound(args) => gpu_round::run(&args),
     };
     // Not through `main`'s result: there anyhow prints a backtrace where one is asked for.
     match result {

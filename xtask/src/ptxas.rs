@@ -81,7 +81,7 @@ fn agree(kept: &str, found: &str) -> bool {
 }
 
 /// A program and a target: what to assemble.
-struct Job<'a> {
+struct AssemblyJob<'a> {
     program: &'a Program,
     target: Target,
     text: String,
@@ -91,14 +91,14 @@ struct Job<'a> {
 
 /// What ptxas made of a kernel.
 #[derive(Clone, Copy)]
-struct Figures {
+struct PtxasFigures {
     registers: u32,
     shared: u32,
     instructions: usize,
 }
 
 /// By kernel, then by the target's name.
-type AllFigures = BTreeMap<String, BTreeMap<&'static str, Figures>>;
+type AllFigures = BTreeMap<String, BTreeMap<&'static str, PtxasFigures>>;
 
 fn assemble_kernels(
     kernels: &[Program],
@@ -146,9 +146,9 @@ fn ends(program: &Program) -> [Target; 2] {
 }
 
 /// The targets among these that the program can be printed for.
-fn jobs<'a>(program: &'a Program, targets: &[Target], strict: bool) -> Vec<Job<'a>> {
+fn jobs<'a>(program: &'a Program, targets: &[Target], strict: bool) -> Vec<AssemblyJob<'a>> {
     let job = |&target| {
-        Some(Job {
+        Some(AssemblyJob {
             program,
             target,
             text: ptx_gen::print(program, target).ok()?,
@@ -158,7 +158,7 @@ fn jobs<'a>(program: &'a Program, targets: &[Target], strict: bool) -> Vec<Job<'
     targets.iter().filter_map(job).collect()
 }
 
-fn assemble_all(jobs: &[Job]) -> Result<Vec<Figures>> {
+fn assemble_all(jobs: &[AssemblyJob]) -> Result<Vec<PtxasFigures>> {
     let ptxas = cuda_tools::ptxas()?;
     let work = tempfile::tempdir()?;
     let results = in_parallel(jobs, |i, job| {
@@ -201,7 +201,7 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(usize, &T) -> R + Sy
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-fn assemble(ptxas: &Path, stem: &Path, job: &Job) -> Result<Figures> {
+fn assemble(ptxas: &Path, stem: &Path, job: &AssemblyJob) -> Result<PtxasFigures> {
     let cubin = stem.with_extension("cubin");
     let output = call(ptxas, stem, job, &job.text, &cubin)?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -215,7 +215,7 @@ fn assemble(ptxas: &Path, stem: &Path, job: &Job) -> Result<Figures> {
     }
 }
 
-fn call(ptxas: &Path, stem: &Path, job: &Job, text: &str, cubin: &Path) -> Result<Output> {
+fn call(ptxas: &Path, stem: &Path, job: &AssemblyJob, text: &str, cubin: &Path) -> Result<Output> {
     let source: PathBuf = stem.with_extension("ptx");
     fs::write(&source, text)?;
     let strict = [
@@ -231,7 +231,7 @@ fn call(ptxas: &Path, stem: &Path, job: &Job, text: &str, cubin: &Path) -> Resul
     Ok(output)
 }
 
-fn figures(said: &str, cubin: &[u8], program: &Program) -> Result<Figures> {
+fn figures(said: &str, cubin: &[u8], program: &Program) -> Result<PtxasFigures> {
     let used = said
         .lines()
         .find(|line| line.contains("Used "))
@@ -247,7 +247,7 @@ fn figures(said: &str, cubin: &[u8], program: &Program) -> Result<Figures> {
         })
     };
     let code = cubin::instructions(cubin, &program.name);
-    Ok(Figures {
+    Ok(PtxasFigures {
         registers: number("registers").context("ptxas does not say how many registers")?,
         shared: number("bytes smem").unwrap_or(0),
         instructions: code.context("ptxas wrote no code for the kernel")?,
@@ -257,7 +257,7 @@ fn figures(said: &str, cubin: &[u8], program: &Program) -> Result<Figures> {
 /// The errors with the PTX line and the Rust place of each.
 ///
 /// ptxas counts lines of the text it gets and ignores `.loc`, so it gets the text with `.loc` a second time.
-fn explain(ptxas: &Path, stem: &Path, job: &Job) -> Result<String> {
+fn explain(ptxas: &Path, stem: &Path, job: &AssemblyJob) -> Result<String> {
     let text = ptx_gen::print_with_lines(job.program, job.target)?;
     let output = call(ptxas, stem, job, &text, &stem.with_extension("cubin"))?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -339,7 +339,7 @@ fn rows(figures: &AllFigures) -> Vec<Vec<String>> {
         .collect()
 }
 
-fn row(kernel: &str, by_target: &BTreeMap<&'static str, Figures>) -> Vec<String> {
+fn row(kernel: &str, by_target: &BTreeMap<&'static str, PtxasFigures>) -> Vec<String> {
     let shared = by_target
         .values()
         .map(|found| found.shared)
@@ -354,7 +354,7 @@ fn row(kernel: &str, by_target: &BTreeMap<&'static str, Figures>) -> Vec<String>
         .collect()
 }
 
-fn cell(figures: &Figures) -> String {
+fn cell(figures: &PtxasFigures) -> String {
     format!("{} / {}", figures.registers, figures.instructions)
 }
 

@@ -19,7 +19,7 @@ use clap::{Command, CommandFactory, FromArgMatches};
 use crate::options::ModelArg;
 
 /// A parsed command line.
-pub(crate) struct Parsed<C> {
+pub(crate) struct ParsedArguments<C> {
     pub(crate) arguments: C,
     /// A note for each option that has no effect.
     pub(crate) notes: Vec<String>,
@@ -29,7 +29,7 @@ pub(crate) struct Parsed<C> {
 ///
 /// # Errors
 /// Returns clap's error, which is also the way to print help and version.
-pub(crate) fn parse<C>(words: Vec<OsString>) -> Result<Parsed<C>, clap::Error>
+pub(crate) fn parse<C>(words: Vec<OsString>) -> Result<ParsedArguments<C>, clap::Error>
 where
     C: CommandFactory + FromArgMatches,
 {
@@ -47,7 +47,7 @@ where
             C::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
         });
     match parsed {
-        Ok(arguments) => Ok(Parsed {
+        Ok(arguments) => Ok(ParsedArguments {
             arguments,
             notes: respelled.notes,
         }),

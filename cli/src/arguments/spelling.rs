@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::Command;
 
-use super::words::{self, Foreign, Piece};
+use super::words::{self, CommandPiece, Foreign};
 
 /// A command line in the spelling of this program.
 pub(super) struct Respelled {
@@ -19,7 +19,7 @@ pub(super) struct Respelled {
 }
 
 /// An option of llama.cpp.
-struct Spelling {
+struct LlamaSpelling {
     names: &'static [&'static str],
     value: OptionValue,
     meaning: Meaning,
@@ -74,15 +74,15 @@ const fn spelling(
     names: &'static [&'static str],
     value: OptionValue,
     meaning: Meaning,
-) -> Spelling {
-    Spelling {
+) -> LlamaSpelling {
+    LlamaSpelling {
         names,
         value,
         meaning,
     }
 }
 
-const SPELLINGS: [Spelling; 40] = [
+const SPELLINGS: [LlamaSpelling; 40] = [
     spelling(
         &["-hf", "-hfr", "--hf-repo"],
         OptionValue::Required,
@@ -268,7 +268,7 @@ const SPELLINGS: [Spelling; 40] = [
     ),
 ];
 
-impl Spelling {
+impl LlamaSpelling {
     fn is_refused(&self) -> bool {
         matches!(self.meaning, Refused)
     }
@@ -295,7 +295,7 @@ impl Spelling {
 }
 
 /// Finds the row of an option. A long option may have its value in the same word.
-fn find(word: &OsStr) -> Option<&'static Spelling> {
+fn find(word: &OsStr) -> Option<&'static LlamaSpelling> {
     let text = word.to_str()?;
     let name = if text.starts_with("--") {
         text.split('=').next()?
@@ -355,13 +355,15 @@ pub(super) fn respell(program: &Command, words: &[OsString]) -> Result<Respelled
     let mut hub = HubModel::default();
     for piece in words::split(command, rest, &LlamaCpp) {
         match piece {
-            Piece::Foreign { words } if find(&words[0]).is_some_and(Spelling::is_refused) => {
+            CommandPiece::Foreign { words }
+                if find(&words[0]).is_some_and(LlamaSpelling::is_refused) =>
+            {
                 return Err(words[0].clone());
             }
-            Piece::Foreign { words } => respelled.add(words, &mut hub),
-            Piece::Unknown { word } if hides_help(word) => return Err(word.clone()),
-            Piece::Unknown { word } => respelled.words.push(word.clone()),
-            Piece::Option { words, .. } | Piece::Positional { words } => {
+            CommandPiece::Foreign { words } => respelled.add(words, &mut hub),
+            CommandPiece::Unknown { word } if hides_help(word) => return Err(word.clone()),
+            CommandPiece::Unknown { word } => respelled.words.push(word.clone()),
+            CommandPiece::Option { words, .. } | CommandPiece::Positional { words } => {
                 respelled.words.extend(words.to_vec())
             }
         }

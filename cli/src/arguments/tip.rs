@@ -12,7 +12,7 @@ use clap::{Command, Error};
 use super::words;
 
 /// Names of commands in other programs, and the replacement here.
-const COMMANDS: [(&[&str], Instead); 17] = [
+const COMMANDS: [(&[&str], CommandReplacement); 17] = [
     (
         &[
             "generate",
@@ -24,40 +24,49 @@ const COMMANDS: [(&[&str], Instead); 17] = [
             "cli",
             "main",
         ],
-        Instead::Command("run"),
+        CommandReplacement::Command("run"),
     ),
     (
         &["talk", "interactive", "repl", "ask", "conversation"],
-        Instead::Command("chat"),
+        CommandReplacement::Command("chat"),
     ),
     (
         &["train", "tune", "fine-tune", "lora", "qlora", "sft"],
-        Instead::Command("finetune"),
+        CommandReplacement::Command("finetune"),
     ),
-    (&["export-lora", "fuse"], Instead::Command("merge")),
+    (
+        &["export-lora", "fuse"],
+        CommandReplacement::Command("merge"),
+    ),
     (
         &["show", "inspect", "gguf-dump", "metadata"],
-        Instead::Command("info"),
+        CommandReplacement::Command("info"),
     ),
     (
         &["ppl", "score", "eval", "evaluate"],
-        Instead::Command("perplexity"),
+        CommandReplacement::Command("perplexity"),
     ),
     (
         &["embedding", "embeddings", "encode-text"],
-        Instead::Command("embed"),
+        CommandReplacement::Command("embed"),
     ),
-    (&["token", "tokens", "encode"], Instead::Command("tokenize")),
-    (&["decode"], Instead::Command("detokenize")),
+    (
+        &["token", "tokens", "encode"],
+        CommandReplacement::Command("tokenize"),
+    ),
+    (&["decode"], CommandReplacement::Command("detokenize")),
     (
         &["benchmark", "speed", "profile", "perf"],
-        Instead::Command("bench"),
+        CommandReplacement::Command("bench"),
     ),
     (
         &["gpu", "gpus", "device", "list-devices"],
-        Instead::Command("devices"),
+        CommandReplacement::Command("devices"),
     ),
-    (&["test", "verify", "selftest"], Instead::Command("check")),
+    (
+        &["test", "verify", "selftest"],
+        CommandReplacement::Command("check"),
+    ),
     (
         &[
             "emulate",
@@ -67,19 +76,19 @@ const COMMANDS: [(&[&str], Instead); 17] = [
             "racecheck",
             "ptx",
         ],
-        Instead::Command("emu"),
+        CommandReplacement::Command("emu"),
     ),
     (
         &["pull", "download", "fetch", "get", "install"],
-        Instead::Command("pull"),
+        CommandReplacement::Command("pull"),
     ),
     (
         &["models", "list", "ls", "ps", "rm", "remove", "delete"],
-        Instead::Command("models"),
+        CommandReplacement::Command("models"),
     ),
     (
         &["serve", "server", "start", "api"],
-        Instead::Nothing(
+        CommandReplacement::Nothing(
             "there is no server: 'warpwright run --json' answers one prompt, and 'warpwright chat' many",
         ),
     ),
@@ -87,7 +96,7 @@ const COMMANDS: [(&[&str], Instead); 17] = [
         &[
             "convert", "quantize", "quantise", "create", "export", "import",
         ],
-        Instead::Nothing(
+        CommandReplacement::Nothing(
             "Warpwright does not convert models: use llama.cpp's convert_hf_to_gguf.py and llama-quantize, or download \
              a converted file",
         ),
@@ -96,7 +105,7 @@ const COMMANDS: [(&[&str], Instead); 17] = [
 
 /// The replacement for a command.
 #[derive(Clone, Copy)]
-enum Instead {
+enum CommandReplacement {
     /// The command with this name.
     Command(&'static str),
     /// No command. The sentence explains it.
@@ -352,8 +361,8 @@ fn of_command(word: &str, program: &Command) -> Option<String> {
         .find(|(names, _)| names.contains(&lower.as_str()))
     {
         return Some(match *instead {
-            Instead::Command(name) => use_it(name),
-            Instead::Nothing(sentence) => sentence.to_owned(),
+            CommandReplacement::Command(name) => use_it(name),
+            CommandReplacement::Nothing(sentence) => sentence.to_owned(),
         });
     }
     let names = program.get_subcommands().map(Command::get_name);
@@ -518,7 +527,7 @@ mod tests {
         let mut names: Vec<&str> = vec![];
         for (row, instead) in COMMANDS {
             names.extend(row);
-            if let Instead::Command(name) = instead {
+            if let CommandReplacement::Command(name) = instead {
                 assert!(program.find_subcommand(name).is_some(), "{name}");
             }
         }

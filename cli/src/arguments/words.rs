@@ -24,7 +24,7 @@ impl Foreign for NoForeign {
 
 /// A part of a command line: one or more words that belong together.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-pub(super) enum Piece<'a> {
+pub(super) enum CommandPiece<'a> {
     /// An option of the command with this id, together with its value if the value is a separate
     /// word.
     Option { words: &'a [OsString], id: &'a str },
@@ -39,8 +39,10 @@ pub(super) enum Piece<'a> {
 /// Returns the name of the command in `words` if they contain the option `-m`.
 pub(super) fn command_with_model_option(program: &Command, words: &[OsString]) -> Option<String> {
     let (command, rest) = called(program, words)?;
-    let has_option =
-        |piece: &Piece<'_>| matches!(piece, Piece::Option { id, .. } if *id == ModelArg::OPTION);
+    let has_option = |piece: &CommandPiece<'_>| match piece {
+        CommandPiece::Option { id, .. } => *id == ModelArg::OPTION,
+        _ => false,
+    };
     if takes_model(command) && split(command, rest, &NoForeign).iter().any(has_option) {
         Some(command.get_name().to_owned())
     } else {
@@ -69,17 +71,17 @@ pub(super) fn split<'a>(
     command: &'a Command,
     words: &'a [OsString],
     foreign: &impl Foreign,
-) -> Vec<Piece<'a>> {
+) -> Vec<CommandPiece<'a>> {
     let mut pieces = vec![];
     let mut rest = words;
     while let [word, ..] = rest {
         if word == "--" {
-            pieces.push(Piece::Positional { words: rest });
+            pieces.push(CommandPiece::Positional { words: rest });
             break;
         }
         let foreign = foreign.length(command, rest);
         let length = if foreign > 0 {
-            pieces.push(Piece::Foreign {
+            pieces.push(CommandPiece::Foreign {
                 words: &rest[..foreign],
             });
             foreign
@@ -94,17 +96,17 @@ pub(super) fn split<'a>(
 }
 
 /// Returns the first piece of `words` if it is not foreign, and its number of words.
-fn known<'a>(command: &'a Command, words: &'a [OsString]) -> (Piece<'a>, usize) {
+fn known<'a>(command: &'a Command, words: &'a [OsString]) -> (CommandPiece<'a>, usize) {
     let word = &words[0];
     match option(command, word) {
-        Found::Positional => (Piece::Positional { words: &words[..1] }, 1),
-        Found::Unknown => (Piece::Unknown { word }, 1),
-        Found::Option { arg, has_value } => {
+        OptionMatch::Positional => (CommandPiece::Positional { words: &words[..1] }, 1),
+        OptionMatch::Unknown => (CommandPiece::Unknown { word }, 1),
+        OptionMatch::Option { arg, has_value } => {
             // A value that must follow `=` is never a separate word.
             let wants_value = takes_value(arg) && !has_value && !arg.is_require_equals_set();
             let length = if wants_value { words.len().min(2) } else { 1 };
             (
-                Piece::Option {
+                CommandPiece::Option {
                     words: &words[..length],
                     id: arg.get_id().as_str(),
                 },
@@ -115,17 +117,17 @@ fn known<'a>(command: &'a Command, words: &'a [OsString]) -> (Piece<'a>, usize) 
 }
 
 /// The result of [`option`].
-enum Found<'a> {
+enum OptionMatch<'a> {
     Option { arg: &'a Arg, has_value: bool },
     Unknown,
     Positional,
 }
 
 /// Finds the option in a word. In a cluster of short options, such as `-qm`, it is the last one.
-fn option<'a>(command: &'a Command, word: &OsStr) -> Found<'a> {
+fn option<'a>(command: &'a Command, word: &OsStr) -> OptionMatch<'a> {
     let text = word.to_string_lossy();
     let Some(text) = text.strip_prefix('-').filter(|text| !text.is_empty()) else {
-        return Found::Positional;
+        return OptionMatch::Positional;
     };
     if let Some(long) = text.strip_prefix('-') {
         let (name, has_value) = match long.split_once('=') {
@@ -133,22 +135,25 @@ fn option<'a>(command: &'a Command, word: &OsStr) -> Found<'a> {
             None => (long, false),
         };
         let arg = command.get_arguments().find(|arg| has_long(arg, name));
-        return arg.map_or(Found::Unknown, |arg| Found::Option { arg, has_value });
+        return arg.map_or(OptionMatch::Unknown, |arg| OptionMatch::Option {
+            arg,
+            has_value,
+        });
     }
     let mut shorts = text.chars();
-    let mut last = Found::Unknown;
+    let mut last = OptionMatch::Unknown;
     while let Some(short) = shorts.next() {
         let Some(arg) = command.get_arguments().find(|arg| has_short(arg, short)) else {
-            return Found::Unknown;
+            return OptionMatch::Unknown;
         };
         // The rest of the word is the value.
         if takes_value(arg) {
-            return Found::Option {
+            return OptionMatch::Option {
                 arg,
                 has_value: !shorts.as_str().is_empty(),
             };
         }
-        last = Found::Option {
+        last = OptionMatch::Option {
             arg,
             has_value: false,
         };

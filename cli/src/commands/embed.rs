@@ -66,18 +66,18 @@ enum Pooling {
 
 /// The place of a text in the input, for messages and for the JSON output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+enum TextOrigin {
     /// The position of the text among the arguments, from 1.
     Argument(usize),
     /// The line number in the file or in standard input, from 1.
     Line(usize),
 }
 
-impl Display for Origin {
+impl Display for TextOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Argument(number) => write!(f, "text {number}"),
-            Origin::Line(number) => write!(f, "line {number}"),
+            TextOrigin::Argument(number) => write!(f, "text {number}"),
+            TextOrigin::Line(number) => write!(f, "line {number}"),
         }
     }
 }
@@ -85,13 +85,13 @@ impl Display for Origin {
 /// A text to embed.
 #[derive(Debug, PartialEq, Eq)]
 struct InputText {
-    origin: Origin,
+    origin: TextOrigin,
     text: String,
 }
 
 /// The tokens of a text to embed.
 struct InputTokens {
-    origin: Origin,
+    origin: TextOrigin,
     ids: Vec<u32>,
 }
 
@@ -180,7 +180,7 @@ impl TextArgs {
                 )));
             }
             texts.push(InputText {
-                origin: Origin::Argument(number),
+                origin: TextOrigin::Argument(number),
                 text,
             });
         }
@@ -191,7 +191,7 @@ impl TextArgs {
     fn tokens(&self, model: &Model, texts: &[InputText]) -> Result<Vec<InputTokens>, Failure> {
         if let Some(ids) = &self.prompt_ids {
             return Ok(vec![InputTokens {
-                origin: Origin::Argument(1),
+                origin: TextOrigin::Argument(1),
                 ids: ids.clone(),
             }]);
         }
@@ -216,7 +216,7 @@ fn split_lines(lines: &str) -> (Vec<InputText>, Vec<usize>) {
             blank.push(number);
         } else {
             texts.push(InputText {
-                origin: Origin::Line(number),
+                origin: TextOrigin::Line(number),
                 text: line.to_owned(),
             });
         }
@@ -280,7 +280,7 @@ impl Args {
         let mut embeddings: Vec<Value> = vec![];
         for (input, vector) in inputs.iter().zip(vectors) {
             let mut embedding = json!({ "tokens": input.ids, "embedding": vector });
-            if let Origin::Line(number) = input.origin {
+            if let TextOrigin::Line(number) = input.origin {
                 embedding["line"] = json!(number);
             }
             embeddings.push(embedding);
@@ -313,7 +313,7 @@ mod tests {
     fn blank_lines_are_skipped_and_lines_keep_their_numbers() {
         let numbers = |lines: &str| {
             let (texts, blank) = split_lines(lines);
-            let origins: Vec<Origin> = texts.into_iter().map(|text| text.origin).collect();
+            let origins: Vec<TextOrigin> = texts.into_iter().map(|text| text.origin).collect();
             (origins, blank)
         };
         let cases = [
@@ -326,7 +326,7 @@ mod tests {
             ("\n", vec![], vec![1]),
         ];
         for (lines, texts, blank) in cases {
-            let texts = texts.into_iter().map(Origin::Line).collect();
+            let texts = texts.into_iter().map(TextOrigin::Line).collect();
             assert_eq!(numbers(lines), (texts, blank), "{lines:?}");
         }
         assert_eq!(skipped(&[2]), "note: skipped 1 blank line: 2");

@@ -7,7 +7,7 @@ use warpwright_engine::{Launch, Model, Options, StepKind};
 use crate::device;
 use crate::failure::Failure;
 use crate::options::{ModelDeviceArgs, decoder};
-use crate::output::{Content, Output};
+use crate::output::{Output, OutputContent};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         option: "--dot",
         path: &args.dot,
         inputs: vec![("model", args.target.model.path()?)],
-        content: Content::Text,
+        content: OutputContent::Text,
     };
     out.check()?;
     let model = Model::open(args.target.model.path()?)?;

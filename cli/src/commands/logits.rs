@@ -8,7 +8,7 @@ use warpwright_engine::Options;
 use crate::adapter::AdapterArgs;
 use crate::failure::Failure;
 use crate::options::{Launch, ModelDeviceArgs, decoder};
-use crate::output::{Content, Output};
+use crate::output::{Output, OutputContent};
 use crate::progress::PromptBar;
 use crate::{device, prompt};
 
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         option: "--out",
         path: &args.out,
         inputs,
-        content: Content::Bytes,
+        content: OutputContent::Bytes,
     };
     // A wrong path must fail before the model is loaded, which can take minutes.
     out.check()?;

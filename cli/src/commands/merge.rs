@@ -12,7 +12,7 @@ use warpwright_engine::merge::{Merge, MergeStats, SideFiles, WeightFile, write_l
 use crate::adapter;
 use crate::failure::Failure;
 use crate::options::ModelArg;
-use crate::output::{Content, FilesOf, Output, OutputFolder, Sink};
+use crate::output::{FilesOf, Output, OutputContent, OutputFolder, OutputSink};
 use crate::progress::Bar;
 use crate::terminal::say;
 
@@ -91,7 +91,7 @@ impl Args {
             option: "--out",
             path: &self.out,
             inputs,
-            content: Content::Bytes,
+            content: OutputContent::Bytes,
         };
         out.check()?;
         // A merged model may be the only copy of a long training run, so it is never replaced.
@@ -207,7 +207,7 @@ impl<'a> Merging<'a> {
     }
 
     /// Writes a merged file of weights.
-    fn write(&self, file: &WeightFile, sink: &mut Sink<'_>) -> Result<MergeStats, Failure> {
+    fn write(&self, file: &WeightFile, sink: &mut OutputSink<'_>) -> Result<MergeStats, Failure> {
         self.merge.write(file, |bytes| {
             self.done.set(self.done.get() + bytes.len() as u64);
             self.bar.set_position(self.done.get());
@@ -218,7 +218,7 @@ impl<'a> Merging<'a> {
 
 /// Copies a file. A read error names the file that was read, and a write error the file that was
 /// written.
-fn copy(path: &Path, sink: &mut Sink<'_>) -> Result<(), Failure> {
+fn copy(path: &Path, sink: &mut OutputSink<'_>) -> Result<(), Failure> {
     let fault = |error| Failure::Input(format!("cannot read {}: {error}", path.display()));
     let mut file = File::open(path).map_err(fault)?;
     let mut bytes = vec![0; 1 << 16];

@@ -15,14 +15,14 @@ use crate::terminal::{counted, print, printable, say};
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<ModelsCommand>,
     /// Print a JSON array of objects with repo, file, size, quant, commit and path
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum ModelsCommand {
     /// Remove a model from the hub's cache folder
     Remove(RemoveArgs),
 }
@@ -36,7 +36,7 @@ struct RemoveArgs {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match &args.command {
-        Some(Command::Remove(remove)) => self::remove(&remove.model),
+        Some(ModelsCommand::Remove(remove)) => self::remove(&remove.model),
         None => list(args),
     }
 }

@@ -20,7 +20,7 @@ use crate::adapter::AdapterArgs;
 use crate::device;
 use crate::failure::Failure;
 use crate::options::{ModelDeviceArgs, decoder};
-use crate::output::{Content, Output, Sink, write_if};
+use crate::output::{Output, OutputContent, OutputSink, write_if};
 use crate::progress::Bar;
 use crate::prompt::{self, numbers};
 use crate::terminal::{counted, say};
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     adapter: AdapterArgs,
     #[command(flatten)]
-    text: TextSource,
+    text: PerplexityText,
     /// Number of windows to score, from the beginning of the text [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     windows: Option<u32>,
@@ -54,7 +54,7 @@ pub(crate) struct Args {
 /// The ways to pass the text.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
-struct TextSource {
+struct PerplexityText {
     /// File with the text, in UTF-8 without its last line break; - is standard input
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     output.as_ref().map_or(Ok(()), Output::check)?;
     let read = args.text.read()?;
     let model = args.adapter.open(args.target.model.path()?)?;
-    let windows = Windows::new(args, &model, &read)?;
+    let windows = TokenWindows::new(args, &model, &read)?;
     let context = device::open(args.target.device)?;
     let options = args.options(windows.ctx as u32);
     let tokens = (windows.count * windows.ctx) as u64;
@@ -125,12 +125,12 @@ impl Args {
             option: "--out",
             path,
             inputs,
-            content: Content::Aside,
+            content: OutputContent::Aside,
         }))
     }
 }
 
-impl TextSource {
+impl PerplexityText {
     /// Returns the file, or `None` for standard input.
     fn path(&self) -> Option<&Path> {
         let path = [&self.file, &self.text_file, &self.ids_file]
@@ -159,7 +159,7 @@ impl TextSource {
 }
 
 /// The tokens of the text, split into windows.
-struct Windows {
+struct TokenWindows {
     ids: Vec<u32>,
     /// The number of tokens in a window.
     ctx: usize,
@@ -168,12 +168,12 @@ struct Windows {
     bos: Option<u32>,
 }
 
-impl Windows {
+impl TokenWindows {
     /// Tokenizes the text and splits it into windows.
     ///
     /// # Errors
     /// Returns an error if the text is shorter than a window.
-    fn new(args: &Args, model: &Model, text: &str) -> Result<Windows, Failure> {
+    fn new(args: &Args, model: &Model, text: &str) -> Result<TokenWindows, Failure> {
         let (ids, bos) = if args.text.ids_file.is_some() {
             parse_ids(model, text)?
         } else {
@@ -189,7 +189,7 @@ impl Windows {
                 "the text has {len}, too few for a window of {ctx}: use a longer text or a smaller --ctx"
             )));
         }
-        Ok(Windows {
+        Ok(TokenWindows {
             ids,
             ctx,
             count,
@@ -267,7 +267,7 @@ fn in_window(index: usize, failure: Failure) -> Failure {
 }
 
 /// Writes the header of `--out`.
-fn header(sink: &mut Option<&mut Sink<'_>>) -> Result<(), Failure> {
+fn header(sink: &mut Option<&mut OutputSink<'_>>) -> Result<(), Failure> {
     match sink {
         Some(sink) => sink.write(b"# window\tposition\ttoken\tlog-likelihood\n"),
         None => Ok(()),
@@ -276,8 +276,8 @@ fn header(sink: &mut Option<&mut Sink<'_>>) -> Result<(), Failure> {
 
 /// Writes a line of `--out` for each scored token of a window.
 fn lines(
-    sink: &mut Option<&mut Sink<'_>>,
-    windows: &Windows,
+    sink: &mut Option<&mut OutputSink<'_>>,
+    windows: &TokenWindows,
     index: usize,
     scored: &[f32],
 ) -> Result<(), Failure> {
@@ -310,12 +310,12 @@ impl Scores {
     }
 
     /// Returns the speed, in tokens that went through the model per second.
-    fn rate(&self, windows: &Windows) -> f64 {
+    fn rate(&self, windows: &TokenWindows) -> f64 {
         (windows.count * windows.ctx) as f64 / self.seconds
     }
 
     /// Returns the object of `--json`.
-    fn json(&self, windows: &Windows, decoder: &Decoder, context: &Context) -> Value {
+    fn json(&self, windows: &TokenWindows, decoder: &Decoder, context: &Context) -> Value {
         let (mean, error) = self.mean();
         let perplexity = (-mean).exp();
         json!({
@@ -337,7 +337,7 @@ impl Scores {
     }
 
     /// Returns the lines that are printed without `--json`.
-    fn text(&self, windows: &Windows, context: &Context) -> String {
+    fn text(&self, windows: &TokenWindows, context: &Context) -> String {
         let (mean, error) = self.mean();
         let perplexity = (-mean).exp();
         let range = |error: Option<f64>| match error {
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn windows_are_cut() {
-        let windows = Windows {
+        let windows = TokenWindows {
             ids: (10..21).collect(),
             ctx: 5,
             count: 2,
@@ -399,7 +399,7 @@ mod tests {
         );
         assert_eq!(windows.first(), 3);
         assert_eq!(
-            Windows {
+            TokenWindows {
                 bos: None,
                 ..windows
             }

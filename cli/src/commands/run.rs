@@ -21,11 +21,11 @@ use crate::grammar::GrammarTimes;
 use crate::message::{Message, SYSTEM, USER, calls_json};
 use crate::progress::PromptBar;
 use crate::prompt::{PromptArgs, PromptSource};
-use crate::reply::{Printer, Reply, ReplyFormat, end_json, why};
-use crate::speculative::Writer;
-use crate::template::{Template, TemplateArgs};
+use crate::reply::{Reply, ReplyFormat, ReplyPrinter, end_json, why};
+use crate::speculative::TextGenerator;
+use crate::template::{ConfiguredTemplate, TemplateArgs};
 use crate::terminal::say;
-use crate::times::Times;
+use crate::times::ArrivalTimes;
 use crate::{adapter, device, grammar, interrupt, sampling};
 
 #[derive(clap::Args)]
@@ -51,8 +51,8 @@ pub(crate) struct Args {
     #[arg(allow_negative_numbers = true)]
     n: TokenLimit,
     /// Form in which each token is printed
-    #[arg(help_heading = "Output", long, value_enum, default_value_t = Print::Text)]
-    print: Print,
+    #[arg(help_heading = "Output", long, value_enum, default_value_t = PrintMode::Text)]
+    print: PrintMode,
     /// Print a JSON object with text, tokens and times; with =lines, also a line per token before
     /// it
     #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true)]
@@ -68,7 +68,7 @@ pub(crate) struct Args {
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum Print {
+enum PrintMode {
     /// The text of the token
     Text,
     /// The id of the token
@@ -89,8 +89,8 @@ impl Args {
         match (self.json, self.print) {
             (Some(JsonFormat::Object), _) => ReplyFormat::Nothing,
             (Some(JsonFormat::Lines), _) => ReplyFormat::JsonLines,
-            (None, Print::Text) => ReplyFormat::Text,
-            (None, Print::Ids) => ReplyFormat::Ids,
+            (None, PrintMode::Text) => ReplyFormat::Text,
+            (None, PrintMode::Ids) => ReplyFormat::Ids,
         }
     }
 
@@ -144,7 +144,7 @@ struct TokenizedPrompt {
 
 /// A conversation and the text that its template rendered.
 struct RenderedChat {
-    template: Template,
+    template: ConfiguredTemplate,
     messages: Vec<Message>,
     text: String,
 }
@@ -154,8 +154,8 @@ struct FinishedRun<'a> {
     prompt: &'a TokenizedPrompt,
     reply: Reply,
     ending: TextEnding,
-    times: Times,
-    writer: Writer,
+    times: ArrivalTimes,
+    writer: TextGenerator,
     matcher: Option<Matcher>,
     sampling: Sampling,
     /// Sampling options that had no effect.
@@ -192,7 +192,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut writer = args
         .generate
         .writer(&context, &model, &sampling, &size, tokenizer)?;
-    let mut times = Times::from(start.elapsed());
+    let mut times = ArrivalTimes::from(start.elapsed());
     // The prompt is prefilled before anything is printed, because its bar would be drawn over the
     // text.
     prefill(&mut writer.decoder, &prompt.tokens)?;
@@ -242,7 +242,7 @@ impl TokenizedPrompt {
                     messages.push(Message::new(SYSTEM, system));
                 }
                 messages.push(Message::new(USER, text));
-                let template = Template::open(&args.template, model)?;
+                let template = ConfiguredTemplate::open(&args.template, model)?;
                 // The template writes BOS where the model expects it, so `encode_rendered` does not
                 // add it.
                 let text = template.text(&messages)?;
@@ -274,12 +274,12 @@ impl TokenizedPrompt {
     }
 
     /// Returns the printer of the reply.
-    fn printer(&self, args: &Args) -> Printer<'_> {
+    fn printer(&self, args: &Args) -> ReplyPrinter<'_> {
         let calls = self
             .chat
             .as_ref()
             .and_then(|chat| chat.template.calls(&chat.messages, &chat.text));
-        Printer::new(args.format()).with_calls(calls)
+        ReplyPrinter::new(args.format()).with_calls(calls)
     }
 
     /// Compiles the grammar of the reply, if the options have one.
@@ -335,7 +335,7 @@ fn prefill(decoder: &mut Decoder, prompt: &[u32]) -> Result<(), Failure> {
 fn print(
     args: &Args,
     prompt: &TokenizedPrompt,
-    writer: &mut Writer,
+    writer: &mut TextGenerator,
     mut stream: TextStream<'_>,
     matcher: Option<&mut Matcher>,
     mut on_token: impl FnMut(u32),
@@ -348,7 +348,7 @@ fn print(
     let mut pending = None;
     let tokens = writer.tokens(&prompt.tokens, args.n.most(), matcher)?;
     let printed = reply.print(tokens, &mut stream, &mut printer, |piece| {
-        pending.get_or_insert_with(|| interrupt::Pending::begin("this token"));
+        pending.get_or_insert_with(|| interrupt::PendingInterrupt::begin("this token"));
         on_token(piece.made);
     });
     match printed {
@@ -443,7 +443,7 @@ impl FinishedRun<'_> {
             JsonFormat::Object => format!("{object:#}\n"),
             JsonFormat::Lines => format!("{object}\n"),
         };
-        Printer::new(ReplyFormat::Text).text(&text)
+        ReplyPrinter::new(ReplyFormat::Text).text(&text)
     }
 }
 

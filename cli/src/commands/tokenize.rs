@@ -16,7 +16,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArg,
     #[command(flatten)]
-    source: TextSource,
+    source: TokenizeText,
     /// Print only the token ids, separated by commas
     #[arg(long, conflicts_with = "json")]
     ids: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 /// The ways to pass the text.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
-struct TextSource {
+struct TokenizeText {
     /// Text to tokenize, after -- if it begins with a dash; - reads standard input
     text: Option<String>,
     /// File with the text to tokenize, in UTF-8 without its last line break; - is standard input
@@ -42,14 +42,14 @@ struct TextSource {
     file: Option<PathBuf>,
 }
 
-impl TextSource {
+impl TokenizeText {
     /// Reads the text.
     fn read(&self) -> Result<String, Failure> {
         match self {
-            TextSource {
+            TokenizeText {
                 file: Some(file), ..
             } if file != Path::new("-") => prompt::file("the text", file),
-            TextSource {
+            TokenizeText {
                 text: Some(text), ..
             } if text != "-" => Ok(text.clone()),
             _ => prompt::standard_input("the text"),

@@ -35,7 +35,7 @@ pub(super) struct Client {
 }
 
 /// A failed attempt.
-pub(super) enum Attempt {
+pub(super) enum FailedAttempt {
     /// A retry is pointless.
     Stop(HubError),
     /// A retry may help, after the time that the server requests.
@@ -45,9 +45,9 @@ pub(super) enum Attempt {
     },
 }
 
-impl From<HubError> for Attempt {
-    fn from(error: HubError) -> Attempt {
-        Attempt::Stop(error)
+impl From<HubError> for FailedAttempt {
+    fn from(error: HubError) -> FailedAttempt {
+        FailedAttempt::Stop(error)
     }
 }
 
@@ -61,12 +61,12 @@ enum Method {
 }
 
 /// An answer with the address that it came from.
-pub(super) struct Answer {
+pub(super) struct HubAnswer {
     pub(super) response: Response<ureq::Body>,
     pub(super) url: Url,
 }
 
-impl Answer {
+impl HubAnswer {
     /// Returns the text of a header, if the answer has it and it is ASCII.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         header_text(self.response.headers(), name)
@@ -117,7 +117,7 @@ impl Client {
         url: &Url,
         subject: Subject<'_>,
         from: Option<u64>,
-    ) -> Result<Answer, Attempt> {
+    ) -> Result<HubAnswer, FailedAttempt> {
         self.request(Method::Get, url, subject, from)
     }
 
@@ -125,7 +125,7 @@ impl Client {
     ///
     /// # Errors
     /// Returns an error if the request fails repeatedly or a retry is pointless.
-    pub(super) fn head(&self, url: &Url, subject: Subject<'_>) -> Result<Answer, HubError> {
+    pub(super) fn head(&self, url: &Url, subject: Subject<'_>) -> Result<HubAnswer, HubError> {
         let mut patience = Patience::default();
         loop {
             match self.request(Method::Head, url, subject, None) {
@@ -143,7 +143,7 @@ impl Client {
         let mut patience = Patience::default();
         loop {
             let text = self.get(url, subject, None).and_then(|answer| {
-                let Answer { response, url } = answer;
+                let HubAnswer { response, url } = answer;
                 let body = response
                     .into_body()
                     .into_with_config()
@@ -164,14 +164,14 @@ impl Client {
         url: &Url,
         subject: Subject<'_>,
         from: Option<u64>,
-    ) -> Result<Answer, Attempt> {
+    ) -> Result<HubAnswer, FailedAttempt> {
         let mut url = url.clone();
         for _ in 0..=MOST_REDIRECTS {
             let response = self
                 .send(method, &url, from)
                 .map_err(|error| transport(&url, error))?;
             let Some(location) = redirect(&response) else {
-                return self.checked(Answer { response, url }, subject);
+                return self.checked(HubAnswer { response, url }, subject);
             };
             let fault = |problem| HubError::Redirect {
                 url: url.to_string(),
@@ -181,13 +181,13 @@ impl Client {
             let next = url.join(&location).map_err(fault)?;
             // The hub's own answer has the size and the checksum. Another host may not send them.
             if method == Method::Head && !next.has_origin_of(&url) {
-                return Ok(Answer { response, url });
+                return Ok(HubAnswer { response, url });
             }
             url = next;
         }
         let url = url.to_string();
         let location = url.to_string();
-        Err(Attempt::Stop(HubError::Redirect {
+        Err(FailedAttempt::Stop(HubError::Redirect {
             url,
             location,
             problem: "more than 10 redirects follow each other",
@@ -220,7 +220,7 @@ impl Client {
     }
 
     /// Returns the answer if its status is a success, or an error that explains the status.
-    fn checked(&self, answer: Answer, subject: Subject<'_>) -> Result<Answer, Attempt> {
+    fn checked(&self, answer: HubAnswer, subject: Subject<'_>) -> Result<HubAnswer, FailedAttempt> {
         let status = answer.response.status();
         let repo = || subject.repo.to_owned();
         let token = if self.token.is_some() {
@@ -276,14 +276,14 @@ impl Client {
             }
         };
         match status.as_u16() {
-            408 | 425 | 429 | 500 | 502 | 503 | 504 => Err(Attempt::Retry {
+            408 | 425 | 429 | 500 | 502 | 503 | 504 => Err(FailedAttempt::Retry {
                 error,
                 after: retry_after(answer.response.headers()),
             }),
             // Signed addresses of other hosts expire. The next attempt requests a new one from the
             // hub.
-            401 | 403 if !of_hub => Err(Attempt::Retry { error, after: None }),
-            _ => Err(Attempt::Stop(error)),
+            401 | 403 if !of_hub => Err(FailedAttempt::Retry { error, after: None }),
+            _ => Err(FailedAttempt::Stop(error)),
         }
     }
 }
@@ -304,10 +304,14 @@ impl Patience {
     ///
     /// # Errors
     /// Returns the error of the attempt if there should not be another one.
-    pub(super) fn wait(&mut self, attempt: Attempt, say: &dyn Fn(String)) -> Result<(), HubError> {
+    pub(super) fn wait(
+        &mut self,
+        attempt: FailedAttempt,
+        say: &dyn Fn(String),
+    ) -> Result<(), HubError> {
         let (error, after) = match attempt {
-            Attempt::Stop(error) => return Err(error),
-            Attempt::Retry { error, after } => (error, after),
+            FailedAttempt::Stop(error) => return Err(error),
+            FailedAttempt::Retry { error, after } => (error, after),
         };
         let Some(usual) = WAITS.get(self.failures) else {
             return Err(error);
@@ -371,12 +375,12 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Decides whether a retry may help after an error of the transport.
-pub(super) fn transport(url: &Url, error: ureq::Error) -> Attempt {
+pub(super) fn transport(url: &Url, error: ureq::Error) -> FailedAttempt {
     let network = |problem: String| HubError::Network {
         url: url.to_string(),
         problem,
     };
-    let again = |problem: String| Attempt::Retry {
+    let again = |problem: String| FailedAttempt::Retry {
         error: network(problem),
         after: None,
     };
@@ -392,17 +396,17 @@ pub(super) fn transport(url: &Url, error: ureq::Error) -> Attempt {
                 .get_ref()
                 .and_then(|inner| inner.downcast_ref::<rustls::Error>())
             {
-                Some(error) => Attempt::Stop(network(error.to_string())),
+                Some(error) => FailedAttempt::Stop(network(error.to_string())),
                 None => again(error.to_string()),
             }
         }
         ureq::Error::Protocol(error) => again(error.to_string()),
-        error => Attempt::Stop(network(error.to_string())),
+        error => FailedAttempt::Stop(network(error.to_string())),
     }
 }
 
 /// Converts an error that occurred while reading a body.
-pub(super) fn body(url: &Url, error: std::io::Error) -> Attempt {
+pub(super) fn body(url: &Url, error: std::io::Error) -> FailedAttempt {
     transport(url, ureq::Error::from(error))
 }
 

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use ureq::http::StatusCode;
 
 use super::cache::{RepoCache, create_folder};
-use super::client::{Answer, Attempt, Client, Patience, Subject, body};
+use super::client::{Client, FailedAttempt, HubAnswer, Patience, Subject, body};
 use super::error::HubError;
 use super::listing::{Checksum, RemoteFile};
 use super::lock::CacheLock;
@@ -114,7 +114,7 @@ impl Download<'_> {
         part: &mut PartFile,
         bar: &Bar,
         before: u64,
-    ) -> Result<(), Attempt> {
+    ) -> Result<(), FailedAttempt> {
         // Each attempt starts at the hub, because the signed addresses that it redirects to expire.
         let url = self.client.address(&format!(
             "/{}/resolve/{}/{}",
@@ -131,7 +131,7 @@ impl Download<'_> {
                 url: answer.url.to_string(),
                 problem,
             };
-            Attempt::Retry { error, after: None }
+            FailedAttempt::Retry { error, after: None }
         };
         if answer
             .header("content-encoding")
@@ -183,7 +183,7 @@ impl Download<'_> {
             });
             part.clear()?;
         }
-        let Answer { response, url } = answer;
+        let HubAnswer { response, url } = answer;
         let mut reader = response.into_body().into_reader();
         let mut buffer = vec![0; 1 << 18];
         loop {
@@ -197,7 +197,7 @@ impl Download<'_> {
             }
             if part.len + read as u64 > file.size {
                 part.remove();
-                return Err(Attempt::Stop(HubError::Long {
+                return Err(FailedAttempt::Stop(HubError::Long {
                     file: file.name.clone(),
                     expected: file.size,
                 }));
@@ -210,7 +210,7 @@ impl Download<'_> {
                 url: url.to_string(),
                 problem,
             };
-            return Err(Attempt::Retry { error, after: None });
+            return Err(FailedAttempt::Retry { error, after: None });
         }
         Ok(())
     }

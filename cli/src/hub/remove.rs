@@ -44,7 +44,7 @@ pub(crate) fn remove(reference: &HubReference) -> Result<Removed, HubError> {
             "it is a link or a file, where a folder is expected",
         ));
     }
-    let plan = Plan::new(&cache, reference, &root)?.ok_or_else(not_cached)?;
+    let plan = RemovalPlan::new(&cache, reference, &root)?.ok_or_else(not_cached)?;
     // A process keeps the lock of a content until the snapshot links to it. With all locks taken,
     // the plan stays valid.
     let etags: BTreeSet<String> = plan
@@ -59,7 +59,7 @@ pub(crate) fn remove(reference: &HubReference) -> Result<Removed, HubError> {
             repo: reference.repo.clone(),
         })?);
     }
-    if Plan::new(&cache, reference, &root)?.as_ref() != Some(&plan) {
+    if RemovalPlan::new(&cache, reference, &root)?.as_ref() != Some(&plan) {
         return Err(HubError::Busy {
             repo: reference.repo.clone(),
         });
@@ -69,17 +69,17 @@ pub(crate) fn remove(reference: &HubReference) -> Result<Removed, HubError> {
 
 /// The files to remove.
 #[derive(Debug, PartialEq, Eq)]
-struct Plan {
+struct RemovalPlan {
     /// Links in snapshots.
     pointers: Vec<PathBuf>,
     /// Contents in the folder `blobs`.
     contents: BTreeSet<PathBuf>,
-    scope: Scope,
+    scope: RemovalScope,
 }
 
 /// The extent of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
+enum RemovalScope {
     Repository,
     File,
 }
@@ -92,26 +92,26 @@ struct Pointer {
     content: Option<PathBuf>,
 }
 
-impl Plan {
+impl RemovalPlan {
     /// Lists the files to remove. Returns `None` if the model is not in the cache.
     fn new(
         cache: &RepoCache,
         reference: &HubReference,
         root: &Path,
-    ) -> Result<Option<Plan>, HubError> {
+    ) -> Result<Option<RemovalPlan>, HubError> {
         let mut pointers = vec![];
         collect(&cache.snapshots(), &cache.blobs(), &mut pointers)?;
-        let (scope, removed): (Scope, Vec<&Pointer>) = match &reference.selection {
+        let (scope, removed): (RemovalScope, Vec<&Pointer>) = match &reference.selection {
             None => {
                 check_entries(&cache.folder())?;
-                (Scope::Repository, pointers.iter().collect())
+                (RemovalScope::Repository, pointers.iter().collect())
             }
             Some(selection) => {
                 let Some(name) = chosen(reference, selection, &pointers)? else {
                     return Ok(None);
                 };
                 (
-                    Scope::File,
+                    RemovalScope::File,
                     pointers
                         .iter()
                         .filter(|pointer| pointer.name == name)
@@ -120,8 +120,8 @@ impl Plan {
             }
         };
         let contents = match scope {
-            Scope::Repository => contents(&cache.blobs())?,
-            Scope::File => {
+            RemovalScope::Repository => contents(&cache.blobs())?,
+            RemovalScope::File => {
                 let kept: BTreeSet<&PathBuf> = pointers
                     .iter()
                     .filter(|pointer| !removed.iter().any(|removed| removed.path == pointer.path))
@@ -144,7 +144,7 @@ impl Plan {
             .into_iter()
             .map(|pointer| pointer.path.clone())
             .collect();
-        Ok(Some(Plan {
+        Ok(Some(RemovalPlan {
             pointers,
             contents,
             scope,
@@ -179,7 +179,7 @@ impl Plan {
         let is_empty = |folder: PathBuf| {
             fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none())
         };
-        if self.scope == Scope::Repository
+        if self.scope == RemovalScope::Repository
             || (is_empty(cache.snapshots()) && is_empty(cache.blobs()))
         {
             self.remove_rest(cache)?;

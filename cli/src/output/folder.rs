@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use super::temporary::Temporary;
-use super::{Sink, fault, target, through};
+use super::{OutputSink, fault, target, through};
 use crate::failure::Failure;
 
 /// An output folder that an option names.
@@ -70,7 +70,7 @@ impl FilesOf<'_> {
     pub(crate) fn write<R>(
         &self,
         name: &str,
-        fill: impl FnOnce(&mut Sink<'_>) -> Result<R, Failure>,
+        fill: impl FnOnce(&mut OutputSink<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         let path = self.path.join(name);
         let file = self

@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::{Builder, TempDir, TempPath};
 
 /// An output in progress. Dropping the value removes it.
-enum Entry {
+enum TemporaryOutput {
     /// A second handle of a file without a name.
     Unnamed(File),
     /// A file with a hidden name, and its lock.
@@ -29,9 +29,9 @@ enum Entry {
 }
 
 /// All outputs in progress, by their targets.
-static LIST: Mutex<Vec<(PathBuf, Entry)>> = Mutex::new(vec![]);
+static LIST: Mutex<Vec<(PathBuf, TemporaryOutput)>> = Mutex::new(vec![]);
 
-fn list() -> MutexGuard<'static, Vec<(PathBuf, Entry)>> {
+fn list() -> MutexGuard<'static, Vec<(PathBuf, TemporaryOutput)>> {
     LIST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn forget_all() {
 pub(super) struct Temporary(PathBuf);
 
 /// The result of creating a temporary file.
-pub(super) enum Taken {
+pub(super) enum TemporaryCreation {
     /// The new file.
     Free(File, Temporary),
     /// The target is already being written for another option.
@@ -59,19 +59,22 @@ pub(super) enum Taken {
 impl Temporary {
     /// Creates a file for the target. It has the permissions of an existing target, or the default
     /// ones of the user.
-    pub(super) fn file(target: &Path) -> io::Result<Taken> {
+    pub(super) fn file(target: &Path) -> io::Result<TemporaryCreation> {
         // The list stays locked until the file is in it, so that a signal cannot miss the file.
         let mut list = list();
         if list.iter().any(|(known, _)| known == target) {
-            return Ok(Taken::UnderWay);
+            return Ok(TemporaryCreation::UnderWay);
         }
         leftovers::remove(parent(target));
         if let Some(file) = unnamed::create(parent(target))? {
             if let Ok(known) = fs::metadata(target) {
                 file.set_permissions(known.permissions())?;
             }
-            list.push((target.to_owned(), Entry::Unnamed(file.try_clone()?)));
-            return Ok(Taken::Free(file, Temporary(target.to_owned())));
+            list.push((
+                target.to_owned(),
+                TemporaryOutput::Unnamed(file.try_clone()?),
+            ));
+            return Ok(TemporaryCreation::Free(file, Temporary(target.to_owned())));
         }
         let made = builder(target, 0o666)?
             .tempfile_in(parent(target))
@@ -79,8 +82,8 @@ impl Temporary {
         let (file, path) = made.into_parts();
         let lock = Lock::new(file.try_clone()?);
         keep_permissions(target, &path)?;
-        list.push((target.to_owned(), Entry::Named(path, lock)));
-        Ok(Taken::Free(file, Temporary(target.to_owned())))
+        list.push((target.to_owned(), TemporaryOutput::Named(path, lock)));
+        Ok(TemporaryCreation::Free(file, Temporary(target.to_owned())))
     }
 
     /// Creates a folder next to the target, with permissions like those of a file.
@@ -92,7 +95,7 @@ impl Temporary {
             .map_err(nameless)?;
         let lock = Lock::new(File::open(folder.path())?);
         keep_permissions(target, folder.path())?;
-        list.push((target.to_owned(), Entry::Folder(folder, lock)));
+        list.push((target.to_owned(), TemporaryOutput::Folder(folder, lock)));
         Ok(Temporary(target.to_owned()))
     }
 
@@ -105,8 +108,10 @@ impl Temporary {
             .find(|(known, _)| *known == self.0)
             .expect(LISTED);
         match entry {
-            Entry::Folder(folder, _) => File::create_new(folder.path().join(name)),
-            Entry::Unnamed(_) | Entry::Named(..) => Err(io::ErrorKind::NotADirectory.into()),
+            TemporaryOutput::Folder(folder, _) => File::create_new(folder.path().join(name)),
+            TemporaryOutput::Unnamed(_) | TemporaryOutput::Named(..) => {
+                Err(io::ErrorKind::NotADirectory.into())
+            }
         }
     }
 
@@ -118,7 +123,7 @@ impl Temporary {
             .position(|(known, _)| *known == self.0)
             .expect(LISTED);
         match list.swap_remove(index).1 {
-            Entry::Unnamed(file) => {
+            TemporaryOutput::Unnamed(file) => {
                 // A link cannot replace an existing file. So the file first gets a temporary name,
                 // and is then renamed.
                 let named = builder(&self.0, 0o666)?
@@ -126,8 +131,10 @@ impl Temporary {
                 let path = named.map_err(nameless)?.into_temp_path();
                 path.persist(&self.0).map_err(|error| error.error)
             }
-            Entry::Named(path, _lock) => path.persist(&self.0).map_err(|error| error.error),
-            Entry::Folder(folder, _lock) => {
+            TemporaryOutput::Named(path, _lock) => {
+                path.persist(&self.0).map_err(|error| error.error)
+            }
+            TemporaryOutput::Folder(folder, _lock) => {
                 if self.0.exists() {
                     fs::remove_dir(&self.0)?;
                 }

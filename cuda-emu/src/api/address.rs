@@ -11,7 +11,7 @@ use crate::ffi::pointer::{In, Out, at};
 use crate::machine::Machine;
 use crate::state::objects::{Advice, AllocationKind};
 use crate::state::pools::PoolPlace;
-use crate::state::{State, capture};
+use crate::state::{DriverState, capture};
 
 exports! {
     table {
@@ -51,12 +51,12 @@ fn range(
 }
 
 /// The value of an attribute, with 4 or 8 bytes.
-enum Value {
+enum AttributeValue {
     Word(u32),
     Long(u64),
 }
 
-impl Value {
+impl AttributeValue {
     fn write(self, data: Out<c_void>) -> Result {
         match self {
             Self::Word(value) => data.cast().set(value),
@@ -67,7 +67,11 @@ impl Value {
 
 /// Returns the value of an attribute of an address. An address outside of all allocations has
 /// neutral values.
-fn value(s: &State, attribute: CUpointer_attribute, address: CUdeviceptr) -> Result<Value> {
+fn value(
+    s: &DriverState,
+    attribute: CUpointer_attribute,
+    address: CUdeviceptr,
+) -> Result<AttributeValue> {
     use CUpointer_attribute as A;
     let found = s.device.memory.find(address);
     let base = found.as_ref().map_or(0, |a| a.base);
@@ -95,25 +99,25 @@ fn value(s: &State, attribute: CUpointer_attribute, address: CUdeviceptr) -> Res
     let device = s.device.memory.owner(address);
     let device = device.or(owner.and_then(|a| Some(s.contexts.get(a.context)?.reach.device)));
     let known = u32::from(found.is_some());
-    let raw = |handle: *mut c_void| Value::Long(handle as u64);
+    let raw = |handle: *mut c_void| AttributeValue::Long(handle as u64);
     Ok(match attribute {
         A::CONTEXT => raw(owner.map_or(std::ptr::null_mut(), |a| a.context.handle().0)),
-        A::MEMORY_TYPE => Value::Word(kind * known),
-        A::DEVICE_POINTER => Value::Long(if known == 1 { address } else { 0 }),
-        A::HOST_POINTER => Value::Long(if host || managed { address } else { 0 }),
+        A::MEMORY_TYPE => AttributeValue::Word(kind * known),
+        A::DEVICE_POINTER => AttributeValue::Long(if known == 1 { address } else { 0 }),
+        A::HOST_POINTER => AttributeValue::Long(if host || managed { address } else { 0 }),
         A::SYNC_MEMOPS | A::IS_LEGACY_CUDA_IPC_CAPABLE | A::IS_GPU_DIRECT_RDMA_CAPABLE => {
-            Value::Word(0)
+            AttributeValue::Word(0)
         }
-        A::BUFFER_ID | A::MEMORY_BLOCK_ID => Value::Long(base),
-        A::IS_MANAGED => Value::Word(managed.into()),
+        A::BUFFER_ID | A::MEMORY_BLOCK_ID => AttributeValue::Long(base),
+        A::IS_MANAGED => AttributeValue::Word(managed.into()),
         A::DEVICE_ORDINAL => {
-            Value::Word(device.unwrap_or(if known == 1 { 0 } else { -2i32 as u32 }))
+            AttributeValue::Word(device.unwrap_or(if known == 1 { 0 } else { -2i32 as u32 }))
         }
-        A::RANGE_START_ADDR | A::MAPPING_BASE_ADDR => Value::Long(base),
-        A::RANGE_SIZE | A::MAPPING_SIZE => Value::Long(found.map_or(0, |a| a.bytes)),
-        A::MAPPED => Value::Word(known),
-        A::ALLOWED_HANDLE_TYPES => Value::Long(0),
-        A::ACCESS_FLAGS => Value::Word(CUmemAccess_flags::PROT_READWRITE.0 as u32 * known),
+        A::RANGE_START_ADDR | A::MAPPING_BASE_ADDR => AttributeValue::Long(base),
+        A::RANGE_SIZE | A::MAPPING_SIZE => AttributeValue::Long(found.map_or(0, |a| a.bytes)),
+        A::MAPPED => AttributeValue::Word(known),
+        A::ALLOWED_HANDLE_TYPES => AttributeValue::Long(0),
+        A::ACCESS_FLAGS => AttributeValue::Word(CUmemAccess_flags::PROT_READWRITE.0 as u32 * known),
         A::MEMPOOL_HANDLE => raw(pool.map_or(std::ptr::null_mut(), |pool| pool.handle().0)),
         other => {
             return refuse(
@@ -140,7 +144,7 @@ fn get_attribute(
     }
     let host = matches!(
         value(&s, CUpointer_attribute::HOST_POINTER, address)?,
-        Value::Long(1..)
+        AttributeValue::Long(1..)
     );
     require(
         attribute != CUpointer_attribute::HOST_POINTER || host,
@@ -215,7 +219,7 @@ fn check_place(m: &Machine, location: CUmemLocation) -> Result {
 }
 
 /// Returns the advice for the managed allocation that contains the whole range.
-fn advice_of(s: &mut State, address: CUdeviceptr, count: usize) -> Result<&mut Advice> {
+fn advice_of(s: &mut DriverState, address: CUdeviceptr, count: usize) -> Result<&mut Advice> {
     let found = s.device.memory.find(address);
     let inside = found.filter(|a| count as u64 <= a.bytes - (address - a.base));
     match inside.and_then(|a| s.managed.get_mut(&a.base)) {

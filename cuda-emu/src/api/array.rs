@@ -16,9 +16,9 @@ use crate::ffi::pointer::{In, Out};
 use crate::handle::ArrayId;
 use crate::machine::Machine;
 use crate::queue::Ticket;
-use crate::state::images::Array;
-use crate::state::objects::{Allocation, AllocationKind};
-use crate::state::{State, capture};
+use crate::state::images::ImageArray;
+use crate::state::objects::{AllocationKind, AllocationRecord};
+use crate::state::{DriverState, capture};
 
 exports! {
     table {
@@ -172,13 +172,13 @@ fn make(
     m.device
         .memory
         .set_label(image.address, &format!("array 0x{:x}", image.address));
-    let allocation = Allocation {
+    let allocation = AllocationRecord {
         context,
         kind: AllocationKind::Array,
         bytes,
     };
     s.allocations.insert(image.address, allocation);
-    let id = s.arrays.insert(Array {
+    let id = s.arrays.insert(ImageArray {
         context,
         image,
         descriptor,
@@ -382,9 +382,9 @@ fn copy_between(
     )
 }
 
-impl State {
+impl DriverState {
     /// Returns the array with this handle.
-    pub(crate) fn array(&self, array: CUarray) -> Result<(ArrayId, &Array)> {
+    pub(crate) fn array(&self, array: CUarray) -> Result<(ArrayId, &ImageArray)> {
         let id = self.arrays.find(array)?;
         Ok((id, &self.arrays[id]))
     }

@@ -11,11 +11,11 @@ use crate::api::export::exports;
 use crate::api::stream::no_flags;
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
-use crate::graph::nodes::{EdgeData, Graph};
+use crate::graph::nodes::{EdgeData, GraphContent};
 use crate::handle::{GraphId, NodeId, StreamId};
 use crate::machine::Machine;
-use crate::state::objects::{Capture, CaptureMember, StreamKind};
-use crate::state::{State, capture};
+use crate::state::objects::{CaptureMember, CaptureState, StreamKind};
+use crate::state::{DriverState, capture};
 
 exports! {
     table {
@@ -44,7 +44,7 @@ fn begin_global(m: &'static Machine, stream: CUstream) -> Result {
 fn begin(m: &'static Machine, stream: CUstream, mode: CUstreamCaptureMode) -> Result {
     let mut s = m.state();
     let stream = startable(&mut s, stream, mode)?;
-    let graph = s.graphs.insert(Graph::default());
+    let graph = s.graphs.insert(GraphContent::default());
     start(&mut s, stream, graph, None, Vec::new(), mode);
     Ok(())
 }
@@ -71,7 +71,7 @@ fn begin_to_graph(
 
 /// Returns the nodes that a caller lists as dependencies, with the data of their edges.
 fn nodes_of(
-    s: &State,
+    s: &DriverState,
     graph: GraphId,
     nodes: &[CUgraphNode],
     edges: In<CUgraphEdgeData>,
@@ -91,7 +91,7 @@ fn nodes_of(
 }
 
 /// Returns the stream, if a capture may begin on it.
-fn startable(s: &mut State, stream: CUstream, mode: CUstreamCaptureMode) -> Result<StreamId> {
+fn startable(s: &mut DriverState, stream: CUstream, mode: CUstreamCaptureMode) -> Result<StreamId> {
     let id = s.stream(stream)?;
     require((0..=2).contains(&mode.0), || {
         format!("unknown capture mode {}", mode.0)
@@ -112,7 +112,7 @@ fn startable(s: &mut State, stream: CUstream, mode: CUstreamCaptureMode) -> Resu
 ///
 /// `before` is the number of nodes that the graph has now, if the program provided it.
 fn start(
-    s: &mut State,
+    s: &mut DriverState,
     origin: StreamId,
     graph: GraphId,
     before: Option<usize>,
@@ -123,7 +123,7 @@ fn start(
     let thread = thread::current().id();
     s.captures.insert(
         capture,
-        Capture {
+        CaptureState {
             graph,
             before,
             origin,
@@ -191,7 +191,7 @@ fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Result {
 /// Returns a captured node from which no path of edges leads to the last nodes of the original
 /// stream.
 fn unjoined(
-    s: &State,
+    s: &DriverState,
     graph: GraphId,
     before: usize,
     last: &[(NodeId, EdgeData)],
@@ -285,7 +285,7 @@ fn info(
 /// The arrays belong to the driver and are valid until the next call on the stream, as the API
 /// specifies.
 fn show(
-    s: &mut State,
+    s: &mut DriverState,
     stream: StreamId,
     after: Out<*const CUgraphNode>,
     edges: Out<*const CUgraphEdgeData>,

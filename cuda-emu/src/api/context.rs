@@ -15,8 +15,8 @@ use crate::ffi::pointer::Out;
 use crate::handle::ContextId;
 use crate::machine::Machine;
 use crate::queue::Ticket;
-use crate::state::objects::Context;
-use crate::state::{CURRENT, State, capture};
+use crate::state::objects::ContextState;
+use crate::state::{CURRENT, DriverState, capture};
 use crate::work::reach::MemoryReach;
 
 exports! {
@@ -64,8 +64,8 @@ exports! {
     }
 }
 
-fn new_context(s: &mut State, dev: usize, flags: CUctx_flags) -> ContextId {
-    s.contexts.insert(Context {
+fn new_context(s: &mut DriverState, dev: usize, flags: CUctx_flags) -> ContextId {
+    s.contexts.insert(ContextState {
         flags,
         reach: Arc::new(MemoryReach::of(dev as u32)),
         peers: Vec::new(),
@@ -324,7 +324,7 @@ fn get_device(m: &'static Machine, dev: Out<CUdevice>) -> Result {
 }
 
 /// Returns the context with this handle, or the current context for NULL.
-fn context_or_current(s: &State, context: CUcontext) -> Result<ContextId> {
+fn context_or_current(s: &DriverState, context: CUcontext) -> Result<ContextId> {
     if context.is_null() {
         s.current()
     } else {

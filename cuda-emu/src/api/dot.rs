@@ -5,14 +5,14 @@ use std::fmt::Write;
 
 use warpwright_driver_sys::CUgraphDebugDot_flags;
 
-use crate::graph::nodes::Content;
+use crate::graph::nodes::NodeContent;
 use crate::handle::{GraphId, NodeId};
-use crate::state::State;
+use crate::state::DriverState;
 use crate::work::StreamWork;
 
 /// Returns a graph in the DOT language. Nodes are numbered in order of creation, and child graphs
 /// are clusters.
-pub(crate) fn print(s: &State, graph: GraphId, flags: CUgraphDebugDot_flags) -> String {
+pub(crate) fn print(s: &DriverState, graph: GraphId, flags: CUgraphDebugDot_flags) -> String {
     let mut picture = Picture {
         s,
         flags,
@@ -24,7 +24,7 @@ pub(crate) fn print(s: &State, graph: GraphId, flags: CUgraphDebugDot_flags) -> 
 }
 
 struct Picture<'a> {
-    s: &'a State,
+    s: &'a DriverState,
     flags: CUgraphDebugDot_flags,
     text: String,
     numbers: HashMap<NodeId, usize>,
@@ -69,12 +69,12 @@ impl Picture<'_> {
 
     fn label(&self, id: NodeId) -> String {
         let mut label = match &self.s.nodes[id].content {
-            Content::Child(_) => "graph".to_string(),
-            Content::Conditional(conditional) => format!("{:?}", conditional.kind),
-            Content::Work(work) => work.name().to_string(),
+            NodeContent::Child(_) => "graph".to_string(),
+            NodeContent::Conditional(conditional) => format!("{:?}", conditional.kind),
+            NodeContent::Work(work) => work.name().to_string(),
         };
         let asks = |flag| self.flags.intersects(flag | CUgraphDebugDot_flags::VERBOSE);
-        if let Content::Work(StreamWork::Kernel(k)) = &self.s.nodes[id].content
+        if let NodeContent::Work(StreamWork::Kernel(k)) = &self.s.nodes[id].content
             && asks(CUgraphDebugDot_flags::KERNEL_NODE_PARAMS)
         {
             label += &format!(

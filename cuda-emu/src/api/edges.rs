@@ -5,10 +5,10 @@ use warpwright_driver_sys::*;
 use crate::api::export::exports;
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
-use crate::graph::nodes::{Content, Edge, EdgeData, check_edge};
+use crate::graph::nodes::{EdgeData, GraphEdge, NodeContent, check_edge};
 use crate::handle::NodeId;
 use crate::machine::Machine;
-use crate::state::State;
+use crate::state::DriverState;
 
 exports! {
     table {
@@ -44,7 +44,7 @@ pub(crate) fn edge_data(edges: In<CUgraphEdgeData>, count: usize) -> Result<Vec<
 
 /// Returns the pairs of nodes that a caller lists as edges.
 fn pairs(
-    s: &State,
+    s: &DriverState,
     graph: CUgraph,
     from: In<CUgraphNode>,
     to: In<CUgraphNode>,
@@ -97,7 +97,7 @@ fn add_edges_with_data(
             format!("the edge from {from:?} to {to:?} exists already")
         })?;
         check_edge(&s.nodes[from].content, &s.nodes[to].content, data)?;
-        all.push(Edge { from, to, data });
+        all.push(GraphEdge { from, to, data });
     }
     s.graphs[id].edges = all;
     Ok(())
@@ -113,7 +113,7 @@ fn remove_edges(
     let mut s = m.state();
     let pairs = pairs(&s, graph, from, to, count)?;
     let id = s.graphs.find(graph)?;
-    require(!s.has_node(id, Content::is_memory), || {
+    require(!s.has_node(id, NodeContent::is_memory), || {
         "edges of a graph that allocates or frees memory cannot be removed".into()
     })?;
     let edges = &mut s.graphs[id].edges;
@@ -189,11 +189,11 @@ fn get_roots(
 }
 
 /// One end of each edge: the array to write, and a function that selects the end.
-type Ends<'a> = (Out<'a, CUgraphNode>, fn(&Edge) -> NodeId);
+type Ends<'a> = (Out<'a, CUgraphNode>, fn(&GraphEdge) -> NodeId);
 
 /// Writes edges as lists of their ends. Returns an error if edge data would be lost.
 fn write_edges(
-    edges: &[&Edge],
+    edges: &[&GraphEdge],
     lists: &[Ends],
     data: Out<CUgraphEdgeData>,
     count: Out<usize>,
@@ -255,7 +255,7 @@ fn get_edges_with_data(
         "edge data is requested without the edges".into()
     })?;
     let s = m.state();
-    let edges: Vec<&Edge> = s.graphs[s.graphs.find(graph)?].edges.iter().collect();
+    let edges: Vec<&GraphEdge> = s.graphs[s.graphs.find(graph)?].edges.iter().collect();
     write_edges(&edges, &[(from, |e| e.from), (to, |e| e.to)], data, count)
 }
 
@@ -277,7 +277,7 @@ fn get_before_with_data(
 ) -> Result {
     let s = m.state();
     let id = s.nodes.find(node)?;
-    let edges: Vec<&Edge> = s.graphs[s.nodes[id].graph]
+    let edges: Vec<&GraphEdge> = s.graphs[s.nodes[id].graph]
         .edges
         .iter()
         .filter(|e| e.to == id)
@@ -303,7 +303,7 @@ fn get_after_with_data(
 ) -> Result {
     let s = m.state();
     let id = s.nodes.find(node)?;
-    let edges: Vec<&Edge> = s.graphs[s.nodes[id].graph]
+    let edges: Vec<&GraphEdge> = s.graphs[s.nodes[id].graph]
         .edges
         .iter()
         .filter(|e| e.from == id)

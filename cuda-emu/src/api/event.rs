@@ -11,10 +11,10 @@ use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::Out;
 use crate::machine::Machine;
 use crate::queue::Task;
-use crate::state::objects::Event;
-use crate::state::{State, capture};
+use crate::state::objects::EventState;
+use crate::state::{DriverState, capture};
 use crate::work::StreamWork;
-use crate::work::mark::Mark;
+use crate::work::mark::EventMark;
 
 /// The flag of a wait that becomes a node instead of an edge in a capture.
 const EXTERNAL: c_uint = 1;
@@ -50,7 +50,7 @@ fn create(m: &'static Machine, event: Out<CUevent>, flags: CUevent_flags) -> Res
     require(!event.is_null(), || "the result pointer is NULL".into())?;
     event.set(
         s.events
-            .insert(Event {
+            .insert(EventState {
                 context,
                 flags,
                 cell: Arc::default(),
@@ -126,14 +126,14 @@ fn wait(m: &'static Machine, stream: CUstream, event: CUevent, flags: c_uint) ->
 }
 
 /// Returns the last record of an event that is not part of a capture.
-fn last(s: &mut State, event: CUevent) -> Result<Option<Arc<Mark>>> {
+fn last(s: &mut DriverState, event: CUevent) -> Result<Option<Arc<EventMark>>> {
     let id = s.events.find(event)?;
     capture::refuse_captured_event(s, id)?;
     Ok(s.events[id].cell.last())
 }
 
 /// Records that the program knows that an event is reached.
-fn learn(m: &'static Machine, mark: &Mark) {
+fn learn(m: &'static Machine, mark: &EventMark) {
     if let Some(moment) = mark.moment() {
         m.device.order.learn(moment);
     }

@@ -10,12 +10,12 @@ use crate::error::{Error, Result, refuse, require};
 use crate::ffi::pointer::Out;
 use crate::graph::draft::{Draft, GraphPart, Unfolding};
 use crate::graph::launch::GraphLaunch;
-use crate::graph::nodes::Content;
+use crate::graph::nodes::NodeContent;
 use crate::handle::{ExecId, GraphId, NodeId, StreamId};
 use crate::machine::Machine;
 use crate::queue::Task;
-use crate::state::objects::{Allocation, AllocationKind, Exec};
-use crate::state::{State, capture};
+use crate::state::objects::{AllocationKind, AllocationRecord, Exec};
+use crate::state::{DriverState, capture};
 use crate::work::{GraphAllocation, StreamWork};
 
 exports! {
@@ -93,8 +93,8 @@ fn make(
 
 /// Returns an error for a second executable graph, if the graph has conditional nodes or memory
 /// nodes.
-fn once(s: &State, graph: GraphId) -> Result {
-    let alone = |content: &Content| content.is_conditional() || content.is_memory();
+fn once(s: &DriverState, graph: GraphId) -> Result {
+    let alone = |content: &NodeContent| content.is_conditional() || content.is_memory();
     let again = s.execs.iter().any(|(_, exec)| exec.graph == graph) && s.has_node(graph, alone);
     require(!again, || {
         "a graph with conditional nodes, or nodes that allocate or free memory, is instantiated already"
@@ -103,7 +103,7 @@ fn once(s: &State, graph: GraphId) -> Result {
 }
 
 /// Returns an error if no node reads a condition of the graph.
-fn unused_condition(s: &State, graph: GraphId) -> Result {
+fn unused_condition(s: &DriverState, graph: GraphId) -> Result {
     let unused = s.graphs[graph]
         .conditions
         .iter()
@@ -117,7 +117,7 @@ fn unused_condition(s: &State, graph: GraphId) -> Result {
 }
 
 fn insert(
-    s: &mut State,
+    s: &mut DriverState,
     graph: GraphId,
     draft: Draft,
     flags: CUgraphInstantiate_flags,
@@ -250,13 +250,13 @@ fn launch(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Result {
 ///
 /// The memory of the last launch must have been freed, unless the graph was instantiated with
 /// AUTO_FREE_ON_LAUNCH, which frees it now.
-fn memory_of_launch(s: &mut State, id: ExecId, stream: StreamId) -> Result {
+fn memory_of_launch(s: &mut DriverState, id: ExecId, stream: StreamId) -> Result {
     let leaves = s.execs[id].leaves.clone();
     let takes = s.execs[id].takes.clone();
     let auto = s.execs[id]
         .flags
         .contains(CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH);
-    let left = |s: &State, made: &GraphAllocation| s.allocations.contains_key(&made.base);
+    let left = |s: &DriverState, made: &GraphAllocation| s.allocations.contains_key(&made.base);
     require(auto || !leaves.iter().any(|made| left(s, made)), || {
         "memory that the last launch allocated was not freed; AUTO_FREE_ON_LAUNCH would free it"
             .into()
@@ -271,7 +271,7 @@ fn memory_of_launch(s: &mut State, id: ExecId, stream: StreamId) -> Result {
         if s.allocations.remove(&made.base).is_some() {
             s.enqueue(stream, Task::Free(made.base))?;
         }
-        let allocation = Allocation {
+        let allocation = AllocationRecord {
             context,
             kind: AllocationKind::Graph,
             bytes: made.bytes,
@@ -282,7 +282,7 @@ fn memory_of_launch(s: &mut State, id: ExecId, stream: StreamId) -> Result {
 }
 
 /// Records a launch in a capture, as a child graph.
-fn capture_launch(s: &mut State, id: ExecId, stream: StreamId) -> Result {
+fn capture_launch(s: &mut DriverState, id: ExecId, stream: StreamId) -> Result {
     let draft = &s.execs[id].draft;
     let memory = draft
         .works()
@@ -300,7 +300,7 @@ fn capture_launch(s: &mut State, id: ExecId, stream: StreamId) -> Result {
         of_node.get(&node).map(|&step| steps[step].work.clone())
     });
     s.execs[id].draft = draft;
-    capture::record_content(s, stream, Content::Child(child))
+    capture::record_content(s, stream, NodeContent::Child(child))
 }
 
 /// Destroys an executable graph immediately. A launch that is queued still runs.

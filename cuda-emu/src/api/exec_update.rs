@@ -12,14 +12,14 @@ use crate::api::node_content::{
 };
 use crate::api::node_params::copy_of;
 use crate::error::{Result, refuse, require};
-use crate::ffi::kernel_node::{KernelNode, kernel_params};
+use crate::ffi::kernel_node::{KernelNodeVersion, kernel_params};
 use crate::ffi::pointer::{In, Out};
-use crate::graph::difference::{Difference, difference, unlike};
+use crate::graph::difference::{GraphDifference, difference, unlike};
 use crate::graph::draft::{DraftContent, Unfolding};
-use crate::graph::nodes::Content;
+use crate::graph::nodes::NodeContent;
 use crate::handle::{ExecId, GraphId, NodeId};
 use crate::machine::Machine;
-use crate::state::State;
+use crate::state::DriverState;
 use crate::state::objects::Exec;
 use crate::work::StreamWork;
 
@@ -44,7 +44,7 @@ exports! {
 }
 
 /// Returns the step of a node, which must still exist.
-fn step_of(s: &State, exec: CUgraphExec, node: CUgraphNode) -> Result<(ExecId, usize)> {
+fn step_of(s: &DriverState, exec: CUgraphExec, node: CUgraphNode) -> Result<(ExecId, usize)> {
     let exec = s.execs.find(exec)?;
     let node = s.nodes.find(node)?;
     match s.execs[exec].of_node.get(&node) {
@@ -61,19 +61,19 @@ fn replace(
     m: &'static Machine,
     exec: CUgraphExec,
     node: CUgraphNode,
-    content: impl FnOnce(&mut State) -> Result<Content>,
+    content: impl FnOnce(&mut DriverState) -> Result<NodeContent>,
 ) -> Result {
     let mut s = m.state();
     let (id, step) = step_of(&s, exec, node)?;
     let work = match content(&mut s)? {
-        Content::Work(work) => work,
+        NodeContent::Work(work) => work,
         // The graph was copied for this call only.
-        Content::Child(child) => {
+        NodeContent::Child(child) => {
             let changed = replace_child(&mut s, id, node, step, child);
             s.destroy_graph(child);
             return changed;
         }
-        Content::Conditional(_) => {
+        NodeContent::Conditional(_) => {
             return refuse(
                 CUresult::INVALID_VALUE,
                 "a conditional node cannot be changed",
@@ -99,7 +99,7 @@ fn replace(
 
 /// Replaces the work in the steps of a child graph by that of another graph with the same shape.
 fn replace_child(
-    s: &mut State,
+    s: &mut DriverState,
     exec: ExecId,
     node: CUgraphNode,
     step: usize,
@@ -118,7 +118,7 @@ fn replace_child(
             "the node is not a child graph node",
         );
     };
-    if let Some(Difference { why, .. }) = difference(old, &new) {
+    if let Some(GraphDifference { why, .. }) = difference(old, &new) {
         return refuse(CUresult::INVALID_VALUE, why);
     }
     // The first step of a child node is empty, and the steps of the child graph follow it.
@@ -136,7 +136,7 @@ fn change(exec: &mut Exec, step: usize, work: StreamWork) {
     }
 }
 
-fn set_kernel<P: KernelNode>(
+fn set_kernel<P: KernelNodeVersion>(
     m: &'static Machine,
     exec: CUgraphExec,
     node: CUgraphNode,
@@ -241,7 +241,7 @@ fn get_enabled(
 }
 
 /// Returns the step of a kernel, copy or fill node. No other node can be disabled.
-fn switchable(s: &State, exec: CUgraphExec, node: CUgraphNode) -> Result<(ExecId, usize)> {
+fn switchable(s: &DriverState, exec: CUgraphExec, node: CUgraphNode) -> Result<(ExecId, usize)> {
     let (id, step) = step_of(s, exec, node)?;
     let kind = matches!(
         s.execs[id].steps[step].work,
@@ -293,10 +293,10 @@ fn update_v1(
     refuse_difference(found)
 }
 
-fn refuse_difference(found: Option<Difference>) -> Result {
+fn refuse_difference(found: Option<GraphDifference>) -> Result {
     match found {
         None => Ok(()),
-        Some(Difference { why, .. }) => refuse(CUresult::GRAPH_EXEC_UPDATE_FAILURE, why),
+        Some(GraphDifference { why, .. }) => refuse(CUresult::GRAPH_EXEC_UPDATE_FAILURE, why),
     }
 }
 
@@ -305,7 +305,7 @@ fn update_exec(
     m: &'static Machine,
     exec: CUgraphExec,
     graph: CUgraph,
-) -> Result<Option<Difference>> {
+) -> Result<Option<GraphDifference>> {
     let mut s = m.state();
     let id = s.execs.find(exec)?;
     let new = s.draft(s.graphs.find(graph)?);

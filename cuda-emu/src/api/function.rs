@@ -8,11 +8,11 @@ use warpwright_driver_sys::*;
 
 use crate::api::context::check_cache;
 use crate::api::export::exports;
-use crate::device::Device;
+use crate::device::EmulatedDevice;
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::Out;
 use crate::machine::Machine;
-use crate::work::function::{Settings, max_threads};
+use crate::work::function::{FunctionSettings, max_threads};
 
 exports! {
     table {
@@ -34,9 +34,9 @@ exports! {
 /// Returns the value of an attribute of a kernel. `version` is the PTX version of its module, 10 *
 /// major + minor.
 pub(crate) fn attribute(
-    device: &Device,
+    device: &EmulatedDevice,
     kernel: &Kernel,
-    settings: &Settings,
+    settings: &FunctionSettings,
     version: c_int,
     attribute: CUfunction_attribute,
 ) -> Result<c_int> {
@@ -68,9 +68,9 @@ pub(crate) fn attribute(
 
 /// Sets an attribute, or returns an error if it cannot be set.
 pub(crate) fn change(
-    device: &Device,
+    device: &EmulatedDevice,
     kernel: &Kernel,
-    settings: &Settings,
+    settings: &FunctionSettings,
     attribute: CUfunction_attribute,
     value: c_int,
 ) -> Result {

@@ -8,7 +8,7 @@ use crate::api::dot;
 use crate::api::export::exports;
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
-use crate::graph::nodes::{Content, Graph};
+use crate::graph::nodes::{GraphContent, NodeContent};
 use crate::machine::Machine;
 use crate::state::capture;
 
@@ -27,7 +27,7 @@ fn create(m: &'static Machine, graph: Out<CUgraph>, flags: c_uint) -> Result {
     require(flags == 0 && !graph.is_null(), || {
         format!("flags {flags}, or the result pointer is NULL")
     })?;
-    graph.set(m.state().graphs.insert(Graph::default()).handle())
+    graph.set(m.state().graphs.insert(GraphContent::default()).handle())
 }
 
 fn destroy(m: &'static Machine, graph: CUgraph) -> Result {
@@ -48,7 +48,7 @@ fn clone_graph(m: &'static Machine, clone: Out<CUgraph>, original: CUgraph) -> R
     let mut s = m.state();
     let id = s.graphs.find(original)?;
     require(!clone.is_null(), || "the result pointer is NULL".into())?;
-    let fixed = |content: &Content| content.is_conditional() || content.is_memory();
+    let fixed = |content: &NodeContent| content.is_conditional() || content.is_memory();
     require(!s.has_node(id, fixed), || {
         "a graph with conditional nodes, or nodes that allocate or free memory, cannot be cloned"
             .into()

@@ -8,7 +8,7 @@ use warpwright_driver_sys::*;
 use crate::api::export::exports;
 use crate::api::node_params::cluster_of;
 use crate::error::{Result, refuse, require};
-use crate::ffi::kernel_node::Geometry;
+use crate::ffi::kernel_node::LaunchGeometry;
 use crate::ffi::pointer::{In, Out};
 use crate::machine::Machine;
 use crate::queue::Task;
@@ -39,7 +39,7 @@ fn launch(
     params: Out<*mut c_void>,
     extra: Out<*mut c_void>,
 ) -> Result {
-    let geometry = Geometry {
+    let geometry = LaunchGeometry {
         grid: [grid_x, grid_y, grid_z],
         block: [block_x, block_y, block_z],
         shared,
@@ -69,7 +69,7 @@ fn launch_together(
     stream: CUstream,
     params: Out<*mut c_void>,
 ) -> Result {
-    let geometry = Geometry {
+    let geometry = LaunchGeometry {
         grid: [grid_x, grid_y, grid_z],
         block: [block_x, block_y, block_z],
         shared,
@@ -102,7 +102,7 @@ fn launch_with_config(
     let c = config.get()?;
     let attributes = Out::from_config(&c).slice(c.numAttrs as usize)?;
     attributes.iter().try_for_each(check_attribute)?;
-    let geometry = Geometry {
+    let geometry = LaunchGeometry {
         grid: [c.gridDimX, c.gridDimY, c.gridDimZ],
         block: [c.blockDimX, c.blockDimY, c.blockDimZ],
         shared: c.sharedMemBytes,
@@ -182,7 +182,7 @@ fn check_attribute(attribute: &CUlaunchAttribute) -> Result {
 fn run(
     m: &'static Machine,
     function: CUfunction,
-    geometry: Geometry,
+    geometry: LaunchGeometry,
     stream: CUstream,
     params: Out<*mut c_void>,
     extra: Out<*mut c_void>,

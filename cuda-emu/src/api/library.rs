@@ -11,14 +11,14 @@ use crate::api::function::{attribute, change, tell_param};
 use crate::api::module::{global_of, read_file};
 use crate::compile::{compile, info_text};
 use crate::error::{Result, refuse, require};
-use crate::ffi::jit::{Logs, logs_of};
+use crate::ffi::jit::{JitLogs, logs_of};
 use crate::ffi::pointer::{In, Out, image_of};
 use crate::handle::KernelId;
 use crate::machine::Machine;
 use crate::state::kernels::refuse_kernel;
 use crate::state::objects::{Library, LibraryKernel};
-use crate::state::{State, capture};
-use crate::work::function::Settings;
+use crate::state::{DriverState, capture};
+use crate::work::function::FunctionSettings;
 
 exports! {
     table {
@@ -94,7 +94,7 @@ fn load_image(
     m: &'static Machine,
     library: Out<CUlibrary>,
     image: &[u8],
-    logs: &Logs,
+    logs: &JitLogs,
     values: Out<*mut c_void>,
 ) -> Result {
     require(!library.is_null(), || "the result pointer is NULL".into())?;
@@ -120,7 +120,7 @@ fn load_image(
         let kernel = s.kernels.insert(LibraryKernel {
             library: id,
             name: CString::new(kernel.name.as_str()).unwrap_or_default(),
-            settings: Settings::of(&kernel),
+            settings: FunctionSettings::of(&kernel),
             kernel,
         });
         s.libraries[id].kernels.push(kernel);
@@ -227,7 +227,7 @@ fn get_library(m: &'static Machine, library: Out<CUlibrary>, kernel: CUkernel) -
 }
 
 /// Returns a kernel and the PTX version of its library.
-fn versioned(s: &State, kernel: CUkernel) -> Result<(KernelId, c_int)> {
+fn versioned(s: &DriverState, kernel: CUkernel) -> Result<(KernelId, c_int)> {
     let id = s.kernels.find(kernel)?;
     let (major, minor) = s.libraries[s.kernels[id].library].parsed.version();
     Ok((id, (major * 10 + minor) as c_int))
@@ -285,7 +285,7 @@ fn get_name(m: &'static Machine, name: Out<*const c_char>, kernel: CUkernel) -> 
 }
 
 /// Returns the offset and the size of each parameter of a kernel.
-fn params(s: &State, kernel: CUkernel) -> Result<Vec<(usize, usize)>> {
+fn params(s: &DriverState, kernel: CUkernel) -> Result<Vec<(usize, usize)>> {
     let kernel = &s.kernels[s.kernels.find(kernel)?].kernel;
     Ok(kernel
         .params

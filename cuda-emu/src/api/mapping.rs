@@ -13,7 +13,7 @@ use crate::api::memory::refuse_memory;
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
 use crate::machine::Machine;
-use crate::state::State;
+use crate::state::DriverState;
 use crate::state::mappings::{Mapping, Physical};
 
 exports! {
@@ -148,7 +148,7 @@ fn release(m: &'static Machine, handle: CUmemGenericAllocationHandle) -> Result 
 }
 
 /// Frees memory that has no handles and is not mapped.
-fn give_back(m: &'static Machine, s: &mut State, handle: u64) {
+fn give_back(m: &'static Machine, s: &mut DriverState, handle: u64) {
     let unused = |physical: &&Physical| physical.handles == 0 && !physical.is_mapped;
     if let Some(physical) = s.mappings.physical.get(&handle).filter(unused) {
         m.device.memory.give(physical.device, physical.bytes);
@@ -247,7 +247,7 @@ fn set_access(
     Ok(())
 }
 
-fn owner(s: &State, base: u64) -> Option<u32> {
+fn owner(s: &DriverState, base: u64) -> Option<u32> {
     Some(
         s.mappings
             .physical
@@ -257,7 +257,7 @@ fn owner(s: &State, base: u64) -> Option<u32> {
 }
 
 /// Lets the device access a mapping.
-fn open(m: &'static Machine, s: &mut State, base: u64) -> Result {
+fn open(m: &'static Machine, s: &mut DriverState, base: u64) -> Result {
     let Some(device) = owner(s, base) else {
         return Ok(());
     };
@@ -277,7 +277,7 @@ fn open(m: &'static Machine, s: &mut State, base: u64) -> Result {
 }
 
 /// Returns the mapping at an address and its base.
-fn mapping_at(s: &State, address: u64) -> Result<(u64, &Mapping)> {
+fn mapping_at(s: &DriverState, address: u64) -> Result<(u64, &Mapping)> {
     let found = s.mappings.meeting(&addresses(address, 1)).first().copied();
     match found.and_then(|base| Some((base, s.mappings.mapped.get(&base)?))) {
         Some(found) => Ok(found),

@@ -11,8 +11,8 @@ use crate::ffi::host::program_words;
 use crate::ffi::pointer::{In, Out};
 use crate::machine::Machine;
 use crate::queue::Ticket;
-use crate::state::objects::{Advice, Allocation, AllocationKind};
-use crate::state::{State, capture};
+use crate::state::objects::{Advice, AllocationKind, AllocationRecord};
+use crate::state::{DriverState, capture};
 
 exports! {
     table {
@@ -56,7 +56,7 @@ fn alloc(m: &'static Machine, address: Out<CUdeviceptr>, bytes: usize) -> Result
         .device
         .alloc(device, bytes as u64)
         .or_else(refuse_memory)?;
-    let allocation = Allocation {
+    let allocation = AllocationRecord {
         context,
         kind: AllocationKind::Device,
         bytes: bytes as u64,
@@ -117,7 +117,7 @@ fn alloc_managed(
         .memory
         .alloc_host(bytes as u64)
         .or_else(refuse_memory)?;
-    let allocation = Allocation {
+    let allocation = AllocationRecord {
         context,
         kind: AllocationKind::Managed,
         bytes: bytes as u64,
@@ -178,7 +178,7 @@ fn host_alloc(
         .memory
         .alloc_host(bytes as u64)
         .or_else(refuse_memory)?;
-    let allocation = Allocation {
+    let allocation = AllocationRecord {
         context,
         kind: AllocationKind::Host(flags),
         bytes: bytes as u64,
@@ -298,9 +298,9 @@ fn set_label(m: &'static Machine, address: CUdeviceptr, label: In<c_char>) -> Re
     Ok(())
 }
 
-impl State {
+impl DriverState {
     /// Removes an allocation that a program may free from the record.
-    pub(crate) fn forget(&mut self, address: u64) -> Result<Allocation> {
+    pub(crate) fn forget(&mut self, address: u64) -> Result<AllocationRecord> {
         match self.allocations.get(&address).map(|a| a.kind) {
             None | Some(AllocationKind::Host(_) | AllocationKind::Array) => {
                 return refuse(

@@ -9,12 +9,12 @@ use crate::api::export::exports;
 use crate::api::memory::refuse_memory;
 use crate::compile::{compile, info_text};
 use crate::error::{Result, refuse, require};
-use crate::ffi::jit::{Logs, logs_of};
+use crate::ffi::jit::{JitLogs, logs_of};
 use crate::ffi::pointer::{In, Out, image_of};
 use crate::handle::ModuleId;
 use crate::machine::Machine;
 use crate::state::objects::Module;
-use crate::state::{State, capture};
+use crate::state::{DriverState, capture};
 
 exports! {
     table {
@@ -44,7 +44,13 @@ pub(crate) fn read_file(path: In<c_char>) -> Result<Vec<u8>> {
 }
 
 fn load_file(m: &'static Machine, module: Out<CUmodule>, path: In<c_char>) -> Result {
-    load_image(m, module, &read_file(path)?, &Logs::default(), Out::null())
+    load_image(
+        m,
+        module,
+        &read_file(path)?,
+        &JitLogs::default(),
+        Out::null(),
+    )
 }
 
 fn load_with_options(
@@ -63,7 +69,7 @@ fn load_image(
     m: &'static Machine,
     module: Out<CUmodule>,
     image: &[u8],
-    logs: &Logs,
+    logs: &JitLogs,
     values: Out<*mut c_void>,
 ) -> Result {
     let mut s = m.state();
@@ -124,7 +130,7 @@ fn get_global(
 
 /// Writes the address and the size of a variable of a module.
 pub(crate) fn global_of(
-    s: &State,
+    s: &DriverState,
     module: ModuleId,
     address: Out<CUdeviceptr>,
     bytes: Out<usize>,

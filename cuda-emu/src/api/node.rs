@@ -11,12 +11,12 @@ use crate::api::node_content::{
     host_content, kernel_content, record_content, wait_content, words_content,
 };
 use crate::error::{Result, require};
-use crate::ffi::kernel_node::{KernelNode, kernel_params};
+use crate::ffi::kernel_node::{KernelNodeVersion, kernel_params};
 use crate::ffi::pointer::{In, Out};
-use crate::graph::nodes::{Condition, Content, EdgeData, check_edge};
+use crate::graph::nodes::{EdgeData, GraphCondition, NodeContent, check_edge};
 use crate::handle::{GraphId, NodeId};
 use crate::machine::Machine;
-use crate::state::State;
+use crate::state::DriverState;
 use crate::work::StreamWork;
 
 exports! {
@@ -55,7 +55,7 @@ impl NewNode<'_> {
     fn add(
         self,
         m: &'static Machine,
-        content: impl FnOnce(&mut State) -> Result<Content>,
+        content: impl FnOnce(&mut DriverState) -> Result<NodeContent>,
     ) -> Result {
         let mut s = m.state();
         let graph = s.graphs.find(self.graph)?;
@@ -71,7 +71,7 @@ impl NewNode<'_> {
 }
 
 /// Returns an error for content that the body of a conditional node cannot have.
-fn check_body(s: &State, graph: GraphId, content: &Content) -> Result {
+fn check_body(s: &DriverState, graph: GraphId, content: &NodeContent) -> Result {
     use CUgraphNodeType as T;
     let kind = content.node_type();
     let plain = matches!(
@@ -79,7 +79,7 @@ fn check_body(s: &State, graph: GraphId, content: &Content) -> Result {
         T::KERNEL | T::EMPTY | T::GRAPH | T::MEMSET | T::MEMCPY | T::CONDITIONAL
     );
     let together =
-        matches!(content, Content::Work(StreamWork::Kernel(kernel)) if kernel.cooperative);
+        matches!(content, NodeContent::Work(StreamWork::Kernel(kernel)) if kernel.cooperative);
     require(!s.graphs[graph].body || plain && !together, || {
         format!("the body of a conditional node cannot have a node of type {kind:?}")
     })
@@ -101,7 +101,7 @@ fn plain<'a>(
     }
 }
 
-fn add_kernel<P: KernelNode>(
+fn add_kernel<P: KernelNodeVersion>(
     m: &'static Machine,
     node: Out<CUgraphNode>,
     graph: CUgraph,
@@ -115,7 +115,7 @@ fn add_kernel<P: KernelNode>(
 
 /// Returns an error if the context of a copy or fill node does not exist or has failed. NULL is the
 /// current one.
-fn check_context(s: &State, context: CUcontext) -> Result {
+fn check_context(s: &DriverState, context: CUcontext) -> Result {
     let id = if context.is_null() {
         s.current()?
     } else {
@@ -163,7 +163,7 @@ fn add_empty(
     after: In<CUgraphNode>,
     count: usize,
 ) -> Result {
-    plain(node, graph, after, count).add(m, |_| Ok(Content::Work(StreamWork::Empty)))
+    plain(node, graph, after, count).add(m, |_| Ok(NodeContent::Work(StreamWork::Empty)))
 }
 
 fn add_host(
@@ -232,8 +232,8 @@ fn add_alloc(
 }
 
 /// Returns the address of the memory that a node allocates.
-fn address_of(content: &Content) -> u64 {
-    if let Content::Work(StreamWork::Alloc(made)) = content {
+fn address_of(content: &NodeContent) -> u64 {
+    if let NodeContent::Work(StreamWork::Alloc(made)) = content {
         made.base
     } else {
         0
@@ -281,7 +281,7 @@ fn create_condition(
     check_context(&s, context)?;
     let (made, cell) = m.device.conditions.create(default);
     let default = flags.contains(assign).then_some(default);
-    s.graphs[graph].conditions.push(Condition {
+    s.graphs[graph].conditions.push(GraphCondition {
         handle: made,
         cell,
         default,
@@ -316,8 +316,8 @@ fn add_any(
     // The driver returns the bodies of a conditional node, or the address of memory, in the
     // parameters.
     match &made {
-        Some(Content::Conditional(made)) => p.params[2] = made.shown.as_ptr() as u64,
-        Some(Content::Work(StreamWork::Alloc(made))) => p.params[14] = made.base,
+        Some(NodeContent::Conditional(made)) => p.params[2] = made.shown.as_ptr() as u64,
+        Some(NodeContent::Work(StreamWork::Alloc(made))) => p.params[14] = made.base,
         _ => return Ok(()),
     }
     params.set(p)
@@ -338,7 +338,7 @@ fn destroy_node(m: &'static Machine, node: CUgraphNode) -> Result {
     let mut s = m.state();
     let id = s.nodes.find(node)?;
     let graph = s.nodes[id].graph;
-    require(!s.has_node(graph, Content::is_memory), || {
+    require(!s.has_node(graph, NodeContent::is_memory), || {
         "nodes of a graph that allocates or frees memory cannot be removed".into()
     })?;
     // A condition whose node is gone counts as unused, so the graph cannot be instantiated. Driver
@@ -361,7 +361,7 @@ fn destroy_node(m: &'static Machine, node: CUgraphNode) -> Result {
 /// Returns the nodes that a caller lists as dependencies, with their edge data. Each must be a
 /// different node of this graph.
 fn dependencies(
-    s: &State,
+    s: &DriverState,
     graph: GraphId,
     after: In<CUgraphNode>,
     edges: In<CUgraphEdgeData>,

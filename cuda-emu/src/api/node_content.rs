@@ -5,47 +5,55 @@ use std::sync::Arc;
 
 use warpwright_driver_sys::*;
 
-use crate::device::Device;
+use crate::device::EmulatedDevice;
 use crate::error::{Result, refuse, require};
 use crate::ffi::host::Callback;
 use crate::ffi::kernel_node::{KernelParams, kernel_params};
 use crate::ffi::params::{access_of, node_member, operations_of};
 use crate::ffi::pointer::In;
-use crate::graph::nodes::{Conditional, Content, Graph};
+use crate::graph::nodes::{ConditionalNode, GraphContent, NodeContent};
 use crate::handle::GraphId;
-use crate::state::State;
+use crate::state::DriverState;
 use crate::work::copy::{CopyEnd, CopyWork, FillWork, Location};
 use crate::work::words::WordWork;
 use crate::work::{GraphAllocation, StreamWork};
 
 /// Returns the content of a kernel node. The values of its parameters are copied.
-pub(crate) fn kernel_content(s: &mut State, p: KernelParams) -> Result<Content> {
+pub(crate) fn kernel_content(s: &mut DriverState, p: KernelParams) -> Result<NodeContent> {
     s.context()?;
     let kernel = s.kernel_work(p.function, p.geometry, p.params, p.extra)?;
-    Ok(Content::Work(StreamWork::Kernel(Arc::new(kernel))))
+    Ok(NodeContent::Work(StreamWork::Kernel(Arc::new(kernel))))
 }
 
 /// Returns the content of a child node, which works on a copy of the graph.
-pub(crate) fn child_content(s: &mut State, graph: CUgraph, child: CUgraph) -> Result<Content> {
+pub(crate) fn child_content(
+    s: &mut DriverState,
+    graph: CUgraph,
+    child: CUgraph,
+) -> Result<NodeContent> {
     let id = child_of(s, graph, child)?;
-    require(!s.has_node(id, Content::is_memory), || {
+    require(!s.has_node(id, NodeContent::is_memory), || {
         "a graph that allocates or frees memory can only be moved into a child node".into()
     })?;
-    Ok(Content::Child(s.copy_graph(id)))
+    Ok(NodeContent::Child(s.copy_graph(id)))
 }
 
 /// Returns a graph that may become a child of another.
-fn child_of(s: &State, graph: CUgraph, child: CUgraph) -> Result<GraphId> {
+fn child_of(s: &DriverState, graph: CUgraph, child: CUgraph) -> Result<GraphId> {
     require(graph != child, || "a graph cannot be its own child".into())?;
     let id = s.graphs.find(child)?;
-    require(!s.has_node(id, Content::is_conditional), || {
+    require(!s.has_node(id, NodeContent::is_conditional), || {
         "a graph with conditional nodes cannot be a child".into()
     })?;
     Ok(id)
 }
 
 /// Returns the content of a child node that may take the graph instead of copying it.
-fn owned_child(s: &mut State, graph: CUgraph, p: CUDA_CHILD_GRAPH_NODE_PARAMS) -> Result<Content> {
+fn owned_child(
+    s: &mut DriverState,
+    graph: CUgraph,
+    p: CUDA_CHILD_GRAPH_NODE_PARAMS,
+) -> Result<NodeContent> {
     match p.ownership {
         0 => child_content(s, graph, p.graph),
         1 => {
@@ -53,7 +61,7 @@ fn owned_child(s: &mut State, graph: CUgraph, p: CUDA_CHILD_GRAPH_NODE_PARAMS) -
             require(s.graphs[id].owner.is_none(), || {
                 "the graph belongs to another node".into()
             })?;
-            Ok(Content::Child(id))
+            Ok(NodeContent::Child(id))
         }
         other => refuse(
             CUresult::INVALID_VALUE,
@@ -64,10 +72,10 @@ fn owned_child(s: &mut State, graph: CUgraph, p: CUDA_CHILD_GRAPH_NODE_PARAMS) -
 
 /// Returns the content of a conditional node, with an empty graph for each body.
 fn conditional_content(
-    s: &mut State,
+    s: &mut DriverState,
     graph: CUgraph,
     p: CUDA_CONDITIONAL_NODE_PARAMS,
-) -> Result<Content> {
+) -> Result<NodeContent> {
     use CUgraphConditionalNodeType as T;
     let owner = s.graphs.find(graph)?;
     let right = match p.r#type {
@@ -102,13 +110,13 @@ fn conditional_content(
         format!("another node reads the condition {:#x}", p.handle)
     })?;
     s.graphs[owner].conditions[at].used = true;
-    let body = || Graph {
+    let body = || GraphContent {
         body: true,
-        ..Graph::default()
+        ..GraphContent::default()
     };
     let bodies: Vec<GraphId> = (0..p.size).map(|_| s.graphs.insert(body())).collect();
     let shown = bodies.iter().map(|body| body.handle()).collect();
-    Ok(Content::Conditional(Conditional {
+    Ok(NodeContent::Conditional(ConditionalNode {
         handle: p.handle,
         kind: p.r#type,
         bodies,
@@ -120,7 +128,10 @@ fn conditional_content(
 const MOST_BODIES: u32 = 1 << 16;
 
 /// Returns the content of a node that allocates memory, at an address that is reserved for it.
-pub(crate) fn alloc_content(s: &State, p: &CUDA_MEM_ALLOC_NODE_PARAMS_v1) -> Result<Content> {
+pub(crate) fn alloc_content(
+    s: &DriverState,
+    p: &CUDA_MEM_ALLOC_NODE_PARAMS_v1,
+) -> Result<NodeContent> {
     let CUmemPoolProps {
         allocType,
         handleTypes,
@@ -161,7 +172,7 @@ pub(crate) fn alloc_content(s: &State, p: &CUDA_MEM_ALLOC_NODE_PARAMS_v1) -> Res
         .device
         .graph_memory
         .reserve(&s.device.memory, device, bytes)?;
-    Ok(Content::Work(StreamWork::Alloc(GraphAllocation {
+    Ok(NodeContent::Work(StreamWork::Alloc(GraphAllocation {
         base,
         bytes,
         device,
@@ -169,7 +180,7 @@ pub(crate) fn alloc_content(s: &State, p: &CUDA_MEM_ALLOC_NODE_PARAMS_v1) -> Res
 }
 
 /// Returns the content of a node that frees memory of a graph.
-pub(crate) fn free_content(s: &State, base: u64) -> Result<Content> {
+pub(crate) fn free_content(s: &DriverState, base: u64) -> Result<NodeContent> {
     let known = s
         .device
         .graph_memory
@@ -178,28 +189,31 @@ pub(crate) fn free_content(s: &State, base: u64) -> Result<Content> {
     require(known, || {
         format!("0x{base:x} is not memory that a graph allocates")
     })?;
-    Ok(Content::Work(StreamWork::Free(base)))
+    Ok(NodeContent::Work(StreamWork::Free(base)))
 }
 
 /// Returns the content of a node with memory operations.
-pub(crate) fn words_content(s: &State, p: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1) -> Result<Content> {
+pub(crate) fn words_content(
+    s: &DriverState,
+    p: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
+) -> Result<NodeContent> {
     if !p.ctx.is_null() {
         s.contexts.find(p.ctx)?;
     }
-    Ok(Content::Work(StreamWork::Words(WordWork::of(
+    Ok(NodeContent::Work(StreamWork::Words(WordWork::of(
         s.device,
         operations_of(p)?,
     )?)))
 }
 
-pub(crate) fn record_content(s: &State, event: CUevent) -> Result<Content> {
-    Ok(Content::Work(StreamWork::Record(
+pub(crate) fn record_content(s: &DriverState, event: CUevent) -> Result<NodeContent> {
+    Ok(NodeContent::Work(StreamWork::Record(
         s.events[s.events.find(event)?].cell.clone(),
     )))
 }
 
-pub(crate) fn wait_content(s: &State, event: CUevent) -> Result<Content> {
-    Ok(Content::Work(StreamWork::Wait(
+pub(crate) fn wait_content(s: &DriverState, event: CUevent) -> Result<NodeContent> {
+    Ok(NodeContent::Work(StreamWork::Wait(
         s.events[s.events.find(event)?].cell.clone(),
     )))
 }
@@ -207,10 +221,10 @@ pub(crate) fn wait_content(s: &State, event: CUevent) -> Result<Content> {
 /// Returns the content of a generic node, from the union member that `type` selects. All bytes
 /// after it must be zero.
 pub(crate) fn any_content(
-    s: &mut State,
+    s: &mut DriverState,
     graph: Option<CUgraph>,
     p: &CUgraphNodeParams,
-) -> Result<Content> {
+) -> Result<NodeContent> {
     use CUgraphNodeType as T;
     require(p.reserved0 == [0; 3] && p.reserved2 == 0, || {
         "reserved bytes are not zero".into()
@@ -249,7 +263,7 @@ pub(crate) fn any_content(
         }
         T::WAIT_EVENT => wait_content(s, CUevent(handle)),
         T::EVENT_RECORD => record_content(s, CUevent(handle)),
-        _ => Ok(Content::Work(StreamWork::Empty)),
+        _ => Ok(NodeContent::Work(StreamWork::Empty)),
     }
 }
 
@@ -279,27 +293,30 @@ fn words_of(kind: CUgraphNodeType) -> Result<usize> {
 }
 
 /// Returns the content of a host node.
-pub(crate) fn host_content(params: In<CUDA_HOST_NODE_PARAMS_v1>) -> Result<Content> {
-    Ok(Content::Work(StreamWork::Host(Callback::of_node(
+pub(crate) fn host_content(params: In<CUDA_HOST_NODE_PARAMS_v1>) -> Result<NodeContent> {
+    Ok(NodeContent::Work(StreamWork::Host(Callback::of_node(
         &params.get()?,
     )?)))
 }
 
 /// Returns the content of a copy node.
-pub(crate) fn copy_content(device: &Device, params: In<CUDA_MEMCPY3D_v2>) -> Result<Content> {
+pub(crate) fn copy_content(
+    device: &EmulatedDevice,
+    params: In<CUDA_MEMCPY3D_v2>,
+) -> Result<NodeContent> {
     let copy = copy_of(device, &params.get()?)?;
     require(copy.width * copy.height * copy.depth > 0, || {
         "a copy node needs at least one byte".into()
     })?;
-    Ok(Content::Work(StreamWork::Copy(copy)))
+    Ok(NodeContent::Work(StreamWork::Copy(copy)))
 }
 
 /// Returns the content of a fill node.
 pub(crate) fn fill_content(
-    device: &Device,
+    device: &EmulatedDevice,
     params: In<CUDA_MEMSET_NODE_PARAMS_v1>,
-) -> Result<Content> {
-    Ok(Content::Work(StreamWork::Fill(fill_of(
+) -> Result<NodeContent> {
+    Ok(NodeContent::Work(StreamWork::Fill(fill_of(
         device,
         &params.get()?,
     )?)))
@@ -307,7 +324,7 @@ pub(crate) fn fill_content(
 
 /// Returns one end of a copy in a graph. The node runs later, so nothing is staged.
 fn end(
-    device: &Device,
+    device: &EmulatedDevice,
     kind: CUmemorytype,
     host: u64,
     device_address: u64,
@@ -342,7 +359,7 @@ fn end(
 }
 
 /// Returns the copy that a `CUDA_MEMCPY3D` describes.
-pub(crate) fn copy_of(device: &Device, p: &CUDA_MEMCPY3D_v2) -> Result<CopyWork> {
+pub(crate) fn copy_of(device: &EmulatedDevice, p: &CUDA_MEMCPY3D_v2) -> Result<CopyWork> {
     let offset = |x, y, z, pitch: usize, height: usize| x + (z * height + y) * pitch;
     let from = offset(p.srcXInBytes, p.srcY, p.srcZ, p.srcPitch, p.srcHeight);
     let to = offset(p.dstXInBytes, p.dstY, p.dstZ, p.dstPitch, p.dstHeight);
@@ -378,7 +395,7 @@ pub(crate) fn copy_of(device: &Device, p: &CUDA_MEMCPY3D_v2) -> Result<CopyWork>
 }
 
 /// Returns the fill that a memset node describes.
-fn fill_of(device: &Device, p: &CUDA_MEMSET_NODE_PARAMS_v1) -> Result<FillWork> {
+fn fill_of(device: &EmulatedDevice, p: &CUDA_MEMSET_NODE_PARAMS_v1) -> Result<FillWork> {
     let size = p.elementSize as usize;
     let width = p.width;
     let height = p.height;

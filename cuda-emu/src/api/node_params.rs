@@ -11,13 +11,13 @@ use crate::api::node_content::{
     wait_content, words_content,
 };
 use crate::error::{Result, refuse, require};
-use crate::ffi::kernel_node::{KernelNode, kernel_params};
+use crate::ffi::kernel_node::{KernelNodeVersion, kernel_params};
 use crate::ffi::params::{ExposedParams, set_node_member};
 use crate::ffi::pointer::{In, Out};
-use crate::graph::nodes::{Attributes, Content};
+use crate::graph::nodes::{Attributes, NodeContent};
 use crate::handle::NodeId;
 use crate::machine::Machine;
-use crate::state::State;
+use crate::state::DriverState;
 use crate::work::copy::{CopyEnd, CopyWork, FillWork, Location};
 use crate::work::mark::EventCell;
 use crate::work::{GraphAllocation, KernelWork, StreamWork};
@@ -61,7 +61,7 @@ fn get_type(m: &'static Machine, node: CUgraphNode, kind: Out<CUgraphNodeType>) 
 fn get_child(m: &'static Machine, node: CUgraphNode, graph: Out<CUgraph>) -> Result {
     let s = m.state();
     match s.nodes[s.nodes.find(node)?].content {
-        Content::Child(child) => graph.set(child.handle()),
+        NodeContent::Child(child) => graph.set(child.handle()),
         _ => refuse(
             CUresult::INVALID_VALUE,
             "the node is not a child graph node",
@@ -73,7 +73,7 @@ fn get_child(m: &'static Machine, node: CUgraphNode, graph: Out<CUgraph>) -> Res
 fn replace(
     m: &'static Machine,
     node: CUgraphNode,
-    content: impl FnOnce(&mut State) -> Result<Content>,
+    content: impl FnOnce(&mut DriverState) -> Result<NodeContent>,
 ) -> Result {
     let mut s = m.state();
     let id = s.nodes.find(node)?;
@@ -84,10 +84,12 @@ fn replace(
     })?;
     // The cooperative flag and the cluster size are attributes, which the new parameters do not
     // contain.
-    if let (Content::Work(StreamWork::Kernel(new)), Content::Work(StreamWork::Kernel(old))) =
-        (&content, &s.nodes[id].content)
+    if let (
+        NodeContent::Work(StreamWork::Kernel(new)),
+        NodeContent::Work(StreamWork::Kernel(old)),
+    ) = (&content, &s.nodes[id].content)
     {
-        content = Content::Work(StreamWork::Kernel(Arc::new(
+        content = NodeContent::Work(StreamWork::Kernel(Arc::new(
             s.launched_as(copy_of(new), old)?,
         )));
     }
@@ -103,8 +105,8 @@ fn replace(
     Ok(())
 }
 
-fn is_cooperative(content: &Content) -> bool {
-    matches!(content, Content::Work(StreamWork::Kernel(kernel)) if kernel.cooperative)
+fn is_cooperative(content: &NodeContent) -> bool {
+    matches!(content, NodeContent::Work(StreamWork::Kernel(kernel)) if kernel.cooperative)
 }
 
 /// Returns a copy of a kernel with its parameters.
@@ -129,11 +131,11 @@ pub(crate) fn copy_of(work: &KernelWork) -> KernelWork {
 fn look<R>(
     m: &'static Machine,
     node: CUgraphNode,
-    look: impl FnOnce(&State, &StreamWork) -> Option<R>,
+    look: impl FnOnce(&DriverState, &StreamWork) -> Option<R>,
 ) -> Result<R> {
     let s = m.state();
     let content = &s.nodes[s.nodes.find(node)?].content;
-    let found = if let Content::Work(work) = content {
+    let found = if let NodeContent::Work(work) = content {
         look(&s, work)
     } else {
         None
@@ -149,7 +151,11 @@ fn look<R>(
     )
 }
 
-fn get_kernel<P: KernelNode>(m: &'static Machine, node: CUgraphNode, params: Out<P>) -> Result {
+fn get_kernel<P: KernelNodeVersion>(
+    m: &'static Machine,
+    node: CUgraphNode,
+    params: Out<P>,
+) -> Result {
     let mut s = m.state();
     let id = s.nodes.find(node)?;
     match shown_kernel(&mut s, id) {
@@ -159,9 +165,9 @@ fn get_kernel<P: KernelNode>(m: &'static Machine, node: CUgraphNode, params: Out
 }
 
 /// Returns a kernel node as the structure of the API. The node owns the arrays.
-fn shown_kernel<P: KernelNode>(s: &mut State, id: NodeId) -> Option<P> {
+fn shown_kernel<P: KernelNodeVersion>(s: &mut DriverState, id: NodeId) -> Option<P> {
     let node = &mut s.nodes[id];
-    let Content::Work(StreamWork::Kernel(kernel)) = &node.content else {
+    let NodeContent::Work(StreamWork::Kernel(kernel)) = &node.content else {
         return None;
     };
     let shown = node
@@ -170,15 +176,22 @@ fn shown_kernel<P: KernelNode>(s: &mut State, id: NodeId) -> Option<P> {
     Some(P::filled(kernel.function.handle(), kernel.geometry, shown))
 }
 
-fn set_kernel<P: KernelNode>(m: &'static Machine, node: CUgraphNode, params: In<P>) -> Result {
+fn set_kernel<P: KernelNodeVersion>(
+    m: &'static Machine,
+    node: CUgraphNode,
+    params: In<P>,
+) -> Result {
     let params = kernel_params(params)?;
     replace(m, node, |s| kernel_content(s, params))
 }
 
 /// Returns the kernel node with this handle.
-fn kernel_node(s: &State, node: CUgraphNode) -> Result<NodeId> {
+fn kernel_node(s: &DriverState, node: CUgraphNode) -> Result<NodeId> {
     let id = s.nodes.find(node)?;
-    let kernel = matches!(s.nodes[id].content, Content::Work(StreamWork::Kernel(_)));
+    let kernel = matches!(
+        s.nodes[id].content,
+        NodeContent::Work(StreamWork::Kernel(_))
+    );
     require(kernel, || "the node is not a kernel node".into())?;
     Ok(id)
 }
@@ -240,10 +253,10 @@ fn check_attribute(attribute: CUlaunchAttributeID, value: &CUlaunchAttributeValu
     }
 }
 
-fn set(s: &mut State, id: NodeId, attribute: i32, value: CUlaunchAttributeValue) -> Result {
+fn set(s: &mut DriverState, id: NodeId, attribute: i32, value: CUlaunchAttributeValue) -> Result {
     // These two attributes change the limits of a launch, so the kernel is checked again.
     if attribute == CUlaunchAttributeID::COOPERATIVE.0
-        && let Content::Work(StreamWork::Kernel(kernel)) = &s.nodes[id].content
+        && let NodeContent::Work(StreamWork::Kernel(kernel)) = &s.nodes[id].content
     {
         let plain = KernelWork {
             cooperative: false,
@@ -254,13 +267,13 @@ fn set(s: &mut State, id: NodeId, attribute: i32, value: CUlaunchAttributeValue)
         } else {
             plain
         };
-        s.nodes[id].content = Content::Work(StreamWork::Kernel(Arc::new(work)));
+        s.nodes[id].content = NodeContent::Work(StreamWork::Kernel(Arc::new(work)));
     }
     if attribute == CUlaunchAttributeID::CLUSTER_DIMENSION.0
-        && let Content::Work(StreamWork::Kernel(kernel)) = &s.nodes[id].content
+        && let NodeContent::Work(StreamWork::Kernel(kernel)) = &s.nodes[id].content
     {
         let work = s.clustered(copy_of(kernel), cluster_of(value.words[0], value.words[1]))?;
-        s.nodes[id].content = Content::Work(StreamWork::Kernel(Arc::new(work)));
+        s.nodes[id].content = NodeContent::Work(StreamWork::Kernel(Arc::new(work)));
     }
     s.nodes[id].attributes.insert(attribute, value);
     Ok(())
@@ -273,8 +286,8 @@ pub(crate) fn cluster_of(low: u64, high: u64) -> [u32; 3] {
 
 /// Returns the cluster size of a node as the words of an attribute, or 0 if the launch does not
 /// specify it.
-fn cluster_words(content: &Content) -> [u64; 2] {
-    let Content::Work(StreamWork::Kernel(kernel)) = content else {
+fn cluster_words(content: &NodeContent) -> [u64; 2] {
+    let NodeContent::Work(StreamWork::Kernel(kernel)) = content else {
         return [0; 2];
     };
     let [x, y, z] = kernel.cluster.unwrap_or_default().map(u64::from);
@@ -410,7 +423,7 @@ fn set_host(
 }
 
 /// Returns the event that a node records or waits for, or NULL if it was destroyed.
-fn event_of(s: &State, cell: &Arc<EventCell>) -> CUevent {
+fn event_of(s: &DriverState, cell: &Arc<EventCell>) -> CUevent {
     let found = s
         .events
         .iter()
@@ -532,8 +545,8 @@ fn get_any(m: &'static Machine, node: CUgraphNode, params: Out<CUgraphNodeParams
     let content = &s.nodes[s.nodes.find(node)?].content;
     p.r#type = content.node_type();
     match content {
-        Content::Child(child) => p.params[0] = child.handle().0 as u64,
-        Content::Conditional(c) => set_node_member(
+        NodeContent::Child(child) => p.params[0] = child.handle().0 as u64,
+        NodeContent::Conditional(c) => set_node_member(
             &mut p,
             0,
             CUDA_CONDITIONAL_NODE_PARAMS {
@@ -544,12 +557,12 @@ fn get_any(m: &'static Machine, node: CUgraphNode, params: Out<CUgraphNodeParams
                 ctx: CUcontext::NULL,
             },
         ),
-        Content::Work(work) => show_work(&s, work, &mut p),
+        NodeContent::Work(work) => show_work(&s, work, &mut p),
     }
     params.set(p)
 }
 
-fn show_work(s: &State, work: &StreamWork, p: &mut CUgraphNodeParams) {
+fn show_work(s: &DriverState, work: &StreamWork, p: &mut CUgraphNodeParams) {
     match work {
         StreamWork::Copy(copy) => set_node_member(p, 2, shown_copy(copy)),
         StreamWork::Fill(fill) => set_node_member(p, 0, shown_fill(fill)),

@@ -8,7 +8,7 @@ use crate::api::export::exports;
 use crate::api::node_params::cluster_of;
 use crate::error::{Result, refuse, require};
 use crate::ffi::host::SharedOfBlock;
-use crate::ffi::kernel_node::Geometry;
+use crate::ffi::kernel_node::LaunchGeometry;
 use crate::ffi::pointer::{In, Out};
 use crate::machine::Machine;
 use crate::work::function::Function;
@@ -157,13 +157,13 @@ fn available_shared(
 }
 
 /// Returns the geometry of a launch and its cluster size, if it specifies one.
-fn described(config: In<CUlaunchConfig>) -> Result<(Geometry, Option<[u32; 3]>)> {
+fn described(config: In<CUlaunchConfig>) -> Result<(LaunchGeometry, Option<[u32; 3]>)> {
     let c = config.get()?;
     let attributes = Out::from_config(&c).slice(c.numAttrs as usize)?;
     let cluster = attributes
         .iter()
         .rfind(|a| a.id == CUlaunchAttributeID::CLUSTER_DIMENSION);
-    let geometry = Geometry {
+    let geometry = LaunchGeometry {
         grid: [c.gridDimX, c.gridDimY, c.gridDimZ],
         block: [c.blockDimX, c.blockDimY, c.blockDimZ],
         shared: c.sharedMemBytes,

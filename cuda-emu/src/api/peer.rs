@@ -10,7 +10,7 @@ use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
 use crate::handle::ContextId;
 use crate::machine::Machine;
-use crate::state::State;
+use crate::state::DriverState;
 
 exports! {
     table {
@@ -100,7 +100,7 @@ fn affinity_support(
 }
 
 /// Returns the current context and a peer, which must belong to another device.
-fn pair(s: &State, peer: CUcontext) -> Result<(ContextId, ContextId)> {
+fn pair(s: &DriverState, peer: CUcontext) -> Result<(ContextId, ContextId)> {
     let own = s.context()?;
     let peer = s.contexts.find(peer)?;
     if s.contexts[own].reach.device == s.contexts[peer].reach.device {
@@ -113,7 +113,7 @@ fn pair(s: &State, peer: CUcontext) -> Result<(ContextId, ContextId)> {
 }
 
 /// Removes access to a context that has ended from all other contexts.
-pub(crate) fn forget(s: &mut State, gone: ContextId) {
+pub(crate) fn forget(s: &mut DriverState, gone: ContextId) {
     for other in s.contexts.ids(|context| context.peers.contains(&gone)) {
         s.contexts[other].peers.retain(|peer| *peer != gone);
         update_reach(s, other);
@@ -123,7 +123,7 @@ pub(crate) fn forget(s: &mut State, gone: ContextId) {
 /// Updates the devices that the work of a context can access.
 ///
 /// Access covers all memory of a peer's device, independent of the context that allocated it.
-fn update_reach(s: &State, own: ContextId) {
+fn update_reach(s: &DriverState, own: ContextId) {
     let peers = s.contexts[own].peers.iter();
     let devices = peers
         .filter_map(|&peer| Some(s.contexts.get(peer)?.reach.device))

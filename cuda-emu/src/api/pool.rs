@@ -12,9 +12,9 @@ use crate::ffi::pointer::{In, Out};
 use crate::handle::{PoolId, StreamId};
 use crate::machine::Machine;
 use crate::queue::Task;
-use crate::state::objects::{Allocation, AllocationKind};
+use crate::state::objects::{AllocationKind, AllocationRecord};
 use crate::state::pools::{Pool, PoolPlace};
-use crate::state::{State, capture};
+use crate::state::{DriverState, capture};
 
 exports! {
     table {
@@ -67,7 +67,7 @@ fn alloc_from_pool(
 }
 
 fn alloc(
-    s: &mut State,
+    s: &mut DriverState,
     address: Out<CUdeviceptr>,
     bytes: usize,
     pool: PoolId,
@@ -100,7 +100,7 @@ fn alloc(
         s.pools[pool].used -= bytes as u64;
     }
     let base = allocated?;
-    let allocation = Allocation {
+    let allocation = AllocationRecord {
         context,
         kind: AllocationKind::Pool(pool),
         bytes: bytes as u64,

@@ -10,7 +10,7 @@ use crate::ffi::pointer::{In, Out};
 use crate::machine::Machine;
 use crate::queue::Ticket;
 use crate::state::images::ImageObject;
-use crate::state::{State, capture};
+use crate::state::{DriverState, capture};
 
 exports! {
     table {
@@ -40,7 +40,7 @@ fn invalid<T>(error: ImageError) -> Result<T> {
 }
 
 /// Returns the image of a resource.
-fn image(s: &State, resource: &CUDA_RESOURCE_DESC) -> Result<Image> {
+fn image(s: &DriverState, resource: &CUDA_RESOURCE_DESC) -> Result<Image> {
     require(resource.flags == 0, || {
         format!("the flags of the resource are {:#x}, not 0", resource.flags)
     })?;
@@ -106,7 +106,7 @@ fn image(s: &State, resource: &CUDA_RESOURCE_DESC) -> Result<Image> {
 }
 
 /// Checks linear memory behind a texture.
-fn linear(s: &State, res: &CUDA_RESOURCE_DESC_res, bytes: usize) -> Result {
+fn linear(s: &DriverState, res: &CUDA_RESOURCE_DESC_res, bytes: usize) -> Result {
     let address = res.pointer;
     require(address.is_multiple_of(TEXTURE_ALIGNMENT.into()), || {
         format!("texels at 0x{address:x}: expected a multiple of {TEXTURE_ALIGNMENT}")
@@ -245,14 +245,14 @@ fn create_surface(
 
 /// The kind of an image object.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Object {
+enum ImageObjectKind {
     Texture,
     Surface,
 }
 
-fn find(s: &State, handle: u64, wanted: Object) -> Result<&ImageObject> {
-    let is = |object: &&ImageObject| object.how.is_some() == (wanted == Object::Texture);
-    let name = if wanted == Object::Texture {
+fn find(s: &DriverState, handle: u64, wanted: ImageObjectKind) -> Result<&ImageObject> {
+    let is = |object: &&ImageObject| object.how.is_some() == (wanted == ImageObjectKind::Texture);
+    let name = if wanted == ImageObjectKind::Texture {
         "texture"
     } else {
         "surface"
@@ -267,7 +267,7 @@ fn find(s: &State, handle: u64, wanted: Object) -> Result<&ImageObject> {
 }
 
 /// Destroys an object after all work of the context, which may use it.
-fn destroy(m: &'static Machine, handle: u64, wanted: Object) -> Result {
+fn destroy(m: &'static Machine, handle: u64, wanted: ImageObjectKind) -> Result {
     let mut s = m.state();
     s.context()?;
     capture::refuse_unsafe(&mut s)?;
@@ -280,11 +280,11 @@ fn destroy(m: &'static Machine, handle: u64, wanted: Object) -> Result {
 }
 
 fn destroy_texture(m: &'static Machine, texture: CUtexObject) -> Result {
-    destroy(m, texture, Object::Texture)
+    destroy(m, texture, ImageObjectKind::Texture)
 }
 
 fn destroy_surface(m: &'static Machine, surface: CUsurfObject) -> Result {
-    destroy(m, surface, Object::Surface)
+    destroy(m, surface, ImageObjectKind::Surface)
 }
 
 fn texture_resource(
@@ -292,7 +292,7 @@ fn texture_resource(
     resource: Out<CUDA_RESOURCE_DESC>,
     texture: CUtexObject,
 ) -> Result {
-    resource.set(find(&m.state(), texture, Object::Texture)?.resource)
+    resource.set(find(&m.state(), texture, ImageObjectKind::Texture)?.resource)
 }
 
 fn surface_resource(
@@ -300,11 +300,11 @@ fn surface_resource(
     resource: Out<CUDA_RESOURCE_DESC>,
     surface: CUsurfObject,
 ) -> Result {
-    resource.set(find(&m.state(), surface, Object::Surface)?.resource)
+    resource.set(find(&m.state(), surface, ImageObjectKind::Surface)?.resource)
 }
 
 fn texture_how(m: &'static Machine, how: Out<CUDA_TEXTURE_DESC>, texture: CUtexObject) -> Result {
-    match find(&m.state(), texture, Object::Texture)?.how {
+    match find(&m.state(), texture, ImageObjectKind::Texture)?.how {
         Some(desc) => how.set(desc),
         None => Ok(()),
     }
@@ -315,7 +315,7 @@ fn texture_view(
     _: Out<CUDA_RESOURCE_VIEW_DESC>,
     texture: CUtexObject,
 ) -> Result {
-    find(&m.state(), texture, Object::Texture)?;
+    find(&m.state(), texture, ImageObjectKind::Texture)?;
     refuse(
         CUresult::INVALID_VALUE,
         "the texture was created without a resource view",

@@ -17,12 +17,12 @@ struct LogBuffer {
 
 /// The buffers for the info log and the error log.
 #[derive(Default)]
-pub(crate) struct Logs {
+pub(crate) struct JitLogs {
     info: LogBuffer,
     error: LogBuffer,
 }
 
-impl Logs {
+impl JitLogs {
     /// Writes the outcome of compiling to the buffers.
     pub(crate) fn write<T>(&self, info: &str, outcome: &Result<T>, values: Out<'_, *mut c_void>) {
         let error = outcome.as_ref().err().map_or("", |error| &error.text);
@@ -48,8 +48,8 @@ pub(crate) fn logs_of(
     count: usize,
     options: Out<'_, CUjit_option>,
     values: Out<'_, *mut c_void>,
-) -> Result<Logs> {
-    let mut logs = Logs::default();
+) -> Result<JitLogs> {
+    let mut logs = JitLogs::default();
     let slots = options.slice(count)?.iter().zip(values.slice(count)?);
     for (slot, (&option, &value)) in slots.enumerate() {
         match option {

@@ -10,7 +10,7 @@ use crate::ffi::pointer::{In, Out};
 
 /// The grid, the block and the dynamic shared memory of a launch.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Geometry {
+pub(crate) struct LaunchGeometry {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) shared: u32,
@@ -19,13 +19,13 @@ pub(crate) struct Geometry {
 /// The parameters of a kernel node, independent of the version.
 pub(crate) struct KernelParams<'a> {
     pub(crate) function: CUfunction,
-    pub(crate) geometry: Geometry,
+    pub(crate) geometry: LaunchGeometry,
     pub(crate) params: Out<'a, *mut c_void>,
     pub(crate) extra: Out<'a, *mut c_void>,
 }
 
 /// A version of the structure for kernel nodes.
-pub(crate) trait KernelNode: Copy {
+pub(crate) trait KernelNodeVersion: Copy {
     /// Returns the kernel of a library, which is used if the function is NULL.
     fn library_kernel(&self) -> CUkernel {
         CUkernel::NULL
@@ -37,8 +37,8 @@ pub(crate) trait KernelNode: Copy {
     fn of_common(common: CUDA_KERNEL_NODE_PARAMS_v1) -> Self;
 
     /// Returns the structure with the parameters of a node, for the program.
-    fn filled(func: CUfunction, geometry: Geometry, params: &ExposedParams) -> Self {
-        let Geometry {
+    fn filled(func: CUfunction, geometry: LaunchGeometry, params: &ExposedParams) -> Self {
+        let LaunchGeometry {
             grid,
             block,
             shared,
@@ -60,7 +60,7 @@ pub(crate) trait KernelNode: Copy {
     }
 }
 
-impl KernelNode for CUDA_KERNEL_NODE_PARAMS_v1 {
+impl KernelNodeVersion for CUDA_KERNEL_NODE_PARAMS_v1 {
     fn common(&self) -> Self {
         *self
     }
@@ -70,7 +70,7 @@ impl KernelNode for CUDA_KERNEL_NODE_PARAMS_v1 {
     }
 }
 
-impl KernelNode for CUDA_KERNEL_NODE_PARAMS_v2 {
+impl KernelNodeVersion for CUDA_KERNEL_NODE_PARAMS_v2 {
     fn library_kernel(&self) -> CUkernel {
         self.kern
     }
@@ -133,16 +133,18 @@ impl KernelNode for CUDA_KERNEL_NODE_PARAMS_v2 {
 
 /// Reads the parameters of a kernel node. The arrays inside are read later, when the work is
 /// created.
-pub(crate) fn kernel_params<'a, P: KernelNode>(params: In<'a, P>) -> Result<KernelParams<'a>> {
+pub(crate) fn kernel_params<'a, P: KernelNodeVersion>(
+    params: In<'a, P>,
+) -> Result<KernelParams<'a>> {
     let given = params.get()?;
     let p = given.common();
-    // `State::function` accepts the handle of a library's kernel as that of a function.
+    // `DriverState::function` accepts the handle of a library's kernel as that of a function.
     let function = if p.func.is_null() {
         CUfunction(given.library_kernel().0)
     } else {
         p.func
     };
-    let geometry = Geometry {
+    let geometry = LaunchGeometry {
         grid: [p.gridDimX, p.gridDimY, p.gridDimZ],
         block: [p.blockDimX, p.blockDimY, p.blockDimZ],
         shared: p.sharedMemBytes,

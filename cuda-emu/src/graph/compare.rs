@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ptx_emu::{Accesses, AllocationInfo, Conflict, SourcePlace};
 use warpwright_driver_sys::CUresult;
 
-use crate::device::Device;
+use crate::device::EmulatedDevice;
 use crate::error::{Error, Result};
 use crate::graph::step::ExecStep;
 use crate::graph::topology::{Topology, has};
@@ -29,7 +29,7 @@ pub(crate) fn compare(topology: &Topology, steps: &[ExecStep], fresh: &[usize]) 
 ///
 /// On a GPU the two may run at the same time or in the opposite order.
 pub(crate) fn compare_streams(
-    device: &Device,
+    device: &EmulatedDevice,
     moment: &Arc<Moment>,
     (name, place): (&str, &str),
     touched: Arc<Accesses>,

@@ -8,7 +8,7 @@ use crate::work::StreamWork;
 use crate::work::copy::Location;
 
 /// The reason why a graph does not fit an executable graph: the result code and up to two nodes.
-pub(crate) struct Difference {
+pub(crate) struct GraphDifference {
     pub(crate) result: CUgraphExecUpdateResult,
     pub(crate) node: Option<NodeId>,
     pub(crate) from: Option<NodeId>,
@@ -16,9 +16,9 @@ pub(crate) struct Difference {
 }
 
 /// Pairs the nodes of two graphs in order and returns the first difference that prevents an update.
-pub(crate) fn difference(old: &Draft, new: &Draft) -> Option<Difference> {
+pub(crate) fn difference(old: &Draft, new: &Draft) -> Option<GraphDifference> {
     if old.nodes.len() != new.nodes.len() {
-        return Some(Difference {
+        return Some(GraphDifference {
             result: CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED,
             node: None,
             from: None,
@@ -29,7 +29,7 @@ pub(crate) fn difference(old: &Draft, new: &Draft) -> Option<Difference> {
     pairs.find_map(|(a, b)| edges_differ(new, a, b).or_else(|| content_differs(a, b)))
 }
 
-fn edges_differ(new: &Draft, a: &DraftNode, b: &DraftNode) -> Option<Difference> {
+fn edges_differ(new: &Draft, a: &DraftNode, b: &DraftNode) -> Option<GraphDifference> {
     if a.after == b.after {
         return None;
     }
@@ -39,7 +39,7 @@ fn edges_differ(new: &Draft, a: &DraftNode, b: &DraftNode) -> Option<Difference>
         .enumerate()
         .find(|(i, edge)| a.after.get(*i) != Some(*edge));
     let from = changed.map(|(_, &(from, _))| new.nodes[from].id);
-    Some(Difference {
+    Some(GraphDifference {
         result: CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED,
         node: Some(b.id),
         from,
@@ -47,7 +47,7 @@ fn edges_differ(new: &Draft, a: &DraftNode, b: &DraftNode) -> Option<Difference>
     })
 }
 
-fn content_differs(a: &DraftNode, b: &DraftNode) -> Option<Difference> {
+fn content_differs(a: &DraftNode, b: &DraftNode) -> Option<GraphDifference> {
     let (result, why) = match (&a.content, &b.content) {
         (DraftContent::Work(a), DraftContent::Work(work)) => unlike(a, work)?,
         (DraftContent::Child(a), DraftContent::Child(child)) => return difference(a, child),
@@ -59,7 +59,7 @@ fn content_differs(a: &DraftNode, b: &DraftNode) -> Option<Difference> {
             "the type of a node differs",
         ),
     };
-    Some(Difference {
+    Some(GraphDifference {
         result,
         node: Some(b.id),
         from: None,
@@ -71,9 +71,9 @@ fn bodies_differ(
     node: NodeId,
     old: &DraftConditional,
     new: &DraftConditional,
-) -> Option<Difference> {
+) -> Option<GraphDifference> {
     if (old.kind, old.bodies.len()) != (new.kind, new.bodies.len()) {
-        return Some(Difference {
+        return Some(GraphDifference {
             result: CUgraphExecUpdateResult::ERROR_PARAMETERS_CHANGED,
             node: Some(node),
             from: None,

@@ -128,7 +128,7 @@ pub(crate) struct Unfolding {
 impl Unfolding {
     /// Returns the steps of a graph and the edges between them.
     pub(crate) fn of(draft: &Draft) -> Self {
-        let mut builder = Builder {
+        let mut builder = UnfoldingBuilder {
             unfolded: Self::default(),
             open: VecDeque::from([draft]),
             given: 1,
@@ -146,7 +146,7 @@ impl Unfolding {
 }
 
 /// An unfolding under construction.
-struct Builder<'a> {
+struct UnfoldingBuilder<'a> {
     unfolded: Unfolding,
     /// The bodies that still become parts, in the order of their numbers.
     open: VecDeque<&'a Draft>,
@@ -154,7 +154,7 @@ struct Builder<'a> {
     given: usize,
 }
 
-impl<'a> Builder<'a> {
+impl<'a> UnfoldingBuilder<'a> {
     /// Adds the steps of a graph after the steps `before`. Returns the steps that no other step of
     /// it follows.
     fn graph(&mut self, draft: &'a Draft, before: &[usize]) -> Vec<usize> {

@@ -8,13 +8,13 @@ use ptx_emu::Order;
 use warpwright_driver_sys::{CUgraphConditionalNodeType, CUresult};
 
 use crate::crew::run_in_pool;
-use crate::device::Device;
+use crate::device::EmulatedDevice;
 use crate::error::{Error, Result, refuse};
 use crate::graph::compare;
 use crate::graph::draft::GraphPart;
 use crate::graph::step::ExecStep;
 use crate::turns::next_random;
-use crate::work::mark::{Mark, PendingMark};
+use crate::work::mark::{EventMark, PendingMark};
 use crate::work::order::{Clock, Moment};
 use crate::work::{Branch, StreamWork, WorkSite};
 
@@ -28,7 +28,7 @@ pub(crate) struct GraphLaunch {
     /// The conditions that a launch sets first.
     defaults: Vec<(Arc<AtomicU32>, u32)>,
     /// The event records that the graph waits for, by step, as they were at the time of the launch.
-    waits: HashMap<usize, Arc<Mark>>,
+    waits: HashMap<usize, Arc<EventMark>>,
     /// The events that the graph records, by step. They are reached at the latest when the launch
     /// is dropped.
     records: HashMap<usize, PendingMark>,
@@ -40,7 +40,7 @@ pub(crate) struct GraphLaunch {
 impl GraphLaunch {
     /// Returns launch number `number` of the steps.
     pub(crate) fn new(
-        device: &Device,
+        device: &EmulatedDevice,
         parts: &Arc<Vec<GraphPart>>,
         steps: &Arc<Vec<ExecStep>>,
         defaults: Vec<(Arc<AtomicU32>, u32)>,
@@ -102,7 +102,7 @@ impl GraphLaunch {
     ///
     /// If nothing in it waits, it runs on a thread of the pool that runs the blocks of kernels,
     /// because handing each kernel over to the pool costs ten times as much as a small kernel.
-    pub(crate) fn perform(mut self, device: &Device, place: LaunchPlace) -> Result {
+    pub(crate) fn perform(mut self, device: &EmulatedDevice, place: LaunchPlace) -> Result {
         for (condition, value) in &self.defaults {
             condition.store(*value, Relaxed);
         }
@@ -122,7 +122,7 @@ impl GraphLaunch {
     }
 
     /// Runs the steps of a part, then compares the steps that were traced.
-    fn run(&mut self, device: &Device, place: LaunchPlace, part: usize) -> Result {
+    fn run(&mut self, device: &EmulatedDevice, place: LaunchPlace, part: usize) -> Result {
         let parts = Arc::clone(&self.parts);
         let GraphPart { first, topology } = &parts[part];
         let mut fresh = Vec::new();
@@ -151,7 +151,7 @@ impl GraphLaunch {
     }
 
     /// Runs one step. Returns true if it was traced for the first time.
-    fn step(&mut self, device: &Device, place: LaunchPlace, number: usize) -> Result<bool> {
+    fn step(&mut self, device: &EmulatedDevice, place: LaunchPlace, number: usize) -> Result<bool> {
         if let Some(mark) = self.waits.get(&number) {
             mark.wait();
         }
@@ -165,7 +165,7 @@ impl GraphLaunch {
     }
 
     /// Runs the bodies of a conditional node that its condition selects.
-    fn branch(&mut self, device: &Device, place: LaunchPlace, branch: &Branch) -> Result {
+    fn branch(&mut self, device: &EmulatedDevice, place: LaunchPlace, branch: &Branch) -> Result {
         use CUgraphConditionalNodeType as T;
         let value = || branch.condition.load(Relaxed);
         if branch.kind == T::WHILE {
@@ -207,7 +207,7 @@ pub(crate) struct LaunchPlace<'a> {
 /// Runs a step and compares it with other streams. Returns true if it was traced for the first
 /// time.
 fn run_step(
-    device: &Device,
+    device: &EmulatedDevice,
     place: LaunchPlace,
     step: &ExecStep,
     number: usize,

@@ -14,22 +14,22 @@ use crate::work::StreamWork;
 
 /// A graph: its nodes and edges, in the order in which they were added.
 #[derive(Default)]
-pub(crate) struct Graph {
+pub(crate) struct GraphContent {
     pub(crate) nodes: Vec<NodeId>,
-    pub(crate) edges: Vec<Edge>,
+    pub(crate) edges: Vec<GraphEdge>,
     /// The node whose child or body it is.
     pub(crate) owner: Option<NodeId>,
     /// Whether it is the body of a conditional node, which allows fewer node types.
     pub(crate) body: bool,
     /// The conditions that were created for it.
-    pub(crate) conditions: Vec<Condition>,
+    pub(crate) conditions: Vec<GraphCondition>,
     /// The objects of the program that it keeps alive, with one entry per reference.
     pub(crate) objects: Vec<UserObjectId>,
 }
 
 /// A condition of a graph.
 #[derive(Clone)]
-pub(crate) struct Condition {
+pub(crate) struct GraphCondition {
     pub(crate) handle: CUgraphConditionalHandle,
     pub(crate) cell: Arc<AtomicU32>,
     /// The value that every launch starts with, if any.
@@ -40,7 +40,7 @@ pub(crate) struct Condition {
 
 /// An edge with its data.
 #[derive(Clone, Copy)]
-pub(crate) struct Edge {
+pub(crate) struct GraphEdge {
     pub(crate) from: NodeId,
     pub(crate) to: NodeId,
     pub(crate) data: EdgeData,
@@ -52,7 +52,7 @@ pub(crate) type EdgeData = [u8; 3];
 /// A node of one graph.
 pub(crate) struct Node {
     pub(crate) graph: GraphId,
-    pub(crate) content: Content,
+    pub(crate) content: NodeContent,
     /// The node that this one was cloned from.
     pub(crate) original: Option<NodeId>,
     /// The parameters that the program has received. The node runs a copy, so writes of the program
@@ -67,16 +67,16 @@ pub(crate) type Attributes = BTreeMap<c_int, CUlaunchAttributeValue>;
 
 /// The content of a node.
 #[derive(Clone)]
-pub(crate) enum Content {
+pub(crate) enum NodeContent {
     Work(StreamWork),
     /// A graph that belongs to the node.
     Child(GraphId),
-    Conditional(Conditional),
+    Conditional(ConditionalNode),
 }
 
 /// A conditional node: its condition and the graphs that belong to it.
 #[derive(Clone)]
-pub(crate) struct Conditional {
+pub(crate) struct ConditionalNode {
     pub(crate) handle: CUgraphConditionalHandle,
     pub(crate) kind: CUgraphConditionalNodeType,
     pub(crate) bodies: Vec<GraphId>,
@@ -84,7 +84,7 @@ pub(crate) struct Conditional {
     pub(crate) shown: Arc<[CUgraph]>,
 }
 
-impl Content {
+impl NodeContent {
     pub(crate) fn node_type(&self) -> CUgraphNodeType {
         match self {
             Self::Work(work) => work.node_type(),
@@ -129,7 +129,7 @@ impl Content {
 /// Returns an error for edge data that is not allowed between two nodes.
 ///
 /// A programmatic edge joins two kernels, from port 1 or 2.
-pub(crate) fn check_edge(from: &Content, to: &Content, data: EdgeData) -> Result {
+pub(crate) fn check_edge(from: &NodeContent, to: &NodeContent, data: EdgeData) -> Result {
     match data {
         [0, 0, 0] => Ok(()),
         [1 | 2, 0, 1] if from.is_kernel() && to.is_kernel() => Ok(()),

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use ptx_emu::Accesses;
 
-use crate::device::Device;
+use crate::device::EmulatedDevice;
 use crate::error::{Error, Result};
 use crate::work::{StreamWork, WorkSite};
 
@@ -35,7 +35,7 @@ impl ExecStep {
     /// A step is traced at its first run, and always if all work is traced.
     pub(crate) fn run(
         &self,
-        device: &Device,
+        device: &EmulatedDevice,
         number: usize,
         site: WorkSite<'_>,
     ) -> Result<Option<Arc<Accesses>>> {

@@ -10,13 +10,13 @@ use std::thread;
 use warpwright_driver_sys::*;
 
 use crate::error::{Result, refuse, require};
-use crate::graph::nodes::{Content, check_edge};
+use crate::graph::nodes::{NodeContent, check_edge};
 use crate::handle::{ContextId, EventId, StreamId};
-use crate::state::State;
-use crate::state::objects::{Capture, CaptureMember, Stream, StreamKind};
+use crate::state::DriverState;
+use crate::state::objects::{CaptureMember, CaptureState, Stream, StreamKind};
 use crate::work::{GraphAllocation, StreamWork};
 
-impl State {
+impl DriverState {
     pub(crate) fn invalidate(&mut self, captures: impl IntoIterator<Item = u64>) {
         for id in captures {
             if let Some(capture) = self.captures.get_mut(&id) {
@@ -65,12 +65,16 @@ impl State {
 }
 
 /// Adds work of a capturing stream to its graph.
-pub(crate) fn record(s: &mut State, stream: StreamId, work: StreamWork) -> Result {
-    record_content(s, stream, Content::Work(work))
+pub(crate) fn record(s: &mut DriverState, stream: StreamId, work: StreamWork) -> Result {
+    record_content(s, stream, NodeContent::Work(work))
 }
 
 /// Adds a node that depends on the previous nodes of the stream.
-pub(crate) fn record_content(s: &mut State, stream: StreamId, content: Content) -> Result {
+pub(crate) fn record_content(
+    s: &mut DriverState,
+    stream: StreamId,
+    content: NodeContent,
+) -> Result {
     let member = s.member(stream)?;
     let capture = member.capture;
     let after = member.after.clone();
@@ -86,7 +90,7 @@ pub(crate) fn record_content(s: &mut State, stream: StreamId, content: Content) 
 
 /// Adds a node that allocates memory of a device. Returns the address.
 pub(crate) fn record_alloc(
-    s: &mut State,
+    s: &mut DriverState,
     stream: StreamId,
     device: u32,
     bytes: u64,
@@ -109,7 +113,7 @@ pub(crate) fn record_alloc(
 }
 
 /// Adds a node that frees memory of a graph.
-pub(crate) fn record_free(s: &mut State, stream: StreamId, base: u64) -> Result {
+pub(crate) fn record_free(s: &mut DriverState, stream: StreamId, base: u64) -> Result {
     s.member(stream)?;
     let known = s
         .device
@@ -123,7 +127,7 @@ pub(crate) fn record_free(s: &mut State, stream: StreamId, base: u64) -> Result 
 }
 
 /// Records an event in a capturing stream. The event represents the last nodes of the stream.
-pub(crate) fn record_event(s: &mut State, stream: StreamId, event: EventId) -> Result {
+pub(crate) fn record_event(s: &mut DriverState, stream: StreamId, event: EventId) -> Result {
     let member = s.member(stream)?;
     let captured = (member.capture, member.after.clone());
     s.events[event].captured = Some(captured);
@@ -131,7 +135,7 @@ pub(crate) fn record_event(s: &mut State, stream: StreamId, event: EventId) -> R
 }
 
 /// Waits for an event if the event or the stream belongs to a capture.
-pub(crate) fn wait_event(s: &mut State, stream: StreamId, event: EventId) -> Result {
+pub(crate) fn wait_event(s: &mut DriverState, stream: StreamId, event: EventId) -> Result {
     let own = s.streams[stream]
         .capture
         .as_ref()
@@ -186,7 +190,7 @@ pub(crate) fn wait_event(s: &mut State, stream: StreamId, event: EventId) -> Res
 }
 
 /// Returns an error for work of the legacy stream while a blocking stream of its context captures.
-pub(crate) fn refuse_implicit(s: &mut State, stream: StreamId) -> Result {
+pub(crate) fn refuse_implicit(s: &mut DriverState, stream: StreamId) -> Result {
     let Stream { context, kind, .. } = s.streams[stream];
     if kind != StreamKind::Legacy {
         return Ok(());
@@ -204,7 +208,7 @@ pub(crate) fn refuse_implicit(s: &mut State, stream: StreamId) -> Result {
 }
 
 /// Returns an error for a wait or a query of a stream that captures.
-pub(crate) fn refuse_in_stream(s: &mut State, stream: StreamId) -> Result {
+pub(crate) fn refuse_in_stream(s: &mut DriverState, stream: StreamId) -> Result {
     let Some(member) = &s.streams[stream].capture else {
         return Ok(());
     };
@@ -214,7 +218,7 @@ pub(crate) fn refuse_in_stream(s: &mut State, stream: StreamId) -> Result {
 }
 
 /// Returns an error for a wait for a context in which a stream captures.
-pub(crate) fn refuse_in_context(s: &mut State, context: ContextId) -> Result {
+pub(crate) fn refuse_in_context(s: &mut DriverState, context: ContextId) -> Result {
     let captures = s.captures_of(|stream| stream.context == context);
     if captures.is_empty() {
         return Ok(());
@@ -228,7 +232,7 @@ pub(crate) fn refuse_in_context(s: &mut State, context: ContextId) -> Result {
 
 /// Returns an error for a call that may wait for the device implicitly, depending on the capture
 /// modes of this thread and of the captures.
-pub(crate) fn refuse_unsafe(s: &mut State) -> Result {
+pub(crate) fn refuse_unsafe(s: &mut DriverState) -> Result {
     if s.captures.is_empty() {
         return Ok(());
     }
@@ -236,7 +240,7 @@ pub(crate) fn refuse_unsafe(s: &mut State) -> Result {
     let mode = MODE.get();
     // A capture of this thread forbids such calls unless it is relaxed. A capture of another thread
     // does so only if both modes are global.
-    let forbids = |c: &Capture| match mode {
+    let forbids = |c: &CaptureState| match mode {
         CUstreamCaptureMode::RELAXED => false,
         _ if c.thread == me => c.mode != CUstreamCaptureMode::RELAXED,
         CUstreamCaptureMode::GLOBAL => c.mode == CUstreamCaptureMode::GLOBAL,
@@ -259,7 +263,7 @@ pub(crate) fn refuse_unsafe(s: &mut State) -> Result {
 }
 
 /// Returns an error for a query of an event that was last recorded in a capture.
-pub(crate) fn refuse_captured_event(s: &mut State, event: EventId) -> Result {
+pub(crate) fn refuse_captured_event(s: &mut DriverState, event: EventId) -> Result {
     let Some((capture, _)) = s.events[event].captured else {
         return Ok(());
     };
@@ -274,7 +278,7 @@ pub(crate) fn refuse_captured_event(s: &mut State, event: EventId) -> Result {
 ///
 /// A stream that only joined a capture leaves it. If the capture did not wait for its work, ending
 /// the capture later returns an error.
-pub(crate) fn leave(s: &mut State, stream: StreamId) {
+pub(crate) fn leave(s: &mut DriverState, stream: StreamId) {
     let Some(capture) = s.streams[stream]
         .capture
         .as_ref()
@@ -288,9 +292,9 @@ pub(crate) fn leave(s: &mut State, stream: StreamId) {
 }
 
 /// Ends a capture without returning a graph.
-pub(crate) fn discard(s: &mut State, capture: u64) {
+pub(crate) fn discard(s: &mut DriverState, capture: u64) {
     s.dissolve(capture);
-    let Some(Capture { graph, before, .. }) = s.captures.remove(&capture) else {
+    let Some(CaptureState { graph, before, .. }) = s.captures.remove(&capture) else {
         return;
     };
     match before {

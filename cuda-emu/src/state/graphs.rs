@@ -5,18 +5,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::graph::draft::{Draft, DraftConditional, DraftContent, DraftNode};
-use crate::graph::nodes::{Attributes, Conditional, Content, Edge, EdgeData, Graph, Node};
+use crate::graph::nodes::{
+    Attributes, ConditionalNode, EdgeData, GraphContent, GraphEdge, Node, NodeContent,
+};
 use crate::handle::{GraphId, NodeId, UserObjectId};
-use crate::state::State;
+use crate::state::DriverState;
 use crate::work::StreamWork;
 
-impl State {
+impl DriverState {
     /// Adds a node that depends on other nodes of its graph.
     pub(crate) fn add_node(
         &mut self,
         graph: GraphId,
         after: &[(NodeId, EdgeData)],
-        content: Content,
+        content: NodeContent,
     ) -> NodeId {
         let attributes = Attributes::new();
         let node = self.nodes.insert(Node {
@@ -29,7 +31,7 @@ impl State {
         for owned in self.nodes[node].content.graphs().to_vec() {
             self.graphs[owned].owner = Some(node);
         }
-        let edges = after.iter().map(|&(from, data)| Edge {
+        let edges = after.iter().map(|&(from, data)| GraphEdge {
             from,
             to: node,
             data,
@@ -66,12 +68,12 @@ impl State {
 
     /// Copies a graph with its child graphs. The new nodes refer to their originals.
     pub(crate) fn copy_graph(&mut self, id: GraphId) -> GraphId {
-        let copy = self.graphs.insert(Graph::default());
+        let copy = self.graphs.insert(GraphContent::default());
         let mut copies = HashMap::new();
         // Nodes come first, because edges refer to the copies of both ends.
         for original in self.graphs[id].nodes.clone() {
             let content = match self.nodes[original].content.clone() {
-                Content::Child(child) => Content::Child(self.copy_graph(child)),
+                NodeContent::Child(child) => NodeContent::Child(self.copy_graph(child)),
                 content => content,
             };
             let node = self.add_node(copy, &[], content);
@@ -81,7 +83,7 @@ impl State {
         }
         let edges = self.graphs[id].edges.iter();
         let edges = edges
-            .map(|e| Edge {
+            .map(|e| GraphEdge {
                 from: copies[&e.from],
                 to: copies[&e.to],
                 data: e.data,
@@ -108,9 +110,9 @@ impl State {
             .map(|(i, &id)| (id, i))
             .collect();
         let content = |id: NodeId| match &self.nodes[id].content {
-            Content::Work(work) => DraftContent::Work(work.clone()),
-            Content::Child(child) => DraftContent::Child(self.draft(*child)),
-            Content::Conditional(conditional) => {
+            NodeContent::Work(work) => DraftContent::Work(work.clone()),
+            NodeContent::Child(child) => DraftContent::Child(self.draft(*child)),
+            NodeContent::Conditional(conditional) => {
                 DraftContent::Conditional(self.draft_conditional(conditional))
             }
         };
@@ -132,7 +134,7 @@ impl State {
         Draft { nodes, defaults }
     }
 
-    fn draft_conditional(&self, conditional: &Conditional) -> DraftConditional {
+    fn draft_conditional(&self, conditional: &ConditionalNode) -> DraftConditional {
         DraftConditional {
             condition: self.device.conditions.cell(conditional.handle),
             kind: conditional.kind,
@@ -145,7 +147,7 @@ impl State {
     }
 
     /// Returns true if `which` selects a node of the graph or of a graph that a node owns.
-    pub(crate) fn has_node(&self, graph: GraphId, which: fn(&Content) -> bool) -> bool {
+    pub(crate) fn has_node(&self, graph: GraphId, which: fn(&NodeContent) -> bool) -> bool {
         self.graphs[graph].nodes.iter().any(|&node| {
             let content = &self.nodes[node].content;
             which(content)
@@ -183,23 +185,23 @@ impl State {
         draft: &Draft,
         exec: &dyn Fn(NodeId) -> Option<StreamWork>,
     ) -> GraphId {
-        let graph = self.graphs.insert(Graph::default());
+        let graph = self.graphs.insert(GraphContent::default());
         let mut made = Vec::new();
         for node in &draft.nodes {
             let content = match &node.content {
                 DraftContent::Work(work) => {
-                    Content::Work(exec(node.id).unwrap_or_else(|| work.clone()))
+                    NodeContent::Work(exec(node.id).unwrap_or_else(|| work.clone()))
                 }
-                DraftContent::Child(child) => Content::Child(self.graph_of(child, exec)),
+                DraftContent::Child(child) => NodeContent::Child(self.graph_of(child, exec)),
                 // Graphs with conditional nodes cannot be launched into a capture, so this is never
                 // run.
-                DraftContent::Conditional(_) => Content::Work(StreamWork::Empty),
+                DraftContent::Conditional(_) => NodeContent::Work(StreamWork::Empty),
             };
             made.push(self.add_node(graph, &[], content));
         }
         for (i, node) in draft.nodes.iter().enumerate() {
             let edges = node.after.iter();
-            let edges = edges.map(|&(from, data)| Edge {
+            let edges = edges.map(|&(from, data)| GraphEdge {
                 from: made[from],
                 to: made[i],
                 data,

@@ -7,7 +7,7 @@ use crate::error::{Result, require};
 use crate::handle::ContextId;
 
 /// An array, whose texels are stored row by row in an allocation.
-pub(crate) struct Array {
+pub(crate) struct ImageArray {
     pub(crate) context: ContextId,
     pub(crate) image: Image,
     /// The descriptor with which it was created.
@@ -27,7 +27,7 @@ pub(crate) struct ArrayBox {
     pub(crate) size: [usize; 3],
 }
 
-impl Array {
+impl ImageArray {
     /// Returns the address of a box.
     ///
     /// # Errors

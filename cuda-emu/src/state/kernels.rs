@@ -8,16 +8,16 @@ use warpwright_driver_sys::{CUfunction, CUkernel, CUresult};
 
 use crate::device::{MAX_BLOCK, MAX_GRID, MAX_THREADS};
 use crate::error::{Result, refuse, require};
-use crate::ffi::kernel_node::Geometry;
+use crate::ffi::kernel_node::LaunchGeometry;
 use crate::ffi::params::{pack, unpack_extra};
 use crate::ffi::pointer::Out;
 use crate::handle::{FunctionId, ModuleId};
-use crate::state::State;
+use crate::state::DriverState;
 use crate::work::KernelWork;
-use crate::work::function::{Function, Settings};
+use crate::work::function::{Function, FunctionSettings};
 use crate::work::occupancy;
 
-impl State {
+impl DriverState {
     /// Removes a module. Queued work that uses its kernels fails when it runs.
     pub(crate) fn unload(&mut self, id: ModuleId) {
         let Some(module) = self.modules.remove(id) else {
@@ -64,7 +64,7 @@ impl State {
             .settings
             .get(name)
             .cloned()
-            .unwrap_or_else(|| Settings::of(&kernel));
+            .unwrap_or_else(|| FunctionSettings::of(&kernel));
         let reach = Arc::clone(&self.contexts[loaded.context].reach);
         let function = Function::new(
             loaded.context,
@@ -84,7 +84,7 @@ impl State {
     pub(crate) fn kernel_work(
         &mut self,
         function: CUfunction,
-        geometry: Geometry,
+        geometry: LaunchGeometry,
         params: Out<*mut c_void>,
         extra: Out<*mut c_void>,
     ) -> Result<KernelWork> {
@@ -116,7 +116,7 @@ impl State {
     /// # Errors
     /// Returns an error if its blocks do not fit the device at the same time.
     pub(crate) fn cooperative(&self, work: KernelWork) -> Result<KernelWork> {
-        let Geometry {
+        let LaunchGeometry {
             grid,
             block,
             shared,
@@ -208,7 +208,7 @@ pub(crate) fn refuse_kernel<T>(error: KernelError) -> Result<T> {
     refuse(code, error.to_string())
 }
 
-fn check_geometry(f: &Function, g: Geometry) -> Result {
+fn check_geometry(f: &Function, g: LaunchGeometry) -> Result {
     let name = &f.kernel.name;
     let within = |dims: [u32; 3], most: [u32; 3]| {
         dims.iter()

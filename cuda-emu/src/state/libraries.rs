@@ -3,10 +3,10 @@
 use crate::compile::compile;
 use crate::error::Result;
 use crate::handle::{ContextId, FunctionId, KernelId, LibraryId, ModuleId};
-use crate::state::State;
+use crate::state::DriverState;
 use crate::state::objects::Module;
 
-impl State {
+impl DriverState {
     /// Returns the module of a library in a context, and loads it at the first use.
     pub(crate) fn module_of(&mut self, library: LibraryId, context: ContextId) -> Result<ModuleId> {
         let loaded = &self.libraries[library];

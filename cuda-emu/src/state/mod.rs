@@ -17,38 +17,38 @@ use std::sync::Arc;
 
 use warpwright_driver_sys::CUresult;
 
-use crate::device::Device;
+use crate::device::EmulatedDevice;
 use crate::error::{Result, refuse};
-use crate::graph::nodes::{Graph, Node};
+use crate::graph::nodes::{GraphContent, Node};
 use crate::handle::{ContextId, Table, kind};
-use crate::state::images::{Array, ImageObject};
+use crate::state::images::{ImageArray, ImageObject};
 use crate::state::mappings::Mappings;
 use crate::state::objects::{
-    Advice, Allocation, Capture, Context, DevicePools, Event, Exec, Library, LibraryKernel, Link,
-    Module, Primary, Stream, UserObject,
+    Advice, AllocationRecord, CaptureState, ContextState, DevicePools, EventState, Exec, Library,
+    LibraryKernel, Link, Module, Primary, Stream, UserObject,
 };
 use crate::state::pools::{Pool, PoolPlace};
 use crate::work::function::Function;
 
 /// All objects of the driver.
-pub(crate) struct State {
-    pub(crate) device: &'static Device,
+pub(crate) struct DriverState {
+    pub(crate) device: &'static EmulatedDevice,
     pub(crate) primary: Vec<Primary>,
-    pub(crate) contexts: Table<kind::Context, Context>,
+    pub(crate) contexts: Table<kind::Context, ContextState>,
     pub(crate) modules: Table<kind::Module, Module>,
     pub(crate) libraries: Table<kind::Library, Library>,
     pub(crate) kernels: Table<kind::Kernel, LibraryKernel>,
     pub(crate) links: Table<kind::Link, Link>,
     pub(crate) functions: Table<kind::Function, Arc<Function>>,
     pub(crate) streams: Table<kind::Stream, Stream>,
-    pub(crate) events: Table<kind::Event, Event>,
-    pub(crate) graphs: Table<kind::Graph, Graph>,
+    pub(crate) events: Table<kind::Event, EventState>,
+    pub(crate) graphs: Table<kind::Graph, GraphContent>,
     pub(crate) nodes: Table<kind::Node, Node>,
     pub(crate) execs: Table<kind::Exec, Exec>,
     pub(crate) user_objects: Table<kind::UserObject, UserObject>,
-    pub(crate) captures: BTreeMap<u64, Capture>,
-    pub(crate) allocations: BTreeMap<u64, Allocation>,
-    pub(crate) arrays: Table<kind::Array, Array>,
+    pub(crate) captures: BTreeMap<u64, CaptureState>,
+    pub(crate) allocations: BTreeMap<u64, AllocationRecord>,
+    pub(crate) arrays: Table<kind::Array, ImageArray>,
     /// Textures and surfaces by their handles.
     pub(crate) images: BTreeMap<u64, ImageObject>,
     pub(crate) mappings: Mappings,
@@ -65,8 +65,8 @@ thread_local! {
     pub(crate) static CURRENT: RefCell<Vec<ContextId>> = const { RefCell::new(Vec::new()) };
 }
 
-impl State {
-    pub(crate) fn new(device: &'static Device) -> Self {
+impl DriverState {
+    pub(crate) fn new(device: &'static EmulatedDevice) -> Self {
         let mut pools = Table::default();
         // Each device has a default pool. The driver also has one for the host and one for managed
         // memory.

@@ -8,7 +8,7 @@ use std::thread::ThreadId;
 use warpwright_driver_sys::*;
 
 use crate::ffi::host::Callback;
-use crate::ffi::jit::Logs;
+use crate::ffi::jit::JitLogs;
 use crate::graph::draft::{Draft, GraphPart};
 use crate::graph::nodes::{Attributes, EdgeData};
 use crate::graph::step::ExecStep;
@@ -16,14 +16,14 @@ use crate::handle::{
     ContextId, FunctionId, GraphId, KernelId, LibraryId, ModuleId, NodeId, PoolId, StreamId,
     UserObjectId,
 };
-use crate::queue::{Queue, Sticky, Ticket};
+use crate::queue::{Sticky, Ticket, WorkQueue};
 use crate::work::GraphAllocation;
-use crate::work::function::Settings;
+use crate::work::function::FunctionSettings;
 use crate::work::mark::EventCell;
 use crate::work::reach::MemoryReach;
 
 /// A context: the owner of streams, modules and memory, which a fault makes unusable.
-pub(crate) struct Context {
+pub(crate) struct ContextState {
     pub(crate) flags: CUctx_flags,
     pub(crate) reach: Arc<MemoryReach>,
     /// The other contexts whose memory it may access.
@@ -59,7 +59,7 @@ pub(crate) struct Module {
     pub(crate) parsed: ptx_emu::Module,
     pub(crate) functions: Vec<FunctionId>,
     /// The settings of kernels of its library, by name.
-    pub(crate) settings: BTreeMap<String, Arc<Settings>>,
+    pub(crate) settings: BTreeMap<String, Arc<FunctionSettings>>,
 }
 
 /// A library: PTX that is loaded into a context at its first use there.
@@ -75,7 +75,7 @@ pub(crate) struct LibraryKernel {
     pub(crate) library: LibraryId,
     pub(crate) kernel: Arc<ptx_emu::Kernel>,
     pub(crate) name: CString,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<FunctionSettings>,
 }
 
 /// A link in progress: the PTX texts so far and the result.
@@ -84,7 +84,7 @@ pub(crate) struct Link {
     pub(crate) texts: Vec<(String, String)>,
     pub(crate) image: Option<CString>,
     /// The log buffers.
-    pub(crate) logs: Logs,
+    pub(crate) logs: JitLogs,
     /// The address of the array that receives the sizes of the logs.
     pub(crate) values: usize,
 }
@@ -104,7 +104,7 @@ pub(crate) enum StreamKind {
 pub(crate) struct Stream {
     pub(crate) context: ContextId,
     pub(crate) kind: StreamKind,
-    pub(crate) queue: Arc<Queue>,
+    pub(crate) queue: Arc<WorkQueue>,
     /// Its capture state, while it takes part in a capture.
     pub(crate) capture: Option<CaptureMember>,
     pub(crate) priority: c_int,
@@ -119,7 +119,7 @@ pub(crate) struct UserObject {
 }
 
 /// An event.
-pub(crate) struct Event {
+pub(crate) struct EventState {
     pub(crate) context: ContextId,
     pub(crate) flags: CUevent_flags,
     pub(crate) cell: Arc<EventCell>,
@@ -128,7 +128,7 @@ pub(crate) struct Event {
 }
 
 /// A capture in progress.
-pub(crate) struct Capture {
+pub(crate) struct CaptureState {
     pub(crate) graph: GraphId,
     /// The number of nodes that the graph had before, if the program provided the graph.
     pub(crate) before: Option<usize>,
@@ -169,7 +169,7 @@ pub(crate) struct Exec {
 }
 
 /// The data about an allocation in addition to its bytes.
-pub(crate) struct Allocation {
+pub(crate) struct AllocationRecord {
     pub(crate) context: ContextId,
     pub(crate) kind: AllocationKind,
     pub(crate) bytes: u64,

@@ -1,10 +1,10 @@
 //! The memory pools of each kind of memory.
 
-use crate::state::State;
+use crate::state::DriverState;
 use crate::state::objects::DevicePools;
 use crate::state::pools::{Pool, PoolPlace};
 
-impl State {
+impl DriverState {
     /// Trims the pools of a device and of the host to their thresholds, as a wait for the device
     /// does.
     pub(crate) fn release_pools(&mut self, device: u32) {

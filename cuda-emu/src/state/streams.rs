@@ -7,12 +7,12 @@ use warpwright_driver_sys::{CUresult, CUstream};
 use crate::error::{Result, refuse};
 use crate::graph::nodes::Attributes;
 use crate::handle::{ContextId, StreamId};
-use crate::queue::{Queue, Task, Ticket};
+use crate::queue::{Task, Ticket, WorkQueue};
 use crate::state::objects::{Stream, StreamKind};
-use crate::state::{State, capture};
+use crate::state::{DriverState, capture};
 use crate::work::StreamWork;
 
-impl State {
+impl DriverState {
     /// Returns the stream with this handle in the current context. NULL and the two special handles
     /// are streams as well.
     pub(crate) fn stream(&mut self, handle: CUstream) -> Result<StreamId> {
@@ -65,7 +65,7 @@ impl State {
         } else {
             "stream"
         };
-        let queue = Queue::new(self.device, self.contexts[context].sticky.clone(), name);
+        let queue = WorkQueue::new(self.device, self.contexts[context].sticky.clone(), name);
         self.streams.insert(Stream {
             context,
             kind,

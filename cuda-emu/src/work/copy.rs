@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::device::Device;
+use crate::device::EmulatedDevice;
 use crate::error::{Result, require};
 use crate::ffi::host::HostSpan;
 use crate::report::Details;
@@ -52,7 +52,7 @@ pub(crate) struct FillWork {
 
 impl Location {
     /// Returns the location of an address in device memory, pinned memory or memory of the program.
-    pub(crate) fn of(device: &Device, address: u64) -> Self {
+    pub(crate) fn of(device: &EmulatedDevice, address: u64) -> Self {
         match device.range(address) {
             Some(_) => Self::Device(address),
             None => Self::Host(HostSpan::new(address as usize)),
@@ -104,12 +104,12 @@ impl CopyWork {
     }
 
     /// Returns an error if a range is not within an allocation.
-    pub(crate) fn check(&self, device: &Device) -> Result {
+    pub(crate) fn check(&self, device: &EmulatedDevice) -> Result {
         let (reads, writes) = self.ranges();
         check_ranges(device, reads.iter().chain(&writes))
     }
 
-    pub(crate) fn run(&self, device: &Device) -> Result {
+    pub(crate) fn run(&self, device: &EmulatedDevice) -> Result {
         for (z, y) in self.rows() {
             let to = z * self.to.slice + y * self.to.pitch;
             let from = z * self.from.slice + y * self.from.pitch;
@@ -118,7 +118,7 @@ impl CopyWork {
         Ok(())
     }
 
-    fn run_row(&self, device: &Device, to: usize, from: usize) -> Result {
+    fn run_row(&self, device: &EmulatedDevice, to: usize, from: usize) -> Result {
         let memory = &device.memory;
         let bytes = self.width;
         match (&self.to.place, &self.from.place) {
@@ -156,7 +156,7 @@ impl CopyWork {
 ///
 /// On hardware the copy succeeds with arbitrary values, so this is a finding and does not make the
 /// call fail.
-fn report_uninitialized(device: &Device, address: u64, bytes: u64) {
+fn report_uninitialized(device: &EmulatedDevice, address: u64, bytes: u64) {
     if let Ok(Some(at)) = device.memory.uninitialised(address, bytes) {
         let whose = device.memory.find(at);
         let whose = whose.map_or_else(String::new, |a| format!(" of `{}`", a.label));
@@ -177,7 +177,7 @@ impl FillWork {
     }
 
     /// Returns an error if the element size, the alignment or the memory is invalid.
-    pub(crate) fn check(&self, device: &Device) -> Result {
+    pub(crate) fn check(&self, device: &EmulatedDevice) -> Result {
         require(matches!(self.size, 1 | 2 | 4), || {
             format!("elements of {} bytes: expected 1, 2 or 4", self.size)
         })?;
@@ -190,7 +190,7 @@ impl FillWork {
         check_ranges(device, self.ranges().iter())
     }
 
-    pub(crate) fn run(&self, device: &Device) -> Result {
+    pub(crate) fn run(&self, device: &EmulatedDevice) -> Result {
         let pattern = self.value.to_le_bytes();
         for (address, _) in self.ranges() {
             device
@@ -201,7 +201,10 @@ impl FillWork {
     }
 }
 
-fn check_ranges<'a>(device: &Device, ranges: impl Iterator<Item = &'a (u64, u64)>) -> Result {
+fn check_ranges<'a>(
+    device: &EmulatedDevice,
+    ranges: impl Iterator<Item = &'a (u64, u64)>,
+) -> Result {
     for &(address, bytes) in ranges.filter(|range| range.1 > 0) {
         let inside = device
             .range(address)

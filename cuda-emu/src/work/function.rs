@@ -23,20 +23,20 @@ pub(crate) struct Function {
     pub(crate) handle: OnceLock<CUfunction>,
     pub(crate) version: c_int,
     loaded: AtomicBool,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<FunctionSettings>,
 }
 
 /// The attributes of a kernel that a program has set. All functions of a library's kernel share
 /// them.
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct FunctionSettings {
     pub(crate) dynamic_shared: AtomicI32,
     pub(crate) carveout: AtomicI32,
     /// Whether clusters may have more blocks than every device supports.
     pub(crate) large_clusters: AtomicI32,
 }
 
-impl Settings {
+impl FunctionSettings {
     /// Returns the initial attributes of a kernel.
     pub(crate) fn of(kernel: &Kernel) -> Arc<Self> {
         Arc::new(Self {
@@ -55,7 +55,7 @@ impl Function {
         module: ModuleId,
         (major, minor): (u32, u32),
         kernel: Arc<Kernel>,
-        settings: Arc<Settings>,
+        settings: Arc<FunctionSettings>,
     ) -> Self {
         Self {
             context,

@@ -8,14 +8,14 @@ use crate::work::order::{Clock, Moment};
 
 /// One record of an event: the moment at which a stream or a graph reaches it.
 #[derive(Default)]
-pub(crate) struct Mark {
+pub(crate) struct EventMark {
     at: Mutex<Option<Instant>>,
     reached: Condvar,
     /// The moment in its stream.
     moment: OnceLock<Arc<Moment>>,
 }
 
-impl Mark {
+impl EventMark {
     /// Returns the time at which it was reached.
     pub(crate) fn at(&self) -> Option<Instant> {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner)
@@ -57,7 +57,7 @@ impl Mark {
 
 /// A pending mark, which is reached when this is dropped. Skipped work therefore reaches its marks
 /// as well.
-pub(crate) struct PendingMark(pub(crate) Arc<Mark>);
+pub(crate) struct PendingMark(pub(crate) Arc<EventMark>);
 
 impl Drop for PendingMark {
     fn drop(&mut self) {
@@ -68,10 +68,10 @@ impl Drop for PendingMark {
 
 /// The last record of an event, shared with the graphs that record it.
 #[derive(Default)]
-pub(crate) struct EventCell(Mutex<Option<Arc<Mark>>>);
+pub(crate) struct EventCell(Mutex<Option<Arc<EventMark>>>);
 
 impl EventCell {
-    pub(crate) fn last(&self) -> Option<Arc<Mark>> {
+    pub(crate) fn last(&self) -> Option<Arc<EventMark>> {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -80,7 +80,7 @@ impl EventCell {
 
     /// Starts a new record, which is reached when the result is dropped.
     pub(crate) fn record(&self) -> PendingMark {
-        let mark = Arc::<Mark>::default();
+        let mark = Arc::<EventMark>::default();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&mark));
         PendingMark(mark)
     }

@@ -21,12 +21,12 @@ use ptx_emu::{
 use warpwright_driver_sys::{CUgraphConditionalNodeType, CUgraphNodeType, CUresult};
 
 use crate::crew::run_in_pool;
-use crate::device::Device;
+use crate::device::EmulatedDevice;
 use crate::environment::{TIME_LIMIT, WAIT_LIMIT};
 use crate::error::{Error, Result};
 use crate::ffi::host::Callback;
-use crate::ffi::kernel_node::Geometry;
-use crate::report::{Details, Object};
+use crate::ffi::kernel_node::LaunchGeometry;
+use crate::report::{Details, JsonObject};
 use crate::work::copy::{CopyWork, FillWork, Ranges};
 use crate::work::function::Function;
 use crate::work::mark::EventCell;
@@ -81,7 +81,7 @@ pub(crate) struct Branch {
 /// A kernel with its geometry and its packed parameters.
 pub(crate) struct KernelWork {
     pub(crate) function: Arc<Function>,
-    pub(crate) geometry: Geometry,
+    pub(crate) geometry: LaunchGeometry,
     pub(crate) params: Box<[u8]>,
     pub(crate) cooperative: bool,
     /// The cluster size of the launch, if it overrides that of the kernel.
@@ -115,7 +115,10 @@ impl From<Box<Fault>> for Error {
 }
 
 /// Reports all findings of a launch. Returns its statistics, or the fault that ended it.
-fn report_findings(device: &Device, watched: Watched) -> std::result::Result<Stats, Box<Fault>> {
+fn report_findings(
+    device: &EmulatedDevice,
+    watched: Watched,
+) -> std::result::Result<Stats, Box<Fault>> {
     let (mut ended, others): (Vec<Found>, Vec<Found>) =
         watched.found.into_iter().partition(|found| found.ended);
     for Found { fault, .. } in others {
@@ -130,7 +133,7 @@ fn report_findings(device: &Device, watched: Watched) -> std::result::Result<Sta
 
 /// Returns the error of a fault. If the address belongs to another device, the text names that
 /// device.
-fn with_owner(device: &Device, own: u32, fault: Box<Fault>) -> Error {
+fn with_owner(device: &EmulatedDevice, own: u32, fault: Box<Fault>) -> Error {
     let owner = fault
         .address
         .and_then(|address| device.memory.owner(address))
@@ -160,7 +163,11 @@ fn code_of(class: Class) -> CUresult {
 
 impl StreamWork {
     /// Runs to the end. Returns the accesses if the work is traced.
-    pub(crate) fn run(&self, device: &Device, site: WorkSite<'_>) -> Result<Option<Accesses>> {
+    pub(crate) fn run(
+        &self,
+        device: &EmulatedDevice,
+        site: WorkSite<'_>,
+    ) -> Result<Option<Accesses>> {
         let trace = |reads: &Ranges, writes: &Ranges| {
             site.traced
                 .map(|_| Accesses::from_host(&device.memory, self.name(), reads, writes))
@@ -257,7 +264,7 @@ impl PartialEq for KernelWork {
 }
 
 impl KernelWork {
-    fn run(&self, device: &Device, site: WorkSite<'_>) -> Result<Option<Accesses>> {
+    fn run(&self, device: &EmulatedDevice, site: WorkSite<'_>) -> Result<Option<Accesses>> {
         let WorkSite {
             traced,
             queue,
@@ -340,16 +347,16 @@ impl KernelWork {
     }
 
     /// Adds the launch to the report, if there is one. A launch that failed has no counts.
-    fn report(&self, device: &Device, place: &str, stats: Option<&Stats>) {
+    fn report(&self, device: &EmulatedDevice, place: &str, stats: Option<&Stats>) {
         let Some(report) = device.report.get() else {
             return;
         };
-        let Geometry {
+        let LaunchGeometry {
             grid,
             block,
             shared,
         } = self.geometry;
-        let launch = Object::new()
+        let launch = JsonObject::new()
             .text("kernel", &self.function.kernel.name)
             .text("where", place);
         let launch = launch

@@ -1,7 +1,7 @@
 //! Occupancy: the number of blocks of a kernel that a multiprocessor can hold at the same time.
 
-use crate::device::Device;
-use crate::ffi::kernel_node::Geometry;
+use crate::device::EmulatedDevice;
+use crate::ffi::kernel_node::LaunchGeometry;
 use crate::work::function::Function;
 
 /// Returns the number of blocks that fit one multiprocessor, with `threads` threads and `dynamic`
@@ -10,7 +10,7 @@ use crate::work::function::Function;
 /// The limits are threads, registers, shared memory and the number of blocks. The result is 0 if
 /// the function may not use that much shared memory. A multiprocessor has four partitions of 16,384
 /// registers, and a warp takes registers from one partition in units of 256.
-pub(crate) fn blocks(device: &Device, f: &Function, threads: u32, dynamic: usize) -> u32 {
+pub(crate) fn blocks(device: &EmulatedDevice, f: &Function, threads: u32, dynamic: usize) -> u32 {
     if dynamic > f.dynamic_shared() as usize {
         return 0;
     }
@@ -30,14 +30,14 @@ pub(crate) fn blocks(device: &Device, f: &Function, threads: u32, dynamic: usize
 }
 
 /// Returns the number of blocks of a launch that fit the device at the same time.
-pub(crate) fn blocks_of_device(device: &Device, f: &Function, g: Geometry) -> u32 {
+pub(crate) fn blocks_of_device(device: &EmulatedDevice, f: &Function, g: LaunchGeometry) -> u32 {
     let threads = g.block.iter().fold(1, |all: u32, n| all.saturating_mul(*n));
     blocks(device, f, threads.max(1), g.shared as usize) * device.config.multiprocessors
 }
 
 /// Returns the maximum dynamic shared memory with which `count` blocks fit one multiprocessor.
 pub(crate) fn dynamic_shared(
-    device: &Device,
+    device: &EmulatedDevice,
     f: &Function,
     count: u32,
     threads: u32,

@@ -55,18 +55,18 @@ pub(crate) struct Unordered {
 pub(crate) struct WorkOrder {
     on: AtomicBool,
     queues: AtomicU32,
-    known: Mutex<Known>,
+    known: Mutex<KnownWork>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownWork {
     /// The work that the program knows to have ended.
     program: Clock,
     /// All enqueued work.
     given: Clock,
     /// The enqueued work that has not ended.
     open: BTreeMap<(u32, u64), Arc<Moment>>,
-    past: VecDeque<Past>,
+    past: VecDeque<PastWork>,
     /// The conflicts that were reported, by kernels and lines.
     told: BTreeSet<String>,
     /// Whether work was dropped because there was too much of it.
@@ -74,7 +74,7 @@ struct Known {
 }
 
 #[derive(Debug)]
-struct Past {
+struct PastWork {
     moment: Arc<Moment>,
     name: String,
     accesses: Arc<Accesses>,
@@ -122,7 +122,7 @@ impl WorkOrder {
         self.queues.fetch_add(1, Relaxed) + 1
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownWork> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -180,7 +180,7 @@ impl WorkOrder {
         }
         let mut known = self.known();
         known.open.remove(&(moment.queue, moment.number));
-        let Known {
+        let KnownWork {
             program,
             open,
             past,
@@ -211,7 +211,7 @@ impl WorkOrder {
             return Vec::new();
         }
         let mut known = self.known();
-        let unordered = |past: &&Past| !moment.clock.has(past.moment.queue, past.moment.number);
+        let unordered = |past: &&PastWork| !moment.clock.has(past.moment.queue, past.moment.number);
         let found = known.past.iter().filter(unordered).filter_map(|past| {
             let conflict = past.accesses.conflict(&accesses)?;
             Some(Unordered {
@@ -223,7 +223,7 @@ impl WorkOrder {
         let mut found: Vec<Unordered> = found.collect();
         // Work in a loop has the same conflict in every round, so only the first one is reported.
         found.retain(|unordered| known.told.insert(key(&unordered.conflict)));
-        known.past.push_back(Past {
+        known.past.push_back(PastWork {
             moment: Arc::clone(moment),
             name,
             accesses,

@@ -8,11 +8,11 @@
 use ptx_emu::Outside;
 
 use crate::crew::program_threads;
-use crate::device::Device;
+use crate::device::EmulatedDevice;
 
 /// The environment of a kernel that a stream runs.
 pub(crate) struct AroundKernel<'a> {
-    pub(crate) device: &'a Device,
+    pub(crate) device: &'a EmulatedDevice,
     /// The stream that runs the kernel.
     pub(crate) queue: u32,
     /// Whether the kernel is a node of a graph with nodes that may run at the same time.

@@ -7,7 +7,7 @@ use warpwright_driver_sys::{
     CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType, CUstreamWaitValue_flags,
 };
 
-use crate::device::Device;
+use crate::device::EmulatedDevice;
 use crate::error::{Result, refuse, require};
 use crate::work::copy::Ranges;
 
@@ -56,7 +56,7 @@ impl PartialEq for WordWork {
 
 impl WordWork {
     /// Returns the checked operations of a batch.
-    pub(crate) fn of(device: &Device, asked: &[CUstreamBatchMemOpParams]) -> Result<Self> {
+    pub(crate) fn of(device: &EmulatedDevice, asked: &[CUstreamBatchMemOpParams]) -> Result<Self> {
         let operations = asked
             .iter()
             .map(|p| operation(device, p))
@@ -88,7 +88,7 @@ impl WordWork {
             .any(|operation| matches!(operation, WordOperation::Wait { .. }))
     }
 
-    pub(crate) fn run(&self, device: &Device) -> Result {
+    pub(crate) fn run(&self, device: &EmulatedDevice) -> Result {
         for operation in &*self.operations {
             match *operation {
                 WordOperation::Wait {
@@ -144,13 +144,13 @@ impl Until {
     }
 }
 
-fn word(device: &Device, address: u64, bytes: usize) -> Result<u64> {
+fn word(device: &EmulatedDevice, address: u64, bytes: usize) -> Result<u64> {
     let mut word = [0; 8];
     device.memory.read(address, &mut word[..bytes])?;
     Ok(u64::from_le_bytes(word))
 }
 
-fn operation(device: &Device, p: &CUstreamBatchMemOpParams) -> Result<WordOperation> {
+fn operation(device: &EmulatedDevice, p: &CUstreamBatchMemOpParams) -> Result<WordOperation> {
     use CUstreamBatchMemOpType as T;
     let bytes = if matches!(p.operation, T::WAIT_VALUE_64 | T::WRITE_VALUE_64) {
         8

@@ -17,7 +17,7 @@ use crate::chunked::products::TensorCores;
 use crate::decode::finite::check_logits;
 use crate::decode::in_flight::InFlight;
 use crate::model::outline::Outline;
-use crate::pipeline::resolved::{Resolved, ResolvedEmbed};
+use crate::pipeline::resolved::{ResolvedEmbed, ResolvedPipeline};
 use crate::pipeline::tuning::Tuning;
 use crate::sampling::options::Sampling;
 use crate::weights::packed::{Packed, packed};
@@ -124,7 +124,7 @@ impl Batch {
                 "its kernels do not apply adapters: use a Decoder, or merge the adapter".to_owned();
             return Err(Error::NoBatch { why });
         }
-        let resolved = Resolved::for_model(outline, context.device(), Tuning::default(), 1);
+        let resolved = ResolvedPipeline::for_model(outline, context.device(), Tuning::default(), 1);
         let resolved = resolved.map_err(|why| Error::NoBatch {
             why: why.to_string(),
         })?;

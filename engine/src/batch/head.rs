@@ -18,7 +18,7 @@ use crate::chunked::workspace::{CAPACITY, EmptyBuffers, Panels, SplitScratch};
 use crate::model::config::Config;
 use crate::model::outline::Outline;
 use crate::sampling::allowed::AllowedTokens;
-use crate::sampling::device::{SampledRows, Sampler, SamplerSize};
+use crate::sampling::device::{DeviceSampler, SampledRows, SamplerSize};
 use crate::sampling::options::TokenChoice;
 use crate::signed;
 
@@ -57,7 +57,7 @@ pub(super) struct BatchHead {
     /// The token after each position, `[sequences, ctx]`, in memory that the host reads.
     pub(super) out: Pinned<u32>,
     /// The sampler, if tokens are sampled.
-    pub(super) sampler: Option<Sampler>,
+    pub(super) sampler: Option<DeviceSampler>,
     /// The masks of constrained decoding.
     pub(super) allowed: Option<AllowedTokens>,
     /// The token at each position, `[sequences, ctx]`, for the positions that penalties look back
@@ -136,7 +136,7 @@ impl BatchHead {
             out: Pinned::zeroed(context, options.sequences as usize * options.ctx as usize)?
                 .labelled("out"),
             sampler: sampler_size(c, options)
-                .map(|size| Sampler::new(context, size))
+                .map(|size| DeviceSampler::new(context, size))
                 .transpose()?,
             allowed: allowed(context, c.vocab, options)?,
             tokens: token_buffer(context, options)?,

@@ -1,16 +1,16 @@
 //! Reference counts of the pages of a cache.
 
 /// The number of users of each page, and the list of free pages. Pages are numbered from 0.
-pub(crate) struct Pages {
+pub(crate) struct PageAllocator {
     /// The number of users, by page.
     users: Vec<u32>,
     /// The pages without users. The last one is taken next.
     free: Vec<u32>,
 }
 
-impl Pages {
-    pub(crate) fn new(count: u32) -> Pages {
-        Pages {
+impl PageAllocator {
+    pub(crate) fn new(count: u32) -> PageAllocator {
+        PageAllocator {
             users: vec![0; count as usize],
             free: (0..count).rev().collect(),
         }

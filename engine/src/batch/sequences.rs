@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use warpwright_kernels::cache::PAGE;
 
-use super::pages::Pages;
+use super::pages::PageAllocator;
 use crate::Error;
 
 /// The identity of a sequence in a batch.
@@ -42,7 +42,7 @@ pub(super) struct Sequences {
     /// The number of the batch, unique in the process.
     batch: u64,
     rows: Vec<TableRow>,
-    pages: Pages,
+    pages: PageAllocator,
     /// The maximum number of positions per sequence.
     ctx: u32,
 }
@@ -73,12 +73,12 @@ impl Sequences {
         Sequences {
             batch,
             rows,
-            pages: Pages::new(pages),
+            pages: PageAllocator::new(pages),
             ctx,
         }
     }
 
-    pub(super) fn pages(&self) -> &Pages {
+    pub(super) fn pages(&self) -> &PageAllocator {
         &self.pages
     }
 

@@ -141,12 +141,12 @@ impl ChunkKernels {
         for layer in layers {
             self.prepare_norm(context, norms(layer, shape)[0])?;
             match qkv(self.cores, c, layer, shape, CAPACITY) {
-                Qkv::Each(products) => {
+                QkvMatmuls::Each(products) => {
                     for product in products {
                         self.prepare_product(context, product)?;
                     }
                 }
-                Qkv::Pair(pair) => {
+                QkvMatmuls::Pair(pair) => {
                     if let Entry::Vacant(entry) = self.pairs.entry(pair) {
                         entry.insert(products::load(context, pair)?);
                     }
@@ -285,7 +285,7 @@ pub(super) fn norms(layer: &LayerRows, shape: PassShape) -> [NormTokens; 2] {
 }
 
 /// The matmuls of queries, keys and values.
-pub(super) enum Qkv {
+pub(super) enum QkvMatmuls {
     /// One kernel per matrix.
     Each(Vec<ChunkGemm>),
     /// One kernel for two matrices.
@@ -300,17 +300,17 @@ pub(super) fn qkv(
     layer: &LayerRows,
     shape: PassShape,
     capacity: u32,
-) -> Qkv {
+) -> QkvMatmuls {
     let epilogue = weights::qkv_epilogue(c);
     let pair = match &layer.qkv[..] {
         [first, second] => cores.pair([first, second], epilogue, shape, capacity),
         _ => None,
     };
     if let Some(pair) = pair {
-        return Qkv::Pair(pair);
+        return QkvMatmuls::Pair(pair);
     }
     let product = |rows: &MatrixRows| cores.product(rows, epilogue, shape, capacity);
-    Qkv::Each(layer.qkv.iter().map(product).collect())
+    QkvMatmuls::Each(layer.qkv.iter().map(product).collect())
 }
 
 /// Returns the overlap of a kernel that leaves multiprocessors to the next one.

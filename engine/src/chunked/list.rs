@@ -7,7 +7,7 @@ use ptx_gen::KernelDef;
 use warpwright_driver::{Kernel, Profile};
 use warpwright_kernels::matmul::Epilogue;
 
-use super::kernels::{self, AttentionKernel, Qkv};
+use super::kernels::{self, AttentionKernel, QkvMatmuls};
 use super::products::PassShape;
 use super::step::{Chunked, LAST};
 use super::weights::{LayerRows, MatrixRows};
@@ -141,7 +141,7 @@ impl Chunked {
     /// Returns the kernels of a [prepared](Chunked::prepare) pass, in the order in which
     /// [`run`](Chunked::run) launches them.
     pub(crate) fn list(&self, shape: PassShape, attended: Attended<'_>) -> Vec<PassNode> {
-        let list = List {
+        let list = ListParameters {
             chunked: self,
             shape,
             attended,
@@ -162,7 +162,7 @@ impl Chunked {
 }
 
 /// The parameters of a list of kernels.
-struct List<'a> {
+struct ListParameters<'a> {
     chunked: &'a Chunked,
     shape: PassShape,
     attended: Attended<'a>,
@@ -170,7 +170,7 @@ struct List<'a> {
     capacity: u32,
 }
 
-impl List<'_> {
+impl ListParameters<'_> {
     fn layer(&self, index: u32, rows: &LayerRows) -> Vec<PassNode> {
         let kernels = &self.chunked.kernels;
         let config = &self.chunked.config;
@@ -182,11 +182,12 @@ impl List<'_> {
                 .get(&self.shape.overlap)
                 .map(|kernel| PassNode::plain("rotate", kernel)),
         );
-        // The last layer stops after keys and values, except for the last token: see `Pass::run`.
+        // The last layer stops after keys and values, except for the last token: see
+        // `ChunkedPass::run`.
         nodes.extend(match self.attended {
             Attended::Beginning(tokens) if index + 1 == config.layers => {
                 let attended = Attended::Last(tokens);
-                List {
+                ListParameters {
                     shape: LAST,
                     attended,
                     capacity: LAST_CAPACITY,
@@ -209,14 +210,14 @@ impl List<'_> {
             self.shape,
             self.capacity,
         ) {
-            Qkv::Each(products) => {
+            QkvMatmuls::Each(products) => {
                 let products = layer.qkv.iter().zip(products);
                 let node = |(rows, product)| {
                     PassNode::product("qkv", kernels.products[&product].name(), [rows], tokens)
                 };
                 products.map(node).collect()
             }
-            Qkv::Pair(pair) => {
+            QkvMatmuls::Pair(pair) => {
                 vec![PassNode::product(
                     "qkv",
                     kernels.pairs[&pair].def().name(),

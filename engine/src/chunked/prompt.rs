@@ -10,7 +10,7 @@ use super::products::{PassShape, TensorCores};
 use super::step::{Chunked, PagedCache, PassInput, WantedRows};
 use super::workspace::ChunkWorkspace;
 use super::{LEAST, kernels};
-use crate::buffers::Buffers;
+use crate::buffers::DecoderBuffers;
 use crate::model::outline::Outline;
 use crate::pipeline::resolved::ResolvedEmbed;
 use crate::signed;
@@ -118,7 +118,7 @@ impl PromptChunks {
         &mut self,
         queue: &mut impl Queue,
         weights: &Packed<View<u8>>,
-        b: &Buffers,
+        b: &DecoderBuffers,
         tokens: u32,
         wanted: WantedRows,
     ) -> Result<(), Error> {

@@ -9,7 +9,7 @@ use warpwright_kernels::pipeline::EmbedTokenArgs;
 use warpwright_kernels::prompt::{Item, PromptAttentionArgs, RotateTokensArgs};
 use warpwright_kernels::{AddNormedArgs, state};
 
-use super::kernels::{self, AttentionKernel, ChunkKernels, Qkv};
+use super::kernels::{self, AttentionKernel, ChunkKernels, QkvMatmuls};
 use super::products::{ChunkGemm, PassShape, TensorCores};
 use super::span::Span;
 use super::weights::{self, LayerRows, MatrixRows};
@@ -148,7 +148,7 @@ impl Chunked {
         weights: &Packed<View<u8>>,
         input: PassInput<'_>,
     ) -> Result<(), Error> {
-        Pass {
+        ChunkedPass {
             chunked: self,
             weights,
             input,
@@ -173,14 +173,14 @@ pub(super) const LAST: PassShape = PassShape {
 };
 
 /// A pass, or its last token only, with everything that its launches need.
-struct Pass<'a> {
+struct ChunkedPass<'a> {
     chunked: &'a Chunked,
     weights: &'a Packed<View<u8>>,
     input: PassInput<'a>,
     span: Span,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> ChunkedPass<'a> {
     fn run(&self, queue: &mut impl Queue) -> Result<(), Error> {
         self.embed(queue)?;
         let last = self.chunked.layers.len() - 1;
@@ -229,7 +229,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Returns the pass over only the last token.
-    fn last_token(&self) -> Pass<'a> {
+    fn last_token(&self) -> ChunkedPass<'a> {
         let input = PassInput {
             tokens: 1,
             shape: LAST,
@@ -237,7 +237,7 @@ impl<'a> Pass<'a> {
             singles: None,
             ..self.input
         };
-        Pass {
+        ChunkedPass {
             input,
             span: Span::last(self.input.tokens),
             ..*self
@@ -332,7 +332,7 @@ impl<'a> Pass<'a> {
             self.operand(second.unwrap_or(&w.normed.values), &w.normed.scale, rows.n)
         };
         match kernels::qkv(kernels.cores, c, rows, self.input.shape, self.span.capacity) {
-            Qkv::Each(products) => {
+            QkvMatmuls::Each(products) => {
                 for (rows, product) in rows.qkv.iter().zip(products) {
                     let operand = operand(rows);
                     let args = self.args(self.blocks(&product), rows, &operand);
@@ -351,7 +351,7 @@ impl<'a> Pass<'a> {
                     kernels.products[&product].launch(queue, args)?;
                 }
             }
-            Qkv::Pair(pair) => {
+            QkvMatmuls::Pair(pair) => {
                 let operands = [&rows.qkv[0], &rows.qkv[1]].map(|rows| (rows, operand(rows)));
                 self.pair(queue, &pair, operands, index, &bias)?;
             }
@@ -367,7 +367,7 @@ impl<'a> Pass<'a> {
         &self,
         queue: &mut impl Queue,
         pair: &MatmulPair,
-        [(first, operand), (second, operand2)]: [(&MatrixRows, Operand); 2],
+        [(first, operand), (second, operand2)]: [(&MatrixRows, MatmulOperand); 2],
         index: usize,
         bias: &View<f32>,
     ) -> Result<(), Error> {
@@ -497,14 +497,14 @@ fn split_at<T: Element>(buffer: &Buffer<T>, first: usize) -> [View<T>; 2] {
 }
 
 /// The activations that a matmul reads.
-struct Operand {
+struct MatmulOperand {
     values: View<f16>,
     scale: View<f32>,
 }
 
-impl Pass<'_> {
-    fn operand(&self, values: &Buffer<f16>, scale: &Buffer<f32>, n: u32) -> Operand {
-        Operand {
+impl ChunkedPass<'_> {
+    fn operand(&self, values: &Buffer<f16>, scale: &Buffer<f32>, n: u32) -> MatmulOperand {
+        MatmulOperand {
             values: self.span.activations(values, n),
             scale: self.span.activations(scale, 1),
         }
@@ -528,7 +528,7 @@ impl Pass<'_> {
         &'s self,
         blocks: u32,
         rows: &'s MatrixRows,
-        x: &'s Operand,
+        x: &'s MatmulOperand,
     ) -> MatmulArgs<Host<'s>> {
         let w = &self.chunked.workspace;
         MatmulArgs::<Host> {

@@ -17,7 +17,7 @@
 use std::collections::VecDeque;
 
 use crate::Error;
-use crate::decode::decoder::{Decoder, Machine};
+use crate::decode::decoder::{Decoder, DecoderMachine};
 use crate::decode::sequence::{DecoderSequence, LastToken};
 use crate::grammar::matcher::Matcher;
 use crate::step::StepKind;
@@ -124,7 +124,7 @@ impl<'a> Constraint<'a> {
     fn choose(&mut self, decoder: &mut Decoder, position: u32) -> Result<u32, Error> {
         let bits = self.matcher.allowed()?;
         let Decoder {
-            machine: Machine { buffers, .. },
+            machine: DecoderMachine { buffers, .. },
             stream,
             ..
         } = decoder;

@@ -19,7 +19,7 @@ use warpwright_driver::{
 use crate::Error;
 use crate::Loading;
 use crate::Model;
-use crate::buffers::Buffers;
+use crate::buffers::DecoderBuffers;
 use crate::chunked::list::PassNode;
 use crate::chunked::prompt::PromptChunks;
 use crate::chunked::step::WantedRows;
@@ -56,7 +56,7 @@ use crate::weights::upload;
 /// iterate over [`decode`](Decoder::decode). To step many sequences together, use a
 /// [`Batch`](crate::Batch).
 pub struct Decoder {
-    pub(crate) machine: Machine,
+    pub(crate) machine: DecoderMachine,
     pub(crate) stream: Stream,
     pub(crate) in_flight: InFlight,
     /// The prefilled tokens, and those read from generations.
@@ -71,14 +71,14 @@ pub struct Decoder {
 
 /// Everything that a step needs: the configuration, the buffers, and the kernels with their
 /// weights.
-pub(crate) struct Machine {
+pub(crate) struct DecoderMachine {
     pub(crate) config: Config,
-    pub(crate) buffers: Buffers,
-    pass: Pass,
+    pub(crate) buffers: DecoderBuffers,
+    pass: DecoderPass,
 }
 
 /// A forward pass, with its kernels and weights.
-enum Pass {
+enum DecoderPass {
     /// The simple kernels, which read weights as a file stores them.
     Simple {
         kernels: Box<SimpleKernels>,
@@ -109,22 +109,22 @@ struct LoadedStep {
 /// The launchable steps of a decoder.
 enum Steps {
     /// One launch per graph.
-    Graph(Box<Graphs>),
+    Graph(Box<DecoderGraphs>),
     /// One launch per kernel, with the number of launches of the latest step of each kind.
     Eager(HashMap<StepKind, usize>),
 }
 
 /// The instantiated graphs of a decoder.
-struct Graphs {
+struct DecoderGraphs {
     /// The graph of one step, for each kind of step.
-    steps: HashMap<StepKind, Recorded>,
+    steps: HashMap<StepKind, RecordedGraph>,
     /// The graph of several decode steps, and their number.
-    many: Option<(u32, Recorded)>,
+    many: Option<(u32, RecordedGraph)>,
 }
 
-impl Graphs {
+impl DecoderGraphs {
     /// Returns the graph of a kind of step, which must have been recorded.
-    fn step(&mut self, kind: StepKind) -> &mut Recorded {
+    fn step(&mut self, kind: StepKind) -> &mut RecordedGraph {
         self.steps
             .get_mut(&kind)
             .expect("every kind of step of this decoder was recorded")
@@ -132,7 +132,7 @@ impl Graphs {
 }
 
 /// An instantiated graph and its number of nodes.
-struct Recorded {
+struct RecordedGraph {
     nodes: usize,
     exec: GraphExec,
 }
@@ -210,7 +210,7 @@ impl Decoder {
                 let batched = resolved
                     .batched
                     .map(|step| LoadedStep::new(context, step, None, options.ctx));
-                Pass::Pipeline {
+                DecoderPass::Pipeline {
                     weights,
                     adapter,
                     single: single.into(),
@@ -226,7 +226,7 @@ impl Decoder {
                     &weights::load(context, outline, request)?,
                 )?;
                 let kernels = Box::new(SimpleKernels::load(context, outline)?);
-                Pass::Simple {
+                DecoderPass::Simple {
                     kernels,
                     products: products.into(),
                 }
@@ -260,7 +260,7 @@ impl Decoder {
         options.choice.check()?;
         check_drafts(options, || self.path.clone())?;
         let Decoder {
-            machine: Machine { pass, buffers, .. },
+            machine: DecoderMachine { pass, buffers, .. },
             stream,
             steps,
             path,
@@ -307,14 +307,14 @@ impl Decoder {
     fn assemble(
         context: &Context,
         outline: &Outline,
-        pass: Pass,
+        pass: DecoderPass,
         path: KernelPath,
         loading: Loading,
         options: Options,
     ) -> Result<Decoder, Error> {
         let overlap = path == KernelPath::Overlapped;
-        let buffers = Buffers::new(context, outline, options, overlap)?;
-        let machine = Machine {
+        let buffers = DecoderBuffers::new(context, outline, options, overlap)?;
+        let machine = DecoderMachine {
             config: outline.config.clone(),
             buffers,
             pass,
@@ -355,15 +355,15 @@ impl Decoder {
     /// Returns the pipeline's step of one token, or an error if the decoder uses the simple
     /// kernels.
     pub(crate) fn pipeline_step(&self) -> Result<PipelineStep<'_>, Error> {
-        let Machine { pass, buffers, .. } = &self.machine;
+        let DecoderMachine { pass, buffers, .. } = &self.machine;
         match pass {
-            Pass::Pipeline {
+            DecoderPass::Pipeline {
                 single,
                 weights,
                 adapter,
                 ..
             } => Ok(single.step(weights, buffers, adapter)),
-            Pass::Simple { .. } => Err(Error::NoPipeline {
+            DecoderPass::Simple { .. } => Err(Error::NoPipeline {
                 path: self.path.clone(),
             }),
         }
@@ -373,7 +373,7 @@ impl Decoder {
     /// weights must have arrived, because the bounds of their rows are computed here.
     fn prepare_chunks(&mut self, outline: &Outline, options: Options) -> Result<(), Error> {
         let context = self.stream.context();
-        let Pass::Pipeline {
+        let DecoderPass::Pipeline {
             weights,
             single,
             chunked,
@@ -409,7 +409,7 @@ impl Decoder {
     /// not prefilled as a chunk.
     pub(crate) fn next_chunk(&self, left: u32) -> Option<u32> {
         match &self.machine.pass {
-            Pass::Pipeline {
+            DecoderPass::Pipeline {
                 chunked: Some(chunked),
                 ..
             } => chunked.next(left),
@@ -471,15 +471,15 @@ impl Decoder {
     }
 }
 
-impl Pass {
+impl DecoderPass {
     /// Returns the pass with the same weights for other options.
     fn with_options(
         self,
         context: &Context,
         outline: &Outline,
         options: Options,
-    ) -> Result<Pass, Error> {
-        let Pass::Pipeline {
+    ) -> Result<DecoderPass, Error> {
+        let DecoderPass::Pipeline {
             weights,
             adapter,
             single,
@@ -506,7 +506,7 @@ impl Pass {
         let batched = resolved
             .batched
             .map(|step| LoadedStep::new(context, step, batched, options.ctx));
-        Ok(Pass::Pipeline {
+        Ok(DecoderPass::Pipeline {
             weights,
             adapter,
             single: single.into(),
@@ -552,7 +552,7 @@ impl LoadedStep {
     fn step<'a>(
         &'a self,
         weights: &'a Packed<View<u8>>,
-        buffers: &'a Buffers,
+        buffers: &'a DecoderBuffers,
         adapter: &'a Option<LoadedAdapter>,
     ) -> PipelineStep<'a> {
         PipelineStep::new(
@@ -565,24 +565,24 @@ impl LoadedStep {
     }
 }
 
-impl Machine {
+impl DecoderMachine {
     /// Queues one step.
     fn run(&self, queue: &mut impl Queue, kind: StepKind) -> Result<(), warpwright_driver::Error> {
-        let Machine {
+        let DecoderMachine {
             config,
             buffers,
             pass,
         } = self;
         match pass {
             _ if kind == StepKind::Choose => buffers.choose(queue),
-            Pass::Simple { kernels, products } => forward::SimpleStep {
+            DecoderPass::Simple { kernels, products } => forward::SimpleStep {
                 config,
                 kernels,
                 products,
                 buffers,
             }
             .run(queue, kind),
-            Pass::Pipeline {
+            DecoderPass::Pipeline {
                 single,
                 weights,
                 adapter,
@@ -611,7 +611,7 @@ impl Machine {
         left: u32,
         wanted: WantedRows,
     ) -> Result<u32, Error> {
-        let Pass::Pipeline {
+        let DecoderPass::Pipeline {
             weights,
             chunked: Some(chunked),
             ..
@@ -629,7 +629,7 @@ impl Machine {
     /// Returns the kernels of the first chunk of a prompt, which must have been recorded.
     pub(crate) fn list_chunk(&self, tokens: u32) -> Vec<PassNode> {
         match &self.pass {
-            Pass::Pipeline {
+            DecoderPass::Pipeline {
                 chunked: Some(chunked),
                 ..
             } => chunked.list(tokens),
@@ -645,7 +645,7 @@ impl Machine {
         tokens: u32,
         kind: StepKind,
     ) -> Result<(), Error> {
-        if let Pass::Pipeline {
+        if let DecoderPass::Pipeline {
             weights,
             adapter,
             single,
@@ -669,7 +669,7 @@ impl Machine {
         queue: &mut impl Queue,
         first: u32,
     ) -> Result<Option<View<f32>>, Error> {
-        let Pass::Pipeline {
+        let DecoderPass::Pipeline {
             chunked: Some(chunked),
             ..
         } = &self.pass
@@ -688,7 +688,7 @@ impl Machine {
     /// `first`, or `None` without chunks.
     pub(crate) fn chunk_stream(&self, first: u32, count: u32) -> Option<View<f32>> {
         match &self.pass {
-            Pass::Pipeline {
+            DecoderPass::Pipeline {
                 chunked: Some(chunked),
                 ..
             } => Some(chunked.rows(first, count)),
@@ -699,14 +699,14 @@ impl Machine {
     /// Returns the weights of the last norm, `[hidden]`.
     pub(crate) fn norm(&self) -> Result<View<f32>, Error> {
         match &self.pass {
-            Pass::Simple { products, .. } => Ok(products.norm.clone()),
-            Pass::Pipeline { weights, .. } => Ok(weights.norm.cast()?),
+            DecoderPass::Simple { products, .. } => Ok(products.norm.clone()),
+            DecoderPass::Pipeline { weights, .. } => Ok(weights.norm.cast()?),
         }
     }
 
     /// Returns the pipeline's step of several tokens, if there is one.
     pub(crate) fn batched(&self) -> Option<PipelineStep<'_>> {
-        let Pass::Pipeline {
+        let DecoderPass::Pipeline {
             weights,
             adapter,
             batched: Some(batched),
@@ -720,7 +720,7 @@ impl Machine {
 
     /// Returns the step that verifies `tokens` tokens, if there is one.
     pub(crate) fn verifying(&self, tokens: u32) -> Option<PipelineStep<'_>> {
-        let Pass::Pipeline {
+        let DecoderPass::Pipeline {
             weights,
             adapter,
             verifying,
@@ -761,7 +761,7 @@ impl Machine {
     ) -> Result<Graph, Error> {
         let mut recorder = match (launch, &self.pass) {
             (Launch::Capture, _) => return self.captured(context, kind, steps),
-            (Launch::Graph, Pass::Pipeline { .. }) => Recorder::pipeline(context)?,
+            (Launch::Graph, DecoderPass::Pipeline { .. }) => Recorder::pipeline(context)?,
             _ => Recorder::new(context)?,
         };
         for _ in 0..steps {
@@ -793,23 +793,23 @@ impl Steps {
         tokens: u32,
         record: impl Fn(StepKind, u32) -> Result<Graph, Error>,
     ) -> Result<Steps, Error> {
-        let recorded = |kind, steps| Recorded::new(&record(kind, steps)?);
+        let recorded = |kind, steps| RecordedGraph::new(&record(kind, steps)?);
         let many = if tokens > 1 {
             Some((tokens, recorded(StepKind::Decode, tokens)?))
         } else {
             None
         };
         let steps = kinds.iter().map(|&kind| Ok((kind, recorded(kind, 1)?)));
-        Ok(Steps::Graph(Box::new(Graphs {
+        Ok(Steps::Graph(Box::new(DecoderGraphs {
             steps: steps.collect::<Result<_, Error>>()?,
             many,
         })))
     }
 }
 
-impl Recorded {
-    fn new(graph: &Graph) -> Result<Recorded, Error> {
-        Ok(Recorded {
+impl RecordedGraph {
+    fn new(graph: &Graph) -> Result<RecordedGraph, Error> {
+        Ok(RecordedGraph {
             nodes: graph.nodes().len(),
             exec: graph.instantiate()?,
         })
@@ -817,7 +817,7 @@ impl Recorded {
 }
 
 /// Launches a step kernel by kernel and returns the number of launches.
-fn count(stream: &Stream, machine: &Machine, kind: StepKind) -> Result<usize, Error> {
+fn count(stream: &Stream, machine: &DecoderMachine, kind: StepKind) -> Result<usize, Error> {
     let mut counted = Counted { stream, count: 0 };
     machine.run(&mut counted, kind)?;
     Ok(counted.count)

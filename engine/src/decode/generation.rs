@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::decode::constrained::Constraint;
-use crate::decode::decoder::{Decoder, Machine};
+use crate::decode::decoder::{Decoder, DecoderMachine};
 use crate::decode::finite::check_logits;
 use crate::decode::sequence::{DecoderSequence, LastToken};
 use crate::decode::verify::Drafted;
@@ -128,7 +128,7 @@ impl<'a> Generation<'a> {
     /// the grammar forced.
     pub fn log_probabilities(&self) -> Option<LogProbabilities> {
         let position = self.first + self.read.checked_sub(1)?;
-        let Machine { buffers, .. } = &self.decoder.machine;
+        let DecoderMachine { buffers, .. } = &self.decoder.machine;
         let best = match (&self.constraint, &buffers.allowed) {
             (Some(constraint), _) if !constraint.chose() => return None,
             (Some(_), Some(allowed)) => allowed.best(0),
@@ -233,7 +233,7 @@ impl Decoder {
     /// - An error that names the option if a value is outside its range.
     /// - [`Error::Driver`] if the copy to the device fails.
     pub fn set_sampling(&mut self, sampling: &Sampling) -> Result<(), Error> {
-        let Machine {
+        let DecoderMachine {
             buffers, config, ..
         } = &self.machine;
         let sampler = buffers.sampler.as_ref().ok_or(Error::NotSampled)?;
@@ -355,7 +355,7 @@ impl Decoder {
         limit: u32,
         matcher: &'a mut Matcher,
     ) -> Result<Generation<'a>, Error> {
-        let Machine {
+        let DecoderMachine {
             buffers, config, ..
         } = &self.machine;
         let grammar = matcher.vocab();
@@ -405,7 +405,7 @@ impl Decoder {
     /// Returns [`Error::Logit`] if a logit was not finite. The device chose no token then, and
     /// every later step has computed the same logits again.
     pub(crate) fn token(&self, position: u32) -> Result<u32, Error> {
-        let Machine {
+        let DecoderMachine {
             buffers, config, ..
         } = &self.machine;
         let token = buffers.out.read(position as usize);

@@ -11,7 +11,7 @@ use crate::decode::options::{Options, Prefer, verified_at_once};
 use crate::model::outline::Outline;
 use crate::pipeline::Unsupported;
 use crate::pipeline::path::KernelPath;
-use crate::pipeline::resolved::Resolved;
+use crate::pipeline::resolved::ResolvedPipeline;
 use crate::sampling::options::TokenChoice;
 
 /// Checks the options and returns the plan of a decoder.
@@ -37,7 +37,7 @@ pub(super) fn preferred(
     context: &Context,
     outline: &Outline,
     options: Options,
-) -> Result<Resolved, Unsupported> {
+) -> Result<ResolvedPipeline, Unsupported> {
     match options.prefer {
         Prefer::Simple => Err(Unsupported::Requested),
         Prefer::Fast => resolve(context, outline, options),
@@ -50,10 +50,10 @@ pub(super) fn resolve(
     context: &Context,
     outline: &Outline,
     options: Options,
-) -> Result<Resolved, Unsupported> {
+) -> Result<ResolvedPipeline, Unsupported> {
     let device = context.device();
     let tuning = options.tuning;
-    let resolved = Resolved::for_model(outline, device, tuning, options.batch())?;
+    let resolved = ResolvedPipeline::for_model(outline, device, tuning, options.batch())?;
     resolved.with_drafts(outline, device, tuning, verified_at_once(options.drafts()))
 }
 

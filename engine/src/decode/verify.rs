@@ -5,8 +5,8 @@
 //! via Speculative Decoding", ICML 2023, <https://arxiv.org/abs/2211.17192>) with an exact
 //! comparison instead of rejection sampling. It never changes the output, for two reasons. A step
 //! of several tokens has the same bits as single steps, because it divides its sums in the same way
-//! ([`Resolved::with_drafts`](crate::pipeline::resolved::Resolved::with_drafts)). And the random
-//! word that samples a position depends only on the seed and the position.
+//! ([`ResolvedPipeline::with_drafts`](crate::pipeline::resolved::ResolvedPipeline::with_drafts)).
+//! And the random word that samples a position depends only on the seed and the position.
 //!
 //! The choice after the first token is therefore the choice that would be made without guesses. If
 //! the first guess equals it, the second choice is valid too, and so on. The keys and values of

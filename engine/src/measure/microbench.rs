@@ -17,7 +17,7 @@ use crate::Error;
 use crate::Outline;
 use crate::pipeline::GemvKind;
 use crate::pipeline::kernels::Pipeline;
-use crate::pipeline::resolved::Resolved;
+use crate::pipeline::resolved::ResolvedPipeline;
 use crate::pipeline::step::PipelineStep;
 use crate::pipeline::tuning::Tuning;
 use crate::signed;
@@ -120,7 +120,8 @@ impl Decoder {
     ) -> Result<Option<Vec<Duration>>, Error> {
         self.prepare(1, 1)?;
         let context = self.stream.context().clone();
-        let Ok(resolved) = Resolved::for_model(outline, context.device(), Tuning::all(plan), 1)
+        let Ok(resolved) =
+            ResolvedPipeline::for_model(outline, context.device(), Tuning::all(plan), 1)
         else {
             return Ok(None);
         };

@@ -3,7 +3,7 @@
 use crate::model::architecture::{Architecture, Windows};
 use crate::model::config::{Config, Local};
 use crate::model::gguf::{Directory, Value};
-use crate::model::keys::{Keys, MAX_SIZE};
+use crate::model::keys::{MAX_SIZE, MetadataKeys};
 use crate::model::known;
 use crate::model::problem::Problem;
 use crate::model::rope::{Rope, Scaling};
@@ -15,7 +15,7 @@ impl Config {
     /// Returns the first key that is missing, has another type, or has an unsupported value.
     pub fn read(directory: &Directory) -> Result<Config, Problem> {
         known::check_file(directory)?;
-        let name = Keys {
+        let name = MetadataKeys {
             directory,
             prefix: "general",
         }
@@ -31,7 +31,7 @@ impl Config {
                 supported,
             });
         };
-        let keys = Keys {
+        let keys = MetadataKeys {
             directory,
             prefix: architecture.name,
         };
@@ -71,7 +71,7 @@ impl Config {
 /// A window counts the token's own position: transformers and llama.cpp mask positions whose
 /// distance is the window or more.
 fn windows(
-    keys: &Keys<'_>,
+    keys: &MetadataKeys<'_>,
     architecture: &Architecture,
     rope: &Rope,
 ) -> Result<(Option<u32>, Option<Local>), Problem> {
@@ -115,7 +115,7 @@ fn windows(
     }
 }
 
-fn head_dim(keys: &Keys<'_>, hidden: u32, heads: u32) -> Result<u32, Problem> {
+fn head_dim(keys: &MetadataKeys<'_>, hidden: u32, heads: u32) -> Result<u32, Problem> {
     if keys.get("attention.key_length").is_none() && !hidden.is_multiple_of(heads) {
         let expected = format!("a divisor of embedding_length ({hidden})");
         return keys.wrong("attention.head_count", heads, expected);
@@ -134,7 +134,7 @@ fn head_dim(keys: &Keys<'_>, hidden: u32, heads: u32) -> Result<u32, Problem> {
     Ok(head_dim)
 }
 
-fn epsilon(keys: &Keys<'_>) -> Result<f32, Problem> {
+fn epsilon(keys: &MetadataKeys<'_>) -> Result<f32, Problem> {
     let name = "attention.layer_norm_rms_epsilon";
     let epsilon = keys
         .positive(name)?
@@ -147,7 +147,7 @@ fn epsilon(keys: &Keys<'_>) -> Result<f32, Problem> {
 }
 
 /// The vocabulary's size, which two keys may tell.
-fn vocab(keys: &Keys<'_>) -> Result<u32, Problem> {
+fn vocab(keys: &MetadataKeys<'_>) -> Result<u32, Problem> {
     let tokens = match keys.directory.metadata.get("tokenizer.ggml.tokens") {
         Some(Value::Array(tokens)) => Some(tokens.len() as u32),
         _ => None,

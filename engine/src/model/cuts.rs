@@ -47,11 +47,11 @@ pub(crate) struct Split {
 
 /// How a text is changed, one step after the other.
 #[derive(Debug)]
-pub(crate) struct Changes(pub(crate) Vec<Change>);
+pub(crate) struct Changes(pub(crate) Vec<TextChange>);
 
 /// A step that changes a text.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum TextChange {
     Replace(Expression, String),
     Library(NormalizerWrapper),
 }
@@ -107,10 +107,10 @@ impl Normalizer for Changes {
     fn normalize(&self, text: &mut NormalizedString) -> tokenizers::Result<()> {
         for change in &self.0 {
             match change {
-                Change::Replace(expression, content) => text
+                TextChange::Replace(expression, content) => text
                     .replace(expression, content)
                     .map_err(|error| placed(text, error))?,
-                Change::Library(step) => step.normalize(text)?,
+                TextChange::Library(step) => step.normalize(text)?,
             }
         }
         Ok(())
@@ -168,13 +168,13 @@ impl<'de> Deserialize<'de> for Cuts {
 
 fn cuts_of(step: Value) -> tokenizers::Result<Vec<Cut>> {
     #[derive(Deserialize)]
-    struct Keys {
+    struct SplitKeys {
         pattern: SplitPattern,
         behavior: SplitDelimiterBehavior,
         invert: bool,
     }
     if step["type"] == "Split" {
-        let Keys {
+        let SplitKeys {
             pattern,
             behavior,
             invert,
@@ -209,17 +209,17 @@ impl<'de> Deserialize<'de> for Changes {
     }
 }
 
-fn change_of(step: Value) -> tokenizers::Result<Change> {
+fn change_of(step: Value) -> tokenizers::Result<TextChange> {
     #[derive(Deserialize)]
-    struct Keys {
+    struct ReplaceKeys {
         pattern: SplitPattern,
         content: String,
     }
     if step["type"] == "Replace" {
-        let Keys { pattern, content } = serde_json::from_value(step)?;
-        return Ok(Change::Replace(expression(pattern)?, content));
+        let ReplaceKeys { pattern, content } = serde_json::from_value(step)?;
+        return Ok(TextChange::Replace(expression(pattern)?, content));
     }
-    Ok(Change::Library(serde_json::from_value(step)?))
+    Ok(TextChange::Library(serde_json::from_value(step)?))
 }
 
 #[cfg(test)]
@@ -271,7 +271,7 @@ mod tests {
                         executing regex: Max stack size exceeded for backtracking";
         assert_eq!(error.to_string(), expected);
 
-        let changes = Changes(vec![Change::Replace(
+        let changes = Changes(vec![TextChange::Replace(
             Expression::new("a+(?!a)c").unwrap(),
             String::new(),
         )]);

@@ -17,21 +17,21 @@ const RUNS: [&str; 2] = [r"|\s+(?!\S)|\s+", r"|\s+(?!\S)|\s"];
 
 /// Expressions that group digits from the right, with the run that they are of, and what of it
 /// matches.
-const GROUPS: [(&str, &str, Part); 5] = [
+const GROUPS: [(&str, &str, DigitRun); 5] = [
     (
         r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
         r"\p{N}+",
-        Part::Group,
+        DigitRun::Group,
     ),
-    (r"\d{1,3}(?=(?:\d{3})*(?!\d))", r"\d+", Part::Group),
-    (r"\d{1,3}(?=(?:\d{3})*\b)", r"\d+\b", Part::Group),
-    (r"(?=(\d{3})+(?!\d))", r"\d+", Part::Before),
-    (r"(?=(?:\d{3})+(?!\d))", r"\d+", Part::Before),
+    (r"\d{1,3}(?=(?:\d{3})*(?!\d))", r"\d+", DigitRun::Group),
+    (r"\d{1,3}(?=(?:\d{3})*\b)", r"\d+\b", DigitRun::Group),
+    (r"(?=(\d{3})+(?!\d))", r"\d+", DigitRun::Before),
+    (r"(?=(?:\d{3})+(?!\d))", r"\d+", DigitRun::Before),
 ];
 
 /// What of a run of digits matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum DigitRun {
     /// Each three from the right, and what is left of them.
     Group,
     /// The place before each three.
@@ -44,16 +44,16 @@ pub(crate) struct Expression {
     text: String,
     /// As it is searched for.
     regex: fancy_regex::Regex,
-    how: How,
+    how: MatchKind,
 }
 
 /// What the matches are of what is searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+enum MatchKind {
     Plain,
     /// Where this group matches, it gives its last character back.
     GivesBack(usize),
-    Digits(Part),
+    Digits(DigitRun),
 }
 
 /// A search that gave up.
@@ -82,7 +82,7 @@ impl Expression {
             return Ok(Expression {
                 text,
                 regex: compile(run)?,
-                how: How::Digits(*part),
+                how: MatchKind::Digits(*part),
             });
         }
         let regex = compile(&text)?;
@@ -100,13 +100,13 @@ impl Expression {
         match run.filter(|(head, _)| matches!(head.is_match(""), Ok(false))) {
             Some((_, regex)) => Ok(Expression {
                 text,
-                how: How::GivesBack(regex.captures_len() - 1),
+                how: MatchKind::GivesBack(regex.captures_len() - 1),
                 regex,
             }),
             None => Ok(Expression {
                 text,
                 regex,
-                how: How::Plain,
+                how: MatchKind::Plain,
             }),
         }
     }
@@ -124,9 +124,9 @@ impl Expression {
     /// The matches, each with where it begins and ends.
     fn matches(&self, text: &str) -> Result<Vec<(usize, usize)>, GaveUp> {
         match self.how {
-            How::Plain => self.plain(text),
-            How::GivesBack(run) => self.giving_back(text, run),
-            How::Digits(part) => {
+            MatchKind::Plain => self.plain(text),
+            MatchKind::GivesBack(run) => self.giving_back(text, run),
+            MatchKind::Digits(part) => {
                 let runs = self.plain(text)?.into_iter();
                 Ok(runs
                     .flat_map(|(start, end)| parts_of_run(&text[start..end], start, part))
@@ -198,13 +198,13 @@ impl Expression {
 }
 
 /// What matches of a run of digits that begins here.
-fn parts_of_run(run: &str, start: usize, part: Part) -> Vec<(usize, usize)> {
+fn parts_of_run(run: &str, start: usize, part: DigitRun) -> Vec<(usize, usize)> {
     let digits: Vec<usize> = run.char_indices().map(|(at, _)| start + at).collect();
     let first = digits.len() % 3;
     let threes = digits[first..].iter().step_by(3).copied();
     match part {
-        Part::Before => threes.map(|at| (at, at)).collect(),
-        Part::Group => {
+        DigitRun::Before => threes.map(|at| (at, at)).collect(),
+        DigitRun::Group => {
             let starts: Vec<usize> = digits
                 .first()
                 .filter(|_| first > 0)
@@ -273,7 +273,7 @@ mod tests {
         let parts = ["a", " ", "\n", "\u{3000}", "!"];
         for expression in cut {
             let ours = Expression::new(expression).unwrap();
-            assert!(matches!(ours.how, How::GivesBack(_)), "{expression}");
+            assert!(matches!(ours.how, MatchKind::GivesBack(_)), "{expression}");
             let regex = fancy_regex::Regex::new(expression).unwrap();
             for number in 0..5usize.pow(4) {
                 let text: String = (0..4)
@@ -299,7 +299,7 @@ mod tests {
         ];
         for expression in others {
             let ours = Expression::new(expression).unwrap();
-            assert_eq!(ours.how, How::Plain, "{expression}");
+            assert_eq!(ours.how, MatchKind::Plain, "{expression}");
             let regex = fancy_regex::Regex::new(expression).unwrap();
             let text = "a  b \n\n a   c";
             assert_eq!(
@@ -331,7 +331,7 @@ mod tests {
             let long = format!("x {}", "7".repeat(300_001));
             assert_eq!(
                 ours.matches(&long).unwrap().len(),
-                100_000 + usize::from(part == Part::Group)
+                100_000 + usize::from(part == DigitRun::Group)
             );
         }
     }

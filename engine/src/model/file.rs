@@ -18,12 +18,12 @@ use crate::Error;
 pub(crate) struct StableFile {
     path: PathBuf,
     file: File,
-    found: Stamp,
+    found: FileStamp,
 }
 
 /// What changes when a file is written.
 #[derive(Debug, PartialEq)]
-struct Stamp {
+struct FileStamp {
     len: u64,
     modified: Option<SystemTime>,
 }
@@ -35,7 +35,7 @@ impl StableFile {
             source,
         };
         let file = File::open(path).map_err(io)?;
-        let found = Stamp::of(&file.metadata().map_err(io)?);
+        let found = FileStamp::of(&file.metadata().map_err(io)?);
         Ok(StableFile {
             path: path.to_owned(),
             file,
@@ -66,7 +66,7 @@ impl StableFile {
             path: self.path.clone(),
             source,
         })?;
-        if Stamp::of(&found) == self.found {
+        if FileStamp::of(&found) == self.found {
             Ok(())
         } else {
             Err(self.changed())
@@ -80,9 +80,9 @@ impl StableFile {
     }
 }
 
-impl Stamp {
-    fn of(metadata: &Metadata) -> Stamp {
-        Stamp {
+impl FileStamp {
+    fn of(metadata: &Metadata) -> FileStamp {
+        FileStamp {
             len: metadata.len(),
             modified: metadata.modified().ok(),
         }

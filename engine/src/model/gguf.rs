@@ -14,7 +14,7 @@ use crate::Error;
 pub use crate::model::fault::Fault;
 use crate::model::file::StableFile;
 use crate::model::kind;
-use crate::model::reader::Reader;
+use crate::model::reader::ByteReader;
 use crate::model::value;
 pub use crate::model::value::{Array, Value};
 
@@ -197,7 +197,7 @@ impl Directory {
     /// Reads the directory of a file of `len` bytes from the first of them; [`Fault::Beyond`] if it
     /// takes more.
     fn read_first(first: &[u8], len: usize) -> Result<Directory, Fault> {
-        let mut r = Reader {
+        let mut r = ByteReader {
             file: first,
             len,
             at: 0,
@@ -224,7 +224,7 @@ impl Directory {
     }
 }
 
-fn header(r: &mut Reader<'_>) -> Result<u32, Fault> {
+fn header(r: &mut ByteReader<'_>) -> Result<u32, Fault> {
     let magic: [u8; 4] = r.array("the magic number")?;
     if &magic != b"GGUF" {
         return Err(Fault::Magic(kind::named(r.file)));
@@ -248,7 +248,7 @@ fn few(what: &'static str, count: u64) -> Result<(), Fault> {
     }
 }
 
-fn pairs(r: &mut Reader<'_>, count: u64) -> Result<BTreeMap<String, Value>, Fault> {
+fn pairs(r: &mut ByteReader<'_>, count: u64) -> Result<BTreeMap<String, Value>, Fault> {
     let mut pairs = BTreeMap::new();
     for i in 0..count {
         let key = r
@@ -282,7 +282,7 @@ struct Description {
     offset: u64,
 }
 
-fn description(r: &mut Reader<'_>, index: u64) -> Result<Description, Fault> {
+fn description(r: &mut ByteReader<'_>, index: u64) -> Result<Description, Fault> {
     let tensor = r
         .string(|| format!("the name of tensor {index}"))?
         .to_owned();

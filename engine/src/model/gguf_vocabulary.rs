@@ -7,18 +7,18 @@ use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::unicode::NFC;
 
 use crate::model::byte_level;
-use crate::model::cuts::{Change, Changes, Library};
+use crate::model::cuts::{Changes, Library, TextChange};
 use crate::model::expression::Expression;
 use crate::model::gguf::Directory;
 use crate::model::known;
-use crate::model::pre_tokenizer::{PreTokenizer, Spelling};
+use crate::model::pre_tokenizer::{PreTokenizer, TokenSpelling};
 use crate::model::sentencepiece;
-use crate::model::sentencepiece::encode::Names;
-use crate::model::sentencepiece::model::{Kind, SPACE};
+use crate::model::sentencepiece::encode::NamedTokenPolicy;
+use crate::model::sentencepiece::model::{SPACE, Segmentation};
 use crate::model::token_type::{CONTROL, NORMAL, USER_DEFINED};
 use crate::model::vocabulary::{Encoder, SpacePrefix, Vocabulary, control};
 use crate::model::vocabulary_fault::Fault;
-use crate::model::vocabulary_tables::Tables;
+use crate::model::vocabulary_tables::VocabularyTables;
 
 const NO_PRE_TOKENIZER: &str = "the file has no tokenizer.ggml.pre, which says how a text is cut into words, so \
                                 llama.cpp's default is used; where the model was trained with another, its texts \
@@ -28,7 +28,7 @@ const NO_PRE_TOKENIZER: &str = "the file has no tokenizer.ggml.pre, which says h
 /// the special tokens, where the file does not say (`llama-vocab.cpp`).
 struct Scored {
     name: &'static str,
-    kind: Kind,
+    kind: Segmentation,
     add_bos: bool,
     bos: Option<u32>,
     eos: u32,
@@ -38,7 +38,7 @@ struct Scored {
 const SCORED: [Scored; 2] = [
     Scored {
         name: "llama",
-        kind: Kind::Bpe,
+        kind: Segmentation::Bpe,
         add_bos: true,
         bos: Some(1),
         eos: 2,
@@ -48,7 +48,7 @@ const SCORED: [Scored; 2] = [
     // text that is to be continued has none.
     Scored {
         name: "t5",
-        kind: Kind::Unigram,
+        kind: Segmentation::Unigram,
         add_bos: false,
         bos: None,
         eos: 1,
@@ -58,7 +58,7 @@ const SCORED: [Scored; 2] = [
 
 /// Reads the vocabulary.
 pub(crate) fn read(directory: &Directory) -> Result<Vocabulary, Fault> {
-    let tables = &Tables { directory };
+    let tables = &VocabularyTables { directory };
     known::check_tokenizer(directory)?;
     let Some(model) = tables.text("tokenizer.ggml.model")? else {
         return tables.wrong("tokenizer.ggml.model", "a string");
@@ -72,7 +72,7 @@ pub(crate) fn read(directory: &Directory) -> Result<Vocabulary, Fault> {
 }
 
 /// A vocabulary of scores.
-fn scores(tables: &Tables<'_>, scored: &Scored) -> Result<Vocabulary, Fault> {
+fn scores(tables: &VocabularyTables<'_>, scored: &Scored) -> Result<Vocabulary, Fault> {
     let tokens = tables.tokens()?;
     let Some(types) = tables.types(&tokens)? else {
         let expected = "an array that says which tokens are bytes and which are control tokens";
@@ -87,7 +87,7 @@ fn scores(tables: &Tables<'_>, scored: &Scored) -> Result<Vocabulary, Fault> {
         } else {
             SpacePrefix::None
         },
-        encoder: Encoder::SentencePiece(Box::new(model), Names::Special),
+        encoder: Encoder::SentencePiece(Box::new(model), NamedTokenPolicy::Special),
         pieces: pieces.collect(),
         control: control(std::iter::zip(
             tokens.iter().copied(),
@@ -104,7 +104,7 @@ fn scores(tables: &Tables<'_>, scored: &Scored) -> Result<Vocabulary, Fault> {
 }
 
 /// A vocabulary of merges, with how a text is cut before.
-fn merges(tables: &Tables<'_>, name: Option<&str>) -> Result<Vocabulary, Fault> {
+fn merges(tables: &VocabularyTables<'_>, name: Option<&str>) -> Result<Vocabulary, Fault> {
     let pre = PreTokenizer::named(name.unwrap_or("default"))?;
     let tokens = tables.tokens()?;
     let types = tables
@@ -112,13 +112,13 @@ fn merges(tables: &Tables<'_>, name: Option<&str>) -> Result<Vocabulary, Fault> 
         .unwrap_or_else(|| vec![NORMAL; tokens.len()]);
     let ids = byte_level::ids(&tokens)?;
     let lossy = match pre.spelling {
-        Spelling::Bytes => byte_level::check_bytes(&ids)?,
-        Spelling::Spaces => sentencepiece::read::check_bytes(&ids).map(|()| None)?,
+        TokenSpelling::Bytes => byte_level::check_bytes(&ids)?,
+        TokenSpelling::Spaces => sentencepiece::read::check_bytes(&ids).map(|()| None)?,
     };
     let encoder = encoder(pre, &tokens, &types, tables, &ids)?;
     let piece = match pre.spelling {
-        Spelling::Bytes => byte_level::piece,
-        Spelling::Spaces => sentencepiece::read::piece,
+        TokenSpelling::Bytes => byte_level::piece,
+        TokenSpelling::Spaces => sentencepiece::read::piece,
     };
     Ok(Vocabulary {
         encoder: Encoder::Library(Box::new(encoder), None),
@@ -145,7 +145,7 @@ fn encoder(
     pre: &PreTokenizer,
     tokens: &[&str],
     types: &[i64],
-    tables: &Tables<'_>,
+    tables: &VocabularyTables<'_>,
     ids: &HashMap<&str, u32>,
 ) -> Result<Library, Fault> {
     let lines = tables.merges()?;
@@ -161,7 +161,7 @@ fn encoder(
     let bpe = BPE::builder()
         .vocab_and_merges(vocab, merges)
         .ignore_merges(pre.ignore_merges);
-    let bpe = bpe.byte_fallback(pre.spelling == Spelling::Spaces);
+    let bpe = bpe.byte_fallback(pre.spelling == TokenSpelling::Spaces);
     let mut encoder = Library::new(bpe.build().map_err(library)?.into());
     encoder.with_pre_tokenizer(Some(pre.cuts().map_err(library)?));
     if let Some(normalizer) = normalizer(pre).map_err(library)? {
@@ -176,11 +176,11 @@ fn encoder(
 
 fn normalizer(pre: &PreTokenizer) -> tokenizers::Result<Option<Changes>> {
     let change = match pre.spelling {
-        Spelling::Spaces => Some(Change::Replace(
+        TokenSpelling::Spaces => Some(TextChange::Replace(
             Expression::literal(" ")?,
             SPACE.to_string(),
         )),
-        Spelling::Bytes => pre.nfc.then(|| Change::Library(NFC.into())),
+        TokenSpelling::Bytes => pre.nfc.then(|| TextChange::Library(NFC.into())),
     };
     Ok(change.map(|change| Changes(vec![change])))
 }

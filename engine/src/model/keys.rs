@@ -4,7 +4,7 @@ use crate::model::gguf::{Directory, Value};
 use crate::model::problem::Problem;
 
 /// The keys that begin with `prefix.`.
-pub(crate) struct Keys<'a> {
+pub(crate) struct MetadataKeys<'a> {
     pub(crate) directory: &'a Directory,
     pub(crate) prefix: &'a str,
 }
@@ -12,7 +12,7 @@ pub(crate) struct Keys<'a> {
 /// Sizes stay below 2^24, so that a product of two fits 48 bits and every size is exact in f32.
 pub(crate) const MAX_SIZE: u32 = 1 << 24;
 
-impl<'a> Keys<'a> {
+impl<'a> MetadataKeys<'a> {
     pub(crate) fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.prefix)
     }

@@ -16,7 +16,7 @@ use crate::model::gguf::{Directory, Value};
 use crate::model::problem::Problem;
 
 /// What a key's presence means.
-enum Fate {
+enum MetadataKeyFate {
     /// Something reads it.
     Used,
     /// It changes nothing here.
@@ -46,49 +46,49 @@ enum Neutral {
 }
 
 /// A key, or all that begin as it does before a `*`; the first row that fits counts.
-struct Row {
+struct KnownKeyRow {
     key: &'static str,
-    fate: Fate,
+    fate: MetadataKeyFate,
     /// Why other values are refused, and what to do.
     why: &'static str,
 }
 
-const fn used(key: &'static str) -> Row {
-    Row {
+const fn used(key: &'static str) -> KnownKeyRow {
+    KnownKeyRow {
         key,
-        fate: Fate::Used,
+        fate: MetadataKeyFate::Used,
         why: "",
     }
 }
 
-const fn harmless(key: &'static str) -> Row {
-    Row {
+const fn harmless(key: &'static str) -> KnownKeyRow {
+    KnownKeyRow {
         key,
-        fate: Fate::Harmless,
+        fate: MetadataKeyFate::Harmless,
         why: "",
     }
 }
 
-const fn only(key: &'static str, neutral: Neutral, why: &'static str) -> Row {
-    Row {
+const fn only(key: &'static str, neutral: Neutral, why: &'static str) -> KnownKeyRow {
+    KnownKeyRow {
         key,
-        fate: Fate::Only(neutral),
+        fate: MetadataKeyFate::Only(neutral),
         why,
     }
 }
 
-const fn zero(key: &'static str, why: &'static str) -> Row {
+const fn zero(key: &'static str, why: &'static str) -> KnownKeyRow {
     only(key, Neutral::Numbers(&[0.0]), why)
 }
 
-const fn zero_or_one(key: &'static str, why: &'static str) -> Row {
+const fn zero_or_one(key: &'static str, why: &'static str) -> KnownKeyRow {
     only(key, Neutral::Numbers(&[0.0, 1.0]), why)
 }
 
-const fn refused(key: &'static str, why: &'static str) -> Row {
-    Row {
+const fn refused(key: &'static str, why: &'static str) -> KnownKeyRow {
+    KnownKeyRow {
         key,
-        fate: Fate::Refused,
+        fate: MetadataKeyFate::Refused,
         why,
     }
 }
@@ -102,7 +102,7 @@ const LATENT: &str = "multi-head latent attention is not supported";
 
 /// Keys outside the architecture's prefix. What changes the text's tokens is the tokenizer's:
 /// [`TOKENIZER`].
-const FILE: &[Row] = &[
+const FILE: &[KnownKeyRow] = &[
     used("general.architecture"),
     used("general.alignment"),
     only(
@@ -129,7 +129,7 @@ const FILE: &[Row] = &[
 ];
 
 /// Keys that change which tokens a text has; read where a text is encoded.
-const TOKENIZER: &[Row] = &[
+const TOKENIZER: &[KnownKeyRow] = &[
     only(
         "tokenizer.ggml.add_eos_token",
         Neutral::Bool(false),
@@ -155,7 +155,7 @@ const TOKENIZER: &[Row] = &[
 
 /// Keys under the architecture's prefix, without it.
 #[rustfmt::skip] // one key a line
-const ARCHITECTURE: &[Row] = &[
+const ARCHITECTURE: &[KnownKeyRow] = &[
     used("vocab_size"),
     used("context_length"),
     used("embedding_length"),
@@ -284,20 +284,20 @@ pub(crate) fn check_tokenizer(directory: &Directory) -> Result<(), Problem> {
     Ok(())
 }
 
-fn row(table: &'static [Row], key: &str) -> Option<&'static Row> {
+fn row(table: &'static [KnownKeyRow], key: &str) -> Option<&'static KnownKeyRow> {
     table.iter().find(|row| match row.key.strip_suffix('*') {
         Some(start) => key.starts_with(start),
         None => row.key == key,
     })
 }
 
-impl Row {
+impl KnownKeyRow {
     fn check(&self, key: &str, value: &Value, config: Option<&Config>) -> Result<(), Problem> {
         let key = key.to_owned();
         let neutral = match &self.fate {
-            Fate::Used | Fate::Harmless => return Ok(()),
-            Fate::Refused => return Err(self.refusal(key, value)),
-            Fate::Only(neutral) => neutral,
+            MetadataKeyFate::Used | MetadataKeyFate::Harmless => return Ok(()),
+            MetadataKeyFate::Refused => return Err(self.refusal(key, value)),
+            MetadataKeyFate::Only(neutral) => neutral,
         };
         match neutral.holds(value, config) {
             Some(true) => Ok(()),
@@ -390,7 +390,7 @@ mod tests {
                     "{} comes too late",
                     this.key
                 );
-                let quiet = matches!(this.fate, Fate::Used | Fate::Harmless);
+                let quiet = matches!(this.fate, MetadataKeyFate::Used | MetadataKeyFate::Harmless);
                 assert_eq!(quiet, this.why.is_empty(), "row {i}, {}", this.key);
             }
         }

@@ -10,7 +10,7 @@ use warpwright_kernels::train::nf4::Nf4;
 use crate::Error;
 use crate::model::folder::contents::Folder;
 use crate::model::folder::folder_fault::Fault;
-use crate::model::folder::names::Named;
+use crate::model::folder::names::NamedFolder;
 use crate::model::folder::special::{
     GENERATION, TEMPLATE_JINJA, TEMPLATE_JSON, TOKENIZER, TOKENIZER_CONFIG,
 };
@@ -126,7 +126,7 @@ fn open_folder(path: &Path) -> Result<Model, Error> {
         path: path.join(CONFIG),
         problem: Box::new(problem),
     };
-    let config::Read {
+    let config::ForwardConfig {
         config,
         rope_factors,
         tied,
@@ -136,7 +136,7 @@ fn open_folder(path: &Path) -> Result<Model, Error> {
         path: path.to_owned(),
         problem: Box::new(problem),
     };
-    let named = Named {
+    let named = NamedFolder {
         folder: &folder,
         tied,
     };

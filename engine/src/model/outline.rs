@@ -11,7 +11,7 @@ use crate::Error;
 use crate::adapter::data::Adapter;
 use crate::model::config::Config;
 use crate::model::gguf::Gguf;
-use crate::model::keys::Keys;
+use crate::model::keys::MetadataKeys;
 use crate::model::problem::Problem;
 use crate::model::roles::{Block, Shape};
 use crate::model::rope::RopeFactors;
@@ -195,7 +195,7 @@ fn outline(gguf: &Gguf) -> Result<Outline, Problem> {
 /// cosine and sine belongs to these factors, so a file without it is not taken for one with the
 /// factor 1.
 fn original_context(gguf: &Gguf, c: &Config) -> Result<u32, Problem> {
-    let keys = Keys {
+    let keys = MetadataKeys {
         directory: &gguf.directory,
         prefix: c.architecture.name,
     };
@@ -214,7 +214,7 @@ pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 /// Where the tensors of a model are to be had: a file, or a plan to make them.
-pub(crate) trait Source {
+pub(crate) trait TensorSource {
     /// Whether there is a tensor of this name.
     fn has(&self, name: &str) -> bool;
     /// The matrix of `rows` rows of `n` weights.
@@ -224,7 +224,7 @@ pub(crate) trait Source {
 }
 
 /// The tensors of a model, by their names in GGUF files.
-pub(crate) fn layout(source: &impl Source, c: &Config) -> Result<Weights<Weight>, Problem> {
+pub(crate) fn layout(source: &impl TensorSource, c: &Config) -> Result<Weights<Weight>, Problem> {
     let head = "output.weight";
     let factors = |name: &str, read: bool| {
         (read && source.has(name))
@@ -255,7 +255,7 @@ pub(crate) fn layout(source: &impl Source, c: &Config) -> Result<Weights<Weight>
     })
 }
 
-fn block(source: &impl Source, c: &Config, index: u32) -> Result<Block<Weight>, Problem> {
+fn block(source: &impl TensorSource, c: &Config, index: u32) -> Result<Block<Weight>, Problem> {
     Block::of(c.architecture, |role| {
         let name = |tensor| format!("blk.{index}.{tensor}");
         match ((role.shape)(c), role.fused(c)) {
@@ -268,7 +268,7 @@ fn block(source: &impl Source, c: &Config, index: u32) -> Result<Block<Weight>, 
     })
 }
 
-impl Source for Gguf {
+impl TensorSource for Gguf {
     fn has(&self, name: &str) -> bool {
         self.directory.tensors.contains_key(name)
     }

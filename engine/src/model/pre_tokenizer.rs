@@ -22,12 +22,12 @@ pub(crate) struct PreTokenizer {
     pub(crate) add_bos: bool,
     /// Whether a text is brought to NFC before.
     pub(crate) nfc: bool,
-    pub(crate) spelling: Spelling,
+    pub(crate) spelling: TokenSpelling,
 }
 
 /// How the tokens are spelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spelling {
+pub(crate) enum TokenSpelling {
     /// Each byte as a character of GPT-2's alphabet.
     Bytes,
     /// As they are, with U+2581 for a space; a character without a token in bytes such as `<0x0A>`.
@@ -54,8 +54,8 @@ impl PreTokenizer {
     /// One cut after the other, and the spelling of bytes.
     pub(crate) fn cuts(&self) -> tokenizers::Result<Cuts> {
         let spell = match self.spelling {
-            Spelling::Bytes => Some(Ok(Cut::bytes())),
-            Spelling::Spaces => None,
+            TokenSpelling::Bytes => Some(Ok(Cut::bytes())),
+            TokenSpelling::Spaces => None,
         };
         let cuts = self
             .patterns
@@ -73,7 +73,7 @@ const fn cut(names: &'static [&'static str], patterns: &'static [&'static str]) 
         ignore_merges: false,
         add_bos: false,
         nfc: false,
-        spelling: Spelling::Bytes,
+        spelling: TokenSpelling::Bytes,
     }
 }
 
@@ -98,7 +98,7 @@ impl PreTokenizer {
 
     const fn spaces(self) -> PreTokenizer {
         PreTokenizer {
-            spelling: Spelling::Spaces,
+            spelling: TokenSpelling::Spaces,
             ..self
         }
     }
@@ -263,7 +263,7 @@ mod tests {
     /// What a text is cut into.
     fn cuts(pre: &PreTokenizer, text: &str) -> Vec<String> {
         let mut steps = pre.cuts().unwrap();
-        if pre.spelling == Spelling::Bytes {
+        if pre.spelling == TokenSpelling::Bytes {
             steps.0.pop();
         }
         let mut string = PreTokenizedString::from(text);

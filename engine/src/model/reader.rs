@@ -4,7 +4,7 @@ use crate::model::fault::Fault;
 
 /// A position in the file. Whoever reads says what it reads, for the error.
 #[derive(Clone)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct ByteReader<'a> {
     /// The first bytes of the file.
     pub(crate) file: &'a [u8],
     /// Bytes of the file.
@@ -12,9 +12,9 @@ pub(crate) struct Reader<'a> {
     pub(crate) at: usize,
 }
 
-impl<'a> Reader<'a> {
-    pub(crate) fn new(file: &'a [u8]) -> Reader<'a> {
-        Reader {
+impl<'a> ByteReader<'a> {
+    pub(crate) fn new(file: &'a [u8]) -> ByteReader<'a> {
+        ByteReader {
             file,
             len: file.len(),
             at: 0,

@@ -5,7 +5,7 @@
 //! divides all by one factor, YaRN (<https://arxiv.org/abs/2309.00071>) only those whose period is
 //! long. `rope_freqs.weight` divides each by its own.
 
-use crate::model::keys::Keys;
+use crate::model::keys::MetadataKeys;
 use crate::model::problem::Problem;
 
 /// The scaling of the rotary frequencies.
@@ -99,7 +99,11 @@ impl Rope {
 
     /// Reads the keys under `rope.`, as `llama_model_base::load_hparams` and `llama_context` of
     /// llama.cpp do.
-    pub(crate) fn read(keys: &Keys<'_>, head_dim: u32, context: u32) -> Result<Rope, Problem> {
+    pub(crate) fn read(
+        keys: &MetadataKeys<'_>,
+        head_dim: u32,
+        context: u32,
+    ) -> Result<Rope, Problem> {
         let dim = keys.size_or("rope.dimension_count", Ok(head_dim))?;
         keys.expect(
             "rope.dimension_count",
@@ -170,7 +174,7 @@ impl Yarn {
     }
 }
 
-fn scaling(keys: &Keys<'_>, context: u32) -> Result<Scaling, Problem> {
+fn scaling(keys: &MetadataKeys<'_>, context: u32) -> Result<Scaling, Problem> {
     let factor = factor(keys)?;
     match keys.text("rope.scaling.type")? {
         // Without a type, a factor is linear: files older than the key have it so.
@@ -182,7 +186,7 @@ fn scaling(keys: &Keys<'_>, context: u32) -> Result<Scaling, Problem> {
 }
 
 /// `rope.scaling.factor`, or `rope.scale_linear` in files older than that; 0 is none.
-fn factor(keys: &Keys<'_>) -> Result<f64, Problem> {
+fn factor(keys: &MetadataKeys<'_>) -> Result<f64, Problem> {
     let factor = match keys.nonnegative("rope.scaling.factor")? {
         None => keys.nonnegative("rope.scale_linear")?,
         factor => factor,
@@ -190,7 +194,7 @@ fn factor(keys: &Keys<'_>) -> Result<f64, Problem> {
     Ok(factor.filter(|factor| *factor != 0.0).unwrap_or(1.0))
 }
 
-fn yarn(keys: &Keys<'_>, factor: f64, context: u32) -> Result<Scaling, Problem> {
+fn yarn(keys: &MetadataKeys<'_>, factor: f64, context: u32) -> Result<Scaling, Problem> {
     for (name, neutral) in YARN_EXTRAS {
         if let Some(found) = keys.number(name)?.filter(|found| *found != neutral) {
             return keys.wrong(

@@ -10,7 +10,7 @@ use warpwright_kernels::Format::*;
 use crate::Error;
 use crate::model::architecture::{Architecture, Windows};
 use crate::model::config::{Config, Local};
-use crate::model::outline::{Outline, Source, Weight, layout};
+use crate::model::outline::{Outline, TensorSource, Weight, layout};
 use crate::model::problem::Problem;
 use crate::model::rope::{Rope, Scaling};
 
@@ -222,7 +222,7 @@ impl Outline {
         let layout = |quantization| {
             shape.config.check()?;
             layout(
-                &Plan {
+                &ModelPlan {
                     shape,
                     quantization,
                 },
@@ -256,12 +256,12 @@ impl Outline {
 }
 
 /// A model to be made.
-struct Plan<'a> {
+struct ModelPlan<'a> {
     shape: &'a Shape,
     quantization: Quantization,
 }
 
-impl Source for Plan<'_> {
+impl TensorSource for ModelPlan<'_> {
     fn has(&self, name: &str) -> bool {
         name == "output.weight" && !self.shape.tied
     }
@@ -275,7 +275,7 @@ impl Source for Plan<'_> {
     }
 }
 
-impl Plan<'_> {
+impl ModelPlan<'_> {
     /// `llama_tensor_get_type` of llama.cpp, for the quantizations above.
     fn format(&self, name: &str) -> Format {
         let head = if self.shape.tied {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::Error;
 use crate::model::gguf::Gguf;
 use crate::model::gguf_vocabulary;
-use crate::model::sentencepiece::encode::Text;
+use crate::model::sentencepiece::encode::EncoderText;
 use crate::model::vocabulary::Vocabulary;
 pub use crate::model::vocabulary_fault::Fault;
 
@@ -55,7 +55,7 @@ impl Tokenizer {
     /// # Errors
     /// Returns an error if the text cannot be tokenized.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
-        let ids = self.vocabulary.encoder.encode(text, Text::Whole)?;
+        let ids = self.vocabulary.encoder.encode(text, EncoderText::Whole)?;
         let bos = self.vocabulary.bos.filter(|bos| ids.first() != Some(bos));
         Ok(bos.into_iter().chain(ids).collect())
     }
@@ -66,7 +66,7 @@ impl Tokenizer {
     /// # Errors
     /// Returns an error if the text cannot be tokenized.
     pub fn encode_rendered(&self, text: &str) -> Result<Vec<u32>, Error> {
-        self.vocabulary.encoder.encode(text, Text::Whole)
+        self.vocabulary.encoder.encode(text, EncoderText::Whole)
     }
 
     /// Returns the tokens of a text that continues another one. It works like
@@ -76,7 +76,7 @@ impl Tokenizer {
     /// # Errors
     /// Returns an error if the text cannot be tokenized.
     pub fn encode_rest(&self, text: &str) -> Result<Vec<u32>, Error> {
-        self.vocabulary.encoder.encode(text, Text::Rest)
+        self.vocabulary.encoder.encode(text, EncoderText::Rest)
     }
 
     /// Returns the tokens of a whole text without BOS, each with its byte range in the text. Tokens

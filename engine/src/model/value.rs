@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::model::fault::{Fault, MAX_NESTING};
-use crate::model::reader::Reader;
+use crate::model::reader::ByteReader;
 
 /// A metadata value. Integers and floats are widened to 64 bits.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,13 +111,13 @@ impl Array {
 
     /// Returns the elements in order, or nothing if they are arrays themselves.
     pub fn values(&self) -> impl Iterator<Item = Value> {
-        let mut reader = Reader::new(&self.bytes);
+        let mut reader = ByteReader::new(&self.bytes);
         (0..self.len).map_while(move |_| scalar(&mut reader, self.id, &String::new).ok())
     }
 
     /// Returns the elements if they are strings, or `None` otherwise.
     pub fn strings(&self) -> Option<impl Iterator<Item = &str>> {
-        let mut reader = Reader::new(&self.bytes);
+        let mut reader = ByteReader::new(&self.bytes);
         let strings = (0..self.len).map_while(move |_| reader.string(String::new).ok());
         (self.id == STRING).then_some(strings)
     }
@@ -136,14 +136,18 @@ impl fmt::Debug for Array {
 }
 
 /// Reads a value of GGUF's type number `id`.
-pub(crate) fn read(r: &mut Reader<'_>, id: u32, what: &dyn Fn() -> String) -> Result<Value, Fault> {
+pub(crate) fn read(
+    r: &mut ByteReader<'_>,
+    id: u32,
+    what: &dyn Fn() -> String,
+) -> Result<Value, Fault> {
     match id {
         ARRAY => array(r, what).map(Value::Array),
         id => scalar(r, id, what),
     }
 }
 
-fn scalar(r: &mut Reader<'_>, id: u32, what: &dyn Fn() -> String) -> Result<Value, Fault> {
+fn scalar(r: &mut ByteReader<'_>, id: u32, what: &dyn Fn() -> String) -> Result<Value, Fault> {
     Ok(match id {
         0 => Value::Unsigned(u8::from_le_bytes(r.array_of(what)?).into()),
         1 => Value::Signed(i8::from_le_bytes(r.array_of(what)?).into()),
@@ -164,7 +168,7 @@ fn scalar(r: &mut Reader<'_>, id: u32, what: &dyn Fn() -> String) -> Result<Valu
     })
 }
 
-fn array(r: &mut Reader<'_>, what: &dyn Fn() -> String) -> Result<Array, Fault> {
+fn array(r: &mut ByteReader<'_>, what: &dyn Fn() -> String) -> Result<Array, Fault> {
     let (id, len) = prefix(r, what)?;
     let mut ahead = r.clone();
     skip(&mut ahead, id, len, 1, what)?;
@@ -177,7 +181,7 @@ fn array(r: &mut Reader<'_>, what: &dyn Fn() -> String) -> Result<Array, Fault> 
 }
 
 /// The type and the length that an array begins with. The rest of the file has room for so many.
-fn prefix(r: &mut Reader<'_>, what: &dyn Fn() -> String) -> Result<(u32, u64), Fault> {
+fn prefix(r: &mut ByteReader<'_>, what: &dyn Fn() -> String) -> Result<(u32, u64), Fault> {
     let id = r.u32_of(what)?;
     let count = r.u64_of(what)?;
     let Some(least) = least(id) else {
@@ -211,7 +215,7 @@ fn least(id: u32) -> Option<u64> {
 
 /// Goes past the values of an array, inside `depth` arrays, and checks them.
 fn skip(
-    r: &mut Reader<'_>,
+    r: &mut ByteReader<'_>,
     id: u32,
     len: u64,
     depth: u32,

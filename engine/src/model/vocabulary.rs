@@ -11,7 +11,7 @@ use tokenizers::models::unigram::Unigram;
 
 use crate::Error;
 use crate::model::cuts::Library;
-use crate::model::sentencepiece::encode::{Names, Place, Text};
+use crate::model::sentencepiece::encode::{EncoderText, NamedTokenPolicy, Place};
 use crate::model::sentencepiece::model::SentencePiece;
 use crate::model::token_type::{CONTROL, UNKNOWN};
 
@@ -58,12 +58,12 @@ pub(crate) enum Encoder {
     /// model.
     Library(Box<Library>, Option<usize>),
     /// SentencePiece's scores.
-    SentencePiece(Box<SentencePiece>, Names),
+    SentencePiece(Box<SentencePiece>, NamedTokenPolicy),
 }
 
 impl Encoder {
     /// The tokens of a text.
-    pub(crate) fn encode(&self, text: &str, kind: Text) -> Result<Vec<u32>, Error> {
+    pub(crate) fn encode(&self, text: &str, kind: EncoderText) -> Result<Vec<u32>, Error> {
         match self {
             Encoder::Library(library, _) => {
                 let encoding = guarded(|| library.encode_fast(text, false))?;
@@ -88,7 +88,9 @@ impl Encoder {
                     .map(|(start, end)| *start..*end);
                 Ok(std::iter::zip(encoding.get_ids().iter().copied(), places).collect())
             }
-            Encoder::SentencePiece(model, names) => Ok(model.encode(text, Text::Whole, *names)),
+            Encoder::SentencePiece(model, names) => {
+                Ok(model.encode(text, EncoderText::Whole, *names))
+            }
         }
     }
 
@@ -103,7 +105,7 @@ impl Encoder {
                     library.with_model(model);
                 }
             }
-            Encoder::SentencePiece(_, names) => *names = Names::Literal,
+            Encoder::SentencePiece(_, names) => *names = NamedTokenPolicy::Literal,
         }
     }
 }

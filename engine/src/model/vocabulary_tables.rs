@@ -6,11 +6,11 @@ use crate::model::token_type::{CONTROL, USER_DEFINED, types};
 use crate::model::vocabulary_fault::Fault;
 
 /// The file's tables.
-pub(crate) struct Tables<'a> {
+pub(crate) struct VocabularyTables<'a> {
     pub(crate) directory: &'a Directory,
 }
 
-impl<'a> Tables<'a> {
+impl<'a> VocabularyTables<'a> {
     pub(crate) fn get(&self, key: &'static str) -> Option<&'a Value> {
         self.directory.metadata.get(key)
     }

@@ -1,9 +1,9 @@
 //! The decisions about the pipeline: the kernel, the plan and the layout of each GEMV, for a model,
 //! a device and a tuning.
 //!
-//! They are made once. Kernels are compiled from a [`Resolved`], launches use its layouts, and
-//! `info`, `bench` and the choice of a [`KernelPath`] read it. Nothing else in the engine chooses a
-//! plan or computes a layout.
+//! They are made once. Kernels are compiled from a [`ResolvedPipeline`], launches use its layouts,
+//! and `info`, `bench` and the choice of a [`KernelPath`] read it. Nothing else in the engine
+//! chooses a plan or computes a layout.
 
 use std::ops::RangeInclusive;
 
@@ -30,13 +30,13 @@ use crate::pipeline::tuning::{Tuning, default_plan, default_plan_with};
 
 /// The pipeline of a model on a device.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedPipeline {
     /// The step of one token.
     pub(crate) single: ResolvedStep,
     /// The step of several tokens, if the options request one.
     pub(crate) batched: Option<ResolvedStep>,
     /// The steps that verify drafts, the shortest first: see
-    /// [`with_drafts`](Resolved::with_drafts).
+    /// [`with_drafts`](ResolvedPipeline::with_drafts).
     pub(crate) verifying: Vec<ResolvedStep>,
     /// The reason why the kernels do not overlap, or `None` if they do.
     pub(crate) sequential: Option<Unsupported>,
@@ -138,7 +138,7 @@ const MAX_OF_THREE: u32 = 20_480;
 /// The maximum number of splits of attention.
 const MAX_SPLITS: u32 = 64;
 
-impl Resolved {
+impl ResolvedPipeline {
     /// Resolves the step of one token, and the step of `batch` tokens if `batch` is above 1.
     /// Returns the reason if the pipeline does not support the model.
     pub(crate) fn for_model(
@@ -146,7 +146,7 @@ impl Resolved {
         device: &Device,
         tuning: Tuning,
         batch: u32,
-    ) -> Result<Resolved, Unsupported> {
+    ) -> Result<ResolvedPipeline, Unsupported> {
         let target = KernelTarget::for_device(device)?;
         check_config(&outline.config)?;
         let resolver = |shared| Resolver {
@@ -178,7 +178,7 @@ impl Resolved {
         } else {
             None
         };
-        Ok(Resolved {
+        Ok(ResolvedPipeline {
             single,
             batched,
             verifying: vec![],
@@ -197,7 +197,7 @@ impl Resolved {
         device: &Device,
         tuning: Tuning,
         tokens: impl Iterator<Item = u32>,
-    ) -> Result<Resolved, Unsupported> {
+    ) -> Result<ResolvedPipeline, Unsupported> {
         let target = KernelTarget::for_device(device)?;
         let like = Some(self.single.shared);
         let shared = target.whole.max(self.single.shared);
@@ -217,23 +217,23 @@ impl Resolved {
             .step()
         };
         let verifying = tokens.map(step).collect::<Result<_, _>>()?;
-        Ok(Resolved { verifying, ..self })
+        Ok(ResolvedPipeline { verifying, ..self })
     }
 }
 
 impl KernelPath {
     /// Returns the set of kernels that decodes a model on a device.
     pub fn for_model(outline: &Outline, device: &Device, tuning: Tuning) -> KernelPath {
-        KernelPath::from_resolved(&Resolved::for_model(outline, device, tuning, 1))
+        KernelPath::from_resolved(&ResolvedPipeline::for_model(outline, device, tuning, 1))
     }
 
     /// Returns the set of kernels that follows from the decisions about the pipeline.
-    pub(crate) fn from_resolved(resolved: &Result<Resolved, Unsupported>) -> KernelPath {
+    pub(crate) fn from_resolved(resolved: &Result<ResolvedPipeline, Unsupported>) -> KernelPath {
         match resolved {
-            Ok(Resolved {
+            Ok(ResolvedPipeline {
                 sequential: None, ..
             }) => KernelPath::Overlapped,
-            Ok(Resolved {
+            Ok(ResolvedPipeline {
                 sequential: Some(reason),
                 ..
             }) => KernelPath::Sequential {
@@ -755,15 +755,16 @@ mod tests {
                 continue;
             };
             let name = format!("{} {}", shape.name, quantization.name);
-            let Ok(single) = Resolved::for_model(&outline, device, Tuning::default(), 1) else {
+            let Ok(single) = ResolvedPipeline::for_model(&outline, device, Tuning::default(), 1)
+            else {
                 assert!(
-                    Resolved::for_model(&outline, device, Tuning::default(), 8).is_err(),
+                    ResolvedPipeline::for_model(&outline, device, Tuning::default(), 8).is_err(),
                     "{name}"
                 );
                 continue;
             };
             assert_eq!(single.batched, None, "{name}");
-            let both = Resolved::for_model(&outline, device, Tuning::default(), 8).unwrap();
+            let both = ResolvedPipeline::for_model(&outline, device, Tuning::default(), 8).unwrap();
             assert_eq!(both.single, single.single, "{name}");
             let batched = both.batched.unwrap();
             assert_eq!(batched.layers.len(), single.single.layers.len(), "{name}");
@@ -810,7 +811,8 @@ mod tests {
             .find(|q| q.name == "q2_k")
             .unwrap();
         let resolved =
-            Resolved::for_model(&Outline::of(shape, two_bits).unwrap(), device, tuning, 1).unwrap();
+            ResolvedPipeline::for_model(&Outline::of(shape, two_bits).unwrap(), device, tuning, 1)
+                .unwrap();
         let layer = &resolved.single.layers[0];
         let bytes = [layer.qkv.kernel.plan, layer.down.kernel.plan].map(|plan| plan.bytes);
         assert_eq!(bytes, [ActivationBytes::Three, ActivationBytes::Two]);
@@ -827,7 +829,7 @@ mod tests {
             let Ok(outline) = Outline::of(shape, quantization) else {
                 continue;
             };
-            let Ok(one) = Resolved::for_model(&outline, device, tuning, 1) else {
+            let Ok(one) = ResolvedPipeline::for_model(&outline, device, tuning, 1) else {
                 continue;
             };
             let name = format!("{} {}", shape.name, quantization.name);

@@ -37,7 +37,7 @@ use super::adapter::{DeviceLora, LoadedAdapter, LoadedGemv, LoraKernels, LoraVie
 use super::gemv_kind::GemvKind;
 use super::kernels::{EmbedKernel, GemvWithLora, Pipeline};
 use super::workspace::{BatchVectors, BlockFloatBuffer, NODES, PipelineWorkspace};
-use crate::buffers::Buffers;
+use crate::buffers::DecoderBuffers;
 use crate::step::StepKind;
 use crate::weights::info;
 use crate::weights::packed::Packed;
@@ -46,7 +46,7 @@ use crate::weights::packed::Packed;
 pub(crate) struct PipelineStep<'a> {
     pub(crate) pipeline: &'a Pipeline,
     pub(crate) weights: &'a Packed<View<u8>>,
-    pub(crate) buffers: &'a Buffers,
+    pub(crate) buffers: &'a DecoderBuffers,
     pub(crate) workspace: &'a PipelineWorkspace,
     /// The adapter, if the model has one.
     pub(crate) adapter: Option<&'a LoadedAdapter>,
@@ -58,7 +58,7 @@ impl<'a> PipelineStep<'a> {
     pub(crate) fn new(
         pipeline: &'a Pipeline,
         weights: &'a Packed<View<u8>>,
-        buffers: &'a Buffers,
+        buffers: &'a DecoderBuffers,
         workspace: &'a PipelineWorkspace,
         adapter: Option<&'a LoadedAdapter>,
     ) -> Self {

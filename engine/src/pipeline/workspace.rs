@@ -5,7 +5,7 @@ use warpwright_kernels::pipeline::{block_float, plan};
 use warpwright_kernels::state;
 
 use super::resolved::ResolvedStep;
-use crate::buffers::Buffers;
+use crate::buffers::DecoderBuffers;
 
 /// The number of kernels per layer that may record timestamps.
 pub(super) const NODES: usize = 5;
@@ -99,7 +99,7 @@ impl BatchVectors {
     }
 
     /// Returns the vectors of a batch of one, which are the decoder's buffers.
-    fn single(b: &Buffers) -> BatchVectors {
+    fn single(b: &DecoderBuffers) -> BatchVectors {
         BatchVectors {
             state: b.state.view(),
             x: b.x.view(),
@@ -161,7 +161,7 @@ impl PipelineWorkspace {
     }
 
     /// Returns the vectors of each token. Those of a batch of one are in `buffers`.
-    pub(super) fn vectors(&self, buffers: &Buffers) -> BatchVectors {
+    pub(super) fn vectors(&self, buffers: &DecoderBuffers) -> BatchVectors {
         self.batch
             .clone()
             .unwrap_or_else(|| BatchVectors::single(buffers))

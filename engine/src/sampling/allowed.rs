@@ -4,7 +4,7 @@
 use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Pinned, Queue, Stream};
 use warpwright_kernels::sample::{AllowTokens, AllowTokensArgs, RowsArgs, SampleParams};
 
-use super::device::{SampledRows, Sampler};
+use super::device::{DeviceSampler, SampledRows};
 use crate::signed;
 
 /// The masking kernel, and the mask of each sequence.
@@ -85,7 +85,7 @@ impl AllowedTokens {
     pub(crate) fn write(
         &mut self,
         stream: &Stream,
-        sampler: &Sampler,
+        sampler: &DeviceSampler,
         sequence: u32,
         words: &[u32],
     ) -> Result<(), Error> {
@@ -112,7 +112,7 @@ impl AllowedTokens {
     pub(crate) fn free(
         &mut self,
         stream: &Stream,
-        sampler: &Sampler,
+        sampler: &DeviceSampler,
         sequence: u32,
     ) -> Result<(), Error> {
         let known = &mut self.sequences[sequence as usize];
@@ -130,7 +130,7 @@ impl AllowedTokens {
     fn write_params(
         &mut self,
         stream: &Stream,
-        sampler: &Sampler,
+        sampler: &DeviceSampler,
         sequence: u32,
         params: SampleParams,
     ) -> Result<(), Error> {

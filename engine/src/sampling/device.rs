@@ -30,7 +30,7 @@ pub(crate) struct SamplerSize {
 }
 
 /// The sampling kernels, with the parameters and the records of all sequences.
-pub(crate) struct Sampler {
+pub(crate) struct DeviceSampler {
     size: SamplerSize,
     adjust: Kernel<SampleAdjust>,
     gather: Kernel<SampleGather>,
@@ -124,9 +124,9 @@ pub(crate) struct SampledRows<'a> {
     pub(crate) out: &'a Pinned<u32>,
 }
 
-impl Sampler {
+impl DeviceSampler {
     /// Loads the kernels and allocates the buffers. All sequences are greedy at first.
-    pub(crate) fn new(context: &Context, size: SamplerSize) -> Result<Sampler, Error> {
+    pub(crate) fn new(context: &Context, size: SamplerSize) -> Result<DeviceSampler, Error> {
         let SamplerSize {
             vocab,
             capacity,
@@ -138,7 +138,7 @@ impl Sampler {
         let words =
             |name: &str, len: usize| Ok::<_, Error>(Buffer::zeroed(context, len)?.labelled(name));
         let greedy = Sampling::greedy().params().words();
-        Ok(Sampler {
+        Ok(DeviceSampler {
             size,
             adjust: signed::load(context, SampleAdjust { overlap })?,
             gather: signed::load(context, SampleGather { overlap })?,
@@ -304,7 +304,7 @@ impl Sampler {
         }
     }
 
-    /// Returns the kernels in the order in which [`run`](Sampler::run) launches them.
+    /// Returns the kernels in the order in which [`run`](DeviceSampler::run) launches them.
     pub(crate) fn list(&self) -> [PassNode; 3] {
         [
             PassNode::plain("adjust", &self.adjust),

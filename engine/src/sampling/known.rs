@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::model::folder::json::shown;
 
 /// The treatment of a key.
-enum Fate {
+enum SamplingKeyFate {
     /// The key is supported.
     Used,
     /// The key never changes a token.
@@ -19,7 +19,7 @@ enum Fate {
     Only(fn(&Value) -> bool),
 }
 
-use Fate::{Harmless, Only, Used};
+use SamplingKeyFate::{Harmless, Only, Used};
 
 fn zero(value: &Value) -> bool {
     value.as_f64() == Some(0.0)
@@ -43,7 +43,7 @@ fn none(_: &Value) -> bool {
 }
 
 #[rustfmt::skip] // one key a line
-const KEYS: &[(&str, Fate)] = &[
+const KEYS: &[(&str, SamplingKeyFate)] = &[
     ("do_sample", Used),
     ("temperature", Used),
     ("top_k", Used),

@@ -22,7 +22,7 @@ use warpwright_kernels::simple::rope::RopeArgs;
 use warpwright_kernels::simple::swiglu::SwiGluArgs;
 use warpwright_kernels::{AddNormedArgs, Gemv};
 
-use crate::buffers::Buffers;
+use crate::buffers::DecoderBuffers;
 use crate::model::config::Config;
 use crate::simple::kernels::SimpleKernels;
 use crate::simple::products::{
@@ -35,7 +35,7 @@ pub(crate) struct SimpleStep<'a> {
     pub(crate) config: &'a Config,
     pub(crate) kernels: &'a SimpleKernels,
     pub(crate) products: &'a SimpleWeights,
-    pub(crate) buffers: &'a Buffers,
+    pub(crate) buffers: &'a DecoderBuffers,
 }
 
 impl SimpleStep<'_> {

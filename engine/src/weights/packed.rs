@@ -14,7 +14,7 @@ use crate::Error;
 use crate::model::config::Config;
 use crate::model::outline::{Outline, Weight};
 use crate::model::roles::{Block, mapped};
-use crate::weights::stored::{Stored, UploadJob};
+use crate::weights::stored::{StoredBuffer, UploadJob};
 
 /// A value per buffer of a model: the description of its contents, or the buffer itself.
 #[derive(Debug, Clone)]
@@ -31,14 +31,14 @@ pub(crate) struct Packed<T> {
 }
 
 /// Returns the contents of each buffer of a model's weights.
-pub(crate) fn packed(outline: &Outline) -> Packed<Stored<'_>> {
+pub(crate) fn packed(outline: &Outline) -> Packed<StoredBuffer<'_>> {
     let w = &outline.weights;
     Packed {
         // A model that shares the LM head with the embeddings has them once, as the head's tiles.
-        embed: w.head.is_some().then(|| Stored::rows([&w.embed])),
-        head: Stored::tiles(RowOrder::PLAIN, w.head()),
+        embed: w.head.is_some().then(|| StoredBuffer::rows([&w.embed])),
+        head: StoredBuffer::tiles(RowOrder::PLAIN, w.head()),
         blocks: w.blocks.iter().map(|b| block(&outline.config, b)).collect(),
-        norm: Stored::rows([&w.norm]),
+        norm: StoredBuffer::rows([&w.norm]),
     }
 }
 
@@ -53,7 +53,7 @@ macro_rules! buffers {
 
         /// Returns the contents of each buffer of a block. `$pairs` is the row order that rotary
         /// pairs need.
-        fn block<'a>(c: &Config, $block: &'a Block<Weight>) -> PackedBlock<Stored<'a>> {
+        fn block<'a>(c: &Config, $block: &'a Block<Weight>) -> PackedBlock<StoredBuffer<'a>> {
             let $pairs = match c.architecture.pairing {
                 Pairing::Interleaved => RowOrder::interleaved(c.head_dim),
                 Pairing::HalfSplit => RowOrder::half_split(c.head_dim),
@@ -73,23 +73,23 @@ macro_rules! buffers {
 }
 
 buffers! { b, pairs;
-    attn_norm: T = Stored::rows([&b.attn_norm]);
-    qkv: T = Stored::tiles(pairs, &b.q)
-        .then(Stored::tiles(pairs, &b.k))
-        .then(Stored::tiles(RowOrder::PLAIN, &b.v));
+    attn_norm: T = StoredBuffer::rows([&b.attn_norm]);
+    qkv: T = StoredBuffer::tiles(pairs, &b.q)
+        .then(StoredBuffer::tiles(pairs, &b.k))
+        .then(StoredBuffer::tiles(RowOrder::PLAIN, &b.v));
     /// The biases of queries, keys and values.
-    bias: Option<T> = Stored::all_of([&b.q_bias, &b.k_bias, &b.v_bias]), optional;
+    bias: Option<T> = StoredBuffer::all_of([&b.q_bias, &b.k_bias, &b.v_bias]), optional;
     /// The head norms of queries and keys.
-    qk_norm: Option<T> = Stored::all_of([&b.q_norm, &b.k_norm]), optional;
-    o: T = Stored::tiles(RowOrder::PLAIN, &b.o);
-    attn_post_norm: Option<T> = Stored::all_of([&b.attn_post_norm]), optional;
-    ffn_norm: T = Stored::rows([&b.ffn_norm]);
-    gate_up: T = Stored::tiles_of_two(RowOrder::GATE_UP, &b.gate, &b.up);
-    down: T = Stored::tiles(RowOrder::PLAIN, &b.down);
-    ffn_post_norm: Option<T> = Stored::all_of([&b.ffn_post_norm]), optional;
+    qk_norm: Option<T> = StoredBuffer::all_of([&b.q_norm, &b.k_norm]), optional;
+    o: T = StoredBuffer::tiles(RowOrder::PLAIN, &b.o);
+    attn_post_norm: Option<T> = StoredBuffer::all_of([&b.attn_post_norm]), optional;
+    ffn_norm: T = StoredBuffer::rows([&b.ffn_norm]);
+    gate_up: T = StoredBuffer::tiles_of_two(RowOrder::GATE_UP, &b.gate, &b.up);
+    down: T = StoredBuffer::tiles(RowOrder::PLAIN, &b.down);
+    ffn_post_norm: Option<T> = StoredBuffer::all_of([&b.ffn_post_norm]), optional;
 }
 
-impl<'a> Packed<Stored<'a>> {
+impl<'a> Packed<StoredBuffer<'a>> {
     /// Allocates the buffers and requests the upload of their contents.
     pub(crate) fn load(
         &self,

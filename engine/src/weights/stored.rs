@@ -14,7 +14,7 @@ use crate::model::outline::{Outline, Weight, Weights};
 
 /// The contents of a buffer: its parts, one after the other.
 #[derive(Debug, Clone)]
-pub(crate) struct Stored<'a>(Vec<StoredPart<'a>>);
+pub(crate) struct StoredBuffer<'a>(Vec<StoredPart<'a>>);
 
 /// A weight, or two interleaved weights, in a buffer.
 #[derive(Debug, Clone, Copy)]
@@ -56,25 +56,27 @@ impl<'a> StoredPart<'a> {
     }
 }
 
-impl<'a> Stored<'a> {
+impl<'a> StoredBuffer<'a> {
     /// Returns the contents of weights as the file stores them.
-    pub(crate) fn rows(weights: impl IntoIterator<Item = &'a Weight>) -> Stored<'a> {
-        Stored(weights.into_iter().map(StoredPart::rows).collect())
+    pub(crate) fn rows(weights: impl IntoIterator<Item = &'a Weight>) -> StoredBuffer<'a> {
+        StoredBuffer(weights.into_iter().map(StoredPart::rows).collect())
     }
 
     /// Returns the contents of optional weights as the file stores them, or `None` if one is
     /// missing.
-    pub(crate) fn all_of<const N: usize>(weights: [&'a Option<Weight>; N]) -> Option<Stored<'a>> {
+    pub(crate) fn all_of<const N: usize>(
+        weights: [&'a Option<Weight>; N],
+    ) -> Option<StoredBuffer<'a>> {
         weights
             .into_iter()
             .map(|weight| weight.as_ref().map(StoredPart::rows))
             .collect::<Option<_>>()
-            .map(Stored)
+            .map(StoredBuffer)
     }
 
     /// Returns the contents of a matrix as tiles.
-    pub(crate) fn tiles(order: RowOrder, weight: &'a Weight) -> Stored<'a> {
-        Stored(vec![StoredPart {
+    pub(crate) fn tiles(order: RowOrder, weight: &'a Weight) -> StoredBuffer<'a> {
+        StoredBuffer(vec![StoredPart {
             weight,
             other: None,
             tiles: Some(order),
@@ -86,8 +88,8 @@ impl<'a> Stored<'a> {
         order: RowOrder,
         weight: &'a Weight,
         other: &'a Weight,
-    ) -> Stored<'a> {
-        Stored(vec![StoredPart {
+    ) -> StoredBuffer<'a> {
+        StoredBuffer(vec![StoredPart {
             weight,
             other: Some(other),
             tiles: Some(order),
@@ -95,7 +97,7 @@ impl<'a> Stored<'a> {
     }
 
     /// Appends the parts of `others`.
-    pub(crate) fn then(mut self, others: Stored<'a>) -> Stored<'a> {
+    pub(crate) fn then(mut self, others: StoredBuffer<'a>) -> StoredBuffer<'a> {
         self.0.extend(others.0);
         self
     }
@@ -128,10 +130,10 @@ impl<'a> Stored<'a> {
 
 /// Returns the contents of each buffer of the simple kernels: one tensor, as the file stores it.
 /// The factors of the rotary frequencies stay on the host.
-pub(crate) fn unpacked(outline: &Outline) -> Weights<Stored<'_>> {
+pub(crate) fn unpacked(outline: &Outline) -> Weights<StoredBuffer<'_>> {
     let Ok(weights) = outline
         .weights
-        .try_map(|weight| Ok::<_, Infallible>(Stored::rows([weight])));
+        .try_map(|weight| Ok::<_, Infallible>(StoredBuffer::rows([weight])));
     Weights {
         rope_factors: None,
         rope_factors_long: None,
@@ -162,8 +164,8 @@ mod tests {
             let Ok(outline) = Outline::of(shape, quantization) else {
                 continue;
             };
-            let packed: usize = packed(&outline).iter().map(Stored::bytes).sum();
-            let unpacked: usize = unpacked(&outline).iter().map(Stored::bytes).sum();
+            let packed: usize = packed(&outline).iter().map(StoredBuffer::bytes).sum();
+            let unpacked: usize = unpacked(&outline).iter().map(StoredBuffer::bytes).sum();
             let all: usize = outline
                 .weights
                 .iter()

@@ -151,7 +151,7 @@ impl<'a, P: FnMut(u64) + Send> Upload<'a, P> {
             // the kernels.
             let workers = scope.spawn(|| {
                 each(0..self.threads(), |_| {
-                    Worker::new(&self.context, self.chunk_bytes)
+                    UploadWorker::new(&self.context, self.chunk_bytes)
                 })
             });
             let formats = outline
@@ -178,7 +178,7 @@ impl<'a, P: FnMut(u64) + Send> Upload<'a, P> {
     }
 
     /// Uploads chunks until the queue ends. Returns the time at which the last copy was complete.
-    fn work(&self, mut worker: Worker, kernels: &Kernels) -> Result<Instant, Error> {
+    fn work(&self, mut worker: UploadWorker, kernels: &Kernels) -> Result<Instant, Error> {
         while let Some(chunk) = self.next() {
             worker.upload(self.model, kernels, &chunk)?;
             self.report(chunk.to.len());
@@ -249,16 +249,16 @@ fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 }
 
 /// The resources of one upload thread.
-struct Worker {
+struct UploadWorker {
     stream: Stream,
     staging: Staging,
     /// The device memory of rows before they are packed into tiles.
     rows: Buffer<u8>,
 }
 
-impl Worker {
-    fn new(context: &Context, chunk_bytes: usize) -> Result<Worker, Error> {
-        Ok(Worker {
+impl UploadWorker {
+    fn new(context: &Context, chunk_bytes: usize) -> Result<UploadWorker, Error> {
+        Ok(UploadWorker {
             stream: Stream::new(context)?,
             staging: Staging::new(context, CHUNKS_PER_THREAD, chunk_bytes)?,
             rows: Buffer::uninit(context, 2 * chunk_bytes)?.labelled("rows"),

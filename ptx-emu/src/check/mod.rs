@@ -266,7 +266,7 @@ impl From<MemoryError> for CheckError {
 }
 
 /// The result of one schedule.
-struct Run {
+struct ScheduleRun {
     seed: u64,
     watched: Watched,
     /// The bytes of each buffer after the launch, and the number of uninitialized bytes in it.
@@ -276,9 +276,9 @@ struct Run {
 /// The contents of each buffer after the first run. Runs that leave the same bytes share them, so
 /// that many schedules need the memory of one.
 #[derive(Default)]
-struct Kept(Mutex<HashMap<usize, Arc<Vec<u8>>>>);
+struct KeptContents(Mutex<HashMap<usize, Arc<Vec<u8>>>>);
 
-impl Kept {
+impl KeptContents {
     fn share(&self, buffer: usize, bytes: Vec<u8>) -> Arc<Vec<u8>> {
         let known = self
             .0
@@ -404,7 +404,7 @@ impl<'a> Check<'a> {
             return Err(CheckError::Launch(what));
         }
         let lowest = AtomicU64::new(u64::MAX);
-        let kept = Kept::default();
+        let kept = KeptContents::default();
         // A schedule after one with a finding is skipped. The lowest such seed wins, so that the
         // report does not depend on which schedule finished first.
         let runs = self.seeds.clone().into_par_iter().map(|seed| {
@@ -420,7 +420,7 @@ impl<'a> Check<'a> {
         });
         let runs = runs.collect::<Result<Vec<_>, CheckError>>()?;
         let last = lowest.into_inner();
-        let runs: Vec<Run> = runs
+        let runs: Vec<ScheduleRun> = runs
             .into_iter()
             .flatten()
             .filter(|run| run.seed <= last)
@@ -432,7 +432,7 @@ impl<'a> Check<'a> {
     ///
     /// One finding is enough with [`Faults::First`]. After a limit was reached, the next schedule
     /// would take the same time again.
-    fn ends_after(&self, run: &Run) -> bool {
+    fn ends_after(&self, run: &ScheduleRun) -> bool {
         let at_limit = |class| {
             matches!(
                 class,
@@ -485,7 +485,7 @@ impl<'a> Check<'a> {
         self.buffers.iter().try_for_each(check_buffer)
     }
 
-    fn run_once(&self, seed: u64, kept: &Kept) -> Result<Run, CheckError> {
+    fn run_once(&self, seed: u64, kept: &KeptContents) -> Result<ScheduleRun, CheckError> {
         // The capacity is larger than any device, because the check is about the kernel and not
         // about memory.
         let memory = Memory::new(1 << 40);
@@ -542,7 +542,7 @@ impl<'a> Check<'a> {
             Ok((kept.share(number, bytes), unwritten))
         };
         let contents = self.buffers.iter().zip(&addresses).enumerate().map(left);
-        Ok(Run {
+        Ok(ScheduleRun {
             seed,
             watched,
             contents: contents.collect::<Result<_, MemoryError>>()?,

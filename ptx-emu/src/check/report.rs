@@ -5,7 +5,7 @@ use std::fmt;
 use super::argument::{Buffer, Role};
 use super::element::Element;
 use super::finding::{ElementMismatch, Finding, Problem};
-use super::{Check, Run};
+use super::{Check, ScheduleRun};
 use crate::fault::Fault;
 use crate::launch::Stats;
 use crate::observe::{FollowedStep, Profile};
@@ -118,7 +118,7 @@ impl fmt::Display for Note {
 }
 
 /// Returns the report of at least one run.
-pub(super) fn report(check: &Check<'_>, runs: &[Run]) -> CheckReport {
+pub(super) fn report(check: &Check<'_>, runs: &[ScheduleRun]) -> CheckReport {
     let mut findings: Vec<Finding> = Vec::new();
     for run in runs {
         for (problem, blocks) in problems(check, run) {
@@ -162,7 +162,7 @@ pub(super) fn report(check: &Check<'_>, runs: &[Run]) -> CheckReport {
     }
 }
 
-fn after(check: &Check<'_>, run: &Run) -> Vec<Buffer> {
+fn after(check: &Check<'_>, run: &ScheduleRun) -> Vec<Buffer> {
     let contents = run.contents.iter().map(|(bytes, _)| Some(bytes.to_vec()));
     check
         .buffers
@@ -177,7 +177,7 @@ fn after(check: &Check<'_>, run: &Run) -> Vec<Buffer> {
 
 /// Returns the problems of one schedule with the number of blocks that have each. Buffers are
 /// compared only if no fault ended the launch early.
-pub(super) fn problems(check: &Check<'_>, run: &Run) -> Vec<(Problem, u64)> {
+pub(super) fn problems(check: &Check<'_>, run: &ScheduleRun) -> Vec<(Problem, u64)> {
     let found = &run.watched.found;
     if !found.is_empty() {
         let fault = |fault: &crate::Fault| Problem::Fault(Box::new(fault.clone()));
@@ -232,7 +232,7 @@ fn first_difference(
     })
 }
 
-fn notes(check: &Check<'_>, runs: &[Run]) -> Vec<Note> {
+fn notes(check: &Check<'_>, runs: &[ScheduleRun]) -> Vec<Note> {
     let Some(first) = runs.first() else {
         return Vec::new();
     };

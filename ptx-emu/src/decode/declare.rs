@@ -3,11 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Unit;
+use super::DecodingUnit;
 use super::names::{PREDEFINED, special};
-use crate::code::{Formal, Region, RegisterOperand, UNDECLARED_DYNAMIC};
+use crate::code::{Formal, RegisterOperand, SharedRegion, UNDECLARED_DYNAMIC};
 use crate::module::Param;
-use crate::parse::ast::{self, OperandKind, StateSpace, Statement, Variable};
+use crate::parse::ast::{self, DeclaredSpace, DeclaredVariable, OperandKind, Statement};
 use crate::parse::types::Type;
 use crate::parse::{At, Error, Parsed, error, unsupported};
 
@@ -26,7 +26,7 @@ const RESERVED_BYTES: u32 = 1024;
 
 /// The meaning of a declared name.
 #[derive(Clone, Debug)]
-pub(super) enum Declared {
+pub(super) enum DeclaredSymbol {
     Register {
         ty: Type,
         declaration: u32,
@@ -49,32 +49,32 @@ pub(super) enum Declared {
 /// The layout of the shared memory of a kernel and of the functions that it may call.
 #[derive(Debug)]
 pub(super) struct SharedLayout<'a> {
-    pub(super) regions: Vec<Region>,
+    pub(super) regions: Vec<SharedRegion>,
     cursor: u32,
     /// The size of the static variables in bytes.
     pub(super) total: u64,
     dynamic: Vec<(&'a str, u32)>,
     /// The variables of the module that are used.
-    module: HashMap<&'a str, Declared>,
+    module: HashMap<&'a str, DeclaredSymbol>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct NameScope<'a> {
     pub(super) parent: Option<usize>,
-    pub(super) names: HashMap<&'a str, Declared>,
+    pub(super) names: HashMap<&'a str, DeclaredSymbol>,
     /// The register families `%r<N>`: type, declaration, count and place.
     pub(super) families: HashMap<&'a str, (Type, u32, u32, At)>,
 }
 
 /// Returns the size and the alignment of a variable in bytes, or `None` if the size overflows.
-pub(crate) fn layout(v: &Variable<'_>) -> Option<(u64, u32)> {
+pub(crate) fn layout(v: &DeclaredVariable<'_>) -> Option<(u64, u32)> {
     let element = v.ty.bytes() * v.vector;
     let bytes = u64::from(element).checked_mul(v.count.unwrap_or(0))?;
     Some((bytes, element.max(v.align)))
 }
 
-impl<'a> Unit<'a> {
-    pub(super) fn parameters(&mut self, params: &[Variable<'a>]) {
+impl<'a> DecodingUnit<'a> {
+    pub(super) fn parameters(&mut self, params: &[DeclaredVariable<'a>]) {
         let mut offset = 0u64;
         for v in params {
             let Some((bytes, align)) = layout(v).filter(|(bytes, _)| *bytes > 0) else {
@@ -105,19 +105,19 @@ impl<'a> Unit<'a> {
     }
 
     /// Returns the locations of the parameters of a function, in its local memory or in registers.
-    pub(super) fn formals(&mut self, formals: &[Variable<'a>]) -> Vec<Formal> {
+    pub(super) fn formals(&mut self, formals: &[DeclaredVariable<'a>]) -> Vec<Formal> {
         formals.iter().map(|v| self.formal(v)).collect()
     }
 
-    fn formal(&mut self, v: &Variable<'a>) -> Formal {
-        if v.space == StateSpace::Reg {
+    fn formal(&mut self, v: &DeclaredVariable<'a>) -> Formal {
+        if v.space == DeclaredSpace::Reg {
             let declaration = self.declarations;
             self.declarations += 1;
             self.name(
                 0,
                 v.name,
                 v.at,
-                Declared::Register {
+                DeclaredSymbol::Register {
                     ty: v.ty,
                     declaration,
                     at: 0,
@@ -149,7 +149,7 @@ impl<'a> Unit<'a> {
         }
         self.declare_local(v);
         match self.scopes[0].names.get(v.name) {
-            Some(Declared::Local { address, bytes }) => Formal::Local {
+            Some(DeclaredSymbol::Local { address, bytes }) => Formal::Local {
                 offset: *address,
                 bytes: *bytes,
             },
@@ -184,7 +184,9 @@ impl<'a> Unit<'a> {
                 // Each statement becomes one instruction, so a label is the number of instructions
                 // before it.
                 Statement::Inst(_) => index += 1,
-                Statement::Label(name, at) => self.name(scope, name, *at, Declared::Label(index)),
+                Statement::Label(name, at) => {
+                    self.name(scope, name, *at, DeclaredSymbol::Label(index))
+                }
                 Statement::Registers(ty, names) => {
                     for n in names {
                         self.register(scope, *ty, n);
@@ -203,7 +205,7 @@ impl<'a> Unit<'a> {
         self.scope = 0;
     }
 
-    pub(super) fn name(&mut self, scope: usize, name: &'a str, at: At, named: Declared) {
+    pub(super) fn name(&mut self, scope: usize, name: &'a str, at: At, named: DeclaredSymbol) {
         let taken = self.scopes[scope].names.insert(name, named).is_some();
         if taken {
             self.fail(at, format!("`{name}` is declared twice in this scope"));
@@ -225,7 +227,7 @@ impl<'a> Unit<'a> {
                 scope,
                 n.name,
                 n.at,
-                Declared::Register {
+                DeclaredSymbol::Register {
                     ty,
                     declaration,
                     at: n.at,
@@ -246,14 +248,14 @@ impl<'a> Unit<'a> {
         }
     }
 
-    fn variable(&mut self, v: &Variable<'a>, layout: &mut SharedLayout<'a>) {
+    fn variable(&mut self, v: &DeclaredVariable<'a>, layout: &mut SharedLayout<'a>) {
         match v.space {
-            StateSpace::Shared => match layout.place(v) {
+            DeclaredSpace::Shared => match layout.place(v) {
                 Ok(declared) => self.name(self.scope, v.name, v.at, declared),
                 Err(e) => self.errors.push(e),
             },
             // An argument of a call belongs to the thread, like a local variable.
-            StateSpace::Local | StateSpace::Param => self.declare_local(v),
+            DeclaredSpace::Local | DeclaredSpace::Param => self.declare_local(v),
             _ => self.fail(
                 v.at,
                 "only .reg, .shared and .local variables can be declared in a kernel",
@@ -261,7 +263,7 @@ impl<'a> Unit<'a> {
         }
     }
 
-    fn declare_local(&mut self, v: &Variable<'a>) {
+    fn declare_local(&mut self, v: &DeclaredVariable<'a>) {
         let Some((bytes, align)) =
             layout(v).filter(|(bytes, _)| *bytes > 0 && *bytes <= MOST_LOCAL)
         else {
@@ -289,7 +291,7 @@ impl<'a> Unit<'a> {
             self.scope,
             v.name,
             v.at,
-            Declared::Local {
+            DeclaredSymbol::Local {
                 address,
                 bytes: bytes as u32,
             },
@@ -298,7 +300,7 @@ impl<'a> Unit<'a> {
 }
 
 /// Returns the declared type of a variable.
-fn type_of(v: &Variable<'_>) -> String {
+fn type_of(v: &DeclaredVariable<'_>) -> String {
     let vector = if v.vector > 1 {
         format!(".v{} ", v.vector)
     } else {
@@ -314,7 +316,7 @@ fn type_of(v: &Variable<'_>) -> String {
 impl<'a> SharedLayout<'a> {
     /// Lays out the variables of a module that `mentioned` contains.
     pub(super) fn new(
-        variables: &[Variable<'a>],
+        variables: &[DeclaredVariable<'a>],
         mentioned: &HashSet<&'a str>,
         errors: &mut Vec<Error>,
     ) -> Self {
@@ -326,8 +328,9 @@ impl<'a> SharedLayout<'a> {
             dynamic: Vec::new(),
             module,
         };
-        let shared =
-            |v: &&Variable<'a>| v.space == StateSpace::Shared && mentioned.contains(v.name);
+        let shared = |v: &&DeclaredVariable<'a>| {
+            v.space == DeclaredSpace::Shared && mentioned.contains(v.name)
+        };
         for v in variables.iter().filter(shared) {
             match layout.place(v) {
                 Ok(declared) => _ = layout.module.insert(v.name, declared),
@@ -346,7 +349,7 @@ impl<'a> SharedLayout<'a> {
     fn reserve(&mut self, name: &'a str) {
         let address = self.cursor.next_multiple_of(RESERVED_BYTES);
         self.cursor = address + RESERVED_BYTES + SHARED_GAP;
-        let region = Region {
+        let region = SharedRegion {
             name: RESERVED.into(),
             address,
             bytes: RESERVED_BYTES,
@@ -355,14 +358,14 @@ impl<'a> SharedLayout<'a> {
         self.regions.push(region);
         self.module.insert(
             name,
-            Declared::Shared {
+            DeclaredSymbol::Shared {
                 address,
                 bytes: Some(RESERVED_BYTES),
             },
         );
     }
 
-    fn place(&mut self, v: &Variable<'a>) -> Parsed<Declared> {
+    fn place(&mut self, v: &DeclaredVariable<'a>) -> Parsed<DeclaredSymbol> {
         if !v.init.is_empty() {
             return error(v.at, "shared variables cannot be initialized");
         }
@@ -379,7 +382,7 @@ impl<'a> SharedLayout<'a> {
             }
             // The address is known only after all static variables were placed, see `finish`.
             self.dynamic.push((v.name, align.max(16)));
-            return Ok(Declared::Shared {
+            return Ok(DeclaredSymbol::Shared {
                 address: 0,
                 bytes: None,
             });
@@ -392,13 +395,13 @@ impl<'a> SharedLayout<'a> {
         if self.total > 1 << 24 {
             self.cursor = SHARED_BASE;
         }
-        self.regions.push(Region {
+        self.regions.push(SharedRegion {
             name: v.name.into(),
             address,
             bytes: bytes as u32,
             dynamic: false,
         });
-        Ok(Declared::Shared {
+        Ok(DeclaredSymbol::Shared {
             address,
             bytes: Some(bytes as u32),
         })
@@ -418,7 +421,7 @@ impl<'a> SharedLayout<'a> {
             .dynamic
             .first()
             .map_or(UNDECLARED_DYNAMIC, |(name, _)| name);
-        self.regions.push(Region {
+        self.regions.push(SharedRegion {
             name: name.into(),
             address,
             bytes: 0,
@@ -439,7 +442,7 @@ impl<'a> SharedLayout<'a> {
 
 /// Adds all names that the operands of a kernel or function mention.
 pub(super) fn mentioned<'a>(entry: &ast::Entry<'a>, names: &mut HashSet<&'a str>) {
-    fn visit<'a>(operand: &ast::Operand<'a>, names: &mut HashSet<&'a str>) {
+    fn visit<'a>(operand: &ast::ParsedOperand<'a>, names: &mut HashSet<&'a str>) {
         match &operand.kind {
             OperandKind::Name(n) | OperandKind::Sum(n, _) | OperandKind::Address(Some(n), _) => {
                 _ = names.insert(n)

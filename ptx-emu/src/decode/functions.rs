@@ -36,7 +36,7 @@ impl<'a> Functions<'a> {
     pub(crate) fn new(
         module: u64,
         ast: &'a ast::Module<'a>,
-        variables: &[ast::Variable<'a>],
+        variables: &[ast::DeclaredVariable<'a>],
     ) -> Functions<'a> {
         let defined: Vec<&ast::Entry<'_>> = ast.functions.iter().filter(|f| f.defined).collect();
         let mut numbers: HashMap<&str, u32> = defined
@@ -96,7 +96,7 @@ impl<'a> Functions<'a> {
     }
 
     /// Returns the functions that are mentioned elsewhere than as the target of a call.
-    fn taken(&self, ast: &'a ast::Module<'a>, variables: &[ast::Variable<'a>]) -> Vec<u32> {
+    fn taken(&self, ast: &'a ast::Module<'a>, variables: &[ast::DeclaredVariable<'a>]) -> Vec<u32> {
         if self.defined.is_empty() {
             return Vec::new();
         }

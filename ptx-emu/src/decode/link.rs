@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 
 use super::declare::SharedLayout;
-use super::{Common, Unit};
-use crate::code::{ABSENT, Code, Op};
+use super::{DecodingUnit, ModuleContext};
+use crate::code::{ABSENT, KernelCode, Op};
 use crate::flow;
 use crate::module::Param;
 use crate::parse::Error;
@@ -15,7 +15,7 @@ use crate::parse::ast;
 
 /// The result of decoding a kernel.
 pub(crate) struct Decoded {
-    pub(crate) code: Code,
+    pub(crate) code: KernelCode,
     /// The errors. A kernel with an error cannot run.
     pub(crate) errors: Vec<Error>,
     pub(crate) params: Vec<Param>,
@@ -26,7 +26,7 @@ pub(crate) struct Decoded {
 }
 
 /// Decodes a kernel with the functions that it may call.
-pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> Decoded {
+pub(crate) fn decode<'a>(common: &'a ModuleContext<'a>, entry: &'a ast::Entry<'a>) -> Decoded {
     let (reached, names) = common.functions.reached(entry);
     let function = |&(number, _): &(u32, bool)| common.functions.defined[number as usize];
     let entries: Vec<&ast::Entry<'_>> = std::iter::once(entry)
@@ -34,9 +34,9 @@ pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> D
         .collect();
     let mut errors = Vec::new();
     let mut layout = SharedLayout::new(common.variables, &names, &mut errors);
-    let mut units: Vec<Unit<'_>> = entries
+    let mut units: Vec<DecodingUnit<'_>> = entries
         .iter()
-        .map(|e| Unit::declared(common, e, &mut layout))
+        .map(|e| DecodingUnit::declared(common, e, &mut layout))
         .collect();
     // All units have declared their variables, so the end of the static memory is known now.
     let dynamic = layout.finish();
@@ -68,11 +68,11 @@ pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> D
             what: "an error before this prevents the kernel from running".into(),
         });
     }
-    let mut code = Code {
+    let mut code = KernelCode {
         shared: layout.regions,
         sites,
         independent: common.target.schedules_lanes_independently(),
-        ..Code::default()
+        ..KernelCode::default()
     };
     let whole: HashSet<u32> = units[1..]
         .iter()
@@ -108,14 +108,14 @@ pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> D
     }
 }
 
-impl<'a> Unit<'a> {
+impl<'a> DecodingUnit<'a> {
     /// Declares the names of a kernel or function.
     fn declared(
-        common: &'a Common<'a>,
+        common: &'a ModuleContext<'a>,
         entry: &'a ast::Entry<'a>,
         layout: &mut SharedLayout<'a>,
-    ) -> Unit<'a> {
-        let mut unit = Unit::new(common, entry);
+    ) -> DecodingUnit<'a> {
+        let mut unit = DecodingUnit::new(common, entry);
         if entry.function {
             unit.routine.returns = unit.formals(&entry.returns);
             unit.routine.params = unit.formals(&entry.params);
@@ -151,7 +151,7 @@ impl<'a> Unit<'a> {
     }
 
     /// Appends the code to `code`.
-    fn append(mut self, code: &mut Code) {
+    fn append(mut self, code: &mut KernelCode) {
         self.watch();
         flow::join(&mut self.code.ops);
         // Branches were resolved within the routine, so they move by the code before it.

@@ -16,7 +16,7 @@ mod unwritten;
 
 use std::collections::{HashMap, HashSet};
 
-use declare::{Declared, NameScope};
+use declare::{DeclaredSymbol, NameScope};
 pub(crate) use declare::{RESERVED, SHARED_BASE, layout};
 pub(crate) use functions::Functions;
 pub(crate) use link::{Decoded, decode};
@@ -25,37 +25,37 @@ pub(crate) use operands::Decode;
 use operands::{MOST_SUFFIXES, SuffixOrder};
 
 use crate::async_code::{LeftMatrix, Wgmma};
-use crate::code::{Code, Constant, Instruction, Op, ResolvedGuard, Routine, Special};
+use crate::code::{Constant, Instruction, KernelCode, Op, ResolvedGuard, Routine, Special};
 use crate::exec::regs::Bank;
 use crate::fault::{RustPlace, SourcePlace};
 use crate::features;
-use crate::isa::{self, Lookup};
+use crate::isa::{self, OpcodeLookup};
 use crate::module::Param;
-use crate::parse::ast::{self, OperandKind, SourcePosition, Statement, Variable};
+use crate::parse::ast::{self, DeclaredVariable, OperandKind, SourcePosition, Statement};
 use crate::parse::types::Type;
-use crate::parse::{At, Error, Parsed, Source, error, unsupported};
+use crate::parse::{At, Error, Parsed, SourceText, error, unsupported};
 
 /// The context that the kernels of a module share.
-pub(crate) struct Common<'a> {
-    pub(crate) source: &'a Source<'a>,
+pub(crate) struct ModuleContext<'a> {
+    pub(crate) source: &'a SourceText<'a>,
     pub(crate) files: &'a [(u32, &'a str)],
     pub(crate) target: features::Target,
-    pub(crate) variables: &'a [Variable<'a>],
+    pub(crate) variables: &'a [DeclaredVariable<'a>],
     pub(crate) functions: Functions<'a>,
     /// Names whose declarations have errors.
     pub(crate) broken: &'a [&'a str],
 }
 
 /// A kernel or function during decoding.
-pub(crate) struct Unit<'a> {
+pub(crate) struct DecodingUnit<'a> {
     /// Whether it is a function.
     function: bool,
     routine: Routine,
-    common: &'a Common<'a>,
+    common: &'a ModuleContext<'a>,
     params: Vec<(Param, bool)>,
     scopes: Vec<NameScope<'a>>,
     scope: usize,
-    code: Code,
+    code: KernelCode,
     slots: HashMap<(u32, u32), u32>,
     constants: HashMap<(Bank, Constant), u32>,
     specials: HashMap<Special, u32>,
@@ -102,7 +102,7 @@ fn family(name: &str) -> &str {
 /// Returns the operand form that an error is about, if ptxas 13.5 accepts it.
 ///
 /// Such a form is unsupported and not ill-formed. `cargo xtask forms` found the cases.
-fn lacking_operand(inst: &ast::Inst<'_>, e: &Error) -> Option<String> {
+fn lacking_operand(inst: &ast::ParsedInstruction<'_>, e: &Error) -> Option<String> {
     let opcode = inst.opcode;
     if matches!(opcode, "min" | "max") && inst.operands.len() == 4 {
         return Some(format!("{opcode} of three values"));
@@ -130,7 +130,7 @@ fn lacking_operand(inst: &ast::Inst<'_>, e: &Error) -> Option<String> {
         ));
     }
     let in_vector =
-        |o: &ast::Operand<'_>| match &o.kind {
+        |o: &ast::ParsedOperand<'_>| match &o.kind {
             OperandKind::Vector(elements) => elements
                 .iter()
                 .find(|element| element.at == e.at)
@@ -162,17 +162,17 @@ fn lacking_operand(inst: &ast::Inst<'_>, e: &Error) -> Option<String> {
 }
 
 /// Returns the first operand with a `-` in front of a name.
-fn negative<'a>(inst: &ast::Inst<'a>) -> Option<(&'a str, At)> {
+fn negative<'a>(inst: &ast::ParsedInstruction<'a>) -> Option<(&'a str, At)> {
     inst.operands.iter().find_map(|o| match o.kind {
         OperandKind::Negative(name) => Some((name, o.at)),
         _ => None,
     })
 }
 
-impl<'a> Unit<'a> {
-    fn new(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> Unit<'a> {
+impl<'a> DecodingUnit<'a> {
+    fn new(common: &'a ModuleContext<'a>, entry: &'a ast::Entry<'a>) -> DecodingUnit<'a> {
         let statements = &entry.body.statements;
-        Unit {
+        DecodingUnit {
             common,
             function: entry.function,
             routine: Routine {
@@ -183,7 +183,7 @@ impl<'a> Unit<'a> {
             params: Vec::new(),
             scopes: vec![NameScope::default()],
             scope: 0,
-            code: Code::default(),
+            code: KernelCode::default(),
             slots: HashMap::new(),
             constants: HashMap::new(),
             specials: HashMap::new(),
@@ -327,7 +327,12 @@ impl<'a> Unit<'a> {
             .map(|(label, at)| self.label(label, *at))
             .collect();
         match found {
-            Ok(targets) => self.name(self.scope, name, labels[0].1, Declared::Targets(targets)),
+            Ok(targets) => self.name(
+                self.scope,
+                name,
+                labels[0].1,
+                DeclaredSymbol::Targets(targets),
+            ),
             Err(e) => self.record(e),
         }
     }
@@ -339,7 +344,12 @@ impl<'a> Unit<'a> {
             None => error(at, format!("there is no function `{name}` in this text")),
         };
         match list.iter().map(number).collect() {
-            Ok(numbers) => self.name(self.scope, name, list[0].1, Declared::Callees(numbers)),
+            Ok(numbers) => self.name(
+                self.scope,
+                name,
+                list[0].1,
+                DeclaredSymbol::Callees(numbers),
+            ),
             Err(e) => self.record(e),
         }
     }
@@ -375,7 +385,7 @@ impl<'a> Unit<'a> {
 
     fn place(
         &mut self,
-        inst: &ast::Inst<'a>,
+        inst: &ast::ParsedInstruction<'a>,
         (rust, callers): &(Option<RustPlace>, Vec<RustPlace>),
     ) {
         let (line, column) = self.common.source.place(inst.at);
@@ -401,7 +411,7 @@ impl<'a> Unit<'a> {
         });
     }
 
-    fn instruction(&mut self, inst: &'a ast::Inst<'a>) -> Parsed<()> {
+    fn instruction(&mut self, inst: &'a ast::ParsedInstruction<'a>) -> Parsed<()> {
         if inst.mods.len() > MOST_SUFFIXES {
             return error(
                 inst.at,
@@ -462,7 +472,12 @@ impl<'a> Unit<'a> {
     }
 
     /// Decodes an instruction, with its suffixes in the given order.
-    fn operation(&mut self, inst: &'a ast::Inst<'a>, name: &str, order: SuffixOrder) -> Parsed<Op> {
+    fn operation(
+        &mut self,
+        inst: &'a ast::ParsedInstruction<'a>,
+        name: &str,
+        order: SuffixOrder,
+    ) -> Parsed<Op> {
         let found = match order {
             SuffixOrder::Manual => isa::find(inst.opcode, name),
             SuffixOrder::Any => isa::find_in_any_order(inst.opcode, &inst.mods),
@@ -471,22 +486,24 @@ impl<'a> Unit<'a> {
         // suffixes have a decoder instead, which consumes the suffixes one by one.
         let mut d = Decode::new(inst, order, self);
         match found {
-            Lookup::Row(row) => d.row(row),
-            Lookup::Decoder(f) => f(&mut d),
-            Lookup::Opcode(known) => error(
+            OpcodeLookup::Row(row) => d.row(row),
+            OpcodeLookup::Decoder(f) => f(&mut d),
+            OpcodeLookup::Opcode(known) => error(
                 inst.at,
                 format!(
                     "`{name}` is not an instruction; there are {}",
                     known.join(", ")
                 ),
             ),
-            Lookup::Unsupported => unsupported(inst.at, name),
-            Lookup::Unknown => error(inst.at, format!("`{}` is not an instruction", inst.opcode)),
+            OpcodeLookup::Unsupported => unsupported(inst.at, name),
+            OpcodeLookup::Unknown => {
+                error(inst.at, format!("`{}` is not an instruction", inst.opcode))
+            }
         }
     }
 
     /// Records the registers that the last instruction names.
-    fn mention(&mut self, inst: &'a ast::Inst<'a>) {
+    fn mention(&mut self, inst: &'a ast::ParsedInstruction<'a>) {
         let known = self.code.mentions.len() as u32;
         // Instructions that were added without a statement mention no registers, so their lists are
         // empty.
@@ -494,7 +511,7 @@ impl<'a> Unit<'a> {
             .mention_ends
             .resize(self.code.ops.len() - 1, known);
         let guard = inst.guard.iter().map(|guard| (guard.name, guard.at));
-        let operands = inst.operands.iter().flat_map(ast::Operand::names);
+        let operands = inst.operands.iter().flat_map(ast::ParsedOperand::names);
         for (name, at) in guard.chain(operands) {
             let Some(register) = self.find_register(name, at) else {
                 continue;
@@ -510,7 +527,7 @@ impl<'a> Unit<'a> {
     }
 
     /// Returns the 32-bit registers that an instruction reads, and those that it writes.
-    fn uses(&mut self, inst: &'a ast::Inst<'a>) -> [Box<[u32]>; 2] {
+    fn uses(&mut self, inst: &'a ast::ParsedInstruction<'a>) -> [Box<[u32]>; 2] {
         let mut uses = [vec![], vec![]];
         for (i, operand) in inst.operands.iter().enumerate() {
             // The first operand is the destination, except in instructions that only read.

@@ -1,7 +1,7 @@
 //! Names of a kernel: registers and their slots, labels, constants and special registers.
 
-use super::declare::Declared;
-use super::{IS_VARIABLE, UNDECLARED, Unit};
+use super::declare::DeclaredSymbol;
+use super::{DecodingUnit, IS_VARIABLE, UNDECLARED};
 use crate::code::{Constant, Special};
 use crate::exec::regs::Bank;
 use crate::parse::types::Type;
@@ -25,8 +25,8 @@ impl Register {
     }
 }
 
-impl<'a> Unit<'a> {
-    pub(super) fn lookup(&self, name: &str) -> Option<&Declared> {
+impl<'a> DecodingUnit<'a> {
+    pub(super) fn lookup(&self, name: &str) -> Option<&DeclaredSymbol> {
         let mut scope = Some(self.scope);
         while let Some(s) = scope {
             if let Some(named) = self.scopes[s].names.get(name) {
@@ -39,7 +39,7 @@ impl<'a> Unit<'a> {
 
     /// Returns the register called `name`, which was declared directly or by a family `%r<N>`.
     pub(super) fn find_register(&mut self, name: &'a str, at: At) -> Option<Register> {
-        if let Some(&Declared::Register {
+        if let Some(&DeclaredSymbol::Register {
             ty,
             declaration,
             at: declared,
@@ -115,9 +115,11 @@ impl<'a> Unit<'a> {
         // The message says what the name is, because a wrong kind of name is more frequent than a
         // missing declaration.
         let what = match self.lookup(name) {
-            Some(Declared::Shared { .. } | Declared::Local { .. }) => IS_VARIABLE,
-            Some(Declared::Label(_) | Declared::Targets(_) | Declared::Callees(_)) => "is a label",
-            Some(Declared::Register { .. }) => "is declared only after this instruction",
+            Some(DeclaredSymbol::Shared { .. } | DeclaredSymbol::Local { .. }) => IS_VARIABLE,
+            Some(
+                DeclaredSymbol::Label(_) | DeclaredSymbol::Targets(_) | DeclaredSymbol::Callees(_),
+            ) => "is a label",
+            Some(DeclaredSymbol::Register { .. }) => "is declared only after this instruction",
             None if LACKING.iter().any(|lacks| name.starts_with(lacks)) => {
                 return unsupported(at, format!("special register `{name}`"));
             }
@@ -137,7 +139,7 @@ impl<'a> Unit<'a> {
 
     pub(super) fn label(&self, name: &str, at: At) -> Parsed<u32> {
         match self.lookup(name) {
-            Some(Declared::Label(index)) => Ok(*index),
+            Some(DeclaredSymbol::Label(index)) => Ok(*index),
             _ => error(at, format!("there is no label `{name}` in this scope")),
         }
     }

@@ -1,16 +1,16 @@
 //! The interface by which decoding functions read an instruction: first the suffixes, then the
 //! operands.
 
-use super::declare::Declared;
+use super::declare::DeclaredSymbol;
 use super::functions::Functions;
 use super::names::{Register, special};
-use super::{NARROW_ADDRESS, Unit, bank};
-use crate::code::{Address, Constant, Op, PredSource, RegisterOperand, Space};
+use super::{DecodingUnit, NARROW_ADDRESS, bank};
+use crate::code::{Address, Constant, InstructionSpace, Op, PredSource, RegisterOperand};
 use crate::exec::SHARED_WINDOW;
-use crate::exec::regs::{Alu, Bank, Slots};
+use crate::exec::regs::{Alu, Bank, OperandSlots};
 use crate::isa;
 use crate::module::Param;
-use crate::parse::ast::{self, Number, OperandKind, StateSpace};
+use crate::parse::ast::{self, DeclaredSpace, Number, OperandKind};
 use crate::parse::types::{Type, TypeKind};
 use crate::parse::{At, Parsed, error, unsupported};
 
@@ -28,19 +28,19 @@ pub(super) enum SuffixOrder {
 
 /// An instruction that is being decoded.
 pub(crate) struct Decode<'d, 'a> {
-    pub(crate) inst: &'a ast::Inst<'a>,
+    pub(crate) inst: &'a ast::ParsedInstruction<'a>,
     /// The consumed suffixes, one bit for each.
     used: u64,
     order: SuffixOrder,
-    unit: &'d mut Unit<'a>,
+    unit: &'d mut DecodingUnit<'a>,
 }
 
 impl<'d, 'a> Decode<'d, 'a> {
     /// Starts to decode an instruction. No suffix is consumed.
     pub(super) fn new(
-        inst: &'a ast::Inst<'a>,
+        inst: &'a ast::ParsedInstruction<'a>,
         order: SuffixOrder,
-        unit: &'d mut Unit<'a>,
+        unit: &'d mut DecodingUnit<'a>,
     ) -> Decode<'d, 'a> {
         Decode {
             inst,
@@ -187,7 +187,7 @@ impl<'d, 'a> Decode<'d, 'a> {
     }
 
     /// Returns an operand.
-    pub(crate) fn operand(&self, i: usize) -> &'a ast::Operand<'a> {
+    pub(crate) fn operand(&self, i: usize) -> &'a ast::ParsedOperand<'a> {
         &self.inst.operands[i]
     }
 
@@ -198,7 +198,7 @@ impl<'d, 'a> Decode<'d, 'a> {
 
     /// Returns the register of a destination, which may be an element of a vector. `_` is a
     /// register that no instruction reads.
-    pub(crate) fn element_dst(&mut self, o: &'a ast::Operand<'a>, ty: Type) -> Parsed<u32> {
+    pub(crate) fn element_dst(&mut self, o: &'a ast::ParsedOperand<'a>, ty: Type) -> Parsed<u32> {
         match o.kind {
             OperandKind::Name(name) => self.unit.typed(name, o.at, ty),
             OperandKind::Sink => Ok(self.unit.fresh(bank(ty))),
@@ -212,7 +212,7 @@ impl<'d, 'a> Decode<'d, 'a> {
     }
 
     /// Returns the register of a source operand, which may be an element of a vector.
-    pub(crate) fn element_src(&mut self, o: &'a ast::Operand<'a>, ty: Type) -> Parsed<u32> {
+    pub(crate) fn element_src(&mut self, o: &'a ast::ParsedOperand<'a>, ty: Type) -> Parsed<u32> {
         match o.kind {
             OperandKind::Name(name) => self.unit.typed(name, o.at, ty),
             OperandKind::Number(n) => {
@@ -257,7 +257,7 @@ impl<'d, 'a> Decode<'d, 'a> {
 
     /// Returns the halves of a 128-bit destination, the lower one first. The halves of `_` are
     /// registers that no instruction reads.
-    pub(crate) fn halves_dst(&mut self, o: &'a ast::Operand<'a>) -> Parsed<[u32; 2]> {
+    pub(crate) fn halves_dst(&mut self, o: &'a ast::ParsedOperand<'a>) -> Parsed<[u32; 2]> {
         match o.kind {
             OperandKind::Sink => Ok([Bank::W64; 2].map(|bank| self.unit.fresh(bank))),
             OperandKind::Name(name) => self
@@ -269,7 +269,7 @@ impl<'d, 'a> Decode<'d, 'a> {
     }
 
     /// Returns the halves of a 128-bit source, the lower one first.
-    pub(crate) fn halves_src(&mut self, o: &'a ast::Operand<'a>) -> Parsed<[u32; 2]> {
+    pub(crate) fn halves_src(&mut self, o: &'a ast::ParsedOperand<'a>) -> Parsed<[u32; 2]> {
         match o.kind {
             OperandKind::Name(_) => self.halves_dst(o),
             OperandKind::Number(Number::Int(n)) => match u64::try_from(n) {
@@ -286,7 +286,7 @@ impl<'d, 'a> Decode<'d, 'a> {
     }
 
     /// Returns a register that is at least as wide as `ty`, with its type.
-    pub(crate) fn wider(&mut self, o: &'a ast::Operand<'a>, ty: Type) -> Parsed<Register> {
+    pub(crate) fn wider(&mut self, o: &'a ast::ParsedOperand<'a>, ty: Type) -> Parsed<Register> {
         let OperandKind::Name(name) = o.kind else {
             return error(o.at, format!("a {ty} register was expected"));
         };
@@ -376,7 +376,7 @@ impl<'d, 'a> Decode<'d, 'a> {
     }
 
     /// Returns the elements of a vector operand, or the operand itself.
-    pub(crate) fn elements(&self, i: usize) -> &'a [ast::Operand<'a>] {
+    pub(crate) fn elements(&self, i: usize) -> &'a [ast::ParsedOperand<'a>] {
         let o = self.operand(i);
         match &o.kind {
             OperandKind::Vector(elements) => elements,
@@ -398,7 +398,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         let o = self.operand(i);
         match o.kind {
             OperandKind::Name(name) => match self.unit.lookup(name) {
-                Some(Declared::Targets(targets)) => Ok(targets.clone()),
+                Some(DeclaredSymbol::Targets(targets)) => Ok(targets.clone()),
                 _ => error(
                     o.at,
                     format!("`{name}` is not a .branchtargets list declared before"),
@@ -442,15 +442,15 @@ impl<'d, 'a> Decode<'d, 'a> {
     pub(crate) fn variable(&mut self, name: &str, offset: i64, wide: bool) -> Option<u32> {
         let bank = if wide { Bank::W64 } else { Bank::W32 };
         let value = match self.unit.lookup(name) {
-            Some(Declared::Shared { bytes: None, .. }) => {
+            Some(DeclaredSymbol::Shared { bytes: None, .. }) => {
                 // The dynamic variable has no address of its own. All its names share the end of
                 // the static memory.
                 Constant::Bits((i64::from(self.unit.dynamic_shared) + offset) as u64)
             }
-            Some(Declared::Shared { address, .. }) => {
+            Some(DeclaredSymbol::Shared { address, .. }) => {
                 Constant::Bits((i64::from(*address) + offset) as u64)
             }
-            Some(Declared::Local { address, .. }) => {
+            Some(DeclaredSymbol::Local { address, .. }) => {
                 // The address depends on the call, so the frame is added when the function is
                 // entered.
                 Constant::Local((i64::from(*address) + offset) as u32)
@@ -461,7 +461,7 @@ impl<'d, 'a> Decode<'d, 'a> {
                     .common
                     .variables
                     .iter()
-                    .position(|v| v.name == name && v.space != StateSpace::Shared)?;
+                    .position(|v| v.name == name && v.space != DeclaredSpace::Shared)?;
                 Constant::Variable(index as u32, offset)
             }
         };
@@ -486,7 +486,7 @@ impl<'d, 'a> Decode<'d, 'a> {
     /// Returns the size of a static shared variable in bytes.
     pub(crate) fn shared_bytes(&self, name: &str) -> Option<u32> {
         match self.unit.lookup(name) {
-            Some(Declared::Shared { bytes, .. }) => *bytes,
+            Some(DeclaredSymbol::Shared { bytes, .. }) => *bytes,
             _ => None,
         }
     }
@@ -535,7 +535,7 @@ impl<'d, 'a> Decode<'d, 'a> {
             };
         }
         // If the instruction names no state space, the address of a shared variable is generic.
-        let shared = matches!(self.unit.lookup(name), Some(Declared::Shared { .. }));
+        let shared = matches!(self.unit.lookup(name), Some(DeclaredSymbol::Shared { .. }));
         let base = if shared && !short {
             SHARED_WINDOW as i64
         } else {
@@ -562,23 +562,25 @@ impl<'d, 'a> Decode<'d, 'a> {
     }
 
     /// Returns the local space if the address operand names a local variable.
-    pub(crate) fn local_by_name(&self, i: usize) -> Option<Space> {
+    pub(crate) fn local_by_name(&self, i: usize) -> Option<InstructionSpace> {
         match self.operand(i).kind {
-            OperandKind::Address(Some(name), _) if self.is_local(name) => Some(Space::Local),
+            OperandKind::Address(Some(name), _) if self.is_local(name) => {
+                Some(InstructionSpace::Local)
+            }
             _ => None,
         }
     }
 
     /// Returns true if the name is a local variable.
     pub(crate) fn is_local(&self, name: &str) -> bool {
-        matches!(self.unit.lookup(name), Some(Declared::Local { .. }))
+        matches!(self.unit.lookup(name), Some(DeclaredSymbol::Local { .. }))
     }
 
     /// Returns the `.param` variable of a call with this name: its offset in local memory and its
     /// size.
     pub(crate) fn passed_variable(&self, name: &str) -> Option<(u32, u32)> {
         match self.unit.lookup(name) {
-            Some(Declared::Local { address, bytes }) => Some((*address, *bytes)),
+            Some(DeclaredSymbol::Local { address, bytes }) => Some((*address, *bytes)),
             _ => None,
         }
     }
@@ -601,7 +603,7 @@ impl<'d, 'a> Decode<'d, 'a> {
     /// Returns the numbers of the functions in a `.calltargets` list.
     pub(crate) fn callees(&self, name: &str) -> Option<Vec<u32>> {
         match self.unit.lookup(name) {
-            Some(Declared::Callees(list)) => Some(list.clone()),
+            Some(DeclaredSymbol::Callees(list)) => Some(list.clone()),
             _ => None,
         }
     }
@@ -613,7 +615,7 @@ impl<'d, 'a> Decode<'d, 'a> {
 
     /// Decodes a table row like [`Decode::row`], or returns `None` if the registers have other
     /// sizes.
-    pub(crate) fn attempt(&mut self, row: &isa::Row) -> Option<Op> {
+    pub(crate) fn attempt(&mut self, row: &isa::ArithmeticRow) -> Option<Op> {
         let fits = |d: &mut Self, i: usize, ty: Type| match d.operand(i).kind {
             OperandKind::Name(name) => d.unit.typed(name, d.operand(i).at, ty).is_ok(),
             _ => false,
@@ -646,7 +648,7 @@ impl<'d, 'a> Decode<'d, 'a> {
     }
 
     /// Decodes a table row: the destination, followed by the sources.
-    pub(crate) fn row(&mut self, row: &isa::Row) -> Parsed<Op> {
+    pub(crate) fn row(&mut self, row: &isa::ArithmeticRow) -> Parsed<Op> {
         self.skip();
         self.operands(1 + row.src.len(), 1 + row.src.len())?;
         self.alu(row.run, row.dst, row.src)
@@ -661,7 +663,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
         Ok(Op::Alu(
             run,
-            Slots {
+            OperandSlots {
                 d,
                 e: 0,
                 a: s[0],

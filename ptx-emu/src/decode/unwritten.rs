@@ -10,8 +10,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::code::{Instruction, Op, Space, Unwritten};
-use crate::parse::ast::{Entry, Inst, OperandKind, Statement};
+use crate::code::{Instruction, InstructionSpace, Op, Unwritten};
+use crate::parse::ast::{Entry, OperandKind, ParsedInstruction, Statement};
 
 /// The maximum number of instructions between the load and the store.
 const NEAR: usize = 16;
@@ -34,12 +34,15 @@ pub(super) fn mark(entry: &Entry<'_>, ops: &mut [Instruction]) {
         Statement::Inst(inst) => Some(inst),
         _ => None,
     });
-    let all: Vec<&Inst<'_>> = instructions.collect();
+    let all: Vec<&ParsedInstruction<'_>> = instructions.collect();
     let uses = uses(&all);
     let kept = handed_on(&uses);
     for (i, op) in ops.iter_mut().enumerate().take(all.len()) {
         if let Op::Load(transfer) = &mut op.op
-            && matches!(transfer.space, Space::Local | Space::Generic)
+            && matches!(
+                transfer.space,
+                InstructionSpace::Local | InstructionSpace::Generic
+            )
         {
             // The register occurs exactly twice, in the load and in the store, so the value goes
             // nowhere else.
@@ -58,7 +61,7 @@ pub(super) fn mark(entry: &Entry<'_>, ops: &mut [Instruction]) {
     }
 }
 
-fn uses<'a>(all: &[&Inst<'a>]) -> HashMap<&'a str, Uses<'a>> {
+fn uses<'a>(all: &[&ParsedInstruction<'a>]) -> HashMap<&'a str, Uses<'a>> {
     let mut uses = HashMap::<&str, Uses<'a>>::new();
     for inst in all {
         for (name, _) in inst.operands.iter().flat_map(|o| o.names()) {
@@ -126,7 +129,7 @@ fn handed_on<'a>(uses: &HashMap<&'a str, Uses<'a>>) -> HashSet<&'a str> {
 }
 
 /// Returns the registers that a load writes.
-fn loaded<'a>(load: &'a Inst<'_>) -> impl Iterator<Item = &'a str> {
+fn loaded<'a>(load: &'a ParsedInstruction<'_>) -> impl Iterator<Item = &'a str> {
     load.operands
         .first()
         .into_iter()
@@ -134,14 +137,14 @@ fn loaded<'a>(load: &'a Inst<'_>) -> impl Iterator<Item = &'a str> {
         .map(|(name, _)| name)
 }
 
-fn name<'a>(inst: &Inst<'a>, i: usize) -> Option<&'a str> {
+fn name<'a>(inst: &ParsedInstruction<'a>, i: usize) -> Option<&'a str> {
     match inst.operands.get(i)?.kind {
         OperandKind::Name(name) => Some(name),
         _ => None,
     }
 }
 
-fn address<'a>(inst: &Inst<'a>, i: usize) -> Option<(&'a str, i64)> {
+fn address<'a>(inst: &ParsedInstruction<'a>, i: usize) -> Option<(&'a str, i64)> {
     match inst.operands.get(i)?.kind {
         OperandKind::Address(Some(name), offset) => Some((name, offset)),
         _ => None,
@@ -150,7 +153,7 @@ fn address<'a>(inst: &Inst<'a>, i: usize) -> Option<(&'a str, i64)> {
 
 /// Returns true if the value of the load at index `at` is only used to replace some of its bits and
 /// to be stored to the same address.
-fn changes_bits(all: &[&Inst<'_>], at: usize) -> bool {
+fn changes_bits(all: &[&ParsedInstruction<'_>], at: usize) -> bool {
     let (Some(loaded), Some(place)) = (name(all[at], 0), address(all[at], 1)) else {
         return false;
     };
@@ -179,7 +182,7 @@ fn changes_bits(all: &[&Inst<'_>], at: usize) -> bool {
 }
 
 /// Returns true for an `and` with a constant, or a `bfi` into the value.
-fn masks(inst: &Inst<'_>, loaded: &str) -> bool {
+fn masks(inst: &ParsedInstruction<'_>, loaded: &str) -> bool {
     match inst.opcode {
         "and" => {
             name(inst, 1) == Some(loaded)
@@ -193,7 +196,7 @@ fn masks(inst: &Inst<'_>, loaded: &str) -> bool {
     }
 }
 
-fn mentions(inst: &Inst<'_>, name: &str) -> bool {
+fn mentions(inst: &ParsedInstruction<'_>, name: &str) -> bool {
     inst.operands
         .iter()
         .flat_map(|o| o.names())

@@ -9,18 +9,18 @@ use std::sync::PoisonError;
 
 use super::barrier::Barriers;
 use super::cluster::Cluster;
-use super::copy::Copies;
-use super::grid::Grid;
+use super::copy::PendingCopies;
+use super::grid::GridState;
 use super::lanes;
 use super::mbarrier::Mbarriers;
 use super::observer::Observer;
 use super::regs::{Bank, Undefined};
-use super::shared::Shared;
+use super::shared::SharedMemory;
 use super::store::BulkStores;
-use super::trace::Recorder;
+use super::trace::LaunchRecorder;
 use super::warp::{Identity, Warp};
-use super::wgmma::Products;
-use crate::code::{Code, Op};
+use super::wgmma::ClusterWgmmas;
+use crate::code::{KernelCode, Op};
 use crate::decode::{RESERVED, SHARED_BASE};
 use crate::fault::{AllocationInfo, OtherPlace, SourcePlace};
 use crate::launch::{Stats, Trace};
@@ -48,20 +48,20 @@ pub(crate) type Checked<T> = Result<T, Box<Fault>>;
 /// The blocks of a cluster share the vector clocks and one arena of shared memory, in which each
 /// block has a section.
 pub(crate) struct Worker<'g, 'a> {
-    pub(crate) grid: &'g Grid<'a>,
+    pub(crate) grid: &'g GridState<'a>,
     /// The indices of the blocks by rank in the cluster.
     pub(crate) blocks: Vec<[u32; 3]>,
     pub(crate) cluster: Cluster,
-    pub(crate) products: Products,
+    pub(crate) products: ClusterWgmmas,
     pub(crate) stores: BulkStores,
     pub(crate) warps: Vec<Warp>,
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedMemory,
     /// Whether reads of shared memory may be [recorded lazily](super::reads). This requires that no
     /// asynchronous accesses exist, because the threads might meet them at any barrier.
     pub(super) notes_reads: bool,
     pub(crate) barriers: Barriers,
     pub(crate) mbarriers: Mbarriers,
-    pub(crate) copies: Copies,
+    pub(crate) copies: PendingCopies,
     /// The addresses of tensor maps in global memory that the block has changed and not fenced
     /// since.
     pub(super) changed_maps: Vec<u64>,
@@ -69,7 +69,7 @@ pub(crate) struct Worker<'g, 'a> {
     pub(crate) cache: Vec<u32>,
     pub(crate) stats: Stats,
     /// The record of a traced launch.
-    pub(crate) recorder: Option<Box<Recorder>>,
+    pub(crate) recorder: Option<Box<LaunchRecorder>>,
     /// The profile and the followed thread, if one is requested.
     pub(crate) observer: Option<Box<Observer>>,
     pub(super) fuel: u64,
@@ -109,7 +109,7 @@ pub(crate) enum Pause {
 }
 
 impl<'g, 'a> Worker<'g, 'a> {
-    pub(crate) fn new(grid: &'g Grid<'a>) -> Self {
+    pub(crate) fn new(grid: &'g GridState<'a>) -> Self {
         let threads: u32 = grid.launch.block.iter().product();
         let blocks = grid.cluster.iter().product::<u32>();
         let count = threads.div_ceil(32) * blocks;
@@ -118,12 +118,12 @@ impl<'g, 'a> Worker<'g, 'a> {
             grid,
             blocks: vec![[0; 3]; blocks as usize],
             cluster: Cluster::default(),
-            products: Products::default(),
+            products: ClusterWgmmas::default(),
             stores: BulkStores::default(),
             warps: (0..count)
                 .map(|i| spare().fit(i, grid.code, &grid.variables, &id))
                 .collect(),
-            shared: Shared::new(
+            shared: SharedMemory::new(
                 &grid.code.shared,
                 grid.launch.dynamic_shared,
                 [count, blocks],
@@ -132,7 +132,7 @@ impl<'g, 'a> Worker<'g, 'a> {
             notes_reads: blocks == 1 && !has_async_proxy(grid.code),
             barriers: Barriers::new(threads, blocks),
             mbarriers: Mbarriers::default(),
-            copies: Copies::default(),
+            copies: PendingCopies::default(),
             changed_maps: Vec::new(),
             cache: vec![0; grid.code.sites as usize],
             stats: Stats::default(),
@@ -338,7 +338,7 @@ impl<'g, 'a> Worker<'g, 'a> {
 }
 
 /// Returns true if a kernel accesses shared memory asynchronously or uses mbarriers.
-fn has_async_proxy(code: &Code) -> bool {
+fn has_async_proxy(code: &KernelCode) -> bool {
     let beside = |op: &Op| {
         matches!(
             op,
@@ -357,7 +357,7 @@ fn has_async_proxy(code: &Code) -> bool {
 }
 
 /// Returns the values from which the special registers of a block are computed.
-fn identity(grid: &Grid<'_>, block: [u32; 3]) -> Identity {
+fn identity(grid: &GridState<'_>, block: [u32; 3]) -> Identity {
     let launch = grid.launch;
     Identity {
         block,

@@ -12,14 +12,14 @@ use super::clocks::{Clock, Clocks, Strong, join};
 
 /// The known clocks of other blocks, by block number. Equal knowledge is shared.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known(Option<Rc<BlockClocks>>);
+pub(crate) struct KnownClocks(Option<Rc<BlockClocks>>);
 
 /// The clocks of blocks, sorted by block number.
 type BlockClocks = Vec<(u32, Rc<Clock>)>;
 
 /// A warp of a block at one value of its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Stamp {
+pub(crate) struct WarpStamp {
     /// The number of the block, starting at 1.
     pub(crate) block: u32,
     pub(crate) warp: u32,
@@ -31,29 +31,29 @@ pub(crate) struct Stamp {
 struct Acquired {
     warp: u32,
     count: u32,
-    known: Known,
+    known: KnownClocks,
 }
 
 /// The knowledge that strong writes have published at an address, and the last writer.
 #[derive(Debug, Default)]
 struct PublishedKnown {
-    known: Known,
+    known: KnownClocks,
     by: (u32, u32),
 }
 
 /// The knowledge of a warp about other blocks.
 #[derive(Debug, Default)]
 struct WarpOrder {
-    known: Known,
+    known: KnownClocks,
     /// The acquisitions of the block that are not part of `known`, and the number of acquisitions
     /// seen so far.
     left_out: Vec<usize>,
     looked_at: usize,
     /// The knowledge at the last releasing fence.
-    fenced: Option<Known>,
+    fenced: Option<KnownClocks>,
     /// The releases that were read by relaxed accesses, by address. An acquiring fence makes them
     /// known.
-    noted: FxHashMap<u64, Known>,
+    noted: FxHashMap<u64, KnownClocks>,
 }
 
 /// The knowledge of a running block about other blocks.
@@ -85,9 +85,9 @@ fn joined(a: &Rc<Clock>, b: &Rc<Clock>) -> Rc<Clock> {
     Rc::new(clock)
 }
 
-impl Known {
-    fn of(block: u32, clock: Clock) -> Known {
-        Known(Some(Rc::new(vec![(block, Rc::new(clock))])))
+impl KnownClocks {
+    fn of(block: u32, clock: Clock) -> KnownClocks {
+        KnownClocks(Some(Rc::new(vec![(block, Rc::new(clock))])))
     }
 
     fn blocks(&self) -> &[(u32, Rc<Clock>)] {
@@ -102,7 +102,7 @@ impl Known {
             .map(|i| &blocks[i].1)
     }
 
-    fn covers(&self, other: &Known) -> bool {
+    fn covers(&self, other: &KnownClocks) -> bool {
         let has = |(block, clock): &(u32, Rc<Clock>)| {
             self.clock(*block)
                 .is_some_and(|own| Rc::ptr_eq(own, clock) || covers(own, clock))
@@ -114,7 +114,7 @@ impl Known {
         }
     }
 
-    fn join(&mut self, other: &Known) {
+    fn join(&mut self, other: &KnownClocks) {
         if self.covers(other) {
             return;
         }
@@ -158,7 +158,7 @@ impl BlockOrder {
 
     /// Returns the knowledge of a warp: its own acquisitions, and those of other warps before they
     /// synchronized with it.
-    fn known(&mut self, clocks: &Clocks, warp: u32) -> &Known {
+    fn known(&mut self, clocks: &Clocks, warp: u32) -> &KnownClocks {
         self.warp(warp);
         let BlockOrder {
             acquired, warps, ..
@@ -184,7 +184,7 @@ impl BlockOrder {
     /// block.
     ///
     /// Always true for warps of this block, which are checked separately.
-    pub(crate) fn ordered(&mut self, clocks: &Clocks, warp: u32, earlier: Stamp) -> bool {
+    pub(crate) fn ordered(&mut self, clocks: &Clocks, warp: u32, earlier: WarpStamp) -> bool {
         if earlier.block == self.block {
             return true;
         }
@@ -197,7 +197,7 @@ impl BlockOrder {
             .is_some_and(|known| *known >= earlier.count)
     }
 
-    fn acquire(&mut self, clocks: &mut Clocks, warp: u32, known: Known) {
+    fn acquire(&mut self, clocks: &mut Clocks, warp: u32, known: KnownClocks) {
         if self.known(clocks, warp).covers(&known) {
             return;
         }
@@ -210,16 +210,16 @@ impl BlockOrder {
     }
 
     /// Returns the knowledge that a release of a warp publishes.
-    fn release(&mut self, clocks: &Clocks, warp: u32) -> Known {
+    fn release(&mut self, clocks: &Clocks, warp: u32) -> KnownClocks {
         let block = self.block;
         let mut known = self.known(clocks, warp).clone();
-        known.join(&Known::of(block, clocks.snapshot(warp)));
+        known.join(&KnownClocks::of(block, clocks.snapshot(warp)));
         known
     }
 
     /// Executes an acquiring fence at a scope that includes other blocks.
     pub(crate) fn acquire_fence(&mut self, clocks: &mut Clocks, warp: u32) {
-        let mut all = Known::default();
+        let mut all = KnownClocks::default();
         self.warp(warp)
             .noted
             .drain()

@@ -11,7 +11,7 @@ use super::memory::{lanes_of, put};
 use super::regs::Regs;
 use super::set_bit;
 use super::step::extend;
-use super::warp::{Frame, Lost, Warp, fit_registers};
+use super::warp::{LostRegister, Warp, WarpFrame, fit_registers};
 use crate::code::{ABSENT, Call, CallTarget, Formal, Op, Passed, RegisterOperand};
 use crate::flow::NEVER;
 use crate::{Class, Fault};
@@ -25,13 +25,13 @@ const ALIGN: u32 = 16;
 
 /// A caller that waits for the function it called.
 #[derive(Clone, Debug)]
-pub(crate) struct Activation {
+pub(crate) struct WaitingCaller {
     pub(super) regs: Regs,
     /// Its position, which is the call.
-    pub(crate) now: Frame,
+    pub(crate) now: WarpFrame,
     pub(super) floor: usize,
     pub(super) returned: u32,
-    pub(super) lost: Vec<Lost>,
+    pub(super) lost: Vec<LostRegister>,
     pub(super) routine: u32,
     pub(super) frame: u32,
     pub(super) top: u32,
@@ -169,13 +169,13 @@ impl Worker<'_, '_> {
         }
         let now = std::mem::replace(
             &mut w.now,
-            Frame {
+            WarpFrame {
                 pc: routine.start,
                 join: NEVER,
                 mask: lanes,
             },
         );
-        w.calls.push(Activation {
+        w.calls.push(WaitingCaller {
             regs: std::mem::replace(&mut w.regs, regs),
             now,
             floor: std::mem::replace(&mut w.floor, w.stack.len()),

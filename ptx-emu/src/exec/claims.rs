@@ -1,13 +1,13 @@
 //! Words of shared memory that a copy is to write: whether it may, and what is remembered of it.
 
 use super::clocks::Clocks;
-use super::shared::{Access, LastAccess, Proxy, Shared};
+use super::shared::{AccessProperties, LastAccess, Proxy, SharedMemory};
 use crate::decode::SHARED_BASE;
 
-impl Shared {
-    /// Returns true if a copy may write whole words. Otherwise, [`Shared::unfenced`] and
-    /// [`Shared::touch`] describe the conflict.
-    pub(crate) fn may_claim(&mut self, address: u64, bytes: u32, access: Access) -> bool {
+impl SharedMemory {
+    /// Returns true if a copy may write whole words. Otherwise, [`SharedMemory::unfenced`] and
+    /// [`SharedMemory::touch`] describe the conflict.
+    pub(crate) fn may_claim(&mut self, address: u64, bytes: u32, access: AccessProperties) -> bool {
         self.settle();
         let offset = address.wrapping_sub(SHARED_BASE.into());
         let first = offset / 4;
@@ -30,9 +30,9 @@ impl Shared {
         })
     }
 
-    /// Records that a copy writes whole words, which [`Shared::may_claim`] allowed. An access that
-    /// is ordered after the copy is also ordered after earlier reads.
-    pub(crate) fn claim(&mut self, address: u32, bytes: u32, access: Access) {
+    /// Records that a copy writes whole words, which [`SharedMemory::may_claim`] allowed. An access
+    /// that is ordered after the copy is also ordered after earlier reads.
+    pub(crate) fn claim(&mut self, address: u32, bytes: u32, access: AccessProperties) {
         self.settle();
         let write = self.stamp(access, 15);
         self.last_write = self.last_write.max(write.clock);

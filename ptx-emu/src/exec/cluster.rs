@@ -11,7 +11,7 @@ use super::clocks::Clock;
 use super::memory::{Addresses, put};
 use super::warp::Warp;
 use super::{WINDOW, lanes, set_bit};
-use crate::code::{Address, RegisterOperand, Space};
+use crate::code::{Address, InstructionSpace, RegisterOperand};
 use crate::{Class, Fault};
 
 /// The offset that `mapa` adds to an address for each block, including the first. It is above every
@@ -94,16 +94,16 @@ impl Worker<'_, '_> {
         &self,
         w: &Warp,
         mask: u32,
-        space: Space,
+        space: InstructionSpace,
         addresses: &mut Addresses,
     ) -> Checked<()> {
-        let shared = matches!(space, Space::Shared | Space::Cluster);
-        if !shared || self.blocks.len() == 1 && space == Space::Shared {
+        let shared = matches!(space, InstructionSpace::Shared | InstructionSpace::Cluster);
+        if !shared || self.blocks.len() == 1 && space == InstructionSpace::Shared {
             return Ok(());
         }
         let blocks = self.blocks.len() as u64;
         let rank = |address: u64| match (address / PEER).checked_sub(1) {
-            Some(rank) if space == Space::Cluster => rank,
+            Some(rank) if space == InstructionSpace::Cluster => rank,
             _ => w.rank.into(),
         };
         let outside = lanes(mask)
@@ -118,7 +118,7 @@ impl Worker<'_, '_> {
         }
         for address in addresses {
             let rank = rank(*address);
-            let own = space == Space::Shared || *address < PEER;
+            let own = space == InstructionSpace::Shared || *address < PEER;
             let local = if own { *address } else { *address % PEER };
             *address = self.shared.place(local, rank as u32);
         }
@@ -157,7 +157,7 @@ impl Worker<'_, '_> {
         &mut self,
         w: &mut Warp,
         mask: u32,
-        space: Space,
+        space: InstructionSpace,
         a: &Address,
         d: u32,
     ) -> Checked<()> {

@@ -13,13 +13,13 @@ use super::block::{Checked, Worker};
 use super::clocks::Clock;
 use super::grid::mix;
 use super::lanes;
-use super::shared::{Access, Proxy, Writer};
+use super::shared::{AccessProperties, CopyWriter, Proxy};
 use super::tensor::TensorBox;
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
-use crate::allocation::Allocation;
+use crate::allocation::ShadowedAllocation;
 use crate::async_code::{AsyncStore, Reduction};
-use crate::code::{Address, BulkCopy, Scope, Space, ThreadCopy};
+use crate::code::{Address, BulkCopy, InstructionSpace, MemoryScope, ThreadCopy};
 use crate::{Class, Fault};
 
 /// The maximum delay of a copy in turns, as long as a warp can run.
@@ -67,7 +67,7 @@ struct PendingCopy {
 
 /// The pending copies of a block.
 #[derive(Debug, Default)]
-pub(crate) struct Copies {
+pub(crate) struct PendingCopies {
     arrivals: Vec<PendingArrival>,
     /// The `cp.async` copies by warp.
     own: Vec<Vec<PendingCopy>>,
@@ -78,7 +78,7 @@ pub(crate) struct Copies {
     issued: u64,
 }
 
-impl Copies {
+impl PendingCopies {
     /// Resets the state for a new block.
     pub(crate) fn start(&mut self, warps: usize) {
         self.arrivals.clear();
@@ -154,7 +154,7 @@ impl Copies {
 impl<'g> Worker<'g, '_> {
     /// Executes `cp.async.bulk` to shared memory.
     pub(crate) fn bulk(&mut self, w: &mut Warp, mask: u32, b: &BulkCopy) -> Checked<()> {
-        if b.source == Space::Shared {
+        if b.source == InstructionSpace::Shared {
             return self.bulk_between(w, mask, b);
         }
         let mut to = [0; 32];
@@ -187,9 +187,9 @@ impl<'g> Worker<'g, '_> {
         let mut to = [0; 32];
         let mut from = [0; 32];
         let mut barrier = [0; 32];
-        self.shared_addresses(w, mask, &b.to, Space::Cluster, &mut to)?;
-        self.shared_addresses(w, mask, &b.from, Space::Shared, &mut from)?;
-        self.shared_addresses(w, mask, &b.barrier, Space::Cluster, &mut barrier)?;
+        self.shared_addresses(w, mask, &b.to, InstructionSpace::Cluster, &mut to)?;
+        self.shared_addresses(w, mask, &b.from, InstructionSpace::Shared, &mut from)?;
+        self.shared_addresses(w, mask, &b.barrier, InstructionSpace::Cluster, &mut barrier)?;
         let bytes = self.words(w, mask, b.bytes)?;
         self.check_alignment(w, mask, &to, 16)?;
         self.check_alignment(w, mask, &from, 16)?;
@@ -319,12 +319,12 @@ impl<'g> Worker<'g, '_> {
             fault.instead = "use red.shared::cta, or name another block of the cluster by mapa";
             return Err(fault);
         }
-        let access = Access {
+        let access = AccessProperties {
             pc: w.now.pc,
             reads: true,
             writes: true,
             strong: true,
-            ..Access::default()
+            ..AccessProperties::default()
         };
         let offset = self.touch(w, lane, to, bytes, access)?;
         if let Some((_, agent)) = self.agent(barrier) {
@@ -414,7 +414,7 @@ impl<'g> Worker<'g, '_> {
     pub(crate) fn copy(&mut self, w: &mut Warp, mask: u32, c: &ThreadCopy) -> Checked<()> {
         let mut to = [0; 32];
         let mut from = [0; 32];
-        self.shared_addresses(w, mask, &c.to, Space::Shared, &mut to)?;
+        self.shared_addresses(w, mask, &c.to, InstructionSpace::Shared, &mut to)?;
         self.addresses(w, mask, &c.from, &mut from)?;
         self.check_alignment(w, mask, &to, c.bytes)?;
         self.check_alignment(w, mask, &from, c.bytes)?;
@@ -476,7 +476,7 @@ impl<'g> Worker<'g, '_> {
             let arrives = which(c);
             if arrives {
                 self.shared.cover(c.to, c.bytes, false);
-                let by = agent.map_or(Writer::Thread(c.thread), Writer::Agent);
+                let by = agent.map_or(CopyWriter::Thread(c.thread), CopyWriter::Agent);
                 self.shared.land(
                     c.to,
                     self.grid.words(c.from, c.bytes, c.source_bytes),
@@ -496,7 +496,7 @@ impl<'g> Worker<'g, '_> {
         &mut self,
         w: &Warp,
         mask: u32,
-        space: Space,
+        space: InstructionSpace,
         a: Address,
         more: bool,
     ) -> Checked<()> {
@@ -532,12 +532,12 @@ impl<'g> Worker<'g, '_> {
     /// Checks that a copy issued by a thread may write its destination.
     fn claim(&mut self, w: &Warp, lane: usize, to: u64, bytes: u32, proxy: Proxy) -> Checked<()> {
         let thread = w.index * 32 + lane as u32;
-        let access = Access {
+        let access = AccessProperties {
             pc: w.now.pc,
             thread,
             writes: true,
             proxy,
-            ..Access::default()
+            ..AccessProperties::default()
         };
         if !self.shared.may_claim(to, bytes, access) {
             let places = (0..bytes.into()).step_by(4).map(|at| to.wrapping_add(at));
@@ -552,7 +552,13 @@ impl<'g> Worker<'g, '_> {
     }
 
     /// Checks that a copy may write one word, and returns a fault that describes the conflict.
-    fn claim_word(&mut self, w: &Warp, lane: usize, place: u64, access: Access) -> Checked<()> {
+    fn claim_word(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        place: u64,
+        access: AccessProperties,
+    ) -> Checked<()> {
         let unfenced = match access.proxy {
             Proxy::Async => self.shared.unfenced(place, w.index),
             Proxy::Generic => None,
@@ -572,7 +578,13 @@ impl<'g> Worker<'g, '_> {
     }
 
     /// Returns the allocation that a copy reads, which must contain all its bytes.
-    fn source(&self, w: &Warp, lane: usize, from: u64, bytes: u32) -> Checked<&'g Allocation> {
+    fn source(
+        &self,
+        w: &Warp,
+        lane: usize,
+        from: u64,
+        bytes: u32,
+    ) -> Checked<&'g ShadowedAllocation> {
         let a = self.lane_allocation(w, lane, from, bytes)?;
         self.check_lane(w, lane, a, from, bytes)?;
         Ok(a)
@@ -583,7 +595,7 @@ impl<'g> Worker<'g, '_> {
         &mut self,
         w: &Warp,
         lane: usize,
-        a: &Allocation,
+        a: &ShadowedAllocation,
         from: u64,
         bytes: u32,
     ) -> Checked<()> {
@@ -595,7 +607,7 @@ impl<'g> Worker<'g, '_> {
             self.record(
                 w,
                 1 << lane,
-                (MemoryOperation::Read, Scope::Device, None),
+                (MemoryOperation::Read, MemoryScope::Device, None),
                 Some(a),
                 &[from + u64::from(at); 32],
                 part,
@@ -675,19 +687,23 @@ impl<'g> Worker<'g, '_> {
         self.shared.cover(f.to, f.bytes, false);
         match &f.boxed {
             None if !f.words.is_empty() => {
-                self.shared
-                    .land(f.to, f.words.iter().copied(), Writer::Agent(agent), f.pc);
+                self.shared.land(
+                    f.to,
+                    f.words.iter().copied(),
+                    CopyWriter::Agent(agent),
+                    f.pc,
+                );
             }
             None => self.shared.land(
                 f.to,
                 self.grid.words(f.from, f.bytes, f.bytes),
-                Writer::Agent(agent),
+                CopyWriter::Agent(agent),
                 f.pc,
             ),
             Some(boxed) => {
                 let words = self.box_words(boxed, f.to.into());
                 self.shared
-                    .land(f.to, words.into_iter(), Writer::Agent(agent), f.pc);
+                    .land(f.to, words.into_iter(), CopyWriter::Agent(agent), f.pc);
                 self.shared.set_pattern(f.to, f.bytes, boxed.map.swizzle);
             }
         }

@@ -32,7 +32,7 @@ const LANES: usize = 8;
 /// A value has at most 12 significant bits, which includes TF32. A product of two values is
 /// therefore an exact `f32`.
 #[derive(Clone, Debug)]
-pub(crate) struct Factors {
+pub(crate) struct DotFactors {
     len: usize,
     values: [f32; MOST],
     exponents: [i16; MOST],
@@ -40,11 +40,11 @@ pub(crate) struct Factors {
     special: bool,
 }
 
-impl Factors {
+impl DotFactors {
     /// Creates the factors from at most 32 values. `least` is the smallest exponent of the type,
     /// which smaller values also use.
-    pub(crate) fn new(values: impl Iterator<Item = f32>, least: i32) -> Factors {
-        let mut all = Factors {
+    pub(crate) fn new(values: impl Iterator<Item = f32>, least: i32) -> DotFactors {
+        let mut all = DotFactors {
             len: 0,
             values: [0.0; MOST],
             exponents: [ZERO; MOST],
@@ -73,7 +73,7 @@ fn exponent(value: f32, least: i32) -> i16 {
 /// The precision of a step: the bits of an addend below the largest exponent, and the bits of the
 /// result.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct StepPrecision {
     fraction: i32,
     result: i32,
     /// Whether the last bit of the result is set if bits were cut off, so that it can be rounded
@@ -82,21 +82,21 @@ pub(crate) struct Kept {
 }
 
 /// The precision of products of 16-bit and 19-bit elements.
-pub(crate) const WIDE: Kept = Kept {
+pub(crate) const WIDE: StepPrecision = StepPrecision {
     fraction: 25,
     result: 24,
     odd: false,
 };
 /// The precision of products of 16-bit elements whose result is rounded to `f16`.
-pub(crate) const HALVES: Kept = Kept { odd: true, ..WIDE };
+pub(crate) const HALVES: StepPrecision = StepPrecision { odd: true, ..WIDE };
 /// The precision of products of 8-bit floats.
-pub(crate) const NARROW: Kept = Kept {
+pub(crate) const NARROW: StepPrecision = StepPrecision {
     fraction: 13,
     result: 14,
     odd: false,
 };
 /// The precision of products of 8-bit floats whose result is rounded to `f16`.
-pub(crate) const NARROW_HALVES: Kept = Kept {
+pub(crate) const NARROW_HALVES: StepPrecision = StepPrecision {
     odd: true,
     ..NARROW
 };
@@ -105,12 +105,12 @@ pub(crate) const NARROW_HALVES: Kept = Kept {
 ///
 /// Products are exact, and so is their scaling by a power of two, unless a product is so small that
 /// nothing of it is kept. A truncated addend is an integer below `2^(fraction + 2)`.
-pub(crate) fn add_products(sum: f32, a: &Factors, b: &Factors, kept: Kept) -> f32 {
+pub(crate) fn add_products(sum: f32, a: &DotFactors, b: &DotFactors, kept: StepPrecision) -> f32 {
     let fraction = kept.fraction;
     if a.special || b.special || !sum.is_finite() {
         return add_special(sum, a, b);
     }
-    let rows = |factors: &Factors| factors.len.div_ceil(LANES);
+    let rows = |factors: &DotFactors| factors.len.div_ceil(LANES);
     let rows = rows(a).max(rows(b));
     let mut largest = [exponent(sum, -126); LANES];
     for (a, b) in a
@@ -150,7 +150,7 @@ const IN_SINGLES: RangeInclusive<i32> = -100..=125;
 
 /// Returns the sum of truncated products. `cut` truncates one product to its unit.
 #[inline(always)]
-fn total(a: &Factors, b: &Factors, rows: usize, cut: impl Fn(f32, f32) -> i32) -> i64 {
+fn total(a: &DotFactors, b: &DotFactors, rows: usize, cut: impl Fn(f32, f32) -> i32) -> i64 {
     let mut total = [0i32; LANES];
     for (a, b) in a
         .values
@@ -170,7 +170,7 @@ fn total(a: &Factors, b: &Factors, rows: usize, cut: impl Fn(f32, f32) -> i32) -
 }
 
 /// Returns `n * 2^e` as an `f32` with limited precision, rounded toward zero.
-fn single(n: i64, e: i32, kept: Kept) -> f32 {
+fn single(n: i64, e: i32, kept: StepPrecision) -> f32 {
     let spare = 64 - n.unsigned_abs().leading_zeros() as i32 - kept.result;
     // Below the least exponent, a single has fewer bits.
     let spare = spare.max(-149 - e);
@@ -192,7 +192,7 @@ fn single(n: i64, e: i32, kept: Kept) -> f32 {
 }
 
 /// Executes one step with an infinite or NaN factor.
-fn add_special(sum: f32, a: &Factors, b: &Factors) -> f32 {
+fn add_special(sum: f32, a: &DotFactors, b: &DotFactors) -> f32 {
     let products = a
         .values
         .iter()
@@ -213,7 +213,7 @@ mod tests {
 
     fn sum(start: f32, products: &[(f32, f32)]) -> f32 {
         let factors =
-            |which: fn(&(f32, f32)) -> f32| Factors::new(products.iter().map(which), -126);
+            |which: fn(&(f32, f32)) -> f32| DotFactors::new(products.iter().map(which), -126);
         add_products(start, &factors(|p| p.0), &factors(|p| p.1), WIDE)
     }
 
@@ -259,7 +259,7 @@ mod tests {
     }
 
     /// The definition at the top of this file, in integers of 128 bits.
-    fn defined(sum: f32, products: &[(f32, f32)], kept: Kept) -> f32 {
+    fn defined(sum: f32, products: &[(f32, f32)], kept: StepPrecision) -> f32 {
         let fraction = kept.fraction;
         let parts = |x: f32| {
             let (bits, sign) = (x.to_bits(), if x < 0.0 { -1 } else { 1 });
@@ -307,8 +307,8 @@ mod tests {
     }
 
     /// Its square is 2^-24.
-    fn tiny() -> Factors {
-        Factors::new(std::iter::once(f32::powi(2.0, -12)), -14)
+    fn tiny() -> DotFactors {
+        DotFactors::new(std::iter::once(f32::powi(2.0, -12)), -14)
     }
 
     #[test]
@@ -333,7 +333,7 @@ mod tests {
             let products: Vec<_> = (0..round % 17).map(|_| (factor(), factor())).collect();
             let (start, kept) = (random(spread), if round % 3 == 0 { NARROW } else { WIDE });
             let factors =
-                |which: fn(&(f32, f32)) -> f32| Factors::new(products.iter().map(which), -126);
+                |which: fn(&(f32, f32)) -> f32| DotFactors::new(products.iter().map(which), -126);
             let found = add_products(start, &factors(|p| p.0), &factors(|p| p.1), kept);
             let wanted = defined(start, &products, kept);
             assert_eq!(

@@ -11,17 +11,17 @@ use super::block::{Checked, Worker};
 use super::lanes;
 use super::memory::{Addresses, put};
 use super::pattern::{AddressPattern, are_words, gather, load_consecutive, pattern, scatter, span};
-use super::shared::Access;
+use super::shared::AccessProperties;
 use super::step::extend;
 use super::trace::RacingAccess;
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
-use crate::allocation::{Allocation, store_part};
-use crate::code::{Atomic, MemoryOrder, Scope, Transfer, Width};
+use crate::allocation::{ShadowedAllocation, store_part};
+use crate::code::{AccessOrdering, Atomic, MemoryScope, Transfer, Width};
 use crate::fault::OtherPlace;
 use crate::{Class, Fault};
 
-fn holds(a: &Allocation, low: u64, end: u64) -> bool {
+fn holds(a: &ShadowedAllocation, low: u64, end: u64) -> bool {
     low >= a.base && end <= a.base + a.bytes
 }
 
@@ -29,7 +29,7 @@ impl<'g> Worker<'g, '_> {
     /// Returns the allocation that contains all addresses, or `None` if they lie in several
     /// allocations or in a heap.
     #[inline]
-    fn one(&mut self, site: u32, low: u64, end: u64) -> Option<&'g Allocation> {
+    fn one(&mut self, site: u32, low: u64, end: u64) -> Option<&'g ShadowedAllocation> {
         let live = self.grid.table.live();
         let cached = live.get(self.cache[site as usize] as usize)?;
         if holds(cached, low, end) {
@@ -47,7 +47,7 @@ impl<'g> Worker<'g, '_> {
         lane: usize,
         address: u64,
         bytes: u32,
-    ) -> Checked<&'g Allocation> {
+    ) -> Checked<&'g ShadowedAllocation> {
         let end = address.saturating_add(bytes.into());
         let table = &self.grid.table;
         match table.reach(address) {
@@ -107,7 +107,7 @@ impl<'g> Worker<'g, '_> {
         &self,
         w: &Warp,
         lane: usize,
-        a: &Allocation,
+        a: &ShadowedAllocation,
         address: u64,
         bytes: u32,
     ) -> Checked<()> {
@@ -144,7 +144,7 @@ impl<'g> Worker<'g, '_> {
         t: &Transfer,
         addresses: &Addresses,
         pattern: AddressPattern,
-    ) -> Checked<Option<&'g Allocation>> {
+    ) -> Checked<Option<&'g ShadowedAllocation>> {
         let bytes = t.width.bytes * t.regs.len() as u32;
         self.are_all_aligned(w, mask, addresses, pattern, bytes)?;
         let (low, end) = span(addresses, pattern, bytes);
@@ -231,7 +231,7 @@ impl<'g> Worker<'g, '_> {
     fn hold(
         &self,
         t: &Transfer,
-        one: Option<&'g Allocation>,
+        one: Option<&'g ShadowedAllocation>,
         addresses: &Addresses,
     ) -> Option<MutexGuard<'g, ()>> {
         if !t.order.is_strong() || t.width.bytes < 8 {
@@ -242,7 +242,13 @@ impl<'g> Worker<'g, '_> {
     }
 
     /// Reads bytes that were checked.
-    fn read_lane(&self, one: Option<&Allocation>, address: u64, step: u64, bytes: u32) -> u64 {
+    fn read_lane(
+        &self,
+        one: Option<&ShadowedAllocation>,
+        address: u64,
+        step: u64,
+        bytes: u32,
+    ) -> u64 {
         match one.or_else(|| self.grid.table.reach(address)) {
             Some(a) => read(a, address - a.base + step, bytes),
             None => 0,
@@ -314,7 +320,7 @@ impl<'g> Worker<'g, '_> {
         w: &Warp,
         mask: u32,
         t: &Transfer,
-        a: &Allocation,
+        a: &ShadowedAllocation,
         low: u64,
     ) -> Checked<()> {
         let first = ((low - a.base) / 4) as usize;
@@ -338,7 +344,7 @@ impl<'g> Worker<'g, '_> {
     /// Marks stored bytes as initialized.
     fn mark(
         &self,
-        one: Option<&Allocation>,
+        one: Option<&ShadowedAllocation>,
         mask: u32,
         addresses: &Addresses,
         bytes: u32,
@@ -368,8 +374,8 @@ impl<'g> Worker<'g, '_> {
         &mut self,
         w: &Warp,
         mask: u32,
-        (operation, scope, stored): (MemoryOperation, Scope, Option<&Transfer>),
-        one: Option<&Allocation>,
+        (operation, scope, stored): (MemoryOperation, MemoryScope, Option<&Transfer>),
+        one: Option<&ShadowedAllocation>,
         addresses: &Addresses,
         bytes: u32,
     ) -> Checked<()> {
@@ -418,13 +424,13 @@ impl<'g> Worker<'g, '_> {
         &mut self,
         w: &Warp,
         lane: usize,
-        (operation, scope): (MemoryOperation, Scope),
-        (a, address): (&Allocation, u64),
+        (operation, scope): (MemoryOperation, MemoryScope),
+        (a, address): (&ShadowedAllocation, u64),
         bytes: u32,
     ) -> Option<RacingAccess> {
         let recorder = self.recorder.as_mut()?;
         let clocks = &self.shared.clocks;
-        let seen = if scope == Scope::Device {
+        let seen = if scope == MemoryScope::Device {
             operation
         } else {
             operation.within_block()
@@ -437,13 +443,13 @@ impl<'g> Worker<'g, '_> {
             address - a.base,
             bytes,
         );
-        let access = Access {
+        let access = AccessProperties {
             pc: w.now.pc,
             thread: w.index * 32 + lane as u32,
             reads: true,
             writes: operation.writes(),
             strong: operation.is_strong(),
-            ..Access::default()
+            ..AccessProperties::default()
         };
         racing.or(recorder.within_block(&self.shared, access, address, bytes))
     }
@@ -549,7 +555,7 @@ impl<'g> Worker<'g, '_> {
         lane: usize,
         t: &Atomic,
         addresses: &Addresses,
-    ) -> Checked<&'g Allocation> {
+    ) -> Checked<&'g ShadowedAllocation> {
         let address = addresses[lane];
         let a = match self.one(t.site, address, address.saturating_add(t.bytes.into())) {
             Some(a) => a,
@@ -571,7 +577,13 @@ impl<'g> Worker<'g, '_> {
 /// Loads one or two bytes `step` bytes after the address of each lane, and extends them. They must
 /// have been checked.
 #[inline(always)]
-fn narrow(a: &Allocation, addresses: &Addresses, step: u64, width: Width, out: &mut [u32; 32]) {
+fn narrow(
+    a: &ShadowedAllocation,
+    addresses: &Addresses,
+    step: u64,
+    width: Width,
+    out: &mut [u32; 32],
+) {
     let words = a.words();
     let unused = 32 - 8 * width.bytes;
     for (out, at) in out.iter_mut().zip(addresses) {
@@ -590,7 +602,7 @@ fn passive(writes: bool) -> &'static str {
 }
 
 /// Returns bytes at an offset that is aligned to their size.
-pub(super) fn read(a: &Allocation, offset: u64, bytes: u32) -> u64 {
+pub(super) fn read(a: &ShadowedAllocation, offset: u64, bytes: u32) -> u64 {
     let words = a.words();
     let word = |i: u64| u64::from(words[i as usize].load(Relaxed));
     match bytes {
@@ -600,7 +612,7 @@ pub(super) fn read(a: &Allocation, offset: u64, bytes: u32) -> u64 {
     }
 }
 
-pub(super) fn write(a: &Allocation, offset: u64, bytes: u32, value: u64) {
+pub(super) fn write(a: &ShadowedAllocation, offset: u64, bytes: u32, value: u64) {
     let words = a.words();
     match bytes {
         4 => words[(offset / 4) as usize].store(value as u32, Relaxed),
@@ -613,7 +625,12 @@ pub(super) fn write(a: &Allocation, offset: u64, bytes: u32, value: u64) {
 }
 
 /// Updates the bytes at an offset atomically and returns the old value.
-pub(crate) fn update(a: &Allocation, offset: u64, bytes: u32, f: impl Fn(u64) -> u64) -> u64 {
+pub(crate) fn update(
+    a: &ShadowedAllocation,
+    offset: u64,
+    bytes: u32,
+    f: impl Fn(u64) -> u64,
+) -> u64 {
     if bytes == 8 {
         let _held = a.wide.lock().unwrap_or_else(PoisonError::into_inner);
         let old = read(a, offset, 8);
@@ -630,10 +647,10 @@ pub(crate) fn update(a: &Allocation, offset: u64, bytes: u32, f: impl Fn(u64) ->
 }
 
 /// Returns the kind of a store for the race detector.
-fn stored(order: MemoryOrder) -> MemoryOperation {
+fn stored(order: AccessOrdering) -> MemoryOperation {
     match order {
-        MemoryOrder::Release => MemoryOperation::Release,
-        MemoryOrder::Weak => MemoryOperation::Write,
+        AccessOrdering::Release => MemoryOperation::Release,
+        AccessOrdering::Weak => MemoryOperation::Write,
         _ => MemoryOperation::StrongWrite,
     }
 }
@@ -642,8 +659,8 @@ fn stored(order: MemoryOrder) -> MemoryOperation {
 fn read_operation(t: &Transfer) -> MemoryOperation {
     match (t.read_only, t.order) {
         (true, _) => MemoryOperation::ReadOnly,
-        (_, MemoryOrder::Acquire) => MemoryOperation::Acquire,
-        (_, MemoryOrder::Weak) => MemoryOperation::Read,
+        (_, AccessOrdering::Acquire) => MemoryOperation::Acquire,
+        (_, AccessOrdering::Weak) => MemoryOperation::Read,
         _ => MemoryOperation::StrongRead,
     }
 }

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::observer::Observer;
-use super::origins::{Origin, origins};
+use super::origins::{PointerEffect, origins};
 use super::rotation::Rotation;
 use super::rules::{Rule, rules};
 use super::standstill::Standstill;
 use super::waits::standstill_fault;
-use crate::allocation::Allocation;
-use crate::code::Code;
+use crate::allocation::ShadowedAllocation;
+use crate::code::KernelCode;
 use crate::fault::OtherPlace;
 use crate::launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace};
 use crate::memory::{Memory, Table};
@@ -39,10 +39,10 @@ const WORKSPACE: u64 = 32;
 const MOST_PRINTED: usize = 64 << 20;
 
 /// The state that all blocks of a launch share.
-pub(crate) struct Grid<'a> {
+pub(crate) struct GridState<'a> {
     pub(crate) launch: &'a Launch<'a>,
     pub(crate) schedule: &'a Schedule,
-    pub(crate) code: &'a Code,
+    pub(crate) code: &'a KernelCode,
     pub(crate) table: Arc<Table>,
     /// The addresses of the variables of the module.
     pub(crate) variables: Arc<[u64]>,
@@ -70,7 +70,7 @@ pub(crate) struct Grid<'a> {
     /// The rules of the arithmetic check by instruction, if it is enabled.
     pub(super) rules: Vec<Rule>,
     /// The rules of the provenance check by instruction, if it is enabled.
-    pub(super) origins: Vec<Origin>,
+    pub(super) origins: Vec<PointerEffect>,
     /// The findings that do not end a block.
     beside: Mutex<Vec<Fault>>,
     /// The merged profile and the followed thread of all workers.
@@ -196,7 +196,7 @@ pub(crate) fn run(
     place: &LaunchSite<'_>,
     watch: &Watch,
 ) -> Watched {
-    let mut grid = match Grid::new(memory, launch, schedule, trace, place, watch) {
+    let mut grid = match GridState::new(memory, launch, schedule, trace, place, watch) {
         Ok(grid) => grid,
         Err(refused) => {
             return Watched {
@@ -282,7 +282,7 @@ pub(crate) fn run(
     }
 }
 
-impl<'a> Grid<'a> {
+impl<'a> GridState<'a> {
     fn new(
         memory: &Memory,
         launch: &'a Launch<'a>,
@@ -290,7 +290,7 @@ impl<'a> Grid<'a> {
         trace: Trace,
         place: &LaunchSite<'a>,
         watch: &'a Watch,
-    ) -> Result<Grid<'a>, Box<Fault>> {
+    ) -> Result<GridState<'a>, Box<Fault>> {
         let cluster = place.cluster.or(launch.kernel.cluster).unwrap_or([1; 3]);
         if let Some(what) = impossible(launch, cluster) {
             return Err(refuse(launch, schedule, what));
@@ -308,7 +308,7 @@ impl<'a> Grid<'a> {
         } else {
             0
         };
-        Ok(Grid {
+        Ok(GridState {
             launch,
             schedule,
             code,
@@ -384,7 +384,7 @@ fn read_only_written(
     }))
 }
 
-impl Grid<'_> {
+impl GridState<'_> {
     /// Keeps the text that a block prints.
     pub(crate) fn keep_printed(&self, block: [u32; 3], text: String) {
         let [x, y, z] = block.map(u64::from);
@@ -425,7 +425,7 @@ impl Grid<'_> {
             } else {
                 (1 << (8 * left)) - 1
             };
-            let word = |a: &Arc<Allocation>| {
+            let word = |a: &Arc<ShadowedAllocation>| {
                 a.words()[((from - a.base) / 4) as usize + i as usize].load(Relaxed) & keep
             };
             if left == 0 { 0 } else { a.map_or(0, word) }

@@ -5,11 +5,11 @@
 //! every schedule in which the accesses happen.
 
 use super::clocks::Clocks;
-use super::shared::{Access, LastAccess};
+use super::shared::{AccessProperties, LastAccess};
 
 /// The access history of the words of shared memory.
 #[derive(Debug)]
-pub(super) struct History {
+pub(super) struct AccessHistory {
     warps: usize,
     /// The reads of each word by each warp since its last synchronization.
     reads: Vec<LastAccess>,
@@ -17,10 +17,10 @@ pub(super) struct History {
     plain: Vec<LastAccess>,
 }
 
-impl History {
-    pub(super) fn new(words: usize, warps: usize) -> History {
+impl AccessHistory {
+    pub(super) fn new(words: usize, warps: usize) -> AccessHistory {
         let none = LastAccess::default();
-        History {
+        AccessHistory {
             warps,
             reads: vec![none; words * warps],
             plain: vec![none; words],
@@ -39,7 +39,7 @@ impl History {
         &self,
         word: usize,
         new: &LastAccess,
-        access: Access,
+        access: AccessProperties,
         races: impl Fn(&LastAccess) -> bool,
     ) -> Option<(LastAccess, bool)> {
         let plain = self.plain[word];
@@ -60,7 +60,7 @@ impl History {
     pub(super) fn is_quiet(
         &self,
         word: usize,
-        access: Access,
+        access: AccessProperties,
         quiet: impl Fn(&LastAccess) -> bool,
     ) -> bool {
         let own = access.thread as usize / 32;
@@ -71,7 +71,7 @@ impl History {
     }
 
     /// Records an access to a word.
-    pub(super) fn keep(&mut self, word: usize, new: &LastAccess, access: Access) {
+    pub(super) fn keep(&mut self, word: usize, new: &LastAccess, access: AccessProperties) {
         if access.writes {
             if !new.strong {
                 self.plain[word] = new.after(&self.plain[word]);
@@ -91,6 +91,6 @@ impl History {
 }
 
 /// Creates the history of a traced launch, or returns `None` if the launch is not traced.
-pub(super) fn of(traced: bool, words: usize, clocks: &Clocks) -> Option<Box<History>> {
-    traced.then(|| Box::new(History::new(words, clocks.warps())))
+pub(super) fn of(traced: bool, words: usize, clocks: &Clocks) -> Option<Box<AccessHistory>> {
+    traced.then(|| Box::new(AccessHistory::new(words, clocks.warps())))
 }

@@ -11,11 +11,11 @@
 use super::block::{Checked, Worker};
 use super::lanes;
 use super::memory::Addresses;
-use super::shared::{Access, LastAccess, Shared};
+use super::shared::{AccessProperties, LastAccess, SharedMemory};
 use super::tolerated::{address, is_atomic, parts};
 use super::warp::Warp;
 use crate::Class;
-use crate::code::{Code, Op};
+use crate::code::{KernelCode, Op};
 use crate::decode::SHARED_BASE;
 
 impl Worker<'_, '_> {
@@ -27,7 +27,7 @@ impl Worker<'_, '_> {
         mask: u32,
         at: &Addresses,
         bytes: u32,
-        access: Access,
+        access: AccessProperties,
     ) -> Checked<()> {
         let first = at[mask.trailing_zeros() as usize % 32];
         if lanes(mask).all(|lane| at[lane] == first) {
@@ -35,7 +35,7 @@ impl Worker<'_, '_> {
         }
         let code = self.grid.code;
         for lane in lanes(mask) {
-            let access = Access {
+            let access = AccessProperties {
                 thread: w.index * 32 + lane as u32,
                 ..access
             };
@@ -57,9 +57,14 @@ impl Worker<'_, '_> {
     }
 }
 
-impl Shared {
+impl SharedMemory {
     /// Returns an unordered strong store to some of these bytes by another lane of the warp.
-    fn stored_in_step(&self, address: u64, bytes: u32, access: Access) -> Option<LastAccess> {
+    fn stored_in_step(
+        &self,
+        address: u64,
+        bytes: u32,
+        access: AccessProperties,
+    ) -> Option<LastAccess> {
         let offset = address.wrapping_sub(SHARED_BASE.into());
         let words = offset / 4..offset.checked_add(bytes.into())?.div_ceil(4);
         let mask = if bytes >= 4 {
@@ -79,7 +84,7 @@ impl Shared {
 
 /// Returns true if a load, or another load of the same operand, is in a loop without stores and
 /// barriers.
-fn polls(code: &Code, load: u32) -> bool {
+fn polls(code: &KernelCode, load: u32) -> bool {
     let place = |pc: u32| parts(&code.places[pc as usize]);
     let of = address(place(load).1);
     let acts = |pc| {

@@ -15,11 +15,11 @@ use super::memory::{Addresses, put};
 use super::step::extend;
 use super::warp::Warp;
 use crate::Class;
-use crate::code::{MemoryOrder, Transfer};
+use crate::code::{AccessOrdering, Transfer};
 
 /// The value at an address before a store.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Before {
+pub(crate) struct ReplacedValue {
     value: u128,
     /// Whether the value was initialized.
     known: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Before {
 #[derive(Debug)]
 struct LateStore {
     bytes: u32,
-    before: Before,
+    before: ReplacedValue,
     block: u32,
     thread: u16,
     count: u32,
@@ -60,7 +60,7 @@ impl LateStores {
 
     /// Returns the earlier value that a block reads at an address, if a store has not reached the
     /// block.
-    fn read(&mut self, address: u64, bytes: u32, block: u32) -> Option<Before> {
+    fn read(&mut self, address: u64, bytes: u32, block: u32) -> Option<ReplacedValue> {
         let late = self
             .0
             .get_mut(&address)
@@ -78,7 +78,7 @@ impl Worker<'_, '_> {
     /// Records a store of a traced launch that other blocks may see late.
     pub(super) fn store_late(&mut self, w: &Warp, mask: u32, t: &Transfer, addresses: &Addresses) {
         let bytes = t.width.bytes;
-        let strong = t.order.is_strong() && t.order != MemoryOrder::Release;
+        let strong = t.order.is_strong() && t.order != AccessOrdering::Release;
         let Some(recorder) = &mut self.recorder else {
             return;
         };
@@ -101,7 +101,7 @@ impl Worker<'_, '_> {
                 .rev()
                 .map(|i| read(a, offset + i * u64::from(bytes), bytes));
             let value = parts.fold(0, |all, part| all << 64 | u128::from(part));
-            let before = Before {
+            let before = ReplacedValue {
                 value,
                 known,
                 pc: w.now.pc,

@@ -16,8 +16,8 @@ use rustc_hash::FxHashSet;
 use super::block::{Checked, Pause, Worker};
 use super::rules::{parts, split};
 use super::turns::state;
-use super::warp::{Frame, Warp};
-use crate::code::{Code, Op};
+use super::warp::{Warp, WarpFrame};
+use crate::code::{KernelCode, Op};
 use crate::exec::regs::Bank;
 
 /// The maximum number of instructions in an iteration.
@@ -37,7 +37,7 @@ pub(super) enum Iteration {
 }
 
 /// The registers that an instruction writes, and those that it reads.
-struct Flow {
+struct RegisterFlow {
     writes: Vec<Register>,
     reads: Vec<Register>,
 }
@@ -47,7 +47,7 @@ fn position(w: &Warp) -> (usize, Vec<[u32; 3]>) {
     (
         w.calls.len(),
         w.frames()
-            .map(|Frame { pc, join, mask }| [*pc, *join, *mask])
+            .map(|WarpFrame { pc, join, mask }| [*pc, *join, *mask])
             .collect(),
     )
 }
@@ -108,8 +108,8 @@ fn differing<T: PartialEq>(bank: Bank, old: &[T], new: &[T]) -> impl Iterator<It
 
 /// Returns true if the registers that change in a loop affect neither its control flow nor its
 /// memory accesses.
-fn is_bound(code: &Code, steps: &FxHashSet<u32>, mut changed: FxHashSet<Register>) -> bool {
-    let flows: Vec<(&Op, Flow)> = steps
+fn is_bound(code: &KernelCode, steps: &FxHashSet<u32>, mut changed: FxHashSet<Register>) -> bool {
+    let flows: Vec<(&Op, RegisterFlow)> = steps
         .iter()
         .map(|&pc| (&code.ops[pc as usize].op, flow(code, pc)))
         .collect();
@@ -181,7 +181,7 @@ fn is_on_registers(op: &Op) -> bool {
 }
 
 /// Returns true if an instruction reads or writes the carry, which is not a named register.
-fn has_carry(code: &Code, pc: u32) -> bool {
+fn has_carry(code: &KernelCode, pc: u32) -> bool {
     let (name, _) = parts(&code.places[pc as usize]);
     name.split('.')
         .any(|part| matches!(part, "cc" | "addc" | "subc" | "madc"))
@@ -189,17 +189,17 @@ fn has_carry(code: &Code, pc: u32) -> bool {
 
 /// Returns the registers that an instruction writes by its first operand, and those that it reads,
 /// without its guard.
-fn flow(code: &Code, pc: u32) -> Flow {
+fn flow(code: &KernelCode, pc: u32) -> RegisterFlow {
     let (_, operands) = parts(&code.places[pc as usize]);
     let (first, others) = split(operands);
-    Flow {
+    RegisterFlow {
         writes: named(code, pc, first),
         reads: named(code, pc, others),
     }
 }
 
 /// Returns the registers that a fragment of an instruction names.
-fn named(code: &Code, pc: u32, text: &str) -> Vec<Register> {
+fn named(code: &KernelCode, pc: u32, text: &str) -> Vec<Register> {
     let routine = code
         .routines
         .partition_point(|r| r.start <= pc)

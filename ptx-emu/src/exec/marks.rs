@@ -8,14 +8,14 @@ use rustc_hash::FxHashMap;
 
 /// The mark of a lane: the value for which it was set, and a number other than 0.
 #[derive(Clone, Copy, Debug, Default)]
-struct Mark {
+struct LaneMark {
     bits: u64,
     of: u32,
 }
 
 /// The marks of registers, by register.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Marks(FxHashMap<u64, [Mark; 32]>);
+pub(crate) struct Marks(FxHashMap<u64, [LaneMark; 32]>);
 
 impl Marks {
     pub(crate) fn is_empty(&self) -> bool {
@@ -42,9 +42,9 @@ impl Marks {
                 _ = self
                     .0
                     .get_mut(&key)
-                    .map(|marks| marks[lane] = Mark::default())
+                    .map(|marks| marks[lane] = LaneMark::default())
             }
-            _ => self.0.entry(key).or_default()[lane] = Mark { bits, of },
+            _ => self.0.entry(key).or_default()[lane] = LaneMark { bits, of },
         }
     }
 
@@ -54,7 +54,7 @@ impl Marks {
         for marks in self.0.values_mut() {
             (0..32)
                 .filter(|lane| in_lanes(*lane))
-                .for_each(|lane| marks[lane] = Mark::default());
+                .for_each(|lane| marks[lane] = LaneMark::default());
         }
         for (key, marks) in &other.0 {
             let own = self.0.entry(*key).or_default();

@@ -13,8 +13,8 @@
 use half::{bf16, f16};
 
 use super::block::{Checked, Worker};
-use super::dot::{Factors, WIDE, add_products};
-use super::shared::Access;
+use super::dot::{DotFactors, WIDE, add_products};
+use super::shared::AccessProperties;
 use super::warp::Warp;
 use crate::code::{Element, LoadMatrix, Mma};
 use crate::isa::number::Half;
@@ -55,10 +55,10 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.shared_addresses(w, named, &m.address, m.space, &mut addresses)?;
         self.check_alignment(w, named, &addresses, 16)?;
-        let access = Access {
+        let access = AccessProperties {
             pc: w.now.pc,
             reads: true,
-            ..Access::default()
+            ..AccessProperties::default()
         };
         for (j, slot) in m.d.iter().enumerate() {
             let mut rows = [[0u16; 8]; 8];
@@ -90,10 +90,10 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.shared_addresses(w, named, &m.address, m.space, &mut addresses)?;
         self.check_alignment(w, named, &addresses, 16)?;
-        let access = Access {
+        let access = AccessProperties {
             pc: w.now.pc,
             writes: true,
-            ..Access::default()
+            ..AccessProperties::default()
         };
         for (j, slot) in m.d.iter().enumerate() {
             let rows = spread(&self.words(w, mask, *slot)?, m.transposed);
@@ -228,11 +228,11 @@ fn halves(
     let a = left::<2>(&a[..m.a.len()], element);
     let b = right::<2>(&b[..m.b.len()], element);
     let least = m.left.least_exponent();
-    let columns: [Factors; COLUMNS] =
-        std::array::from_fn(|n| Factors::new(b[..m.depth].iter().map(|row| row[n]), least));
+    let columns: [DotFactors; COLUMNS] =
+        std::array::from_fn(|n| DotFactors::new(b[..m.depth].iter().map(|row| row[n]), least));
     let mut d = sums(c, f32::from_bits);
     for (d, a) in d.iter_mut().zip(&a) {
-        let a = Factors::new(a[..m.depth].iter().copied(), least);
+        let a = DotFactors::new(a[..m.depth].iter().copied(), least);
         for (d, b) in d.iter_mut().zip(&columns) {
             *d = add_products(*d, &a, b, WIDE);
         }

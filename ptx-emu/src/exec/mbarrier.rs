@@ -14,9 +14,9 @@
 use super::block::{Checked, Worker};
 use super::clocks::{Clock, join};
 use super::lanes;
-use super::shared::{Access, LastAccess, MOST_AGENTS};
+use super::shared::{AccessProperties, LastAccess, MOST_AGENTS};
 use super::warp::Warp;
-use crate::code::{Mbarrier, MbarrierOperation, MbarrierWait, Phase};
+use crate::code::{MbarrierInstruction, MbarrierOperation, MbarrierWait, Phase};
 use crate::isa::copy::MOST_COUNT;
 use crate::{Class, Fault};
 
@@ -176,7 +176,12 @@ impl Mbarriers {
 
 impl Worker<'_, '_> {
     /// Executes `mbarrier.init`, `mbarrier.inval`, `mbarrier.expect_tx` and `mbarrier.arrive`.
-    pub(crate) fn mbarrier(&mut self, w: &mut Warp, mask: u32, b: &Mbarrier) -> Checked<()> {
+    pub(crate) fn mbarrier(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        b: &MbarrierInstruction,
+    ) -> Checked<()> {
         let mut addresses = [0; 32];
         self.shared_addresses(w, mask, &b.address, b.space, &mut addresses)?;
         self.check_alignment(w, mask, &addresses, 8)?;
@@ -294,10 +299,10 @@ impl Worker<'_, '_> {
             fault.other = Some(self.earlier(first.pc, first.thread.into(), "initialised it"));
             return Err(fault);
         }
-        let access = Access {
+        let access = AccessProperties {
             pc: w.now.pc,
             writes: true,
-            ..Access::default()
+            ..AccessProperties::default()
         };
         self.touch(w, lane, address, 8, access)?;
         let address = address as u32;
@@ -316,7 +321,7 @@ impl Worker<'_, '_> {
             }
         };
         self.shared.cover(address, 8, true);
-        let access = Access {
+        let access = AccessProperties {
             thread: w.index * 32 + lane as u32,
             ..access
         };
@@ -359,11 +364,11 @@ impl Worker<'_, '_> {
         let pc = w.now.pc;
         let thread = w.index * 32 + lane as u32;
         let now = self.shared.stamp(
-            Access {
+            AccessProperties {
                 pc,
                 thread,
                 writes: true,
-                ..Access::default()
+                ..AccessProperties::default()
             },
             15,
         );
@@ -400,13 +405,13 @@ impl Worker<'_, '_> {
         };
         let init = self.mbarriers.objects[i].init;
         let thread = w.index * 32 + lane as u32;
-        let access = Access {
+        let access = AccessProperties {
             pc: w.now.pc,
             thread,
             reads: true,
             writes: true,
             strong: true,
-            ..Access::default()
+            ..AccessProperties::default()
         };
         let now = self.shared.stamp(access, 15);
         if !self.shared.races(&init, &now) {

@@ -2,11 +2,14 @@
 
 use super::block::{Checked, Worker};
 use super::clocks::Strong;
-use super::shared::{Access, AccessError};
+use super::shared::{AccessError, AccessProperties};
 use super::step::extend;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
-use crate::code::{Address, Atomic, Fence, MemoryOrder, RegisterOperand, Scope, Space, Transfer};
+use crate::code::{
+    AccessOrdering, Address, Atomic, FenceInstruction, InstructionSpace, MemoryScope,
+    RegisterOperand, Transfer,
+};
 use crate::fault::OtherPlace;
 use crate::{Class, Fault};
 
@@ -15,7 +18,7 @@ pub(crate) type Addresses = [u64; 32];
 
 /// The space to which an address resolves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Resolved {
+pub(super) enum ResolvedAddress {
     Global,
     Shared,
     Local,
@@ -31,12 +34,12 @@ enum Does {
 }
 
 /// Returns the space of a generic address, and the address in that space.
-pub(super) fn resolve(address: u64) -> (Resolved, u64) {
+pub(super) fn resolve(address: u64) -> (ResolvedAddress, u64) {
     match address {
-        a if a.wrapping_sub(SHARED_WINDOW) < WINDOW => (Resolved::Shared, a - SHARED_WINDOW),
-        a if a.wrapping_sub(LOCAL_WINDOW) < WINDOW => (Resolved::Local, a - LOCAL_WINDOW),
-        a if a.wrapping_sub(PARAM_WINDOW) < WINDOW => (Resolved::Param, a - PARAM_WINDOW),
-        a => (Resolved::Global, a),
+        a if a.wrapping_sub(SHARED_WINDOW) < WINDOW => (ResolvedAddress::Shared, a - SHARED_WINDOW),
+        a if a.wrapping_sub(LOCAL_WINDOW) < WINDOW => (ResolvedAddress::Local, a - LOCAL_WINDOW),
+        a if a.wrapping_sub(PARAM_WINDOW) < WINDOW => (ResolvedAddress::Param, a - PARAM_WINDOW),
+        a => (ResolvedAddress::Global, a),
     }
 }
 
@@ -145,23 +148,25 @@ impl Worker<'_, '_> {
             t.width.bytes * t.regs.len() as u32,
         );
         match t.space {
-            Space::Global | Space::Const => self.load_global(w, mask, t, &addresses),
-            Space::Shared | Space::Cluster => self.load_shared(w, mask, t, &addresses),
-            Space::Local => self.load_local(w, mask, t, &addresses),
-            Space::Param => self.load_parameters(w, mask, t, &addresses),
-            Space::Generic => {
-                self.split(
-                    w,
-                    mask,
-                    &addresses,
-                    |me, w, mask, place, addresses| match place {
-                        Resolved::Global => me.load_global(w, mask, t, addresses),
-                        Resolved::Shared => me.load_shared(w, mask, t, addresses),
-                        Resolved::Local => me.load_local(w, mask, t, addresses),
-                        Resolved::Param => me.load_parameters(w, mask, t, addresses),
-                    },
-                )
+            InstructionSpace::Global | InstructionSpace::Const => {
+                self.load_global(w, mask, t, &addresses)
             }
+            InstructionSpace::Shared | InstructionSpace::Cluster => {
+                self.load_shared(w, mask, t, &addresses)
+            }
+            InstructionSpace::Local => self.load_local(w, mask, t, &addresses),
+            InstructionSpace::Param => self.load_parameters(w, mask, t, &addresses),
+            InstructionSpace::Generic => self.split(
+                w,
+                mask,
+                &addresses,
+                |me, w, mask, place, addresses| match place {
+                    ResolvedAddress::Global => me.load_global(w, mask, t, addresses),
+                    ResolvedAddress::Shared => me.load_shared(w, mask, t, addresses),
+                    ResolvedAddress::Local => me.load_local(w, mask, t, addresses),
+                    ResolvedAddress::Param => me.load_parameters(w, mask, t, addresses),
+                },
+            ),
         }?;
         self.synchronise(
             w,
@@ -186,23 +191,25 @@ impl Worker<'_, '_> {
             t.width.bytes * t.regs.len() as u32,
         );
         match t.space {
-            Space::Global | Space::Const => self.store_global(w, mask, t, &addresses),
-            Space::Shared | Space::Cluster => self.store_shared(w, mask, t, &addresses),
-            Space::Local => self.store_local(w, mask, t, &addresses),
-            Space::Param => Err(self.parameters_written(w, mask)),
-            Space::Generic => {
-                self.split(
-                    w,
-                    mask,
-                    &addresses,
-                    |me, w, mask, place, addresses| match place {
-                        Resolved::Global => me.store_global(w, mask, t, addresses),
-                        Resolved::Shared => me.store_shared(w, mask, t, addresses),
-                        Resolved::Local => me.store_local(w, mask, t, addresses),
-                        Resolved::Param => Err(me.parameters_written(w, mask)),
-                    },
-                )
+            InstructionSpace::Global | InstructionSpace::Const => {
+                self.store_global(w, mask, t, &addresses)
             }
+            InstructionSpace::Shared | InstructionSpace::Cluster => {
+                self.store_shared(w, mask, t, &addresses)
+            }
+            InstructionSpace::Local => self.store_local(w, mask, t, &addresses),
+            InstructionSpace::Param => Err(self.parameters_written(w, mask)),
+            InstructionSpace::Generic => self.split(
+                w,
+                mask,
+                &addresses,
+                |me, w, mask, place, addresses| match place {
+                    ResolvedAddress::Global => me.store_global(w, mask, t, addresses),
+                    ResolvedAddress::Shared => me.store_shared(w, mask, t, addresses),
+                    ResolvedAddress::Local => me.store_local(w, mask, t, addresses),
+                    ResolvedAddress::Param => Err(me.parameters_written(w, mask)),
+                },
+            ),
         }?;
         self.synchronise(
             w,
@@ -229,7 +236,9 @@ impl Worker<'_, '_> {
             .map(|half| half.width.bytes * half.regs.len() as u32)
             .sum();
         self.check_alignment(w, mask, &addresses, bytes)?;
-        if let Some(lane) = lanes(mask).find(|l| resolve(addresses[*l]).0 != Resolved::Global) {
+        if let Some(lane) =
+            lanes(mask).find(|l| resolve(addresses[*l]).0 != ResolvedAddress::Global)
+        {
             let what = "discard of what is not global memory";
             return Err(self.fault(w, 1 << lane, Class::OutOfBounds, what));
         }
@@ -242,22 +251,22 @@ impl Worker<'_, '_> {
         self.place_all(w, mask, a.space, &mut addresses)?;
         self.observe(w, mask, a.space, &addresses, a.bytes);
         match a.space {
-            Space::Shared | Space::Cluster => self.atomic_shared(w, mask, a, &addresses),
-            Space::Generic => {
-                self.split(
-                    w,
-                    mask,
-                    &addresses,
-                    |me, w, mask, place, addresses| match place {
-                        Resolved::Global => me.atomic_global(w, mask, a, addresses),
-                        Resolved::Shared => me.atomic_shared(w, mask, a, addresses),
-                        Resolved::Local => {
-                            Err(me.fault(w, mask, Class::OutOfBounds, "an atomic on local memory"))
-                        }
-                        Resolved::Param => Err(me.parameters_written(w, mask)),
-                    },
-                )
+            InstructionSpace::Shared | InstructionSpace::Cluster => {
+                self.atomic_shared(w, mask, a, &addresses)
             }
+            InstructionSpace::Generic => self.split(
+                w,
+                mask,
+                &addresses,
+                |me, w, mask, place, addresses| match place {
+                    ResolvedAddress::Global => me.atomic_global(w, mask, a, addresses),
+                    ResolvedAddress::Shared => me.atomic_shared(w, mask, a, addresses),
+                    ResolvedAddress::Local => {
+                        Err(me.fault(w, mask, Class::OutOfBounds, "an atomic on local memory"))
+                    }
+                    ResolvedAddress::Param => Err(me.parameters_written(w, mask)),
+                },
+            ),
             _ => self.atomic_global(w, mask, a, &addresses),
         }?;
         self.synchronise(w, mask, a.space, (a.order, a.scope), &addresses, Does::Both);
@@ -275,7 +284,9 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &all[0].address, &mut addresses)?;
         self.check_alignment(w, mask, &addresses, bytes)?;
-        if let Some(lane) = lanes(mask).find(|l| resolve(addresses[*l]).0 != Resolved::Global) {
+        if let Some(lane) =
+            lanes(mask).find(|l| resolve(addresses[*l]).0 != ResolvedAddress::Global)
+        {
             let what = "an atomic on a vector that is not in global memory";
             return Err(self.fault(w, 1 << lane, Class::OutOfBounds, what));
         }
@@ -283,15 +294,15 @@ impl Worker<'_, '_> {
     }
 
     /// Executes `fence` and `membar`.
-    pub(crate) fn fence(&mut self, w: &Warp, mask: u32, fence: Fence) {
-        if fence.releases && fence.scope == Scope::Device {
+    pub(crate) fn fence(&mut self, w: &Warp, mask: u32, fence: FenceInstruction) {
+        if fence.releases && fence.scope == MemoryScope::Device {
             self.stores_arrive(w, mask);
         }
         let clocks = &mut self.shared.clocks;
         let mut recorder = self
             .recorder
             .as_mut()
-            .filter(|_| fence.scope == Scope::Device);
+            .filter(|_| fence.scope == MemoryScope::Device);
         if fence.acquires {
             clocks.acquire_fence(w.index);
             recorder
@@ -312,8 +323,8 @@ impl Worker<'_, '_> {
         &mut self,
         w: &Warp,
         mask: u32,
-        space: Space,
-        how: (MemoryOrder, Scope),
+        space: InstructionSpace,
+        how: (AccessOrdering, MemoryScope),
         at: &Addresses,
         does: Does,
     ) {
@@ -326,8 +337,8 @@ impl Worker<'_, '_> {
         &mut self,
         w: &Warp,
         mask: u32,
-        space: Space,
-        (order, scope): (MemoryOrder, Scope),
+        space: InstructionSpace,
+        (order, scope): (AccessOrdering, MemoryScope),
         addresses: &Addresses,
         does: Does,
     ) {
@@ -337,16 +348,17 @@ impl Worker<'_, '_> {
             acquires: order.acquires(),
             releases: order.releases(),
         };
-        let window = if matches!(space, Space::Shared | Space::Cluster) {
+        let window = if matches!(space, InstructionSpace::Shared | InstructionSpace::Cluster) {
             SHARED_WINDOW
         } else {
             0
         };
-        if strong.releases && scope == Scope::Device {
+        if strong.releases && scope == MemoryScope::Device {
             self.stores_arrive(w, mask);
         }
         let keys = || lanes(mask).map(|lane| addresses[lane].wrapping_add(window));
-        let far = |key: u64| scope == Scope::Device && resolve(key).0 == Resolved::Global;
+        let far =
+            |key: u64| scope == MemoryScope::Device && resolve(key).0 == ResolvedAddress::Global;
         let clocks = &mut self.shared.clocks;
         let mut recorder = self.recorder.as_mut();
         for key in keys() {
@@ -374,13 +386,13 @@ impl Worker<'_, '_> {
         w: &mut Warp,
         mask: u32,
         addresses: &Addresses,
-        mut f: impl FnMut(&mut Self, &mut Warp, u32, Resolved, &Addresses) -> Checked<()>,
+        mut f: impl FnMut(&mut Self, &mut Warp, u32, ResolvedAddress, &Addresses) -> Checked<()>,
     ) -> Checked<()> {
         for place in [
-            Resolved::Global,
-            Resolved::Shared,
-            Resolved::Local,
-            Resolved::Param,
+            ResolvedAddress::Global,
+            ResolvedAddress::Shared,
+            ResolvedAddress::Local,
+            ResolvedAddress::Param,
         ] {
             let these = lanes(mask)
                 .filter(|l| resolve(addresses[*l]).0 == place)
@@ -395,10 +407,10 @@ impl Worker<'_, '_> {
                     }
                 };
                 let mut own: Addresses = std::array::from_fn(|lane| resolve(own(lane)).1);
-                if place == Resolved::Shared {
-                    self.place_all(w, these, Space::Cluster, &mut own)?;
+                if place == ResolvedAddress::Shared {
+                    self.place_all(w, these, InstructionSpace::Cluster, &mut own)?;
                 }
-                if place == Resolved::Local {
+                if place == ResolvedAddress::Local {
                     self.own_addresses(w, these, &mut own)?;
                 }
                 f(self, w, these, place, &own)?;
@@ -462,11 +474,11 @@ impl Worker<'_, '_> {
         addresses: &Addresses,
     ) -> Checked<()> {
         let bytes = t.width.bytes;
-        let access = Access {
+        let access = AccessProperties {
             pc: w.now.pc,
             reads: true,
             strong: t.order.is_strong(),
-            ..Access::default()
+            ..AccessProperties::default()
         };
         let whole = bytes * t.regs.len() as u32;
         self.check_alignment(w, mask, addresses, whole)?;
@@ -478,9 +490,9 @@ impl Worker<'_, '_> {
         }
         let mut offsets = [0; 32];
         let checked = whole.is_multiple_of(4)
-            && (t.space == Space::Shared || self.blocks.len() == 1)
+            && (t.space == InstructionSpace::Shared || self.blocks.len() == 1)
             && lanes(mask).all(|lane| {
-                let access = Access {
+                let access = AccessProperties {
                     thread: w.index * 32 + lane as u32,
                     ..access
                 };
@@ -531,11 +543,11 @@ impl Worker<'_, '_> {
         addresses: &Addresses,
     ) -> Checked<()> {
         let bytes = t.width.bytes;
-        let access = Access {
+        let access = AccessProperties {
             pc: w.now.pc,
             writes: true,
             strong: t.order.is_strong(),
-            ..Access::default()
+            ..AccessProperties::default()
         };
         self.check_alignment(w, mask, addresses, bytes * t.regs.len() as u32)?;
         if self.store_together(w, mask, t, addresses, access) {
@@ -568,12 +580,12 @@ impl Worker<'_, '_> {
         a: &Atomic,
         addresses: &Addresses,
     ) -> Checked<()> {
-        let access = Access {
+        let access = AccessProperties {
             pc: w.now.pc,
             reads: true,
             writes: true,
             strong: true,
-            ..Access::default()
+            ..AccessProperties::default()
         };
         self.check_alignment(w, mask, addresses, a.bytes)?;
         if let Some(high) = &a.high {
@@ -615,9 +627,9 @@ impl Worker<'_, '_> {
         lane: usize,
         address: u64,
         bytes: u32,
-        access: Access,
+        access: AccessProperties,
     ) -> Checked<usize> {
-        let access = Access {
+        let access = AccessProperties {
             thread: w.index * 32 + lane as u32,
             ..access
         };
@@ -637,7 +649,7 @@ impl Worker<'_, '_> {
         lane: usize,
         address: u64,
         bytes: u32,
-        access: Access,
+        access: AccessProperties,
         wrong: AccessError,
     ) -> Box<Fault> {
         let does = if access.writes { "written" } else { "read" };
@@ -766,17 +778,17 @@ impl Worker<'_, '_> {
         w: &Warp,
         mask: u32,
         a: &Address,
-        space: Space,
+        space: InstructionSpace,
         out: &mut Addresses,
     ) -> Checked<()> {
         self.addresses(w, mask, a, out)?;
-        if space == Space::Generic {
+        if space == InstructionSpace::Generic {
             out.iter_mut()
                 .for_each(|a| *a = a.wrapping_sub(SHARED_WINDOW));
         }
         // A generic address may be one that `mapa` gave.
-        let space = if space == Space::Generic {
-            Space::Cluster
+        let space = if space == InstructionSpace::Generic {
+            InstructionSpace::Cluster
         } else {
             space
         };

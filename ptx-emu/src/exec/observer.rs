@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::block::Worker;
-use super::grid::Grid;
-use super::memory::{Addresses, Resolved, resolve};
+use super::grid::GridState;
+use super::memory::{Addresses, ResolvedAddress, resolve};
 use super::provenance::Provenance;
 use super::regs::Bank;
 use super::values::Values;
 use super::warp::Warp;
 use super::{lanes, set_bit};
-use crate::code::{Code, Space};
+use crate::code::{InstructionSpace, KernelCode};
 use crate::observe::{
     Followed, FollowedStep, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile,
 };
@@ -35,7 +35,7 @@ struct Counts {
 }
 
 /// The next instruction of the followed thread.
-pub(crate) struct Before {
+pub(crate) struct FollowedInstruction {
     pc: u32,
     lane: u32,
     executed: bool,
@@ -48,7 +48,7 @@ pub(crate) struct Before {
 
 impl Observer {
     /// Creates an observer if the launch requests one.
-    pub(crate) fn of(grid: &Grid<'_>) -> Option<Box<Observer>> {
+    pub(crate) fn of(grid: &GridState<'_>) -> Option<Box<Observer>> {
         let watch = grid.watch;
         let sites = if watch.profile {
             grid.code.ops.len()
@@ -83,7 +83,7 @@ impl Observer {
     }
 
     /// Returns the counts by place.
-    pub(crate) fn profile(&self, code: &Code) -> Profile {
+    pub(crate) fn profile(&self, code: &KernelCode) -> Profile {
         let executed = self
             .counts
             .iter()
@@ -209,16 +209,16 @@ impl Worker<'_, '_> {
         &mut self,
         w: &Warp,
         mask: u32,
-        space: Space,
+        space: InstructionSpace,
         addresses: &Addresses,
         bytes: u32,
     ) {
         if let Some(observer) = &mut self.observer {
             let space_of = |lane: &usize| match (space, resolve(addresses[*lane]).0) {
-                (Space::Shared | Space::Cluster, _) => MemorySpace::Shared,
-                (Space::Local, _) => MemorySpace::Local,
-                (Space::Generic, Resolved::Shared) => MemorySpace::Shared,
-                (Space::Generic, Resolved::Local) => MemorySpace::Local,
+                (InstructionSpace::Shared | InstructionSpace::Cluster, _) => MemorySpace::Shared,
+                (InstructionSpace::Local, _) => MemorySpace::Local,
+                (InstructionSpace::Generic, ResolvedAddress::Shared) => MemorySpace::Shared,
+                (InstructionSpace::Generic, ResolvedAddress::Local) => MemorySpace::Local,
                 _ => MemorySpace::Global,
             };
             for space in [MemorySpace::Global, MemorySpace::Shared, MemorySpace::Local] {
@@ -233,7 +233,7 @@ impl Worker<'_, '_> {
     }
 
     /// Records the instruction that a warp is about to execute in the lanes of `mask`.
-    pub(crate) fn before(&mut self, w: &Warp, mask: u32) -> Option<Before> {
+    pub(crate) fn before(&mut self, w: &Warp, mask: u32) -> Option<FollowedInstruction> {
         self.before_values(w, mask);
         self.before_pointers(w, mask);
         let observer = self.observer.as_mut()?;
@@ -259,7 +259,7 @@ impl Worker<'_, '_> {
             .mentioned(pc)
             .iter()
             .map(|(bank, slot)| value(w, *bank, *slot, lane));
-        Some(Before {
+        Some(FollowedInstruction {
             pc,
             lane,
             executed: mask >> lane & 1 != 0,
@@ -276,7 +276,7 @@ impl Worker<'_, '_> {
     }
 
     /// Records the result of an instruction in the followed thread.
-    pub(crate) fn after(&mut self, w: &mut Warp, before: Option<Before>) {
+    pub(crate) fn after(&mut self, w: &mut Warp, before: Option<FollowedInstruction>) {
         self.after_values(w);
         self.after_pointers(w);
         let (Some(before), Some(observer)) = (before, self.observer.as_mut()) else {

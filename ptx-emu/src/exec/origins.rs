@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use super::regs::{Bank, Slots};
+use super::regs::{Bank, OperandSlots};
 use super::rules::{Register, named, parts, split, types};
-use crate::code::{Address, Code, Op, RegisterOperand, Space, Width};
+use crate::code::{Address, InstructionSpace, KernelCode, Op, RegisterOperand, Width};
 use crate::decode::bank;
 
 /// The effect of an instruction on pointers.
 #[derive(Clone, Debug)]
-pub(super) enum Origin {
+pub(super) enum PointerEffect {
     Nothing,
     /// The result is the start of an object in local memory, with the size up to the next object.
     Frame {
@@ -46,7 +46,7 @@ pub(super) enum Origin {
     Accesses {
         address: Address,
         bytes: u32,
-        space: Space,
+        space: InstructionSpace,
         loads: Vec<Register>,
     },
 }
@@ -55,7 +55,7 @@ pub(super) enum Origin {
 type Frames = BTreeMap<u32, Vec<u64>>;
 
 /// Returns the effect of each instruction.
-pub(super) fn origins(code: &Code) -> Vec<Origin> {
+pub(super) fn origins(code: &KernelCode) -> Vec<PointerEffect> {
     let mut frames = Frames::new();
     for pc in 0..code.ops.len() {
         if let Some(offset) = frame_offset(code, pc) {
@@ -70,7 +70,7 @@ pub(super) fn origins(code: &Code) -> Vec<Origin> {
         .collect()
 }
 
-fn routine(code: &Code, pc: usize) -> u32 {
+fn routine(code: &KernelCode, pc: usize) -> u32 {
     code.routines
         .partition_point(|r| r.start as usize <= pc)
         .saturating_sub(1) as u32
@@ -78,7 +78,7 @@ fn routine(code: &Code, pc: usize) -> u32 {
 
 /// Returns the offset of an object in local memory, by the form in which compilers take its
 /// address: `add.u64 %rd1, %SP, 16`.
-fn frame_offset(code: &Code, pc: usize) -> Option<u64> {
+fn frame_offset(code: &KernelCode, pc: usize) -> Option<u64> {
     let (name, operands) = parts(&code.places[pc]);
     let mut operands = operands.split(',').map(str::trim);
     let stack = matches!(operands.nth(1), Some("%SP" | "%SPL"));
@@ -87,15 +87,15 @@ fn frame_offset(code: &Code, pc: usize) -> Option<u64> {
         .flatten()
 }
 
-fn origin(code: &Code, pc: usize, frames: &Frames) -> Origin {
+fn origin(code: &KernelCode, pc: usize, frames: &Frames) -> PointerEffect {
     match &code.ops[pc].op {
         Op::Alu(_, slots) => of_arithmetic(code, pc, slots, frames),
-        Op::Window { d, a, .. } => Origin::Copies {
+        Op::Window { d, a, .. } => PointerEffect::Copies {
             d: (Bank::W64, *d),
             from: vec![(Bank::W64, *a)],
             moved: true,
         },
-        Op::LoadParam(p) => Origin::Loads(pointers(p.width, &p.regs)),
+        Op::LoadParam(p) => PointerEffect::Loads(pointers(p.width, &p.regs)),
         Op::Load(t) | Op::Store(t) => {
             let loads = if matches!(code.ops[pc].op, Op::Load(_)) {
                 pointers(t.width, &t.regs)
@@ -103,20 +103,20 @@ fn origin(code: &Code, pc: usize, frames: &Frames) -> Origin {
                 vec![]
             };
             let bytes = t.width.bytes * t.regs.len() as u32;
-            Origin::Accesses {
+            PointerEffect::Accesses {
                 address: t.address,
                 bytes,
                 space: t.space,
                 loads,
             }
         }
-        Op::Atomic(a) => Origin::Accesses {
+        Op::Atomic(a) => PointerEffect::Accesses {
             address: a.address,
             bytes: a.bytes,
             space: a.space,
             loads: vec![],
         },
-        _ => Origin::Nothing,
+        _ => PointerEffect::Nothing,
     }
 }
 
@@ -129,11 +129,18 @@ fn pointers(width: Width, regs: &[Option<RegisterOperand>]) -> Vec<Register> {
     wide.map(|r| (Bank::W64, r.slot)).collect()
 }
 
-fn of_arithmetic(code: &Code, pc: usize, slots: &Slots, frames: &Frames) -> Origin {
+fn of_arithmetic(
+    code: &KernelCode,
+    pc: usize,
+    slots: &OperandSlots,
+    frames: &Frames,
+) -> PointerEffect {
     let (name, operands) = parts(&code.places[pc]);
     let (first, others) = split(operands);
     let to = named(code, pc, first);
-    let [d] = to[..] else { return Origin::Nothing };
+    let [d] = to[..] else {
+        return PointerEffect::Nothing;
+    };
     let variable = others
         .trim_start_matches(',')
         .trim()
@@ -146,13 +153,13 @@ fn of_arithmetic(code: &Code, pc: usize, slots: &Slots, frames: &Frames) -> Orig
         .position(|region| region.name == variable);
     let same = |slot: u32| (d.0, slot);
     match (name.split('.').next().unwrap_or(""), region) {
-        ("mov", Some(region)) => Origin::Shared { d, region },
-        ("mov" | "cvta" | "selp", _) => Origin::Copies {
+        ("mov", Some(region)) => PointerEffect::Shared { d, region },
+        ("mov" | "cvta" | "selp", _) => PointerEffect::Copies {
             d,
             from: named(code, pc, others),
             moved: false,
         },
-        ("cvt", _) if !name.contains(".f") => Origin::Copies {
+        ("cvt", _) if !name.contains(".f") => PointerEffect::Copies {
             d,
             from: named(code, pc, others),
             moved: false,
@@ -161,32 +168,32 @@ fn of_arithmetic(code: &Code, pc: usize, slots: &Slots, frames: &Frames) -> Orig
             let own = frame_offset(code, pc).unwrap_or(0);
             let offsets = frames.get(&routine(code, pc)).into_iter().flatten();
             let next = offsets.copied().find(|offset| *offset > own);
-            Origin::Frame {
+            PointerEffect::Frame {
                 d,
                 offset: own,
                 bytes: next.map_or(u64::MAX, |next| next - own),
             }
         }
-        ("add" | "and" | "or" | "xor", _) if is_word(name) => Origin::Moves {
+        ("add" | "and" | "or" | "xor", _) if is_word(name) => PointerEffect::Moves {
             d,
             sources: vec![same(slots.a), same(slots.b)],
         },
-        ("sub", _) if is_word(name) => Origin::Subtracts {
+        ("sub", _) if is_word(name) => PointerEffect::Subtracts {
             d,
             a: same(slots.a),
             b: same(slots.b),
         },
         ("mad", _) if is_word(name) => {
             let Some((_, [a, ..])) = types(name) else {
-                return Origin::Nothing;
+                return PointerEffect::Nothing;
             };
             let factor = |slot: u32| (bank(*a), slot);
-            Origin::Moves {
+            PointerEffect::Moves {
                 d,
                 sources: vec![factor(slots.a), factor(slots.b), same(slots.c)],
             }
         }
-        _ => Origin::Nothing,
+        _ => PointerEffect::Nothing,
     }
 }
 

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-use super::block_order::Stamp;
+use super::block_order::WarpStamp;
 use crate::accesses::MemoryOperation;
 
 /// The number of bytes per page.
@@ -28,7 +28,7 @@ type Id = u32;
 /// Stamps and sets of stamps by index. A set is another set plus one stamp.
 #[derive(Debug, Default)]
 struct Sets {
-    stamps: Vec<Stamp>,
+    stamps: Vec<WarpStamp>,
     /// The last stamp of each warp.
     latest: Vec<Id>,
     /// The set without the stamp, and the stamp.
@@ -42,7 +42,7 @@ struct Sets {
 
 /// The elements of one page.
 #[derive(Debug, Default)]
-struct Page {
+struct OwnerPage {
     /// The size of an element is `1 << shift` bytes.
     shift: u32,
     readers: Vec<Id>,
@@ -53,25 +53,25 @@ struct Page {
 /// The elements of global memory that a launch has accessed.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    pages: Pages,
+    pages: OwnerPages,
     sets: Sets,
 }
 
 /// The accessed pages by number.
 #[derive(Debug, Default)]
-struct Pages {
+struct OwnerPages {
     places: FxHashMap<u64, u32>,
-    pages: Vec<Page>,
+    pages: Vec<OwnerPage>,
     /// The last accessed page and its index.
     last: Option<(u64, u32)>,
     /// The total capacity of all elements: reads, writes and strong accesses.
     elements: usize,
 }
 
-impl Pages {
+impl OwnerPages {
     /// Calls `f` with a page.
     #[inline(always)]
-    fn with<R>(&mut self, number: u64, f: impl FnOnce(&mut Page) -> R) -> R {
+    fn with<R>(&mut self, number: u64, f: impl FnOnce(&mut OwnerPage) -> R) -> R {
         let page = self.get(number);
         let before = page.elements_in_all();
         let result = f(page);
@@ -81,7 +81,7 @@ impl Pages {
     }
 
     #[inline(always)]
-    fn get(&mut self, number: u64) -> &mut Page {
+    fn get(&mut self, number: u64) -> &mut OwnerPage {
         match self.last {
             Some((known, place)) if known == number => &mut self.pages[place as usize],
             _ => self.look_up(number),
@@ -89,11 +89,11 @@ impl Pages {
     }
 
     #[inline(never)]
-    fn look_up(&mut self, number: u64) -> &mut Page {
+    fn look_up(&mut self, number: u64) -> &mut OwnerPage {
         let next = self.pages.len() as u32;
         let place = *self.places.entry(number).or_insert(next);
         if place == next {
-            self.pages.push(Page::default());
+            self.pages.push(OwnerPage::default());
         }
         self.last = Some((number, place));
         &mut self.pages[place as usize]
@@ -102,7 +102,7 @@ impl Pages {
 
 impl Sets {
     /// Returns the index of a stamp.
-    fn stamp(&mut self, stamp: Stamp) -> Id {
+    fn stamp(&mut self, stamp: WarpStamp) -> Id {
         let warp = stamp.warp as usize;
         if warp >= self.latest.len() {
             self.latest.resize(warp + 1, 0);
@@ -116,7 +116,7 @@ impl Sets {
         self.latest[warp]
     }
 
-    fn get(&self, stamp: Id) -> Stamp {
+    fn get(&self, stamp: Id) -> WarpStamp {
         self.stamps[stamp as usize - 1]
     }
 
@@ -173,7 +173,12 @@ impl Sets {
     }
 
     /// Returns true if all stamps of a set are ordered before the next access of a warp.
-    fn all_ordered(&mut self, set: Id, me: Stamp, ordered: &mut impl FnMut(Stamp) -> bool) -> bool {
+    fn all_ordered(
+        &mut self,
+        set: Id,
+        me: WarpStamp,
+        ordered: &mut impl FnMut(WarpStamp) -> bool,
+    ) -> bool {
         let key = (set, me.block, me.warp);
         if set == 0 || self.ordered == key {
             return true;
@@ -203,9 +208,9 @@ impl Owners {
     /// Returns the size of all data in bytes.
     pub(super) fn bytes(&self) -> usize {
         let pages =
-            self.pages.pages.len() * size_of::<Page>() + self.pages.elements * size_of::<Id>();
+            self.pages.pages.len() * size_of::<OwnerPage>() + self.pages.elements * size_of::<Id>();
         let sets = self.sets.sets.len() * (size_of::<(Id, Id)>() + size_of::<(Id, Id, Id)>());
-        pages + sets + self.sets.stamps.len() * size_of::<Stamp>()
+        pages + sets + self.sets.stamps.len() * size_of::<WarpStamp>()
     }
 
     /// Records an access to up to 32 bytes and returns an unordered access of another block.
@@ -215,8 +220,8 @@ impl Owners {
         &mut self,
         address: u64,
         bytes: u32,
-        (me, operation): (Stamp, MemoryOperation),
-        mut ordered: impl FnMut(Stamp) -> bool,
+        (me, operation): (WarpStamp, MemoryOperation),
+        mut ordered: impl FnMut(WarpStamp) -> bool,
     ) -> Option<OwnersRace> {
         let stamp = self.sets.stamp(me);
         let sets = &mut self.sets;
@@ -236,8 +241,8 @@ impl Owners {
     pub(crate) fn are_quiet(
         &mut self,
         bytes: Range<u64>,
-        (me, operation): (Stamp, MemoryOperation),
-        ordered: &mut impl FnMut(Stamp) -> bool,
+        (me, operation): (WarpStamp, MemoryOperation),
+        ordered: &mut impl FnMut(WarpStamp) -> bool,
     ) -> bool {
         let shift = (bytes.start | bytes.end).trailing_zeros().min(LARGEST);
         parts(bytes).all(|(number, part)| {
@@ -250,7 +255,11 @@ impl Owners {
     }
 
     /// Records an access to adjacent words for which [`Owners::are_quiet`] returned true.
-    pub(crate) fn note(&mut self, bytes: Range<u64>, (me, operation): (Stamp, MemoryOperation)) {
+    pub(crate) fn note(
+        &mut self,
+        bytes: Range<u64>,
+        (me, operation): (WarpStamp, MemoryOperation),
+    ) {
         let stamp = self.sets.stamp(me);
         for (number, part) in parts(bytes) {
             let sets = &mut self.sets;
@@ -274,7 +283,7 @@ fn at(list: &[Id], i: usize) -> Id {
     list.get(i).copied().unwrap_or(0)
 }
 
-impl Page {
+impl OwnerPage {
     /// Splits the elements so that each has at most `1 << shift` bytes.
     fn refine(&mut self, shift: u32) {
         let elements = (PAGE >> shift) as usize;
@@ -293,7 +302,7 @@ impl Page {
         }
     }
 
-    fn put(&mut self, list: fn(&mut Page) -> &mut Vec<Id>, i: usize, id: Id) {
+    fn put(&mut self, list: fn(&mut OwnerPage) -> &mut Vec<Id>, i: usize, id: Id) {
         let elements = (PAGE >> self.shift) as usize;
         let list = list(self);
         if list.is_empty() {
@@ -307,9 +316,9 @@ impl Page {
         &self,
         sets: &mut Sets,
         i: usize,
-        me: Stamp,
+        me: WarpStamp,
         operation: MemoryOperation,
-        ordered: &mut impl FnMut(Stamp) -> bool,
+        ordered: &mut impl FnMut(WarpStamp) -> bool,
     ) -> Option<OwnersRace> {
         let writer = at(&self.writers, i);
         if writer != 0 && !ordered(sets.get(writer)) {
@@ -349,9 +358,9 @@ impl Page {
         &self,
         sets: &mut Sets,
         mut elements: Range<usize>,
-        me: Stamp,
+        me: WarpStamp,
         operation: MemoryOperation,
-        ordered: &mut impl FnMut(Stamp) -> bool,
+        ordered: &mut impl FnMut(WarpStamp) -> bool,
     ) -> bool {
         // Neighbours mostly have the same owners.
         let mut last = None;
@@ -370,9 +379,9 @@ impl Page {
         &mut self,
         sets: &mut Sets,
         i: usize,
-        (me, stamp): (Stamp, Id),
+        (me, stamp): (WarpStamp, Id),
         operation: MemoryOperation,
-        ordered: &mut impl FnMut(Stamp) -> bool,
+        ordered: &mut impl FnMut(WarpStamp) -> bool,
     ) -> Option<OwnersRace> {
         let race = self.races(sets, i, me, operation, ordered);
         self.note(sets, i..i + 1, stamp, operation);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::memory::Addresses;
 use super::warp::Warp;
-use crate::allocation::Allocation;
+use crate::allocation::ShadowedAllocation;
 use crate::code::{RegisterOperand, Transfer};
 
 /// The relation of the addresses of the lanes.
@@ -62,7 +62,7 @@ pub(super) fn span(addresses: &Addresses, pattern: AddressPattern, bytes: u32) -
 /// Loads word `i` of the `count` words at the address of each lane, which were checked.
 #[inline(always)]
 pub(super) fn gather(
-    a: &Allocation,
+    a: &ShadowedAllocation,
     addresses: &Addresses,
     pattern: AddressPattern,
     i: usize,
@@ -85,7 +85,7 @@ pub(super) fn gather(
 }
 
 /// Loads adjacent words of all lanes, which were checked.
-pub(super) fn load_consecutive(w: &mut Warp, t: &Transfer, a: &Allocation, low: u64) {
+pub(super) fn load_consecutive(w: &mut Warp, t: &Transfer, a: &ShadowedAllocation, low: u64) {
     let first = ((low - a.base) / 4) as usize;
     let count = t.regs.len();
     let words = &a.words()[first..first + 32 * count];

@@ -2,14 +2,14 @@
 
 /// A piece of a format string.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Piece {
+pub(crate) enum FormatPiece {
     Text(String),
-    Conversion(Conversion),
+    Conversion(PrintConversion),
 }
 
 /// A conversion `%[flags][width][.precision][size]type`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Conversion {
+pub(crate) struct PrintConversion {
     flags: String,
     width: Option<Amount>,
     precision: Option<Amount>,
@@ -30,7 +30,7 @@ enum Amount {
 
 /// The argument of a conversion.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Argument {
+pub(crate) enum PrintArgument {
     Number(u64),
     Text(String),
 }
@@ -39,36 +39,36 @@ pub(crate) enum Argument {
 const MOST: usize = 4096;
 
 /// Splits a format string. Invalid conversions are plain text.
-pub(crate) fn pieces(format: &str) -> Vec<Piece> {
+pub(crate) fn pieces(format: &str) -> Vec<FormatPiece> {
     let mut pieces = Vec::new();
     let mut rest = format;
     while let Some(at) = rest.find('%') {
-        pieces.push(Piece::Text(rest[..at].into()));
+        pieces.push(FormatPiece::Text(rest[..at].into()));
         rest = &rest[at..];
         match conversion(&rest[1..]) {
             Some((c, length)) => {
                 pieces.push(if c.kind == '%' {
-                    Piece::Text("%".into())
+                    FormatPiece::Text("%".into())
                 } else {
-                    Piece::Conversion(c)
+                    FormatPiece::Conversion(c)
                 });
                 rest = &rest[1 + length..];
             }
             None => {
-                pieces.push(Piece::Text("%".into()));
+                pieces.push(FormatPiece::Text("%".into()));
                 rest = &rest[1..];
             }
         }
     }
-    pieces.push(Piece::Text(rest.into()));
+    pieces.push(FormatPiece::Text(rest.into()));
     pieces
 }
 
 /// Parses the conversion after a `%`. Returns it with its length.
-fn conversion(text: &str) -> Option<(Conversion, usize)> {
-    let mut c = Conversion {
+fn conversion(text: &str) -> Option<(PrintConversion, usize)> {
+    let mut c = PrintConversion {
         bits: 32,
-        ..Conversion::default()
+        ..PrintConversion::default()
     };
     let mut rest = text.trim_start_matches(['-', '+', ' ', '#', '0']);
     c.flags = text[..text.len() - rest.len()].into();
@@ -104,7 +104,7 @@ fn amount(rest: &mut &str) -> Option<Amount> {
     Some(Amount::Is(number.min(MOST)))
 }
 
-impl Conversion {
+impl PrintConversion {
     /// Returns the size of each argument in the list, in bytes.
     pub(crate) fn takes(&self) -> Vec<u32> {
         let stars = [self.width, self.precision]
@@ -129,15 +129,15 @@ impl Conversion {
 }
 
 /// Returns the text of a piece with its arguments.
-pub(crate) fn format_piece(piece: &Piece, arguments: &[Argument]) -> String {
+pub(crate) fn format_piece(piece: &FormatPiece, arguments: &[PrintArgument]) -> String {
     let c = match piece {
-        Piece::Text(text) => return text.clone(),
-        Piece::Conversion(c) => c,
+        FormatPiece::Text(text) => return text.clone(),
+        FormatPiece::Conversion(c) => c,
     };
     let mut c = c.clone();
     let mut arguments = arguments.iter();
-    let star = |a: Option<&Argument>| {
-        if let Some(Argument::Number(n)) = a {
+    let star = |a: Option<&PrintArgument>| {
+        if let Some(PrintArgument::Number(n)) = a {
             *n as i32
         } else {
             0
@@ -155,26 +155,26 @@ pub(crate) fn format_piece(piece: &Piece, arguments: &[Argument]) -> String {
         c.precision = precision.map(|p| Amount::Is(p.min(MOST)));
     }
     match arguments.next() {
-        Some(Argument::Text(text)) => pad(&c, "", cut(&c, text), false),
-        Some(Argument::Number(n)) => number(&c, *n),
+        Some(PrintArgument::Text(text)) => pad(&c, "", cut(&c, text), false),
+        Some(PrintArgument::Number(n)) => number(&c, *n),
         None => String::new(),
     }
 }
 
-fn precision(c: &Conversion) -> Option<usize> {
+fn precision(c: &PrintConversion) -> Option<usize> {
     match c.precision {
         Some(Amount::Is(n)) => Some(n),
         _ => None,
     }
 }
 
-fn cut(c: &Conversion, text: &str) -> String {
+fn cut(c: &PrintConversion, text: &str) -> String {
     text.chars()
         .take(precision(c).unwrap_or(usize::MAX))
         .collect()
 }
 
-fn number(c: &Conversion, n: u64) -> String {
+fn number(c: &PrintConversion, n: u64) -> String {
     let unsigned = n & u64::MAX >> (64 - c.bits);
     let signed = (n << (64 - c.bits)) as i64 >> (64 - c.bits);
     match c.kind {
@@ -210,7 +210,7 @@ fn number(c: &Conversion, n: u64) -> String {
     }
 }
 
-fn sign(c: &Conversion, negative: bool) -> &'static str {
+fn sign(c: &PrintConversion, negative: bool) -> &'static str {
     if negative {
         "-"
     } else if c.has('+') {
@@ -222,7 +222,7 @@ fn sign(c: &Conversion, negative: bool) -> &'static str {
     }
 }
 
-fn integer(c: &Conversion, prefix: &str, digits: String) -> String {
+fn integer(c: &PrintConversion, prefix: &str, digits: String) -> String {
     match precision(c) {
         Some(0) if digits == "0" => pad(c, prefix, String::new(), false),
         Some(least) => pad(c, prefix, format!("{digits:0>least$}"), false),
@@ -231,7 +231,7 @@ fn integer(c: &Conversion, prefix: &str, digits: String) -> String {
 }
 
 /// Pads to the width. Zeros are inserted between prefix and body if the flags and `zeros` allow it.
-fn pad(c: &Conversion, prefix: &str, body: String, zeros: bool) -> String {
+fn pad(c: &PrintConversion, prefix: &str, body: String, zeros: bool) -> String {
     let Some(Amount::Is(width)) = c.width else {
         return format!("{prefix}{body}");
     };
@@ -243,7 +243,7 @@ fn pad(c: &Conversion, prefix: &str, body: String, zeros: bool) -> String {
     }
 }
 
-fn float(c: &Conversion, x: f64) -> String {
+fn float(c: &PrintConversion, x: f64) -> String {
     let prefix = sign(c, x.is_sign_negative());
     let upper = c.kind.is_ascii_uppercase();
     let body = match c.kind.to_ascii_lowercase() {
@@ -271,7 +271,7 @@ fn exponential(x: f64, precision: usize) -> String {
 }
 
 /// Formats a number in the shorter form, without trailing zeros unless `#` requests them.
-fn general(c: &Conversion, x: f64) -> String {
+fn general(c: &PrintConversion, x: f64) -> String {
     let digits = precision(c).unwrap_or(6).max(1);
     let scientific = exponential(x, digits - 1);
     let exponent: i32 = scientific

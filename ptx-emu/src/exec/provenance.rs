@@ -11,12 +11,12 @@ use rustc_hash::FxHashMap;
 use super::block::Worker;
 use super::lanes;
 use super::local::own;
-use super::memory::{Resolved, resolve};
-use super::origins::Origin;
+use super::memory::{ResolvedAddress, resolve};
+use super::origins::PointerEffect;
 use super::regs::{Bank, Regs};
 use super::rules::{Register, key};
 use super::warp::Warp;
-use crate::code::{Address, Space};
+use crate::code::{Address, InstructionSpace};
 use crate::fault::AllocationInfo;
 use crate::{Class, Fault};
 
@@ -24,16 +24,16 @@ use crate::{Class, Fault};
 #[derive(Debug, Default)]
 pub(super) struct Provenance {
     /// The objects by number, starting at 1.
-    objects: Vec<Object>,
-    numbers: FxHashMap<Object, u32>,
-    pending: Option<Pending>,
+    objects: Vec<MemoryObject>,
+    numbers: FxHashMap<MemoryObject, u32>,
+    pending: Option<PendingProvenance>,
 }
 
 /// A variable or an allocation: its first address in its space, and the address after its last
 /// byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Object {
-    space: Resolved,
+struct MemoryObject {
+    space: ResolvedAddress,
     start: u64,
     end: u64,
     /// For local memory, the offset of the object in the memory of its call.
@@ -45,7 +45,7 @@ const BETWEEN: u32 = u32::MAX;
 
 /// An instruction that is about to be executed.
 #[derive(Debug)]
-struct Pending {
+struct PendingProvenance {
     pc: u32,
     mask: u32,
     /// The values and the marks of its sources.
@@ -62,13 +62,13 @@ fn set(regs: &mut Regs, register: Register, lane: usize, of: u32) {
     regs.pointers.set(key(register), lane, bits, of);
 }
 
-fn pending(w: &Warp, mask: u32, sources: &[Register]) -> Option<Pending> {
+fn pending(w: &Warp, mask: u32, sources: &[Register]) -> Option<PendingProvenance> {
     let all = |register: &Register| {
         let value = |lane| w.regs.bits(*register, lane);
         let of = |lane| mark(&w.regs, *register, lane);
         (std::array::from_fn(value), std::array::from_fn(of))
     };
-    Some(Pending {
+    Some(PendingProvenance {
         pc: w.now.pc,
         mask,
         sources: sources.iter().map(all).collect(),
@@ -77,7 +77,7 @@ fn pending(w: &Warp, mask: u32, sources: &[Register]) -> Option<Pending> {
 
 impl Provenance {
     /// Returns the number of an object.
-    fn number(&mut self, object: Object) -> u32 {
+    fn number(&mut self, object: MemoryObject) -> u32 {
         if let Some(number) = self.numbers.get(&object) {
             return *number;
         }
@@ -100,14 +100,14 @@ impl Worker<'_, '_> {
         }
         let grid = self.grid;
         let mut pending = match &grid.origins[w.now.pc as usize] {
-            Origin::Nothing => None,
-            Origin::Frame { .. } | Origin::Shared { .. } | Origin::Loads(_) => {
-                pending(w, mask, &[])
-            }
-            Origin::Copies { from, .. } => pending(w, mask, from),
-            Origin::Moves { sources, .. } => pending(w, mask, sources),
-            Origin::Subtracts { a, b, .. } => pending(w, mask, &[*a, *b]),
-            Origin::Accesses {
+            PointerEffect::Nothing => None,
+            PointerEffect::Frame { .. }
+            | PointerEffect::Shared { .. }
+            | PointerEffect::Loads(_) => pending(w, mask, &[]),
+            PointerEffect::Copies { from, .. } => pending(w, mask, from),
+            PointerEffect::Moves { sources, .. } => pending(w, mask, sources),
+            PointerEffect::Subtracts { a, b, .. } => pending(w, mask, &[*a, *b]),
+            PointerEffect::Accesses {
                 address,
                 bytes,
                 space,
@@ -138,26 +138,28 @@ impl Worker<'_, '_> {
         for lane in lanes(p.mask) {
             let marks = || p.sources.iter().map(|(_, marks)| marks[lane]);
             let (d, of) = match &grid.origins[p.pc as usize] {
-                Origin::Frame { d, offset, bytes } => {
+                PointerEffect::Frame { d, offset, bytes } => {
                     (d, self.object_of_frame(w, *d, lane, (*offset, *bytes)))
                 }
-                Origin::Shared { d, region } => (d, self.object_of_shared(*region)),
-                Origin::Loads(to) | Origin::Accesses { loads: to, .. } => {
+                PointerEffect::Shared { d, region } => (d, self.object_of_shared(*region)),
+                PointerEffect::Loads(to) | PointerEffect::Accesses { loads: to, .. } => {
                     to.iter().for_each(|d| self.loaded(w, *d, lane));
                     continue;
                 }
-                Origin::Copies { d, moved, .. } => (d, copied(&w.regs, &p, *d, lane, *moved)),
-                Origin::Moves { d, .. } => (d, sum(marks())),
-                Origin::Subtracts { d, .. } => {
+                PointerEffect::Copies { d, moved, .. } => {
+                    (d, copied(&w.regs, &p, *d, lane, *moved))
+                }
+                PointerEffect::Moves { d, .. } => (d, sum(marks())),
+                PointerEffect::Subtracts { d, .. } => {
                     (d, difference(p.sources[0].1[lane], p.sources[1].1[lane]))
                 }
-                Origin::Nothing => continue,
+                PointerEffect::Nothing => continue,
             };
             set(&mut w.regs, *d, lane, of);
         }
     }
 
-    fn number(&mut self, object: Object) -> u32 {
+    fn number(&mut self, object: MemoryObject) -> u32 {
         self.provenance().map_or(0, |known| known.number(object))
     }
 
@@ -170,12 +172,12 @@ impl Worker<'_, '_> {
     ) -> u32 {
         let value = w.regs.bits(d, lane);
         let start = match resolve(value) {
-            (Resolved::Local, at) => own(w, lane, at),
+            (ResolvedAddress::Local, at) => own(w, lane, at),
             _ => Some(value),
         };
         let end = |start: u64| start.saturating_add(bytes);
-        let object = |start| Object {
-            space: Resolved::Local,
+        let object = |start| MemoryObject {
+            space: ResolvedAddress::Local,
             start,
             end: end(start),
             offset,
@@ -191,8 +193,8 @@ impl Worker<'_, '_> {
             region.bytes
         };
         let start = region.address.into();
-        self.number(Object {
-            space: Resolved::Shared,
+        self.number(MemoryObject {
+            space: ResolvedAddress::Shared,
             start,
             end: start + u64::from(bytes),
             offset: 0,
@@ -202,8 +204,8 @@ impl Worker<'_, '_> {
     /// Marks a loaded register if its value is an address in an allocation.
     fn loaded(&mut self, w: &mut Warp, d: Register, lane: usize) {
         let found = self.grid.table.find(w.regs.bits(d, lane));
-        let space = Resolved::Global;
-        let object = found.map(|a| Object {
+        let space = ResolvedAddress::Global;
+        let object = found.map(|a| MemoryObject {
             space,
             start: a.base,
             end: a.base + a.bytes,
@@ -219,7 +221,7 @@ impl Worker<'_, '_> {
         w: &Warp,
         mask: u32,
         address: &Address,
-        (bytes, space): (u32, Space),
+        (bytes, space): (u32, InstructionSpace),
     ) {
         let register = (
             if address.wide { Bank::W64 } else { Bank::W32 },
@@ -256,8 +258,8 @@ impl Worker<'_, '_> {
         &self,
         w: &Warp,
         lane: usize,
-        object: Object,
-        ((space, at), bytes): ((Resolved, u64), u32),
+        object: MemoryObject,
+        ((space, at), bytes): ((ResolvedAddress, u64), u32),
     ) -> Option<Fault> {
         let end = at.saturating_add(bytes.into());
         if space != object.space || at >= object.start && end <= object.end {
@@ -273,13 +275,15 @@ impl Worker<'_, '_> {
             )
         };
         let (what, from) = match space {
-            Resolved::Global => between(
+            ResolvedAddress::Global => between(
                 self.grid.table.find(object.start)?.info(),
                 self.grid.table.find(at)?.info(),
             ),
             // Those of a cluster have parts of one memory.
-            Resolved::Shared if self.blocks.len() > 1 => return None,
-            Resolved::Shared => between(self.shared_variable(object.start)?, self.variable_at(at)?),
+            ResolvedAddress::Shared if self.blocks.len() > 1 => return None,
+            ResolvedAddress::Shared => {
+                between(self.shared_variable(object.start)?, self.variable_at(at)?)
+            }
             // Outside of all local memory it is a fault.
             _ if at == 0 || end > w.top.into() => return None,
             _ => (outside(object, at), None),
@@ -299,21 +303,26 @@ impl Worker<'_, '_> {
 }
 
 /// Returns the space to which an address leads, and the address in it.
-fn within(w: &Warp, lane: usize, space: Space, at: u64) -> Option<(Resolved, u64)> {
+fn within(
+    w: &Warp,
+    lane: usize,
+    space: InstructionSpace,
+    at: u64,
+) -> Option<(ResolvedAddress, u64)> {
     match space {
-        Space::Global | Space::Const => Some((Resolved::Global, at)),
-        Space::Shared | Space::Cluster => Some((Resolved::Shared, at)),
-        Space::Local => Some((Resolved::Local, at)),
-        Space::Param => None,
-        Space::Generic => match resolve(at) {
-            (Resolved::Local, at) => Some((Resolved::Local, own(w, lane, at)?)),
+        InstructionSpace::Global | InstructionSpace::Const => Some((ResolvedAddress::Global, at)),
+        InstructionSpace::Shared | InstructionSpace::Cluster => Some((ResolvedAddress::Shared, at)),
+        InstructionSpace::Local => Some((ResolvedAddress::Local, at)),
+        InstructionSpace::Param => None,
+        InstructionSpace::Generic => match resolve(at) {
+            (ResolvedAddress::Local, at) => Some((ResolvedAddress::Local, own(w, lane, at)?)),
             found => Some(found),
         },
     }
 }
 
 /// Describes a local address that has left its variable.
-fn outside(object: Object, at: u64) -> String {
+fn outside(object: MemoryObject, at: u64) -> String {
     let offset = object.offset.wrapping_add(at.wrapping_sub(object.start)) as i64;
     let size = object
         .end
@@ -329,7 +338,7 @@ fn outside(object: Object, at: u64) -> String {
 
 /// Returns the mark of a copy: the mark of the source with this value, or of the only source if it
 /// was moved to another space.
-fn copied(regs: &Regs, p: &Pending, d: Register, lane: usize, moved: bool) -> u32 {
+fn copied(regs: &Regs, p: &PendingProvenance, d: Register, lane: usize, moved: bool) -> u32 {
     let value = regs.bits(d, lane);
     let found = p
         .sources

@@ -9,12 +9,12 @@ use std::ops::Range;
 use super::block::Worker;
 use super::memory::Addresses;
 use super::pattern::compare;
-use super::shared::Access;
+use super::shared::AccessProperties;
 use super::warp::Warp;
-use super::words::Spread;
+use super::words::LaneSpread;
 use crate::accesses::MemoryOperation;
-use crate::allocation::Allocation;
-use crate::code::Scope;
+use crate::allocation::ShadowedAllocation;
+use crate::code::MemoryScope;
 
 /// The maximum number of word runs that are recorded at the same time.
 const MOST_RUNS: usize = 8;
@@ -24,20 +24,20 @@ fn runs_of(
     mask: u32,
     addresses: &Addresses,
     words: u32,
-    runs: &mut [(Range<u64>, Spread); MOST_RUNS],
+    runs: &mut [(Range<u64>, LaneSpread); MOST_RUNS],
 ) -> Option<usize> {
     let each = u64::from(words);
     let shift = words.trailing_zeros();
     let first = addresses[0] / 4;
     let (uneven, apart) = compare(addresses, 4 * each);
     if apart == 0 {
-        runs[0] = (first..first + each, Spread::Same(mask));
+        runs[0] = (first..first + each, LaneSpread::Same(mask));
         return Some(1);
     }
     if mask == u32::MAX && uneven == 0 {
         runs[0] = (
             first..first + 32 * each,
-            Spread::Beside {
+            LaneSpread::Beside {
                 first,
                 lane: 0,
                 shift,
@@ -52,7 +52,7 @@ fn runs_of(
         if first != next {
             *runs.get_mut(count)? = (
                 first..first,
-                Spread::Beside {
+                LaneSpread::Beside {
                     first,
                     lane: lane as u32,
                     shift,
@@ -73,8 +73,8 @@ impl Worker<'_, '_> {
         &mut self,
         w: &Warp,
         mask: u32,
-        (operation, scope): (MemoryOperation, Scope),
-        a: &Allocation,
+        (operation, scope): (MemoryOperation, MemoryScope),
+        a: &ShadowedAllocation,
         addresses: &Addresses,
         bytes: u32,
     ) -> bool {
@@ -83,7 +83,7 @@ impl Worker<'_, '_> {
         let Some(recorder) = self.recorder.as_mut().filter(|_| whole) else {
             return false;
         };
-        let seen = if scope == Scope::Device {
+        let seen = if scope == MemoryScope::Device {
             operation
         } else {
             operation.within_block()
@@ -91,19 +91,19 @@ impl Worker<'_, '_> {
         if operation.is_strong() {
             return false;
         }
-        let access = Access {
+        let access = AccessProperties {
             pc: w.now.pc,
             thread: w.index * 32,
             reads: true,
             writes,
-            ..Access::default()
+            ..AccessProperties::default()
         };
-        let mut runs = [const { (0..0, Spread::Same(0)) }; MOST_RUNS];
+        let mut runs = [const { (0..0, LaneSpread::Same(0)) }; MOST_RUNS];
         match runs_of(mask, addresses, bytes / 4, &mut runs) {
             None => false,
             Some(_)
                 if writes
-                    && matches!(runs[0].1, Spread::Same(lanes) if !lanes.is_power_of_two()) =>
+                    && matches!(runs[0].1, LaneSpread::Same(lanes) if !lanes.is_power_of_two()) =>
             {
                 false
             }

@@ -13,13 +13,13 @@ use crate::parse::types::Type;
 
 /// The registers of one width.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct File<T> {
+pub(crate) struct RegisterFile<T> {
     pub(crate) lanes: Vec<[T; 32]>,
     pub(crate) defined: Vec<u32>,
 }
 
-impl<T: Copy> File<T> {
-    fn take_lanes(&mut self, other: &File<T>, lanes: u32) {
+impl<T: Copy> RegisterFile<T> {
+    fn take_lanes(&mut self, other: &RegisterFile<T>, lanes: u32) {
         for (to, from) in self.lanes.iter_mut().zip(&other.lanes) {
             let taken = to
                 .iter_mut()
@@ -37,8 +37,8 @@ impl<T: Copy> File<T> {
 /// All registers of a warp.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Regs {
-    pub(crate) w32: File<u32>,
-    pub(crate) w64: File<u64>,
+    pub(crate) w32: RegisterFile<u32>,
+    pub(crate) w64: RegisterFile<u64>,
     pub(crate) pred: Vec<u32>,
     pub(crate) pred_defined: Vec<u32>,
     /// The marks of NaN and infinite values, if arithmetic is checked.
@@ -94,26 +94,26 @@ pub(crate) struct Undefined {
 /// The bits of a register.
 pub(crate) trait Raw: Copy + Default + PartialEq + 'static {
     const BANK: Bank;
-    fn file(regs: &Regs) -> &File<Self>;
-    fn file_mut(regs: &mut Regs) -> &mut File<Self>;
+    fn file(regs: &Regs) -> &RegisterFile<Self>;
+    fn file_mut(regs: &mut Regs) -> &mut RegisterFile<Self>;
 }
 
 impl Raw for u32 {
     const BANK: Bank = Bank::W32;
-    fn file(regs: &Regs) -> &File<u32> {
+    fn file(regs: &Regs) -> &RegisterFile<u32> {
         &regs.w32
     }
-    fn file_mut(regs: &mut Regs) -> &mut File<u32> {
+    fn file_mut(regs: &mut Regs) -> &mut RegisterFile<u32> {
         &mut regs.w32
     }
 }
 
 impl Raw for u64 {
     const BANK: Bank = Bank::W64;
-    fn file(regs: &Regs) -> &File<u64> {
+    fn file(regs: &Regs) -> &RegisterFile<u64> {
         &regs.w64
     }
-    fn file_mut(regs: &mut Regs) -> &mut File<u64> {
+    fn file_mut(regs: &mut Regs) -> &mut RegisterFile<u64> {
         &mut regs.w64
     }
 }
@@ -280,7 +280,7 @@ impl Regs {
 }
 
 /// A PTX type and its representation in a register.
-pub(crate) trait Value: Copy {
+pub(crate) trait RegisterValue: Copy {
     const TYPE: Type;
     type Raw: Raw;
     fn from_raw(raw: Self::Raw) -> Self;
@@ -302,7 +302,7 @@ pub(crate) struct Two<T>(pub(crate) T, pub(crate) T);
 
 macro_rules! values {
     ($($value:ty, $ty:ident, $raw:ty, $from:expr, $to:expr;)*) => {$(
-        impl Value for $value {
+        impl RegisterValue for $value {
             const TYPE: Type = Type::$ty;
             type Raw = $raw;
             #[inline(always)]
@@ -347,7 +347,7 @@ values! {
 /// The operands of an arithmetic instruction: destinations `d` and `e`, sources `a`, `b` and `c`,
 /// and a constant `x` of the row. Each operand is a slot in the bank of its type.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Slots {
+pub(crate) struct OperandSlots {
     pub(crate) d: u32,
     pub(crate) e: u32,
     pub(crate) a: u32,
@@ -357,7 +357,7 @@ pub(crate) struct Slots {
 }
 
 /// A function that executes one arithmetic instruction for the lanes of a mask.
-pub(crate) type Alu = fn(&mut Regs, u32, &Slots) -> Result<(), Undefined>;
+pub(crate) type Alu = fn(&mut Regs, u32, &OperandSlots) -> Result<(), Undefined>;
 
 /// The number of lanes that are computed together. The compiler keeps this many in vector
 /// registers.
@@ -388,7 +388,7 @@ fn fill<R: Raw>(regs: &mut Regs, d: u32, mask: u32, mut f: impl FnMut(&Regs, usi
 }
 
 #[inline(always)]
-fn chunk<V: Value>(regs: &Regs, slot: u32, chunk: usize) -> [V; CHUNK] {
+fn chunk<V: RegisterValue>(regs: &Regs, slot: u32, chunk: usize) -> [V; CHUNK] {
     V::Raw::file(regs).lanes[slot as usize]
         .as_chunks::<CHUNK>()
         .0[chunk]
@@ -397,10 +397,10 @@ fn chunk<V: Value>(regs: &Regs, slot: u32, chunk: usize) -> [V; CHUNK] {
 
 /// Computes `d = f(a)` in every lane of `mask`.
 #[inline(always)]
-pub(crate) fn map1<A: Value, D: Value>(
+pub(crate) fn map1<A: RegisterValue, D: RegisterValue>(
     regs: &mut Regs,
     mask: u32,
-    s: &Slots,
+    s: &OperandSlots,
     f: impl Fn(A) -> D,
 ) -> Result<(), Undefined> {
     regs.get::<A::Raw>(s.a, mask)?;
@@ -413,10 +413,10 @@ pub(crate) fn map1<A: Value, D: Value>(
 
 /// Computes `d = f(a, b)` in every lane of `mask`.
 #[inline(always)]
-pub(crate) fn map2<A: Value, B: Value, D: Value>(
+pub(crate) fn map2<A: RegisterValue, B: RegisterValue, D: RegisterValue>(
     regs: &mut Regs,
     mask: u32,
-    s: &Slots,
+    s: &OperandSlots,
     f: impl Fn(A, B) -> D,
 ) -> Result<(), Undefined> {
     regs.get::<A::Raw>(s.a, mask)?;
@@ -431,10 +431,10 @@ pub(crate) fn map2<A: Value, B: Value, D: Value>(
 
 /// Computes `d = f(a, b, c)` in every lane of `mask`.
 #[inline(always)]
-pub(crate) fn map3<A: Value, B: Value, C: Value, D: Value>(
+pub(crate) fn map3<A: RegisterValue, B: RegisterValue, C: RegisterValue, D: RegisterValue>(
     regs: &mut Regs,
     mask: u32,
-    s: &Slots,
+    s: &OperandSlots,
     f: impl Fn(A, B, C) -> D,
 ) -> Result<(), Undefined> {
     regs.get::<A::Raw>(s.a, mask)?;
@@ -451,10 +451,10 @@ pub(crate) fn map3<A: Value, B: Value, C: Value, D: Value>(
 
 /// Computes `d = f(a)` like [`map1`], with a function call per lane. For instructions that are rare
 /// in inner loops.
-pub(crate) fn each1<A: Value, D: Value>(
+pub(crate) fn each1<A: RegisterValue, D: RegisterValue>(
     regs: &mut Regs,
     mask: u32,
-    s: &Slots,
+    s: &OperandSlots,
     f: fn(A) -> D,
 ) -> Result<(), Undefined> {
     let a = regs.get::<A::Raw>(s.a, mask)?;
@@ -464,10 +464,10 @@ pub(crate) fn each1<A: Value, D: Value>(
 }
 
 /// Computes `d = f(a, b)` like [`map2`], with a function call per lane.
-pub(crate) fn each2<A: Value, B: Value, D: Value>(
+pub(crate) fn each2<A: RegisterValue, B: RegisterValue, D: RegisterValue>(
     regs: &mut Regs,
     mask: u32,
-    s: &Slots,
+    s: &OperandSlots,
     f: fn(A, B) -> D,
 ) -> Result<(), Undefined> {
     let a = regs.get::<A::Raw>(s.a, mask)?;
@@ -478,10 +478,10 @@ pub(crate) fn each2<A: Value, B: Value, D: Value>(
 }
 
 /// Computes `d = f(a, b, c)` like [`map3`], with a function call per lane.
-pub(crate) fn each3<A: Value, B: Value, C: Value, D: Value>(
+pub(crate) fn each3<A: RegisterValue, B: RegisterValue, C: RegisterValue, D: RegisterValue>(
     regs: &mut Regs,
     mask: u32,
-    s: &Slots,
+    s: &OperandSlots,
     f: fn(A, B, C) -> D,
 ) -> Result<(), Undefined> {
     let a = regs.get::<A::Raw>(s.a, mask)?;
@@ -494,7 +494,7 @@ pub(crate) fn each3<A: Value, B: Value, C: Value, D: Value>(
     Ok(())
 }
 
-fn each<D: Value>(mask: u32, mut f: impl FnMut(usize) -> D) -> [D::Raw; 32] {
+fn each<D: RegisterValue>(mask: u32, mut f: impl FnMut(usize) -> D) -> [D::Raw; 32] {
     std::array::from_fn(|lane| {
         if mask >> lane & 1 != 0 {
             f(lane).to_raw()

@@ -10,10 +10,10 @@
 use std::collections::VecDeque;
 
 use super::block::Worker;
-use super::grid::{Grid, mix};
-use super::standstill::{Rest, Stamp};
-use super::trace::{Recorder, Running};
-use super::turns::Progress;
+use super::grid::{GridState, mix};
+use super::standstill::{ChangeStamp, Rest};
+use super::trace::{LaunchRecorder, Running};
+use super::turns::BlockProgress;
 use crate::launch::{Stats, Trace};
 
 /// The number of blocks that are interleaved, and the maximum number of rounds of each turn.
@@ -32,10 +32,10 @@ struct Live<'g, 'a> {
 
 /// The blocks of one host thread.
 pub(super) struct Rotation<'g, 'a> {
-    grid: &'g Grid<'a>,
+    grid: &'g GridState<'a>,
     live: VecDeque<Live<'g, 'a>>,
     spare: Vec<Worker<'g, 'a>>,
-    recorder: Option<Box<Recorder>>,
+    recorder: Option<Box<LaunchRecorder>>,
     /// The number of this rotation in the launch.
     number: usize,
     /// Whether the last block that ran waits.
@@ -51,7 +51,7 @@ pub(super) struct Rotation<'g, 'a> {
 #[derive(Default)]
 struct Still {
     /// The stamp before the period began.
-    stamp: Stamp,
+    stamp: ChangeStamp,
     /// The number of turns, and of consecutive turns in which a block was proved to wait.
     turns: u64,
     same: u64,
@@ -60,7 +60,7 @@ struct Still {
 }
 
 impl<'g, 'a> Rotation<'g, 'a> {
-    pub(super) fn new(grid: &'g Grid<'a>) -> Self {
+    pub(super) fn new(grid: &'g GridState<'a>) -> Self {
         let recorder = (grid.trace == Trace::On).then(Box::default);
         Rotation {
             grid,
@@ -90,7 +90,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
             let fuel = block.worker.fuel;
             let progress = self.advance(&mut block);
             match progress {
-                Some(Progress::Waits { proven }) => {
+                Some(BlockProgress::Waits { proven }) => {
                     self.waits = true;
                     // A wait that only others can end is limited by time. Fuel limits loops that
                     // may end by themselves.
@@ -101,11 +101,11 @@ impl<'g, 'a> Rotation<'g, 'a> {
                         break;
                     }
                 }
-                Some(Progress::Paused) => {
+                Some(BlockProgress::Paused) => {
                     self.changed();
                     self.live.push_back(block);
                 }
-                Some(Progress::Ended) | None => {
+                Some(BlockProgress::Ended) | None => {
                     self.grid.release();
                     self.changed();
                     self.ended = true;
@@ -160,7 +160,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
     }
 
     /// Runs a block. Returns `None` if it has a fault, which is recorded.
-    fn advance(&mut self, block: &mut Live<'g, 'a>) -> Option<Progress> {
+    fn advance(&mut self, block: &mut Live<'g, 'a>) -> Option<BlockProgress> {
         if let (Some(recorder), Some(running)) = (&mut self.recorder, block.running.take()) {
             recorder.resume(running);
         }

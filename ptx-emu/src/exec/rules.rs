@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use super::regs::{Bank, Slots};
-use crate::code::{Code, Op};
+use super::regs::{Bank, OperandSlots};
+use crate::code::{KernelCode, Op};
 use crate::decode::bank;
 use crate::fault::SourcePlace;
-use crate::isa::{self, Lookup};
+use crate::isa::{self, OpcodeLookup};
 use crate::parse::types::{Type, TypeKind};
 
 /// A register by bank and slot.
@@ -55,7 +55,7 @@ pub(crate) enum Rule {
 }
 
 /// Returns the rules of all instructions.
-pub(crate) fn rules(code: &Code) -> Vec<Rule> {
+pub(crate) fn rules(code: &KernelCode) -> Vec<Rule> {
     let mut names = BTreeMap::new();
     (0..code.ops.len())
         .map(|pc| rule(code, pc, &mut names))
@@ -65,7 +65,7 @@ pub(crate) fn rules(code: &Code) -> Vec<Rule> {
 /// The types of the destination and the sources of rows, by name.
 type Known = BTreeMap<String, Option<(Type, &'static [Type])>>;
 
-fn rule(code: &Code, pc: usize, known: &mut Known) -> Rule {
+fn rule(code: &KernelCode, pc: usize, known: &mut Known) -> Rule {
     let (name, operands) = parts(&code.places[pc]);
     let (first, others) = split(operands);
     let named = |text: &str| named(code, pc, text);
@@ -141,7 +141,7 @@ pub(super) fn split(operands: &str) -> (&str, &str) {
 }
 
 /// Returns the value registers that a fragment of an instruction names.
-pub(super) fn named(code: &Code, pc: usize, text: &str) -> Vec<Register> {
+pub(super) fn named(code: &KernelCode, pc: usize, text: &str) -> Vec<Register> {
     let routine = code
         .routines
         .partition_point(|r| r.start as usize <= pc)
@@ -168,16 +168,16 @@ pub(super) fn types(name: &str) -> Option<(Type, &'static [Type])> {
         .collect();
     let suffixes: Vec<(&str, u32)> = dotted.iter().map(|part| (part.as_str(), 0)).collect();
     let row = match isa::find(opcode(name), name) {
-        Lookup::Row(row) => row,
+        OpcodeLookup::Row(row) => row,
         _ => match isa::find_in_any_order(opcode(name), &suffixes) {
-            Lookup::Row(row) => row,
+            OpcodeLookup::Row(row) => row,
             _ => return None,
         },
     };
     Some((row.dst, row.src))
 }
 
-fn of_row(opcode: &str, d: Type, sources: &[Type], slots: &Slots) -> Rule {
+fn of_row(opcode: &str, d: Type, sources: &[Type], slots: &OperandSlots) -> Rule {
     let at = |slot: u32, ty: Type| ((bank(ty), slot), ty);
     let numbered = [slots.a, slots.b, slots.c, slots.x];
     match opcode {
@@ -199,7 +199,7 @@ fn of_row(opcode: &str, d: Type, sources: &[Type], slots: &Slots) -> Rule {
 /// Returns the rule of a conversion. Its registers may be wider than their types.
 fn of_conversion(
     name: &str,
-    slots: &Slots,
+    slots: &OperandSlots,
     [to_named, from_named]: [&[Register]; 2],
 ) -> Option<Rule> {
     let types: Vec<Type> = name.split('.').skip(1).filter_map(suffix).collect();

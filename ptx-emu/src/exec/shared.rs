@@ -17,10 +17,10 @@
 //! Bytes of an mbarrier or under a pending copy count as outside every variable.
 
 use super::clocks::Clocks;
-use super::history::{self, History};
+use super::history::{self, AccessHistory};
 use super::reads::Reads;
 use crate::async_code::Reduction;
-use crate::code::Region;
+use crate::code::SharedRegion;
 use crate::decode::SHARED_BASE;
 
 /// A recorded access to some bytes of a word.
@@ -98,7 +98,7 @@ pub(crate) enum Proxy {
 
 /// The properties of an access.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Access {
+pub(crate) struct AccessProperties {
     pub(crate) pc: u32,
     pub(crate) thread: u32,
     pub(crate) reads: bool,
@@ -110,7 +110,7 @@ pub(crate) struct Access {
 
 /// The writer of the bytes of a copy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Writer {
+pub(crate) enum CopyWriter {
     Thread(u32),
     Agent(usize),
 }
@@ -125,7 +125,7 @@ pub(crate) enum AccessError {
 
 /// The shared memory of a cluster, with its shadow memory.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedMemory {
     pub(super) words: Vec<u32>,
     /// The bytes of each word that are accessible, and those that are initialized.
     pub(super) valid: Vec<u8>,
@@ -151,18 +151,18 @@ pub(crate) struct Shared {
     /// Reads that are not in the cells yet.
     pub(super) reads: Reads,
     /// The additional history of a traced launch.
-    pub(super) history: Option<Box<History>>,
+    pub(super) history: Option<Box<AccessHistory>>,
 }
 
-impl Shared {
+impl SharedMemory {
     /// Creates the memory for the variables of each block.
     pub(crate) fn new(
-        regions: &[Region],
+        regions: &[SharedRegion],
         dynamic: u32,
         [warps, blocks]: [u32; 2],
         traced: bool,
-    ) -> Shared {
-        let size = |r: &Region| if r.dynamic { dynamic } else { r.bytes };
+    ) -> SharedMemory {
+        let size = |r: &SharedRegion| if r.dynamic { dynamic } else { r.bytes };
         let end = regions
             .iter()
             .filter(|r| size(r) > 0)
@@ -194,7 +194,7 @@ impl Shared {
         }
         let words = valid.len();
         let clocks = Clocks::new(warps as usize);
-        Shared {
+        SharedMemory {
             words: vec![0; words],
             init: vec![0; words],
             layout: valid.clone(),
@@ -315,7 +315,7 @@ impl Shared {
         &mut self,
         address: u32,
         values: impl Iterator<Item = u32>,
-        by: Writer,
+        by: CopyWriter,
         pc: u32,
     ) {
         self.settle();
@@ -323,8 +323,8 @@ impl Shared {
             self.readers = vec![(0, 0); self.words.len() * self.clocks.warps()];
         }
         let (thread, who) = match by {
-            Writer::Thread(thread) => (thread, thread as usize / 32),
-            Writer::Agent(agent) => (agent as u32 * 32, agent),
+            CopyWriter::Thread(thread) => (thread, thread as usize / 32),
+            CopyWriter::Agent(agent) => (agent as u32 * 32, agent),
         };
         let write = LastAccess {
             clock: self.clocks.count(who),
@@ -366,7 +366,7 @@ impl Shared {
         self.land_strong(address, (by.f)(old, value, 0), by.bytes, agent, pc);
     }
 
-    /// Stores the words of a copy as strong writes, see [`land`](Shared::land).
+    /// Stores the words of a copy as strong writes, see [`land`](SharedMemory::land).
     pub(crate) fn land_strong(
         &mut self,
         address: u32,
@@ -380,7 +380,7 @@ impl Shared {
         self.land(
             address,
             words.into_iter().take(count),
-            Writer::Agent(agent),
+            CopyWriter::Agent(agent),
             pc,
         );
         let first = ((address - SHARED_BASE) / 4) as usize;
@@ -400,7 +400,7 @@ impl Shared {
         &mut self,
         address: u64,
         bytes: u32,
-        access: Access,
+        access: AccessProperties,
     ) -> Result<usize, AccessError> {
         let offset = address.wrapping_sub(SHARED_BASE.into());
         let first = offset / 4;
@@ -421,8 +421,13 @@ impl Shared {
     }
 
     /// Records an access whose race is tolerated, and checks everything else like
-    /// [`Shared::touch`].
-    pub(crate) fn touch_racing(&mut self, address: u64, bytes: u32, access: Access) -> usize {
+    /// [`SharedMemory::touch`].
+    pub(crate) fn touch_racing(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        access: AccessProperties,
+    ) -> usize {
         let offset = (address - u64::from(SHARED_BASE)) as usize;
         let mask = if bytes >= 4 {
             15
@@ -451,7 +456,12 @@ impl Shared {
 
     /// Checks that the bytes exist and, for a read, that they are initialized.
     #[inline]
-    fn check_word(&self, word: usize, mask: u8, access: Access) -> Result<(), AccessError> {
+    fn check_word(
+        &self,
+        word: usize,
+        mask: u8,
+        access: AccessProperties,
+    ) -> Result<(), AccessError> {
         if mask & !self.valid[word] != 0 {
             return Err(AccessError::Outside);
         }
@@ -465,7 +475,12 @@ impl Shared {
     }
 
     #[inline]
-    fn touch_word(&mut self, word: usize, mask: u8, access: Access) -> Result<(), AccessError> {
+    fn touch_word(
+        &mut self,
+        word: usize,
+        mask: u8,
+        access: AccessProperties,
+    ) -> Result<(), AccessError> {
         self.check_word(word, mask, access)?;
         let new = self.stamp(access, mask);
         let unordered = |t: &LastAccess| self.races(t, &new);
@@ -528,9 +543,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Checks and records a read of whole words. Returns `None` if [`Shared::touch`] would return
-    /// an error.
-    pub(crate) fn read_words(&mut self, address: u64, bytes: u32, access: Access) -> Option<usize> {
+    /// Checks and records a read of whole words. Returns `None` if [`SharedMemory::touch`] would
+    /// return an error.
+    pub(crate) fn read_words(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        access: AccessProperties,
+    ) -> Option<usize> {
         let offset = address.wrapping_sub(SHARED_BASE.into());
         let first = offset / 4;
         let count = u64::from(bytes / 4);
@@ -600,7 +620,12 @@ impl Shared {
 
     /// Checks and records an access to a word that a copy wrote. A write must be ordered after the
     /// reads of all warps.
-    fn touch_copied(&mut self, word: usize, mask: u8, access: Access) -> Result<(), AccessError> {
+    fn touch_copied(
+        &mut self,
+        word: usize,
+        mask: u8,
+        access: AccessProperties,
+    ) -> Result<(), AccessError> {
         let warp = access.thread as usize / 32;
         let warps = self.clocks.warps();
         if !access.writes {
@@ -623,8 +648,8 @@ impl Shared {
     }
 
     /// Returns the record of an access at the current time.
-    pub(crate) fn stamp(&self, access: Access, bytes: u8) -> LastAccess {
-        let Access {
+    pub(crate) fn stamp(&self, access: AccessProperties, bytes: u8) -> LastAccess {
+        let AccessProperties {
             pc, thread, strong, ..
         } = access;
         LastAccess {

@@ -16,7 +16,7 @@
 use super::block::{Checked, Worker};
 use super::lanes;
 use super::warp::Warp;
-use crate::code::{Item, ProductShape, Sparsity};
+use crate::code::{MatrixElement, ProductShape, Sparsity};
 use crate::{Class, Fault};
 
 /// The number of metadata bits per chunk.
@@ -28,7 +28,7 @@ impl Worker<'_, '_> {
     pub(super) fn stored_columns(
         &self,
         w: &Warp,
-        (shape, item): (ProductShape, Item),
+        (shape, item): (ProductShape, MatrixElement),
         s: Sparsity,
         above: usize,
     ) -> Checked<Vec<Vec<usize>>> {
@@ -80,7 +80,7 @@ impl Worker<'_, '_> {
 }
 
 /// Returns the thread with the metadata of a chunk, and the first bit of the chunk.
-fn place(item: Item, row: usize, chunk: usize) -> (usize, usize) {
+fn place(item: MatrixElement, row: usize, chunk: usize) -> (usize, usize) {
     match item.bits() {
         16 | 32 => (chunk / 4, BITS * (chunk % 4) + 16 * (row / 8)),
         _ => (chunk / 8 * 2 + row / 8, BITS * (chunk % 8)),
@@ -88,7 +88,7 @@ fn place(item: Item, row: usize, chunk: usize) -> (usize, usize) {
 }
 
 /// Returns the columns of the stored elements of a chunk, or `None` if the metadata is invalid.
-fn stored(item: Item, bits: u32, ordered: bool) -> Option<Vec<usize>> {
+fn stored(item: MatrixElement, bits: u32, ordered: bool) -> Option<Vec<usize>> {
     let [low, high] = [bits & 3, bits >> 2].map(|index| index as usize);
     match item.bits() {
         32 => matches!(bits, 0b0100 | 0b1110).then(|| vec![low / 2]),

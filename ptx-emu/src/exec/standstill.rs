@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::waits::{BlockWaits, Verdict};
+use super::waits::{BlockWaits, StandstillVerdict};
 use crate::launch::Outside;
 
 /// The shortest and the longest time for which a rotation that rests lets others run before it
@@ -32,7 +32,7 @@ const LONGEST_STEP: Duration = Duration::from_millis(250);
 /// Changes seen so far, inside and outside of the launch. Both numbers only grow, so equal sums
 /// mean that neither changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stamp(u64);
+pub(super) struct ChangeStamp(u64);
 
 /// The knowledge of the rotations of a launch about each other's waits.
 #[derive(Debug, Default)]
@@ -43,18 +43,18 @@ pub(crate) struct Standstill<'a> {
     /// The number of rotations that pause and must be woken by a change.
     pausing: AtomicUsize,
     decided: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<StandstillState>,
     woken: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct StandstillState {
     /// The last rest of each rotation.
     rests: Vec<Option<Rest>>,
-    verdict: Option<Verdict>,
+    verdict: Option<StandstillVerdict>,
     /// The current standstill: its stamp, its duration, and the time of the last addition to the
     /// duration.
-    stamp: Stamp,
+    stamp: ChangeStamp,
     lasted: Duration,
     looked: Option<Instant>,
     /// The blocks that waited at the verdict.
@@ -76,7 +76,7 @@ pub(super) enum Polled {
 /// A rotation whose blocks all wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rest {
-    pub(super) stamp: Stamp,
+    pub(super) stamp: ChangeStamp,
     /// The memory that the blocks poll.
     pub(super) polled: Polled,
     /// The number of times in a row that the rotation came to rest at this stamp.
@@ -97,7 +97,7 @@ impl<'a> Standstill<'a> {
         self.outside.is_some()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, StandstillState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -114,7 +114,7 @@ impl<'a> Standstill<'a> {
         let mut state = self.state();
         // A rotation without blocks can change nothing, so it counts as one that rests for ever.
         state.rests[rotation] = Some(Rest {
-            stamp: Stamp(u64::MAX),
+            stamp: ChangeStamp(u64::MAX),
             ..Rest::default()
         });
         if state.verdict.is_some() {
@@ -135,9 +135,9 @@ impl<'a> Standstill<'a> {
     }
 
     /// Returns the number of changes so far.
-    pub(super) fn stamp(&self) -> Stamp {
+    pub(super) fn stamp(&self) -> ChangeStamp {
         let outside = self.outside.map_or(0, Outside::changes);
-        Stamp(self.changes.load(SeqCst).wrapping_add(outside))
+        ChangeStamp(self.changes.load(SeqCst).wrapping_add(outside))
     }
 
     /// Returns true if a verdict was reached, so that all rotations must end.
@@ -172,8 +172,8 @@ impl<'a> Standstill<'a> {
     }
 
     /// Returns true if all rotations rest at this stamp, and adds up for how long.
-    fn all_rest(&self, state: &mut State, stamp: Stamp) -> bool {
-        let ended = Stamp(u64::MAX);
+    fn all_rest(&self, state: &mut StandstillState, stamp: ChangeStamp) -> bool {
+        let ended = ChangeStamp(u64::MAX);
         let rests =
             |rest: &Option<Rest>| rest.is_some_and(|rest| [stamp, ended].contains(&rest.stamp));
         if !state.rests.iter().all(rests) || self.stamp() != stamp {
@@ -193,13 +193,13 @@ impl<'a> Standstill<'a> {
         true
     }
 
-    fn decide(&self, state: &mut State, rounds: u32) {
+    fn decide(&self, state: &mut StandstillState, rounds: u32) {
         // Asking the outside takes longer than a pause.
         let asks = self.outside.is_none() || rounds.is_power_of_two() || rounds.is_multiple_of(64);
         let verdict = if asks && self.is_final(state) {
-            Verdict::Deadlock
+            StandstillVerdict::Deadlock
         } else if self.limit.is_some_and(|limit| state.lasted >= limit) {
-            Verdict::TimeLimit
+            StandstillVerdict::TimeLimit
         } else {
             return;
         };
@@ -209,7 +209,7 @@ impl<'a> Standstill<'a> {
     }
 
     /// Returns true if nothing outside can end the standstill.
-    fn is_final(&self, state: &State) -> bool {
+    fn is_final(&self, state: &StandstillState) -> bool {
         let Some(outside) = self.outside else {
             return true;
         };
@@ -231,7 +231,7 @@ impl<'a> Standstill<'a> {
 
     /// Returns the verdict, if one was reached, with the duration of the standstill and the waiting
     /// blocks.
-    pub(crate) fn into_verdict(self) -> Option<(Verdict, Duration, Vec<BlockWaits>)> {
+    pub(crate) fn into_verdict(self) -> Option<(StandstillVerdict, Duration, Vec<BlockWaits>)> {
         let mut state = self
             .state
             .into_inner()

@@ -9,8 +9,8 @@ use super::warp::Warp;
 use super::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
 use crate::Class;
 use crate::code::{
-    ClockPart, Combine, LoadParam, Op, PairTest, PredSource, RegisterOperand, ResolvedGuard, SetP,
-    Space, Test, Window,
+    ClockPart, Combine, InstructionSpace, LoadParam, Op, PairTest, PredSource, RegisterOperand,
+    ResolvedGuard, SetP, Test, Window,
 };
 use crate::exec::regs::{Regs, Undefined};
 
@@ -158,7 +158,7 @@ fn window(regs: &mut Regs, mask: u32, d: u32, a: u32, base: u64) -> Result<(), U
 
 /// Returns the value that is added to an address in a window, or, with `to`, to a generic address.
 fn window_base(window: Window, to: bool) -> u64 {
-    let base = if window == Space::Shared {
+    let base = if window == InstructionSpace::Shared {
         SHARED_WINDOW
     } else {
         PARAM_WINDOW
@@ -171,18 +171,18 @@ fn is_space(
     mask: u32,
     d: u32,
     a: u32,
-    space: Space,
+    space: InstructionSpace,
     constant: impl Fn(u64) -> bool,
 ) -> Result<(), Undefined> {
     let a = regs.get::<u64>(a, mask)?;
     let within = |a: u64, base: u64| (base..base + WINDOW).contains(&a);
     let test = |a: u64| match space {
-        Space::Shared => within(a, SHARED_WINDOW) && a - SHARED_WINDOW < PEER,
-        Space::Cluster => within(a, SHARED_WINDOW),
-        Space::Local => within(a, LOCAL_WINDOW),
-        Space::Param => within(a, PARAM_WINDOW),
-        Space::Const => constant(a),
-        Space::Global | Space::Generic => {
+        InstructionSpace::Shared => within(a, SHARED_WINDOW) && a - SHARED_WINDOW < PEER,
+        InstructionSpace::Cluster => within(a, SHARED_WINDOW),
+        InstructionSpace::Local => within(a, LOCAL_WINDOW),
+        InstructionSpace::Param => within(a, PARAM_WINDOW),
+        InstructionSpace::Const => constant(a),
+        InstructionSpace::Global | InstructionSpace::Generic => {
             ![SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW]
                 .iter()
                 .any(|window| within(a, *window))
@@ -526,7 +526,7 @@ impl Worker<'_, '_> {
             Op::Window {
                 d,
                 a,
-                window: Space::Local,
+                window: InstructionSpace::Local,
                 to,
             } => {
                 return Ok(super::local::convert(w, mask, *d, *a, *to));

@@ -8,12 +8,12 @@
 use super::block::{Checked, Worker};
 use super::global::update;
 use super::lanes;
-use super::shared::{Access, LastAccess, Proxy};
+use super::shared::{AccessProperties, LastAccess, Proxy};
 use super::tensor::{TensorBox, swizzled};
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
 use crate::async_code::{BulkStore, Reduction, TensorCopy};
-use crate::code::Space;
+use crate::code::InstructionSpace;
 use crate::isa::tensor_reduction;
 use crate::{Class, Fault};
 
@@ -96,7 +96,7 @@ impl Worker<'_, '_> {
         let mut to = [0; 32];
         let mut from = [0; 32];
         self.addresses(w, mask, &b.to, &mut to)?;
-        self.shared_addresses(w, mask, &b.from, Space::Shared, &mut from)?;
+        self.shared_addresses(w, mask, &b.from, InstructionSpace::Shared, &mut from)?;
         let bytes = self.words(w, mask, b.bytes)?;
         self.check_alignment(w, mask, &to, 16)?;
         self.check_alignment(w, mask, &from, 16)?;
@@ -120,7 +120,7 @@ impl Worker<'_, '_> {
     /// Executes `cp.async.bulk.tensor` from shared memory.
     pub(crate) fn store_tensor(&mut self, w: &mut Warp, mask: u32, t: &TensorCopy) -> Checked<()> {
         let mut from = [0; 32];
-        self.shared_addresses(w, mask, &t.shared, Space::Shared, &mut from)?;
+        self.shared_addresses(w, mask, &t.shared, InstructionSpace::Shared, &mut from)?;
         self.check_alignment(w, mask, &from, 128)?;
         for l in lanes(mask) {
             let boxed = self.tensor_box(w, l, &t.at, true)?;
@@ -243,11 +243,11 @@ impl Worker<'_, '_> {
         place: u64,
         bytes: u32,
     ) -> Checked<()> {
-        let access = Access {
+        let access = AccessProperties {
             pc,
             reads: true,
             proxy: Proxy::Async,
-            ..Access::default()
+            ..AccessProperties::default()
         };
         for at in (0..u64::from(bytes)).step_by(8) {
             let offset = self.touch(w, lane, place + at, 8, access)?;

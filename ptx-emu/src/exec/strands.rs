@@ -11,22 +11,22 @@
 //! because nothing in PTX promises that diverged lanes reconverge. Lanes that return from a
 //! function reconverge in the same way behind the call.
 
-use super::call::Activation;
+use super::call::WaitingCaller;
 use super::meet::Meeting;
 use super::regs::Regs;
-use super::warp::{Frame, Lost, Warp};
-use crate::code::{BarrierKind, Code};
+use super::warp::{LostRegister, Warp, WarpFrame};
+use crate::code::{BarrierKind, KernelCode};
 use crate::flow::reaches;
 
 /// The position and the registers of lanes that run together.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Context {
-    pub(super) now: Frame,
-    stack: Vec<Frame>,
+pub(super) struct LaneContext {
+    pub(super) now: WarpFrame,
+    stack: Vec<WarpFrame>,
     floor: usize,
-    pub(super) calls: Vec<Activation>,
+    pub(super) calls: Vec<WaitingCaller>,
     pub(super) regs: Regs,
-    lost: Vec<Lost>,
+    lost: Vec<LostRegister>,
     returned: u32,
     routine: u32,
     frame: u32,
@@ -50,22 +50,22 @@ pub(super) enum StrandState {
 /// A group of lanes that is not running.
 #[derive(Debug)]
 pub(super) struct Strand {
-    pub(super) context: Context,
+    pub(super) context: LaneContext,
     pub(super) state: StrandState,
     /// The barrier whose result its registers receive when the warp is released.
     pub(super) reduction: Option<BarrierKind>,
 }
 
 /// One call of a context: its position, its routine and local memory, and its part of the stack.
-struct Level {
-    now: Frame,
+struct CallLevel {
+    now: WarpFrame,
     routine: u32,
     frame: u32,
     stack: std::ops::Range<usize>,
 }
 
-impl Context {
-    pub(super) fn frames(&self) -> impl Iterator<Item = &Frame> {
+impl LaneContext {
+    pub(super) fn frames(&self) -> impl Iterator<Item = &WarpFrame> {
         self.stack
             .iter()
             .chain([&self.now])
@@ -77,7 +77,7 @@ impl Context {
         self.frames().fold(0, |all, frame| all | frame.mask)
     }
 
-    fn levels(&self) -> Vec<Level> {
+    fn levels(&self) -> Vec<CallLevel> {
         let floors = self
             .calls
             .iter()
@@ -89,7 +89,7 @@ impl Context {
             .iter()
             .map(|call| (call.now, call.routine, call.frame));
         let all = callers.chain([(self.now, self.routine, self.frame)]);
-        let level = |((now, routine, frame), ends): (_, &[usize])| Level {
+        let level = |((now, routine, frame), ends): (_, &[usize])| CallLevel {
             now,
             routine,
             frame,
@@ -99,7 +99,7 @@ impl Context {
     }
 
     /// Returns true if the first `depth` calls of two contexts are the same.
-    fn shares_calls(&self, other: &Context, depth: usize) -> bool {
+    fn shares_calls(&self, other: &LaneContext, depth: usize) -> bool {
         if self.calls.len() < depth || other.calls.len() < depth {
             return false;
         }
@@ -115,7 +115,7 @@ impl Context {
 
     /// Returns true if lanes of this context may come to a place where the lanes of the innermost
     /// call of `other` are, and would reconverge with them there.
-    fn comes_to(&self, other: &Context, code: &Code) -> bool {
+    fn comes_to(&self, other: &LaneContext, code: &KernelCode) -> bool {
         let depth = other.calls.len();
         self.shares_calls(other, depth) && {
             let level = &self.levels()[depth];
@@ -127,16 +127,16 @@ impl Context {
     }
 
     /// Returns true if both contexts are at the same instructions of the same calls.
-    fn is_beside(&self, other: &Context) -> bool {
-        let position = |frame: &Frame| {
+    fn is_beside(&self, other: &LaneContext) -> bool {
+        let position = |frame: &WarpFrame| {
             if frame.mask == 0 {
                 None
             } else {
                 Some((frame.pc, frame.join))
             }
         };
-        let same = |(a, b): (&Level, &Level)| {
-            let waiting = |c: &Context, level: &Level| -> Vec<_> {
+        let same = |(a, b): (&CallLevel, &CallLevel)| {
+            let waiting = |c: &LaneContext, level: &CallLevel| -> Vec<_> {
                 c.stack[level.stack.clone()]
                     .iter()
                     .filter_map(position)
@@ -182,8 +182,8 @@ impl Context {
         self.stack.retain(|frame| frame.mask != 0);
     }
 
-    /// Takes up the lanes of a context that is [beside](Context::is_beside) this one.
-    fn absorb(&mut self, mut other: Context) {
+    /// Takes up the lanes of a context that is [beside](LaneContext::is_beside) this one.
+    fn absorb(&mut self, mut other: LaneContext) {
         self.drop_empty_frames();
         other.drop_empty_frames();
         let lanes = other.lanes();
@@ -212,7 +212,7 @@ impl Context {
 }
 
 impl Strand {
-    fn new(context: Context, state: StrandState) -> Strand {
+    fn new(context: LaneContext, state: StrandState) -> Strand {
         Strand {
             context,
             state,
@@ -247,7 +247,7 @@ impl Strand {
 impl Warp {
     /// Iterates over every frame: of the running lanes, of those that wait for them, and of those
     /// that run apart.
-    pub(super) fn frames(&self) -> impl Iterator<Item = &Frame> {
+    pub(super) fn frames(&self) -> impl Iterator<Item = &WarpFrame> {
         let callers = self.calls.iter().map(|call| &call.now);
         let apart = self.apart.iter().flat_map(|strand| strand.context.frames());
         self.stack
@@ -258,7 +258,7 @@ impl Warp {
     }
 
     /// Exchanges the running context for another one.
-    pub(super) fn swap_context(&mut self, context: &mut Context) {
+    pub(super) fn swap_context(&mut self, context: &mut LaneContext) {
         std::mem::swap(&mut self.now, &mut context.now);
         std::mem::swap(&mut self.stack, &mut context.stack);
         std::mem::swap(&mut self.floor, &mut context.floor);
@@ -271,8 +271,8 @@ impl Warp {
         std::mem::swap(&mut self.top, &mut context.top);
     }
 
-    fn take_context(&mut self) -> Context {
-        let mut context = Context::default();
+    fn take_context(&mut self) -> LaneContext {
+        let mut context = LaneContext::default();
         self.swap_context(&mut context);
         context
     }
@@ -307,7 +307,7 @@ impl Warp {
     }
 
     /// Parks some of the running lanes. The rest of their strand continues, if there is any.
-    pub(super) fn park(&mut self, lanes: u32, state: StrandState, code: &Code) {
+    pub(super) fn park(&mut self, lanes: u32, state: StrandState, code: &KernelCode) {
         let rest = self.lanes() & !lanes;
         let mut context = self.take_context();
         if rest != 0 {
@@ -325,10 +325,10 @@ impl Warp {
 
     /// Parks some lanes of the running instruction. The others are before the instruction, and
     /// reconverge behind it.
-    pub(super) fn park_here(&mut self, lanes: u32, state: StrandState, code: &Code) {
+    pub(super) fn park_here(&mut self, lanes: u32, state: StrandState, code: &KernelCode) {
         let next = self.now.pc + 1;
         if lanes != self.now.mask && self.now.join != next {
-            self.stack.push(Frame {
+            self.stack.push(WarpFrame {
                 pc: next,
                 ..self.now
             });
@@ -361,7 +361,7 @@ impl Warp {
 
     /// Runs another strand in place of the running one, which has no lanes or is parked. Returns
     /// false if all wait.
-    pub(super) fn pick(&mut self, code: &Code) -> bool {
+    pub(super) fn pick(&mut self, code: &KernelCode) -> bool {
         let Some(next) = self
             .runnable()
             .or_else(|| self.apart.iter().position(Strand::has_polled))
@@ -378,7 +378,7 @@ impl Warp {
         true
     }
 
-    fn put_back(&mut self, mut context: Context) {
+    fn put_back(&mut self, mut context: LaneContext) {
         self.swap_context(&mut context);
     }
 
@@ -397,12 +397,12 @@ impl Warp {
     /// Takes up the strands that wait where the running lanes reconverge, and waits for those that
     /// can still come.
     #[cold]
-    pub(super) fn reconverge(&mut self, code: &Code) {
+    pub(super) fn reconverge(&mut self, code: &KernelCode) {
         if self.now.mask == 0 || self.apart.is_empty() {
             return;
         }
         let mut own = self.take_context();
-        let arrived = |own: &Context, s: &Strand| s.is_at_join() && s.context.is_beside(own);
+        let arrived = |own: &LaneContext, s: &Strand| s.is_at_join() && s.context.is_beside(own);
         while let Some(at) = self.apart.iter().position(|strand| arrived(&own, strand)) {
             own.absorb(self.apart.remove(at).context);
         }
@@ -484,7 +484,7 @@ impl Warp {
     pub(super) fn absorb_aligned(&mut self) -> bool {
         let mut own = self.take_context();
         let before = own.now.mask;
-        let arrived = |own: &Context, s: &Strand| {
+        let arrived = |own: &LaneContext, s: &Strand| {
             matches!(s.state, StrandState::Aligned) && s.context.is_beside(own)
         };
         while let Some(at) = self.apart.iter().position(|strand| arrived(&own, strand)) {

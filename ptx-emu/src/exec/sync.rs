@@ -26,12 +26,12 @@ pub(crate) struct Match {
 
 /// The groups of lanes that name the same mask.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Groups {
+pub(crate) struct MaskGroups {
     masks: [u32; 32],
     left: u32,
 }
 
-impl Iterator for Groups {
+impl Iterator for MaskGroups {
     type Item = u32;
 
     fn next(&mut self) -> Option<u32> {
@@ -49,9 +49,9 @@ fn same_mask(masks: &[u32; 32], among: u32, mask: u32) -> u32 {
 
 impl Worker<'_, '_> {
     /// Returns the groups of a `.sync` instruction whose masks are in register `named`.
-    pub(crate) fn groups(&self, w: &Warp, mask: u32, named: u32) -> Checked<Groups> {
+    pub(crate) fn groups(&self, w: &Warp, mask: u32, named: u32) -> Checked<MaskGroups> {
         if named == EXECUTING {
-            return Ok(Groups {
+            return Ok(MaskGroups {
                 masks: [mask; 32],
                 left: mask,
             });
@@ -60,7 +60,7 @@ impl Worker<'_, '_> {
             .regs
             .get::<u32>(named, mask)
             .map_err(|u| self.undefined(w, u))?;
-        let groups = Groups { masks, left: mask };
+        let groups = MaskGroups { masks, left: mask };
         for group in groups {
             self.check_group(w, mask, group, &masks)?;
         }

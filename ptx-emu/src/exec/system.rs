@@ -8,9 +8,9 @@ use super::call::{local_byte, write_local};
 use super::global::read;
 use super::lanes;
 use super::local::own;
-use super::memory::{Resolved, put, resolve};
-use super::print::{Argument, Piece, format_piece, pieces};
-use super::shared::Access;
+use super::memory::{ResolvedAddress, put, resolve};
+use super::print::{FormatPiece, PrintArgument, format_piece, pieces};
+use super::shared::AccessProperties;
 use super::warp::Warp;
 use crate::code::{Call, Passed, SystemCall};
 use crate::{Class, Fault};
@@ -156,7 +156,7 @@ impl Worker<'_, '_> {
         let mut at = list;
         let mut count = 0;
         for piece in pieces(format) {
-            let Piece::Conversion(c) = &piece else {
+            let FormatPiece::Conversion(c) = &piece else {
                 text.push_str(&format_piece(&piece, &[]));
                 continue;
             };
@@ -166,9 +166,9 @@ impl Worker<'_, '_> {
                 let value = self.value(w, lane, at, bytes)?;
                 at += u64::from(bytes);
                 count += 1;
-                arguments.push(Argument::Number(value));
+                arguments.push(PrintArgument::Number(value));
             }
-            if let (true, Some(Argument::Number(address))) = (c.is_text(), arguments.last()) {
+            if let (true, Some(PrintArgument::Number(address))) = (c.is_text(), arguments.last()) {
                 let address = *address;
                 let string = if address == 0 {
                     "(null)".into()
@@ -176,7 +176,7 @@ impl Worker<'_, '_> {
                     self.text(w, lane, address)?
                 };
                 arguments.pop();
-                arguments.push(Argument::Text(string));
+                arguments.push(PrintArgument::Text(string));
             }
             text.push_str(&format_piece(&piece, &arguments));
         }
@@ -206,16 +206,16 @@ impl Worker<'_, '_> {
     /// Returns the byte at a generic address.
     fn byte(&mut self, w: &Warp, lane: usize, address: u64) -> Checked<u8> {
         match resolve(address) {
-            (Resolved::Global, at) => {
+            (ResolvedAddress::Global, at) => {
                 let a = self.lane_allocation(w, lane, at, 1)?;
                 self.check_lane(w, lane, a, at, 1)?;
                 Ok(read(a, at - a.base, 1) as u8)
             }
-            (Resolved::Shared, at) => {
-                let access = Access {
+            (ResolvedAddress::Shared, at) => {
+                let access = AccessProperties {
                     pc: w.now.pc,
                     reads: true,
-                    ..Access::default()
+                    ..AccessProperties::default()
                 };
                 let place = if self.blocks.len() > 1 {
                     self.shared.place(at, w.rank)
@@ -225,11 +225,11 @@ impl Worker<'_, '_> {
                 let offset = self.touch(w, lane, place, 1, access)?;
                 Ok(self.shared.read(offset, 1) as u8)
             }
-            (Resolved::Local, at) => {
+            (ResolvedAddress::Local, at) => {
                 let found = own(w, lane, at).and_then(|at| local_byte(w, at as u32, lane));
                 found.ok_or_else(|| self.unwritten(w, lane, at))
             }
-            (Resolved::Param, at) => {
+            (ResolvedAddress::Param, at) => {
                 let found = self.grid.launch.params.get(at as usize);
                 found.copied().ok_or_else(|| self.unwritten(w, lane, at))
             }

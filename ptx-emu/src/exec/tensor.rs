@@ -14,7 +14,7 @@ use super::warp::Warp;
 use super::{PARAM_WINDOW, WINDOW};
 use crate::accesses::MemoryOperation;
 use crate::async_code::{TensorCopy, TensorPlace};
-use crate::code::{Scope, Space};
+use crate::code::{InstructionSpace, MemoryScope};
 use crate::{Class, Fault, TensorMap};
 
 /// A box of a tensor.
@@ -199,7 +199,7 @@ impl Worker<'_, '_> {
     /// it names.
     pub(crate) fn in_block(&self, w: &Warp, address: u64, rank: Option<u32>) -> Checked<u64> {
         let mut all: Addresses = [address; 32];
-        self.place_all(w, 1, Space::Cluster, &mut all)?;
+        self.place_all(w, 1, InstructionSpace::Cluster, &mut all)?;
         let place = all[0];
         Ok(match rank {
             Some(rank) if self.blocks.len() > 1 => {
@@ -243,7 +243,7 @@ impl Worker<'_, '_> {
             self.record(
                 w,
                 1 << lane,
-                (operation, Scope::Device, None),
+                (operation, MemoryScope::Device, None),
                 None,
                 &[here; 32],
                 part,

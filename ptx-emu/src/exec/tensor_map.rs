@@ -6,12 +6,12 @@
 
 use super::block::{Checked, Worker};
 use super::lanes;
-use super::memory::{Resolved, resolve};
-use super::shared::Access;
+use super::memory::{ResolvedAddress, resolve};
+use super::shared::AccessProperties;
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
 use crate::async_code::{MapChange, OfMap};
-use crate::code::{Address, Space};
+use crate::code::{Address, InstructionSpace};
 use crate::tensor_map::TensorMap;
 use crate::{Class, Fault};
 
@@ -35,35 +35,35 @@ impl Worker<'_, '_> {
         let values = self.take(w, c.value, mask)?;
         for lane in lanes(mask) {
             let (place, address) = match c.space {
-                Space::Shared => (Resolved::Shared, addresses[lane]),
+                InstructionSpace::Shared => (ResolvedAddress::Shared, addresses[lane]),
                 _ => resolve(addresses[lane]),
             };
             let mut bytes = [0; BYTES as usize];
             match place {
-                Resolved::Shared => {
-                    let space = if c.space == Space::Shared {
-                        Space::Shared
+                ResolvedAddress::Shared => {
+                    let space = if c.space == InstructionSpace::Shared {
+                        InstructionSpace::Shared
                     } else {
-                        Space::Cluster
+                        InstructionSpace::Cluster
                     };
                     let mut places = [address; 32];
                     self.place_all(w, 1 << lane, space, &mut places)?;
-                    let access = Access {
+                    let access = AccessProperties {
                         pc: w.now.pc,
                         reads: true,
                         writes: true,
-                        ..Access::default()
+                        ..AccessProperties::default()
                     };
                     self.shared_map(w, lane, places[lane], &mut bytes, access)?;
                     self.replace(w, lane, c, values[lane], &mut bytes)?;
                     self.put_shared_map(places[lane], &bytes);
                 }
-                Resolved::Global => {
+                ResolvedAddress::Global => {
                     self.global_map(w, lane, address, Some(&mut bytes))?;
                     self.replace(w, lane, c, values[lane], &mut bytes)?;
                     self.put_global_map(address, &bytes);
                 }
-                Resolved::Local | Resolved::Param => {
+                ResolvedAddress::Local | ResolvedAddress::Param => {
                     let what = "tensormap.replace of what is neither global nor shared memory";
                     return Err(self.fault(w, 1 << lane, Class::ReadOnlySpace, what));
                 }
@@ -97,7 +97,7 @@ impl Worker<'_, '_> {
         let mut source = [0; 32];
         self.addresses(w, mask, to, &mut target)?;
         self.addresses(w, mask, from, &mut source)?;
-        self.place_all(w, mask, Space::Shared, &mut source)?;
+        self.place_all(w, mask, InstructionSpace::Shared, &mut source)?;
         for addresses in [&target, &source] {
             self.check_map_alignment(w, mask, addresses)?;
         }
@@ -107,10 +107,10 @@ impl Worker<'_, '_> {
                 continue;
             }
             let mut bytes = [0; BYTES as usize];
-            let access = Access {
+            let access = AccessProperties {
                 pc: w.now.pc,
                 reads: true,
-                ..Access::default()
+                ..AccessProperties::default()
             };
             self.shared_map(w, lane, source[lane], &mut bytes, access)?;
             self.global_map(w, lane, target[lane], None)?;
@@ -146,7 +146,7 @@ impl Worker<'_, '_> {
         lane: usize,
         place: u64,
         bytes: &mut [u8; BYTES as usize],
-        access: Access,
+        access: AccessProperties,
     ) -> Checked<()> {
         for (i, part) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
             let offset = self.touch(w, lane, place + 8 * i as u64, 8, access)?;

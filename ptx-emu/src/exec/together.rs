@@ -9,14 +9,14 @@ use super::block::Worker;
 use super::lanes;
 use super::memory::{Addresses, are_distinct};
 use super::reads::AccessShape;
-use super::shared::{Access, LastAccess, Shared};
+use super::shared::{AccessProperties, LastAccess, SharedMemory};
 use super::view::View;
 use super::warp::Warp;
 use crate::code::{RegisterOperand, Transfer};
 use crate::decode::SHARED_BASE;
 
 /// Groups of lanes that access the same words, by first word. The words of the lanes ascend.
-pub(super) struct Groups {
+pub(super) struct WordGroups {
     words: [u32; 32],
     lanes: [u32; 32],
     count: usize,
@@ -38,11 +38,11 @@ const fn shifted(lanes: u32) -> [u32; 32] {
     all
 }
 
-impl Groups {
+impl WordGroups {
     /// Groups the lanes of a mask by their words. Inactive lanes have the word of the first active
     /// lane.
     #[inline(always)]
-    fn of(words: &[u32; 32], mask: u32) -> Groups {
+    fn of(words: &[u32; 32], mask: u32) -> WordGroups {
         let (low, high) = words.split_at(16);
         let apart = |half: &[u32]| half.iter().fold(0, |all, word| all | (word ^ half[0]));
         // Numbers of words are small enough to have a sign, and signed comparisons are what
@@ -56,30 +56,30 @@ impl Groups {
         };
         let differ = low.iter().zip(high).fold(0, |all, (a, b)| all | (a ^ b));
         match mask {
-            u32::MAX if apart(words) == 0 => Groups {
+            u32::MAX if apart(words) == 0 => WordGroups {
                 words: *words,
                 lanes: [u32::MAX; 32],
                 count: 1,
                 rising: true,
             },
-            u32::MAX if differ == 0 && !falls(low) => Groups {
+            u32::MAX if differ == 0 && !falls(low) => WordGroups {
                 words: *words,
                 lanes: PAIRS,
                 count: 16,
                 rising: true,
             },
-            u32::MAX if !falls(words) => Groups {
+            u32::MAX if !falls(words) => WordGroups {
                 words: *words,
                 lanes: SINGLE,
                 count: 32,
                 rising: true,
             },
-            _ => Groups::of_runs(words, mask),
+            _ => WordGroups::of_runs(words, mask),
         }
     }
 
     /// Returns the groups of a shape with `count` words each.
-    fn of_shape(shape: AccessShape, count: u32) -> Groups {
+    fn of_shape(shape: AccessShape, count: u32) -> WordGroups {
         let beside = |first: u32| std::array::from_fn(|i| first + i as u32 * count);
         let (words, lanes, groups) = match shape {
             AccessShape::Same(first) => ([first; 32], [u32::MAX; 32], 1),
@@ -87,7 +87,7 @@ impl Groups {
             AccessShape::Twice(first) => (beside(first), PAIRS, 16),
             AccessShape::Beside(first) => (beside(first), SINGLE, 32),
         };
-        let mut groups = Groups {
+        let mut groups = WordGroups {
             words,
             lanes,
             count: groups,
@@ -101,8 +101,8 @@ impl Groups {
     }
 
     /// Groups neighboring lanes that access the same words.
-    fn of_runs(words: &[u32; 32], mask: u32) -> Groups {
-        let mut groups = Groups {
+    fn of_runs(words: &[u32; 32], mask: u32) -> WordGroups {
+        let mut groups = WordGroups {
             words: [0; 32],
             lanes: [0; 32],
             count: 0,
@@ -135,10 +135,10 @@ impl Groups {
     }
 }
 
-impl Shared {
+impl SharedMemory {
     /// Checks and records a read by groups of lanes. Returns false without recording if there may
     /// be an error.
-    fn read_groups(&mut self, groups: &Groups, count: usize, access: Access) -> bool {
+    fn read_groups(&mut self, groups: &WordGroups, count: usize, access: AccessProperties) -> bool {
         self.settle();
         let view = View::of(&self.clocks, self.stamp(access, 15));
         let may = |(first, lanes): (usize, u32)| {
@@ -158,16 +158,22 @@ impl Shared {
 
     /// Records a read by groups of lanes. `seen` is the clock of the warp at the read, if it has
     /// changed since.
-    fn remember(&mut self, groups: &Groups, count: usize, new: LastAccess, seen: Option<&[u32]>) {
+    fn remember(
+        &mut self,
+        groups: &WordGroups,
+        count: usize,
+        new: LastAccess,
+        seen: Option<&[u32]>,
+    ) {
         self.reads.kept(&self.clocks);
         let view = match seen {
             Some(seen) => View::then(&self.clocks, seen, new),
             None => View::of(&self.clocks, new),
         };
-        let access = Access {
+        let access = AccessProperties {
             reads: true,
             strong: new.strong,
-            ..Access::default()
+            ..AccessProperties::default()
         };
         let warp = usize::from(new.thread) / 32;
         let warps = self.clocks.warps();
@@ -199,7 +205,7 @@ impl Shared {
         let mut reads = std::mem::take(&mut self.reads);
         let needed = reads.are_needed(&self.clocks);
         for (noted, seen) in reads.noted(self.clocks.warps()).filter(|_| needed) {
-            let groups = Groups::of_shape(noted.shape, noted.count);
+            let groups = WordGroups::of_shape(noted.shape, noted.count);
             self.remember(&groups, noted.count as usize, noted.new, Some(seen));
         }
         reads.settled(&self.clocks);
@@ -209,7 +215,7 @@ impl Shared {
     /// Checks and records a read by a shape. Returns false without recording if there may be an
     /// error.
     #[inline(always)]
-    fn note_read(&mut self, shape: AccessShape, count: usize, access: Access) -> bool {
+    fn note_read(&mut self, shape: AccessShape, count: usize, access: AccessProperties) -> bool {
         let view = View::of(&self.clocks, self.stamp(access, 15));
         let ([low, high], words) = shape.runs(count);
         let over = self.last_write <= view.floor;
@@ -262,7 +268,12 @@ impl Shared {
 
     /// Checks and records a store by groups of lanes whose words differ. Returns false without
     /// recording if there may be an error.
-    fn write_groups(&mut self, groups: &Groups, count: usize, access: Access) -> bool {
+    fn write_groups(
+        &mut self,
+        groups: &WordGroups,
+        count: usize,
+        access: AccessProperties,
+    ) -> bool {
         self.settle();
         let view = View::of(&self.clocks, self.stamp(access, 15));
         let unread =
@@ -337,12 +348,12 @@ impl Worker<'_, '_> {
         mask: u32,
         t: &Transfer,
         addresses: &Addresses,
-        access: Access,
+        access: AccessProperties,
     ) -> bool {
         let Some((count, first)) = self.words_of(t, addresses) else {
             return false;
         };
-        let access = Access {
+        let access = AccessProperties {
             thread: w.index * 32,
             ..access
         };
@@ -357,7 +368,7 @@ impl Worker<'_, '_> {
         }
         if !self
             .shared
-            .read_groups(&Groups::of(&first, mask), count, access)
+            .read_groups(&WordGroups::of(&first, mask), count, access)
         {
             return false;
         }
@@ -426,7 +437,7 @@ impl Worker<'_, '_> {
         mask: u32,
         t: &Transfer,
         addresses: &Addresses,
-        access: Access,
+        access: AccessProperties,
     ) -> bool {
         if !are_distinct(addresses, mask, t.width.bytes * t.regs.len() as u32) {
             return false;
@@ -434,8 +445,8 @@ impl Worker<'_, '_> {
         let Some((count, first)) = self.words_of(t, addresses) else {
             return false;
         };
-        let groups = Groups::of(&first, mask);
-        let access = Access {
+        let groups = WordGroups::of(&first, mask);
+        let access = AccessProperties {
             thread: w.index * 32,
             ..access
         };
@@ -466,7 +477,7 @@ impl Worker<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::code::Region;
+    use crate::code::SharedRegion;
 
     const WORDS: u32 = 128;
 
@@ -480,18 +491,18 @@ mod tests {
         })
     }
 
-    fn memory(traced: bool) -> Shared {
-        let region = Region {
+    fn memory(traced: bool) -> SharedMemory {
+        let region = SharedRegion {
             name: "x".into(),
             address: SHARED_BASE,
             bytes: 4 * WORDS,
             dynamic: false,
         };
-        let mut shared = Shared::new(&[region], 0, [3, 1], traced);
+        let mut shared = SharedMemory::new(&[region], 0, [3, 1], traced);
         shared.start();
-        let access = Access {
+        let access = AccessProperties {
             writes: true,
-            ..Access::default()
+            ..AccessProperties::default()
         };
         (0..WORDS).for_each(|word| {
             _ = shared
@@ -508,11 +519,11 @@ mod tests {
         let [mut noting, mut plain] = [memory(traced), memory(traced)];
         for pc in 1..60 {
             let (warp, at) = (next(3) as u32, [next(120) as u32, next(120) as u32]);
-            let access = Access {
+            let access = AccessProperties {
                 pc,
                 thread: 32 * warp,
                 reads: true,
-                ..Access::default()
+                ..AccessProperties::default()
             };
             match next(16) {
                 0 => [&mut noting, &mut plain].map(|s| s.clocks.barrier(&[0, 1, 2], &[0, 1, 2])),
@@ -522,7 +533,7 @@ mod tests {
                 }
                 3 => {
                     let thread = 32 * warp + next(32) as u32;
-                    let access = Access {
+                    let access = AccessProperties {
                         thread,
                         writes: true,
                         reads: false,
@@ -541,9 +552,9 @@ mod tests {
                     let first = first_words(next(4), at, count);
                     let (shape, groups) = (
                         AccessShape::of(&first, count).unwrap(),
-                        Groups::of(&first, u32::MAX),
+                        WordGroups::of(&first, u32::MAX),
                     );
-                    let same = Groups::of_shape(shape, count);
+                    let same = WordGroups::of_shape(shape, count);
                     assert_eq!(
                         groups.iter().collect::<Vec<_>>(),
                         same.iter().collect::<Vec<_>>(),

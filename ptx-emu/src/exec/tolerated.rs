@@ -10,12 +10,12 @@
 use super::block::{Checked, Worker};
 use super::global::read;
 use super::in_one_store::ROUNDED;
-use super::shared::Access;
+use super::shared::AccessProperties;
 use super::trace::RacingAccess;
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
-use crate::allocation::Allocation;
-use crate::code::{Code, Transfer};
+use crate::allocation::ShadowedAllocation;
+use crate::code::{KernelCode, Transfer};
 use crate::decode::SHARED_BASE;
 use crate::fault::SourcePlace;
 use crate::{Class, Fault};
@@ -35,7 +35,7 @@ impl Worker<'_, '_> {
         w: &Warp,
         lane: usize,
         operation: MemoryOperation,
-        (a, address): (&Allocation, u64),
+        (a, address): (&ShadowedAllocation, u64),
         racing: &RacingAccess,
         stored: Option<&Transfer>,
     ) -> Option<&'static str> {
@@ -79,7 +79,7 @@ impl Worker<'_, '_> {
         w: &Warp,
         lane: usize,
         t: &Transfer,
-        (a, offset): (&Allocation, u64),
+        (a, offset): (&ShadowedAllocation, u64),
     ) -> bool {
         let bytes = t.width.bytes;
         a.is_initialised(offset, u64::from(bytes) * t.regs.len() as u64)
@@ -154,7 +154,7 @@ impl Worker<'_, '_> {
         lane: usize,
         address: u64,
         bytes: u32,
-        access: Access,
+        access: AccessProperties,
     ) -> Checked<usize> {
         match self.touch(w, lane, address, bytes, access) {
             Ok(offset) => Ok(offset),
@@ -172,9 +172,9 @@ impl Worker<'_, '_> {
         lane: usize,
         address: u64,
         bytes: u32,
-        access: Access,
+        access: AccessProperties,
     ) -> usize {
-        let access = Access {
+        let access = AccessProperties {
             thread: w.index * 32 + lane as u32,
             ..access
         };
@@ -207,7 +207,7 @@ pub(super) fn address(operands: &str) -> Option<(&str, &str)> {
 
 /// Returns the register from which a register was copied through `mov`, `cvta`, or an `and` that
 /// aligns an address to a word.
-fn origin<'c>(code: &'c Code, mut register: &'c str) -> &'c str {
+fn origin<'c>(code: &'c KernelCode, mut register: &'c str) -> &'c str {
     for _ in 0..MOST_COPIES {
         let from = code.places.iter().find_map(|place| {
             let (opcode, operands) = parts(place);
@@ -227,7 +227,7 @@ fn origin<'c>(code: &'c Code, mut register: &'c str) -> &'c str {
 
 /// Returns true if a load reads an address at which a compare-and-swap of the kernel swaps.
 #[cold]
-fn is_guess(code: &Code, load: &SourcePlace) -> bool {
+fn is_guess(code: &KernelCode, load: &SourcePlace) -> bool {
     let (opcode, operands) = parts(load);
     let Some((register, offset)) = address(operands).filter(|_| opcode.starts_with("ld.")) else {
         return false;

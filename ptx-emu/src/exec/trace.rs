@@ -23,20 +23,20 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-use super::block_order::{BlockOrder, Exchange, Stamp};
+use super::block_order::{BlockOrder, Exchange, WarpStamp};
 use super::clocks::{Clocks, Strong};
 use super::late::LateStores;
 use super::owners::{Owners, OwnersRace};
-use super::shared::{Access, LastAccess, Shared};
+use super::shared::{AccessProperties, LastAccess, SharedMemory};
 use super::view::View;
-use super::words::{Spread, Words};
+use super::words::{AccessedWords, LaneSpread};
 use crate::accesses::{Accesses, BYTES_OF_PAGE, ByteSet, MemoryOperation, Site, Trigger};
-use crate::allocation::Allocation;
+use crate::allocation::ShadowedAllocation;
 use crate::fault::SourcePlace;
 
 /// The record of one launch.
 #[derive(Debug, Default)]
-pub(crate) struct Recorder {
+pub(crate) struct LaunchRecorder {
     /// The accessed bytes by instruction, allocation, and whether `griddepcontrol.wait` came
     /// before.
     sites: FxHashMap<(u32, u64, bool), (MemoryOperation, ByteSet)>,
@@ -52,7 +52,7 @@ pub(crate) struct Recorder {
     triggers: BTreeSet<(u32, bool)>,
     running: Running,
     /// The state of an ended block, for reuse.
-    spare: Option<Words>,
+    spare: Option<AccessedWords>,
     /// The size of the states of all suspended blocks in bytes.
     apart: usize,
     /// The number of pages of all sites.
@@ -66,7 +66,7 @@ pub(crate) struct Running {
     /// The clock of each warp when it executed `griddepcontrol.wait`, or 0.
     waits: Vec<u32>,
     /// The last accesses of the block to each word.
-    words: Words,
+    words: AccessedWords,
 }
 
 /// An earlier access to the same bytes that races with the current one, and whether it was a write.
@@ -81,7 +81,7 @@ pub(crate) struct RacingAccess {
     pub(crate) reset: bool,
 }
 
-impl Recorder {
+impl LaunchRecorder {
     /// Returns the state of a new block.
     pub(crate) fn begin(&mut self) -> Running {
         self.begun += 1;
@@ -183,7 +183,7 @@ impl Recorder {
         (clocks, warp): (&Clocks, u32),
         pc: u32,
         operation: MemoryOperation,
-        a: &Allocation,
+        a: &ShadowedAllocation,
         offset: u64,
         bytes: u32,
     ) -> Option<RacingAccess> {
@@ -194,7 +194,7 @@ impl Recorder {
             .or_insert_with(|| (operation, ByteSet::default()));
         self.marked += site.1.insert(offset, bytes);
         let order = &mut self.running.order;
-        let me = Stamp {
+        let me = WarpStamp {
             block: order.block,
             warp,
             count: clocks.count(warp as usize),
@@ -215,11 +215,11 @@ impl Recorder {
     /// without recording if it may race.
     pub(crate) fn record_together(
         &mut self,
-        shared: &Shared,
-        access: Access,
+        shared: &SharedMemory,
+        access: AccessProperties,
         operation: MemoryOperation,
         base: u64,
-        runs: &[(Range<u64>, Spread)],
+        runs: &[(Range<u64>, LaneSpread)],
     ) -> bool {
         let view = View::of(&shared.clocks, shared.stamp(access, 15));
         let clocks = &shared.clocks;
@@ -227,14 +227,14 @@ impl Recorder {
         let order = &mut self.running.order;
         let owners = &mut self.owners;
         let words = &mut self.running.words;
-        let me = Stamp {
+        let me = WarpStamp {
             block: order.block,
             warp,
             count: clocks.count(warp as usize),
         };
         let bytes = |run: &Range<u64>| run.start * 4..run.end * 4;
         let mut ordered = |earlier| order.ordered(clocks, warp, earlier);
-        let mut quiet = |(run, spread): &(Range<u64>, Spread)| {
+        let mut quiet = |(run, spread): &(Range<u64>, LaneSpread)| {
             words.are_quiet(run.clone(), &view, *spread, access.writes)
                 && owners.are_quiet(bytes(run), (me, operation), &mut ordered)
         };
@@ -262,8 +262,8 @@ impl Recorder {
     /// Records an access and returns an unordered access of the running block to the same bytes.
     pub(crate) fn within_block(
         &mut self,
-        shared: &Shared,
-        access: Access,
+        shared: &SharedMemory,
+        access: AccessProperties,
         address: u64,
         bytes: u32,
     ) -> Option<RacingAccess> {

@@ -18,7 +18,7 @@ use super::lanes;
 use super::loops::Iteration;
 use super::standstill::Polled;
 use super::warp::Warp;
-use crate::code::{Op, Space};
+use crate::code::{InstructionSpace, Op};
 use crate::fault::SourcePlace;
 use crate::launch::Order;
 use crate::{Class, Fault};
@@ -64,7 +64,7 @@ const LOOKS: u64 = 8;
 
 /// The state of a block after it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum BlockProgress {
     /// All its threads have exited.
     Ended,
     /// It has used its share of rounds.
@@ -151,15 +151,15 @@ impl Worker<'_, '_> {
     /// A race or an uninitialized value may follow from a barrier that other warps miss. The warp
     /// with such a fault stops, and the other warps continue. If one of them reaches such a
     /// barrier, that is the fault, and the first one stays postponed.
-    pub(super) fn advance(&mut self, most: u64) -> Checked<Progress> {
+    pub(super) fn advance(&mut self, most: u64) -> Checked<BlockProgress> {
         let progress = self.advance_warps(most);
         match (progress, self.postponed.take()) {
             (progress, None) => progress,
-            (Ok(Progress::Paused), Some(first)) => {
+            (Ok(BlockProgress::Paused), Some(first)) => {
                 self.postponed = Some(first);
-                Ok(Progress::Paused)
+                Ok(BlockProgress::Paused)
             }
-            (Ok(Progress::Ended | Progress::Waits { .. }), Some(first)) => Err(first),
+            (Ok(BlockProgress::Ended | BlockProgress::Waits { .. }), Some(first)) => Err(first),
             (Err(fault), Some(mut first)) => {
                 if fault.class.rank() != Class::DivergentBarrier.rank() {
                     return Err(first);
@@ -178,28 +178,28 @@ impl Worker<'_, '_> {
         }
     }
 
-    fn advance_warps(&mut self, most: u64) -> Checked<Progress> {
+    fn advance_warps(&mut self, most: u64) -> Checked<BlockProgress> {
         let end = self.round.saturating_add(most);
         // A block whose warps all sleep is not stuck yet, because a `try_wait` times out.
         while !self.ready.is_empty() || self.end_patience()? {
             if self.grid.stop.load(Relaxed) {
                 // Another block has found a fault, which is the one to report.
-                return Ok(Progress::Ended);
+                return Ok(BlockProgress::Ended);
             }
             if self.round.is_multiple_of(LOOKS) {
                 self.in_time()?;
             }
             match self.take_turns()? {
                 Round::Continues => {}
-                Round::Waits { proven } => return Ok(Progress::Waits { proven }),
+                Round::Waits { proven } => return Ok(BlockProgress::Waits { proven }),
                 Round::Stuck => break,
             }
             if self.round >= end && !self.ready.is_empty() {
-                return Ok(Progress::Paused);
+                return Ok(BlockProgress::Paused);
             }
         }
         match self.postponed.take() {
-            None => self.stuck().map(|()| Progress::Ended),
+            None => self.stuck().map(|()| BlockProgress::Ended),
             Some(mut fault) => {
                 if self.misses_barrier(&fault) {
                     fault.instead = "not all threads of the block reach the barrier between the two: move it out of the branch";
@@ -513,7 +513,7 @@ impl Worker<'_, '_> {
     pub(super) fn note_asked(&self, w: &mut Warp) {
         let step = &self.grid.code.ops[w.now.pc as usize];
         let (address, strong) = match &step.op {
-            Op::Load(t) if t.space != Space::Local => (&t.address, t.order.is_strong()),
+            Op::Load(t) if t.space != InstructionSpace::Local => (&t.address, t.order.is_strong()),
             Op::Atomic(a) => (&a.address, true),
             Op::Atomics(v) => (&v.1[0].address, true),
             Op::LoadFragment(_) => {

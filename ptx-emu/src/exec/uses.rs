@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::regs::Bank;
 use super::rules::{Register, named, parts, split};
 use crate::check::ElementType;
-use crate::code::{Code, Op};
+use crate::code::{KernelCode, Op};
 use crate::module::Param;
 
 /// The use of a parameter by a kernel, as far as
@@ -42,7 +42,7 @@ struct ParameterAccess {
 }
 
 /// Returns the instructions of the kernel itself. Registers of functions have the same numbers.
-fn kernel(code: &Code) -> std::ops::Range<usize> {
+fn kernel(code: &KernelCode) -> std::ops::Range<usize> {
     0..code
         .routines
         .get(1)
@@ -50,7 +50,7 @@ fn kernel(code: &Code) -> std::ops::Range<usize> {
 }
 
 /// Returns the use of each parameter.
-pub(crate) fn parameter_uses(code: &Code, params: &[Param]) -> Vec<ParameterUse> {
+pub(crate) fn parameter_uses(code: &KernelCode, params: &[Param]) -> Vec<ParameterUse> {
     let mut uses = vec![ParameterUse::default(); params.len()];
     let sources = sources(code, params, &mut uses);
     let accesses: Vec<ParameterAccess> = kernel(code)
@@ -88,7 +88,7 @@ pub(crate) fn parameter_uses(code: &Code, params: &[Param]) -> Vec<ParameterUse>
 
 /// Returns the parameters of which an instruction stores an address for a function or to the stack:
 /// they may be used in any way.
-fn passed(code: &Code, pc: usize, sources: &Sources) -> BTreeSet<usize> {
+fn passed(code: &KernelCode, pc: usize, sources: &Sources) -> BTreeSet<usize> {
     let (name, operands) = parts(&code.places[pc]);
     if !name.starts_with("st.param") && !name.starts_with("st.local") {
         return BTreeSet::new();
@@ -103,7 +103,7 @@ fn passed(code: &Code, pc: usize, sources: &Sources) -> BTreeSet<usize> {
 
 /// Returns the offset and the size of each part of the parameters that the kernel loads, widest
 /// first.
-pub(crate) fn parameter_loads(code: &Code) -> Vec<(u32, u32)> {
+pub(crate) fn parameter_loads(code: &KernelCode) -> Vec<(u32, u32)> {
     let loads = code.ops[kernel(code)]
         .iter()
         .filter_map(|step| match &step.op {
@@ -125,7 +125,7 @@ pub(crate) fn parameter_loads(code: &Code) -> Vec<(u32, u32)> {
 
 /// Returns the parameters from which registers are derived. Notes which parameters are read, and
 /// the types of those in registers.
-fn sources(code: &Code, params: &[Param], uses: &mut [ParameterUse]) -> Sources {
+fn sources(code: &KernelCode, params: &[Param], uses: &mut [ParameterUse]) -> Sources {
     let mut sources = Sources::new();
     for _ in 0..MOST_PASSES {
         let before = sources.values().map(BTreeSet::len).sum::<usize>();
@@ -148,7 +148,7 @@ fn sources(code: &Code, params: &[Param], uses: &mut [ParameterUse]) -> Sources 
 }
 
 /// Returns the parameters that an instruction loads, each with its register.
-fn loaded(code: &Code, pc: usize, params: &[Param]) -> Vec<(usize, Register)> {
+fn loaded(code: &KernelCode, pc: usize, params: &[Param]) -> Vec<(usize, Register)> {
     let Op::LoadParam(load) = &code.ops[pc].op else {
         return Vec::new();
     };
@@ -168,7 +168,7 @@ fn loaded(code: &Code, pc: usize, params: &[Param]) -> Vec<(usize, Register)> {
     parts.collect()
 }
 
-fn derive(code: &Code, pc: usize, params: &[Param], sources: &mut Sources) {
+fn derive(code: &KernelCode, pc: usize, params: &[Param], sources: &mut Sources) {
     for (param, register) in loaded(code, pc, params) {
         if register.0 == Bank::W64 {
             sources.entry(register).or_default().insert(param);
@@ -204,7 +204,7 @@ fn derive(code: &Code, pc: usize, params: &[Param], sources: &mut Sources) {
 }
 
 /// Returns the access of an instruction to memory through a parameter.
-fn access(code: &Code, pc: usize, sources: &Sources) -> Option<ParameterAccess> {
+fn access(code: &KernelCode, pc: usize, sources: &Sources) -> Option<ParameterAccess> {
     let (name, operands) = parts(&code.places[pc]);
     let mut suffixes = name.split('.');
     let opcode = suffixes.next().unwrap_or("");
@@ -251,7 +251,7 @@ fn access(code: &Code, pc: usize, sources: &Sources) -> Option<ParameterAccess> 
 
 /// Returns the elements that the type of an instruction stands for, with the registers that hold
 /// them.
-fn element(code: &Code, suffix: &str, values: &[Register]) -> Option<ElementType> {
+fn element(code: &KernelCode, suffix: &str, values: &[Register]) -> Option<ElementType> {
     let (name, bytes) = match suffix {
         "f16x2" => ("f16", 2),
         "bf16x2" => ("bf16", 2),
@@ -269,7 +269,7 @@ fn element(code: &Code, suffix: &str, values: &[Register]) -> Option<ElementType
 
 /// Returns the floats that registers hold, by the instructions that use the registers: directly or
 /// after one move.
-fn float_of(code: &Code, values: &[Register], bytes: u32) -> Option<ElementType> {
+fn float_of(code: &KernelCode, values: &[Register], bytes: u32) -> Option<ElementType> {
     let mut all: BTreeSet<Register> = values.iter().copied().collect();
     let touches = |pc: usize, all: &BTreeSet<Register>| {
         code.mentioned(pc as u32).iter().any(|r| all.contains(r))

@@ -24,12 +24,12 @@ pub(super) struct Values {
     numbers: BTreeMap<u32, u32>,
     /// The findings by number, starting at 1.
     origins: Vec<Fault>,
-    pending: Option<Pending>,
+    pending: Option<PendingValues>,
 }
 
 /// An instruction that is about to be executed: its lanes, and the values and marks of its sources.
 #[derive(Clone, Debug)]
-struct Pending {
+struct PendingValues {
     pc: u32,
     mask: u32,
     sources: Vec<[u64; 32]>,
@@ -38,22 +38,22 @@ struct Pending {
 
 /// The kind of a float. For a pair, it is the worse of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Sort {
+enum FloatClass {
     Finite,
     Infinite,
     Nan,
 }
 
 /// Returns the kind of a float from the masks of its exponent and fraction.
-const fn sort_of(bits: u64, exponent: u64, fraction: u64) -> Sort {
+const fn sort_of(bits: u64, exponent: u64, fraction: u64) -> FloatClass {
     match (bits & exponent == exponent, bits & fraction) {
-        (false, _) => Sort::Finite,
-        (true, 0) => Sort::Infinite,
-        (true, _) => Sort::Nan,
+        (false, _) => FloatClass::Finite,
+        (true, 0) => FloatClass::Infinite,
+        (true, _) => FloatClass::Nan,
     }
 }
 
-fn sort(ty: Type, bits: u64) -> Sort {
+fn sort(ty: Type, bits: u64) -> FloatClass {
     let half = |bits| sort_of(bits, 0x7c00, 0x3ff);
     let brain = |bits| sort_of(bits, 0x7f80, 0x7f);
     let single = |bits| sort_of(bits, 0x7f80_0000, 0x7f_ffff);
@@ -65,7 +65,7 @@ fn sort(ty: Type, bits: u64) -> Sort {
         Type::F32 | Type::Tf32 => single(bits),
         Type::F32x2 => single(bits).max(single(bits >> 32)),
         Type::F64 => sort_of(bits, 0x7ff0 << 48, (1 << 52) - 1),
-        _ => Sort::Finite,
+        _ => FloatClass::Finite,
     }
 }
 
@@ -74,10 +74,10 @@ fn may_be_spoilt(bank: Bank, bits: u64) -> bool {
     let word = |bits| {
         [Type::F32, Type::F16x2]
             .iter()
-            .any(|ty| sort(*ty, bits) != Sort::Finite)
+            .any(|ty| sort(*ty, bits) != FloatClass::Finite)
     };
     match bank {
-        Bank::W64 => sort(Type::F64, bits) != Sort::Finite || word(bits) || word(bits >> 32),
+        Bank::W64 => sort(Type::F64, bits) != FloatClass::Finite || word(bits) || word(bits >> 32),
         _ => word(bits),
     }
 }
@@ -205,7 +205,7 @@ impl Worker<'_, '_> {
         match &grid.rules[p.pc as usize] {
             Rule::Computes { d, sources } => lanes(p.mask).for_each(|lane| {
                 let sort = sort(d.1, w.regs.bits(d.0, lane));
-                let of = if sort == Sort::Finite {
+                let of = if sort == FloatClass::Finite {
                     0
                 } else {
                     self.spoilt(w, &p, lane, sort, sources)
@@ -228,9 +228,9 @@ impl Worker<'_, '_> {
     fn spoilt(
         &mut self,
         w: &Warp,
-        p: &Pending,
+        p: &PendingValues,
         lane: usize,
-        result: Sort,
+        result: FloatClass,
         sources: &[(Register, Type)],
     ) -> u32 {
         if let Some(of) = p.marks.iter().map(|marks| marks[lane]).find(|of| *of != 0) {
@@ -241,8 +241,9 @@ impl Worker<'_, '_> {
             .zip(&p.sources)
             .map(|((_, ty), values)| sort(*ty, values[lane]))
             .max();
-        let appears = worst
-            .is_none_or(|worst| worst < result && (result == Sort::Nan || worst == Sort::Finite));
+        let appears = worst.is_none_or(|worst| {
+            worst < result && (result == FloatClass::Nan || worst == FloatClass::Finite)
+        });
         if !appears {
             return 0;
         }
@@ -252,7 +253,7 @@ impl Worker<'_, '_> {
             .map(|((_, ty), values)| show(*ty, values[lane]));
         let operands = operands.collect::<Vec<_>>().join(", ");
         self.first_seen(w, p.pc, lane, || match result {
-            Sort::Nan => format!("NaN appears here, of {operands}"),
+            FloatClass::Nan => format!("NaN appears here, of {operands}"),
             _ => format!("an infinity appears here, of {operands}"),
         })
     }
@@ -341,11 +342,11 @@ fn pending(
     w: &Warp,
     mask: u32,
     sources: impl Iterator<Item = Register> + Clone,
-) -> Option<Pending> {
+) -> Option<PendingValues> {
     let all = |register: Register| std::array::from_fn(|lane| w.regs.bits(register, lane));
     let marks = |register: Register| std::array::from_fn(|lane| mark(&w.regs, register, lane));
     let marked = sources.clone().filter(|_| !w.regs.spoilt.is_empty());
-    Some(Pending {
+    Some(PendingValues {
         pc: w.now.pc,
         mask,
         marks: marked.map(marks).collect(),
@@ -354,7 +355,7 @@ fn pending(
 }
 
 /// Passes the marks of the sources on to a register that is one of them, or contains a part of one.
-fn pass(w: &mut Warp, p: &Pending, to: Register, exactly: bool) {
+fn pass(w: &mut Warp, p: &PendingValues, to: Register, exactly: bool) {
     for lane in lanes(p.mask) {
         let value = w.regs.bits(to, lane);
         let same = |values: &[u64; 32]| !exactly || values[lane] == value;
@@ -373,7 +374,7 @@ fn pass(w: &mut Warp, p: &Pending, to: Register, exactly: bool) {
 }
 
 /// Passes the marks of other lanes on to a register.
-fn exchange(w: &mut Warp, p: &Pending, to: Register) {
+fn exchange(w: &mut Warp, p: &PendingValues, to: Register) {
     let [(from, marks)] = &p.sources.iter().zip(&p.marks).collect::<Vec<_>>()[..] else {
         return;
     };

@@ -19,7 +19,7 @@ const MOST_BLOCKS: usize = 3;
 
 /// The reason why a launch that stands still ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum StandstillVerdict {
     /// Nothing can end the standstill.
     Deadlock,
     /// The standstill has lasted as long as the launch may wait.
@@ -66,15 +66,15 @@ enum WaitReason {
 
 /// Whether a sentence is about one warp or about several.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Number {
+enum WarpCount {
     One,
     Several,
 }
 
 impl WaitReason {
     /// Returns the predicate of a sentence about one warp, or about several.
-    fn predicate(&self, number: Number) -> String {
-        let wait = if number == Number::One {
+    fn predicate(&self, number: WarpCount) -> String {
+        let wait = if number == WarpCount::One {
             "waits"
         } else {
             "wait"
@@ -101,7 +101,7 @@ impl WaitReason {
                 bytes,
                 polls,
             } => {
-                let poll = if number == Number::One {
+                let poll = if number == WarpCount::One {
                     "polls"
                 } else {
                     "poll"
@@ -112,13 +112,13 @@ impl WaitReason {
                     polls.unwrap_or_default()
                 )
             }
-            Self::Exited if number == Number::One => "has exited".into(),
+            Self::Exited if number == WarpCount::One => "has exited".into(),
             Self::Exited => "have exited".into(),
-            Self::Polls { line, lanes } if number == Number::One => {
+            Self::Polls { line, lanes } if number == WarpCount::One => {
                 format!("polls without success in line {line}{lanes}")
             }
             Self::Polls { line, lanes } => format!("poll without success in line {line}{lanes}"),
-            Self::Loops { line, lanes } if number == Number::One => {
+            Self::Loops { line, lanes } if number == WarpCount::One => {
                 format!("is in a loop that nothing ends, at line {line}{lanes}")
             }
             Self::Loops { line, lanes } => {
@@ -166,15 +166,15 @@ impl Worker<'_, '_> {
             .take(MOST_WARP_GROUPS)
             .map(|(rank, reason, warps)| {
                 let number = if warps.len() == 1 {
-                    Number::One
+                    WarpCount::One
                 } else {
-                    Number::Several
+                    WarpCount::Several
                 };
                 let of = match self.blocks.len() {
                     1 => String::new(),
                     _ => format!(" of block {rank} of the cluster"),
                 };
-                let subject = if number == Number::One {
+                let subject = if number == WarpCount::One {
                     "warp"
                 } else {
                     "warps"
@@ -261,7 +261,7 @@ impl Worker<'_, '_> {
         Some(format!(
             "{} {}",
             self.warp_name(w.index),
-            reason.predicate(Number::One)
+            reason.predicate(WarpCount::One)
         ))
     }
 
@@ -293,7 +293,7 @@ impl Worker<'_, '_> {
 /// Returns the fault of a launch that stood still for some time, from the blocks that wait in the
 /// order of the schedule and the number of blocks that had no space to begin.
 pub(super) fn standstill_fault(
-    verdict: Verdict,
+    verdict: StandstillVerdict,
     lasted: Duration,
     waiting: Vec<BlockWaits>,
     unbegun: u64,
@@ -326,7 +326,7 @@ pub(super) fn standstill_fault(
     let named = named.join("; ");
     let mut fault = waiting.into_iter().next()?.fault;
     match verdict {
-        Verdict::Deadlock => {
+        StandstillVerdict::Deadlock => {
             fault.what = format!("no thread can continue: {named}");
             fault.instead = if unbegun == 0 {
                 "what the threads wait for must be written by a thread that does not wait for them"
@@ -334,7 +334,7 @@ pub(super) fn standstill_fault(
                 "blocks that wait for each other must run at the same time: launch fewer, or make the launch cooperative"
             };
         }
-        Verdict::TimeLimit => {
+        StandstillVerdict::TimeLimit => {
             fault.class = Class::TimeLimit;
             fault.what = format!(
                 "the launch has waited for {} s, in which no thread could continue: {named}",

@@ -1,15 +1,15 @@
 //! One warp: its registers, the position of its lanes, and the lanes that wait to reconverge.
 
-use super::call::Activation;
-use super::regs::{Bank, File, Raw, Regs};
+use super::call::WaitingCaller;
+use super::regs::{Bank, Raw, RegisterFile, Regs};
 use super::strands::Strand;
 use super::turns::Polling;
-use crate::code::{Code, Compare, Constant, Routine, Special};
+use crate::code::{Compare, Constant, KernelCode, Routine, Special};
 use crate::flow::NEVER;
 
 /// Lanes that run together, or wait to do so.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Frame {
+pub(crate) struct WarpFrame {
     pub(crate) pc: u32,
     /// The reconvergence point, where these lanes stop and wait for others.
     pub(crate) join: u32,
@@ -18,13 +18,13 @@ pub(crate) struct Frame {
 
 /// A register that a shuffle filled from uninitialized lanes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lost {
+pub(super) struct LostRegister {
     slot: u32,
     pc: u32,
     lanes: u32,
 }
 
-impl Lost {
+impl LostRegister {
     /// Keeps some of the lanes. Returns false if none is left.
     pub(super) fn keep(&mut self, lanes: u32) -> bool {
         self.lanes &= lanes;
@@ -45,9 +45,9 @@ pub(crate) struct Warp {
     pub(crate) rank: u32,
     pub(crate) regs: Regs,
     /// The running lanes.
-    pub(crate) now: Frame,
+    pub(crate) now: WarpFrame,
     /// The waiting lanes. The next reconvergence point is last.
-    pub(crate) stack: Vec<Frame>,
+    pub(crate) stack: Vec<WarpFrame>,
     /// The lanes that exist.
     pub(crate) live: u32,
     /// The lanes that have exited.
@@ -67,11 +67,11 @@ pub(crate) struct Warp {
     /// The number of frames on the stack that belong to callers.
     pub(crate) floor: usize,
     /// The callers, outermost first.
-    pub(crate) calls: Vec<Activation>,
+    pub(crate) calls: Vec<WaitingCaller>,
     /// Registers of earlier calls for reuse, by routine.
     pub(super) spare: Vec<Vec<Regs>>,
     /// The uninitialized lanes of registers that a shuffle wrote.
-    pub(super) lost: Vec<Lost>,
+    pub(super) lost: Vec<LostRegister>,
     /// The strands that run apart from `now` and `stack`.
     pub(super) apart: Vec<Strand>,
     /// The lanes that passed a reconvergence point at which other lanes wait for them.
@@ -96,7 +96,7 @@ pub(crate) struct Identity {
     pub(crate) workspace: u64,
 }
 
-fn resize<R: Raw>(file: &mut File<R>, slots: u32) {
+fn resize<R: Raw>(file: &mut RegisterFile<R>, slots: u32) {
     file.lanes.resize(slots as usize, [R::default(); 32]);
     file.defined.resize(slots as usize, 0);
 }
@@ -137,7 +137,13 @@ impl Warp {
     /// Prepares a new or reused warp for `code`: resizes its registers and sets the constants.
     ///
     /// Values of uninitialized registers may be left over, but nothing can read them.
-    pub(crate) fn fit(mut self, index: u32, code: &Code, variables: &[u64], id: &Identity) -> Warp {
+    pub(crate) fn fit(
+        mut self,
+        index: u32,
+        code: &KernelCode,
+        variables: &[u64],
+        id: &Identity,
+    ) -> Warp {
         let per_block = id.threads.iter().product::<u32>().div_ceil(32);
         self.index = index;
         self.number = index % per_block;
@@ -154,7 +160,7 @@ impl Warp {
     }
 
     /// Places the warp at the start of a block.
-    pub(crate) fn start(&mut self, code: &Code, id: &Identity) {
+    pub(crate) fn start(&mut self, code: &KernelCode, id: &Identity) {
         let threads = id.threads.iter().product::<u32>() - self.number * 32;
         self.live = u32::MAX >> (32 - threads.min(32));
         self.exited = 0;
@@ -164,7 +170,7 @@ impl Warp {
         if let Some(outermost) = self.calls.drain(..).next() {
             self.regs = outermost.regs;
         }
-        self.now = Frame {
+        self.now = WarpFrame {
             pc: 0,
             join: NEVER,
             mask: self.live,
@@ -219,7 +225,7 @@ impl Warp {
         }
         self.regs.w32.defined[slot as usize] &= !lost;
         self.lost.retain(|l| l.lanes != 0);
-        self.lost.push(Lost {
+        self.lost.push(LostRegister {
             slot,
             pc: self.now.pc,
             lanes: lost,
@@ -297,13 +303,13 @@ impl Warp {
     /// first.
     pub(crate) fn diverge(&mut self, groups: &[(u32, u32)], join: u32) {
         if join != self.now.join {
-            self.stack.push(Frame {
+            self.stack.push(WarpFrame {
                 pc: join,
                 ..self.now
             });
         }
         for &(pc, mask) in groups.iter().rev() {
-            self.stack.push(Frame { pc, join, mask });
+            self.stack.push(WarpFrame { pc, join, mask });
         }
         self.resume();
     }

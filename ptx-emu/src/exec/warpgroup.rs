@@ -12,12 +12,12 @@
 use half::{bf16, f16};
 
 use super::block::{Checked, Worker};
-use super::dot::{Factors, HALVES, Kept, NARROW, NARROW_HALVES, WIDE, add_products};
+use super::dot::{DotFactors, HALVES, NARROW, NARROW_HALVES, StepPrecision, WIDE, add_products};
 use super::warp::Warp;
-use super::wgmma::{DEPTH, Matrix, Pending, ROWS, rows_above};
+use super::wgmma::{DEPTH, Matrix, PendingWgmma, ROWS, rows_above};
 use super::wmma::total;
 use crate::async_code::{LeftMatrix, Wgmma};
-use crate::code::{Element, Item, ProductShape};
+use crate::code::{Element, MatrixElement, ProductShape};
 use crate::isa::number::{Half, Round, narrow16, small_float};
 
 impl Worker<'_, '_> {
@@ -36,7 +36,7 @@ impl Worker<'_, '_> {
     }
 
     /// Computes a product and writes the accumulators.
-    pub(super) fn compute(&mut self, w: &mut Warp, pending: &Pending) -> Checked<()> {
+    pub(super) fn compute(&mut self, w: &mut Warp, pending: &PendingWgmma) -> Checked<()> {
         let p = self.product(pending.pc);
         let left = match &p.a {
             LeftMatrix::Shared(_) => {
@@ -47,7 +47,7 @@ impl Worker<'_, '_> {
         let right = self.matrix(w, Matrix::right(pending.b, p), p.right, 0, p.columns);
         let mut d = self.sums(w, p, pending.add)?;
         match p.sum {
-            Item::S32 => add_integers(p, &pending.columns, (&left, &right), &mut d),
+            MatrixElement::S32 => add_integers(p, &pending.columns, (&left, &right), &mut d),
             _ => add_floats(p, &pending.columns, (&left, &right), &mut d),
         }
         put_sums(w, p, &d);
@@ -171,8 +171,8 @@ fn add_floats(p: &Wgmma, stored: &[Vec<usize>], (left, right): Matrices<'_>, d: 
     let sign = |negated: bool| if negated { -1.0 } else { 1.0 };
     let scale = sign(p.negated[0]) * sign(p.negated[1]);
     let of_right =
-        |values: &mut dyn Iterator<Item = f32>| Factors::new(values, p.right.least_exponent());
-    let whole: Vec<Factors> = match stored {
+        |values: &mut dyn Iterator<Item = f32>| DotFactors::new(values, p.right.least_exponent());
+    let whole: Vec<DotFactors> = match stored {
         [] => right
             .iter()
             .map(|column| of_right(&mut column.iter().copied()))
@@ -180,7 +180,7 @@ fn add_floats(p: &Wgmma, stored: &[Vec<usize>], (left, right): Matrices<'_>, d: 
         _ => Vec::new(),
     };
     for (r, sums) in d.iter_mut().enumerate() {
-        let a = Factors::new(left[r].iter().map(|v| v * scale), p.left.least_exponent());
+        let a = DotFactors::new(left[r].iter().map(|v| v * scale), p.left.least_exponent());
         for (c, sum) in sums.iter_mut().enumerate() {
             *sum = match whole.get(c) {
                 Some(b) => add_step(p, *sum, &a, b),
@@ -194,9 +194,9 @@ fn add_floats(p: &Wgmma, stored: &[Vec<usize>], (left, right): Matrices<'_>, d: 
 }
 
 /// Adds the products of one step to an accumulator, as bits.
-fn add_step(p: &Wgmma, sum: u32, a: &Factors, b: &Factors) -> u32 {
+fn add_step(p: &Wgmma, sum: u32, a: &DotFactors, b: &DotFactors) -> u32 {
     match p.sum {
-        Item::F16 => {
+        MatrixElement::F16 => {
             let sum = add_products(f16::from_bits(sum as u16).wide(), a, b, kept(p));
             u32::from(narrow16(sum.into(), Round::Nearest))
         }
@@ -204,11 +204,11 @@ fn add_step(p: &Wgmma, sum: u32, a: &Factors, b: &Factors) -> u32 {
     }
 }
 
-fn kept(p: &Wgmma) -> Kept {
+fn kept(p: &Wgmma) -> StepPrecision {
     match (p.left.bytes(), p.sum) {
-        (1, Item::F16) => NARROW_HALVES,
+        (1, MatrixElement::F16) => NARROW_HALVES,
         (1, _) => NARROW,
-        (_, Item::F16) => HALVES,
+        (_, MatrixElement::F16) => HALVES,
         _ => WIDE,
     }
 }

@@ -30,7 +30,7 @@ pub(super) const DEPTH: usize = 32;
 
 /// A pending `wgmma`.
 #[derive(Clone, Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingWgmma {
     pub(super) pc: u32,
     pub(super) a: u64,
     pub(super) b: u64,
@@ -46,7 +46,7 @@ pub(super) struct Pending {
 /// The pending `wgmma` of a warp.
 #[derive(Clone, Debug, Default)]
 struct WarpProducts {
-    pending: Vec<Pending>,
+    pending: Vec<PendingWgmma>,
     /// The number of committed groups.
     groups: u32,
     fenced: bool,
@@ -59,14 +59,14 @@ struct WarpProducts {
 
 /// The pending `wgmma` of all warps of a cluster.
 #[derive(Debug, Default)]
-pub(crate) struct Products {
+pub(crate) struct ClusterWgmmas {
     warps: Vec<WarpProducts>,
     /// The steps of each warpgroup as its first warp executed them: instruction, descriptors and
     /// warp.
     steps: Vec<Vec<(u32, u64, u64, u32)>>,
 }
 
-impl Products {
+impl ClusterWgmmas {
     /// Resets the state for new blocks.
     pub(crate) fn start(&mut self, warps: usize) {
         self.warps.clear();
@@ -239,7 +239,7 @@ impl<'g> Worker<'g, '_> {
         let pc = w.now.pc;
         let group = own.groups;
         let add = holds != 0;
-        own.pending.push(Pending {
+        own.pending.push(PendingWgmma {
             pc,
             a,
             b,
@@ -283,7 +283,7 @@ impl<'g> Worker<'g, '_> {
         self.check_whole(w, mask)?;
         self.step_together(w, (0, 0))?;
         let groups = self.products.warps[w.index as usize].groups as usize;
-        let over = move |p: &Pending| p.group as usize + keep < groups;
+        let over = move |p: &PendingWgmma| p.group as usize + keep < groups;
         for p in self.products.warps[w.index as usize]
             .pending
             .clone()
@@ -371,7 +371,7 @@ impl<'g> Worker<'g, '_> {
                 instead,
             ));
         }
-        let other_sums = |q: &&Pending| {
+        let other_sums = |q: &&PendingWgmma| {
             let q = self.product(q.pc);
             q.d != p.d && q.d.iter().any(|slot| p.d.contains(slot))
         };
@@ -507,7 +507,11 @@ impl<'g> Worker<'g, '_> {
     }
 
     /// Computes the pending `wgmma` for which `which` is true, in order.
-    fn compute_pending(&mut self, w: &mut Warp, which: impl Fn(&Pending) -> bool) -> Checked<()> {
+    fn compute_pending(
+        &mut self,
+        w: &mut Warp,
+        which: impl Fn(&PendingWgmma) -> bool,
+    ) -> Checked<()> {
         let mut pending = std::mem::take(&mut self.products.warps[w.index as usize].pending);
         for p in pending.iter_mut().filter(|p| !p.done && which(p)) {
             p.done = true;

@@ -5,9 +5,9 @@ use std::sync::PoisonError;
 use super::block::{Checked, Worker};
 use super::global::{read, write};
 use super::memory::{Addresses, put};
-use super::shared::Access;
+use super::shared::AccessProperties;
 use super::warp::Warp;
-use crate::allocation::Allocation;
+use crate::allocation::ShadowedAllocation;
 use crate::code::{Atomic, High, RegisterOperand};
 
 /// The 128-bit values of all lanes.
@@ -18,7 +18,7 @@ fn join(low: u64, high: u64) -> u128 {
 }
 
 /// Updates 16 bytes atomically and returns the old value, see [`update`](super::global::update).
-fn update(a: &Allocation, offset: u64, f: impl Fn(u128) -> u128) -> u128 {
+fn update(a: &ShadowedAllocation, offset: u64, f: impl Fn(u128) -> u128) -> u128 {
     let _held = a.wide.lock().unwrap_or_else(PoisonError::into_inner);
     let old = join(read(a, offset, 8), read(a, offset + 8, 8));
     let new = f(old);
@@ -91,7 +91,7 @@ impl Worker<'_, '_> {
         mask: u32,
         (a, high): (&Atomic, &High),
         addresses: &Addresses,
-        access: Access,
+        access: AccessProperties,
     ) -> Checked<()> {
         let (b, c) = self.wide_operands(w, mask, (a, high))?;
         let mut old = [0; 32];

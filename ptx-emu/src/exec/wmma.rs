@@ -8,13 +8,13 @@
 use half::{bf16, f16};
 
 use super::block::{Checked, Worker};
-use super::dot::{Factors, HALVES, WIDE, add_products};
+use super::dot::{DotFactors, HALVES, WIDE, add_products};
 use super::lanes;
 use super::warp::Warp;
 use crate::Class;
 use crate::code::{
-    Address, Fragment, Item, MemoryOrder, Product, ProductShape, RegisterOperand, Role, Scope,
-    Transfer, Unwritten, WarpMatrix, Width, quad_place,
+    AccessOrdering, Address, MatrixElement, MatrixFragment, MemoryScope, Product, ProductShape,
+    RegisterOperand, Role, Transfer, Unwritten, WarpMatrix, Width, quad_place,
 };
 use crate::isa::number::{Half, Round, canon, narrow16, small_float};
 
@@ -51,7 +51,7 @@ impl Worker<'_, '_> {
         if let Some(by_rows) = p.quads {
             return self.multiply_quads(w, p, by_rows);
         }
-        let read = |f: &Fragment| self.gathered(w, p.shape, f);
+        let read = |f: &MatrixFragment| self.gathered(w, p.shape, f);
         let b = read(&p.b)?;
         let c = read(&p.c)?;
         let (a, columns) = match p.sparsity {
@@ -80,7 +80,7 @@ impl Worker<'_, '_> {
 
     /// Computes the four products of `mma.m8n8k4`, each in eight lanes.
     fn multiply_quads(&self, w: &mut Warp, p: &Product, [left, right]: [bool; 2]) -> Checked<()> {
-        let read = |f: &Fragment, by_rows| self.quads(w, p.shape, f, by_rows);
+        let read = |f: &MatrixFragment, by_rows| self.quads(w, p.shape, f, by_rows);
         let a = read(&p.a, left)?;
         let b = read(&p.b, right)?;
         let c = read(&p.c, true)?;
@@ -115,7 +115,7 @@ impl Worker<'_, '_> {
         &self,
         w: &Warp,
         shape: ProductShape,
-        f: &Fragment,
+        f: &MatrixFragment,
         by_rows: bool,
     ) -> Checked<[Matrix; 4]> {
         let mut out: [Matrix; 4] = std::array::from_fn(|_| Matrix::new(shape.extent(f.role)));
@@ -136,7 +136,7 @@ impl Worker<'_, '_> {
     }
 
     /// Returns the matrix in registers.
-    fn gathered(&self, w: &Warp, shape: ProductShape, f: &Fragment) -> Checked<Matrix> {
+    fn gathered(&self, w: &Warp, shape: ProductShape, f: &MatrixFragment) -> Checked<Matrix> {
         let mut out = Matrix::new(shape.extent(f.role));
         let bits = f.item.bits();
         for (r, slot) in f.slots.iter().enumerate() {
@@ -286,24 +286,24 @@ fn transfer(m: &WarpMatrix) -> Transfer {
         })],
         read_only: false,
         unwritten: Unwritten::Fault,
-        order: MemoryOrder::Weak,
-        scope: Scope::Device,
+        order: AccessOrdering::Weak,
+        scope: MemoryScope::Device,
         site: m.site,
     }
 }
 
-fn register_bits(item: Item) -> u32 {
+fn register_bits(item: MatrixElement) -> u32 {
     if item.bits() == 64 { 64 } else { 32 }
 }
 
-fn register(item: Item, slot: u32) -> RegisterOperand {
+fn register(item: MatrixElement, slot: u32) -> RegisterOperand {
     RegisterOperand {
         slot,
         bits: register_bits(item),
     }
 }
 
-fn scatter(w: &mut Warp, shape: ProductShape, f: &Fragment, d: &Matrix) {
+fn scatter(w: &mut Warp, shape: ProductShape, f: &MatrixFragment, d: &Matrix) {
     let bits = f.item.bits();
     for (r, slot) in f.slots.iter().enumerate() {
         let values: [u64; 32] = std::array::from_fn(|lane| {
@@ -324,15 +324,15 @@ fn scatter(w: &mut Warp, shape: ProductShape, f: &Fragment, d: &Matrix) {
 ///
 /// With an `f32` accumulator, it adds the products one after another and then `c`. With an `f16`
 /// accumulator, it starts with `c` and adds two products at a time.
-fn quad_sum([of_d, of_c]: [Item; 2], factors: &[(u64, u64)], c: u64) -> u64 {
+fn quad_sum([of_d, of_c]: [MatrixElement; 2], factors: &[(u64, u64)], c: u64) -> u64 {
     let factors: Vec<[f32; 2]> = factors
         .iter()
-        .map(|&(a, b)| [a, b].map(|x| float(Item::F16, x)))
+        .map(|&(a, b)| [a, b].map(|x| float(MatrixElement::F16, x)))
         .collect();
     let chain = |of: &[[f32; 2]]| of.iter().fold(0f32, |sum, [a, b]| a.mul_add(*b, sum));
     let c = float(of_c, c);
     match of_d {
-        Item::F16 => {
+        MatrixElement::F16 => {
             let sum = factors.chunks(2).fold(c, |sum, two| sum + chain(two));
             narrow16(sum.into(), Round::Nearest).into()
         }
@@ -343,19 +343,19 @@ fn quad_sum([of_d, of_c]: [Item; 2], factors: &[(u64, u64)], c: u64) -> u64 {
 /// Returns one sum as bits.
 fn sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
     match p.a.item {
-        Item::F64 => {
+        MatrixElement::F64 => {
             let double = |bits: u64| f64::from_bits(bits);
             factors
                 .iter()
                 .fold(double(c), |sum, (a, b)| double(*a).mul_add(double(*b), sum))
                 .to_bits()
         }
-        Item::B1 => {
+        MatrixElement::B1 => {
             let counted = |(a, b): &(u64, u64)| if p.exclusive { a ^ b } else { a & b };
             let count: u64 = factors.iter().map(counted).sum();
             total(i64::from(c as i32) + count as i64, p.saturate)
         }
-        Item::S8 | Item::U8 | Item::S4 | Item::U4 => {
+        MatrixElement::S8 | MatrixElement::U8 | MatrixElement::S4 | MatrixElement::U4 => {
             let product = |(a, b): &(u64, u64)| integer(p.a.item, *a) * integer(p.b.item, *b);
             let products: i64 = factors.iter().map(product).sum();
             total(i64::from(c as i32) + products, p.saturate)
@@ -374,21 +374,21 @@ pub(super) fn total(sum: i64, saturate: bool) -> u64 {
     u64::from(sum as u32)
 }
 
-fn integer(item: Item, bits: u64) -> i64 {
+fn integer(item: MatrixElement, bits: u64) -> i64 {
     match item {
-        Item::S8 => i64::from(bits as i8),
-        Item::S4 => (bits << 60) as i64 >> 60,
+        MatrixElement::S8 => i64::from(bits as i8),
+        MatrixElement::S4 => (bits << 60) as i64 >> 60,
         _ => bits as i64,
     }
 }
 
-fn float(item: Item, bits: u64) -> f32 {
+fn float(item: MatrixElement, bits: u64) -> f32 {
     match item {
-        Item::F16 => f16::from_bits(bits as u16).wide(),
-        Item::Bf16 => bf16::from_bits(bits as u16).wide(),
-        Item::Tf32 => f32::from_bits(bits as u32 & !0x1fff),
-        Item::E4m3 => small_float(bits as u32, 4),
-        Item::E5m2 => small_float(bits as u32, 5),
+        MatrixElement::F16 => f16::from_bits(bits as u16).wide(),
+        MatrixElement::Bf16 => bf16::from_bits(bits as u16).wide(),
+        MatrixElement::Tf32 => f32::from_bits(bits as u32 & !0x1fff),
+        MatrixElement::E4m3 => small_float(bits as u32, 4),
+        MatrixElement::E5m2 => small_float(bits as u32, 5),
         _ => f32::from_bits(bits as u32),
     }
 }
@@ -396,7 +396,7 @@ fn float(item: Item, bits: u64) -> f32 {
 /// Returns the number of products per step. As on an H200, `wmma` on `.tf32` adds four products at
 /// a time, and `mma` adds all eight.
 fn step(p: &Product) -> usize {
-    if p.a.item == Item::Tf32 && p.shape.columns == 16 {
+    if p.a.item == MatrixElement::Tf32 && p.shape.columns == 16 {
         4
     } else {
         STEP
@@ -405,11 +405,19 @@ fn step(p: &Product) -> usize {
 
 fn float_sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
     let c = float(p.c.item, c);
-    if matches!(p.a.item, Item::E4m3 | Item::E5m2) {
+    if matches!(p.a.item, MatrixElement::E4m3 | MatrixElement::E5m2) {
         return small_sum(p, factors, c);
     }
-    let least = if p.a.item == Item::F16 { -14 } else { -126 };
-    let kept = if p.d.item == Item::F16 { HALVES } else { WIDE };
+    let least = if p.a.item == MatrixElement::F16 {
+        -14
+    } else {
+        -126
+    };
+    let kept = if p.d.item == MatrixElement::F16 {
+        HALVES
+    } else {
+        WIDE
+    };
     let steps = factors
         .chunks(step(p))
         .map(|step| of_step(p, step.iter(), least));
@@ -417,7 +425,7 @@ fn float_sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
         add_products(sum, &left, &right, kept)
     });
     match p.d.item {
-        Item::F16 => narrow16(sum.into(), Round::Nearest).into(),
+        MatrixElement::F16 => narrow16(sum.into(), Round::Nearest).into(),
         _ => sum.to_bits().into(),
     }
 }
@@ -428,7 +436,7 @@ fn float_sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
 /// the lower two of each four factors in a register, and the second step the upper two. The sum
 /// after each step is an `f16` or an `f32`. It is added to `c` at the end, as by `add`.
 fn small_sum(p: &Product, factors: &[(u64, u64)], c: f32) -> u64 {
-    let halves = p.d.item == Item::F16;
+    let halves = p.d.item == MatrixElement::F16;
     let rounded = |sum: f64| f16::from_bits(narrow16(sum, Round::Nearest)).wide();
     let mut sum = 0.0;
     for upper in [false, true] {
@@ -453,10 +461,10 @@ fn of_step<'a>(
     p: &Product,
     factors: impl Iterator<Item = &'a (u64, u64)> + Clone,
     least: i32,
-) -> (Factors, Factors) {
+) -> (DotFactors, DotFactors) {
     let left = factors.clone().map(|(a, _)| float(p.a.item, *a));
     (
-        Factors::new(left, least),
-        Factors::new(factors.map(|(_, b)| float(p.b.item, *b)), least),
+        DotFactors::new(left, least),
+        DotFactors::new(factors.map(|(_, b)| float(p.b.item, *b)), least),
     )
 }

@@ -22,7 +22,7 @@ const PAGE: u64 = 64;
 
 /// The last accesses of a block to a word of global memory.
 #[derive(Clone, Copy, Debug, Default)]
-struct Word {
+struct GlobalWord {
     write: LastAccess,
     /// The last ordinary write.
     plain: LastAccess,
@@ -34,7 +34,7 @@ struct Word {
 
 /// The last accesses of a block to a line. All of them were ordinary and covered the whole line.
 #[derive(Clone, Copy, Debug, Default)]
-struct Line {
+struct LineAccesses {
     /// The write by the thread of the first word.
     write: LastAccess,
     /// The read by the thread of the first word.
@@ -47,11 +47,11 @@ struct Line {
     words: u32,
 }
 
-type Page = Box<[Line; PAGE as usize]>;
+type Page = Box<[LineAccesses; PAGE as usize]>;
 
 /// The words that a block has accessed, by address divided by 4.
 #[derive(Debug, Default)]
-pub(super) struct Words {
+pub(super) struct AccessedWords {
     numbers: FxHashMap<u64, u32>,
     pages: Vec<Page>,
     /// The number of used pages. Later pages are left from an earlier block.
@@ -59,7 +59,7 @@ pub(super) struct Words {
     /// The last accessed page and its number.
     last: Option<(u64, u32)>,
     /// The records of single words of lines without a common record.
-    single: Vec<[Word; LINE]>,
+    single: Vec<[GlobalWord; LINE]>,
     others: Others,
 }
 
@@ -73,23 +73,23 @@ struct Others {
 
 /// The distribution of the lanes of a warp over adjacent words.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Spread {
+pub(super) enum LaneSpread {
     /// Each lane accesses `1 << shift` words, starting at a word and a lane.
     Beside { first: u64, lane: u32, shift: u32 },
     /// All lanes of a mask access the same words.
     Same(u32),
 }
 
-impl Spread {
+impl LaneSpread {
     /// Returns the lane that accesses a word last, and all lanes that access it.
     #[inline(always)]
     fn at(self, word: u64) -> (u32, u32) {
         match self {
-            Spread::Beside { first, lane, shift } => {
+            LaneSpread::Beside { first, lane, shift } => {
                 let lane = lane + ((word - first) as u32 >> shift) & 31;
                 (lane, 1 << lane)
             }
-            Spread::Same(lanes) => (31 - lanes.leading_zeros(), lanes),
+            LaneSpread::Same(lanes) => (31 - lanes.leading_zeros(), lanes),
         }
     }
 
@@ -98,17 +98,17 @@ impl Spread {
     #[inline(always)]
     fn over_line(self, word: u64) -> Option<(u32, u8)> {
         match self {
-            Spread::Beside { first, lane, shift } => {
+            LaneSpread::Beside { first, lane, shift } => {
                 Some((lane + ((word - first) as u32 >> shift) & 31, shift as u8))
             }
-            Spread::Same(_) => None,
+            LaneSpread::Same(_) => None,
         }
     }
 }
 
-impl Line {
+impl LineAccesses {
     /// Returns the record of one word, if the words have a common record.
-    fn word(&self, i: usize) -> Word {
+    fn word(&self, i: usize) -> GlobalWord {
         let part = |last: LastAccess, shift: u8| match last.clock {
             0 => last,
             _ => LastAccess {
@@ -117,7 +117,7 @@ impl Line {
             },
         };
         let write = part(self.write, self.write_shift);
-        Word {
+        GlobalWord {
             write,
             plain: write,
             read: part(self.read, self.read_shift),
@@ -154,7 +154,7 @@ impl Line {
     }
 }
 
-impl Word {
+impl GlobalWord {
     /// Returns true if the record cannot race with an access by these lanes.
     #[inline(always)]
     fn is_quiet(&self, view: &View<'_>, lanes: u32, writes: bool) -> bool {
@@ -210,7 +210,7 @@ fn parts(run: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
         .map(move |line| (line, within(line, start)..within(line, end)))
 }
 
-impl Words {
+impl AccessedWords {
     /// Clears the records for another block.
     pub(super) fn clear(&mut self) {
         self.numbers.clear();
@@ -222,10 +222,10 @@ impl Words {
 
     /// Returns the size in bytes, including memory that is kept for further blocks.
     pub(super) fn bytes(&self) -> usize {
-        let single = self.single.capacity() * size_of::<[Word; LINE]>();
+        let single = self.single.capacity() * size_of::<[GlobalWord; LINE]>();
         let others = self.others.lists.len() * size_of::<Vec<LastAccess>>()
             + self.others.reads * size_of::<LastAccess>();
-        self.pages.len() * size_of::<[Line; PAGE as usize]>() + single + others
+        self.pages.len() * size_of::<[LineAccesses; PAGE as usize]>() + single + others
     }
 
     /// Returns the number of a page and creates it if necessary.
@@ -243,8 +243,10 @@ impl Words {
         let number = *self.numbers.entry(page).or_insert(next);
         if number == next {
             match self.pages.get_mut(self.used) {
-                Some(old) => old.fill(Line::default()),
-                None => self.pages.push(Box::new([Line::default(); PAGE as usize])),
+                Some(old) => old.fill(LineAccesses::default()),
+                None => self
+                    .pages
+                    .push(Box::new([LineAccesses::default(); PAGE as usize])),
             }
             self.used += 1;
         }
@@ -254,13 +256,13 @@ impl Words {
 
     /// Returns a line by number.
     #[inline(always)]
-    fn line(&mut self, line: u64) -> &mut Line {
+    fn line(&mut self, line: u64) -> &mut LineAccesses {
         let number = self.number(line / PAGE);
         &mut self.pages[number][(line % PAGE) as usize]
     }
 
     /// Returns the record of a word of a line.
-    fn word(&self, line: &Line, i: usize) -> Word {
+    fn word(&self, line: &LineAccesses, i: usize) -> GlobalWord {
         match line.words {
             0 => line.word(i),
             number => self.single[number as usize - 1][i],
@@ -268,7 +270,7 @@ impl Words {
     }
 
     /// Returns the reads of a word by further warps.
-    fn others_of(&self, word: &Word) -> &[LastAccess] {
+    fn others_of(&self, word: &GlobalWord) -> &[LastAccess] {
         self.others
             .lists
             .get((word.others as usize).wrapping_sub(1))
@@ -321,7 +323,7 @@ impl Words {
         &mut self,
         run: Range<u64>,
         view: &View<'_>,
-        spread: Spread,
+        spread: LaneSpread,
         writes: bool,
     ) -> bool {
         !view.new.strong
@@ -347,7 +349,7 @@ impl Words {
         &mut self,
         run: Range<u64>,
         view: &View<'_>,
-        spread: Spread,
+        spread: LaneSpread,
         writes: bool,
     ) {
         for (number, range) in parts(run) {
@@ -375,12 +377,12 @@ mod tests {
     use super::*;
 
     /// What is known of a word, in words.
-    fn show(words: &mut Words, at: u64) -> String {
+    fn show(words: &mut AccessedWords, at: u64) -> String {
         let line = *words.line(at / LINE as u64);
         let word = words.word(&line, (at % LINE as u64) as usize);
         format!(
             "{:?} {:?}",
-            Word { others: 0, ..word },
+            GlobalWord { others: 0, ..word },
             words.others_of(&word)
         )
     }
@@ -393,8 +395,11 @@ mod tests {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
             (state >> 33) % n
         };
-        let (mut clocks, mut lines, mut words) =
-            (Clocks::new(3), Words::default(), Words::default());
+        let (mut clocks, mut lines, mut words) = (
+            Clocks::new(3),
+            AccessedWords::default(),
+            AccessedWords::default(),
+        );
         let (mut whole, mut quiet_ones) = (0, 0);
         clocks.start();
         for pc in 0..400 {
@@ -420,10 +425,10 @@ mod tests {
             // Lines that begin with a lane, some words of lines, and the same words for all.
             let first = 16 * next(4) + if next(4) == 0 { next(4) << shift } else { 0 };
             let (run, spread) = match next(8) {
-                0 => (first..first + (1 << shift), Spread::Same(u32::MAX)),
+                0 => (first..first + (1 << shift), LaneSpread::Same(u32::MAX)),
                 _ => (
                     first..first + (32 << shift),
-                    Spread::Beside {
+                    LaneSpread::Beside {
                         first,
                         lane: 0,
                         shift,

@@ -17,7 +17,7 @@ mod objects;
 
 pub use error::ImageError;
 pub use format::{ChannelType, TexelFormat};
-pub(crate) use objects::{Object, Objects};
+pub(crate) use objects::{BoundImage, Objects};
 
 /// An array of texels in memory.
 ///

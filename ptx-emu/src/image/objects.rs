@@ -11,7 +11,7 @@ const FIRST: u64 = 0x7e00_0000_0000_0000;
 
 /// The texture or surface of a handle.
 #[derive(Clone, Debug)]
-pub(crate) enum Object {
+pub(crate) enum BoundImage {
     Texture(Image, Sampler),
     Surface(Image),
 }
@@ -19,18 +19,18 @@ pub(crate) enum Object {
 /// All textures and surfaces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Objects {
-    live: BTreeMap<u64, Arc<Object>>,
+    live: BTreeMap<u64, Arc<BoundImage>>,
     made: u64,
 }
 
 impl Objects {
-    pub(crate) fn add(&mut self, object: Object) -> Result<u64, ImageError> {
+    pub(crate) fn add(&mut self, object: BoundImage) -> Result<u64, ImageError> {
         match &object {
-            Object::Texture(image, sampler) => {
+            BoundImage::Texture(image, sampler) => {
                 image.check()?;
                 sampler.check(image)?;
             }
-            Object::Surface(image) => {
+            BoundImage::Surface(image) => {
                 image.check()?;
                 if image.shape == ImageShape::Linear {
                     return Err(ImageError::Image("linear memory behind a surface".into()));
@@ -50,7 +50,7 @@ impl Objects {
             .ok_or(ImageError::Handle(handle))
     }
 
-    pub(crate) fn find(&self, handle: u64) -> Option<&Object> {
+    pub(crate) fn find(&self, handle: u64) -> Option<&BoundImage> {
         self.live.get(&handle).map(|object| &**object)
     }
 
@@ -90,7 +90,9 @@ impl Memory {
     /// # Errors
     /// Returns [`ImageError::Image`] or [`ImageError::Sampler`] with the broken rule.
     pub fn add_texture(&self, image: &Image, sampler: &Sampler) -> Result<u64, ImageError> {
-        self.change_objects(|objects| objects.add(Object::Texture(image.clone(), sampler.clone())))
+        self.change_objects(|objects| {
+            objects.add(BoundImage::Texture(image.clone(), sampler.clone()))
+        })
     }
 
     /// Creates a surface and returns its handle, which is never 0 and never reused.
@@ -98,7 +100,7 @@ impl Memory {
     /// # Errors
     /// Returns [`ImageError::Image`] with the broken rule.
     pub fn add_surface(&self, image: &Image) -> Result<u64, ImageError> {
-        self.change_objects(|objects| objects.add(Object::Surface(image.clone())))
+        self.change_objects(|objects| objects.add(BoundImage::Surface(image.clone())))
     }
 
     /// Removes a texture or surface. The memory of its image stays allocated.

@@ -6,7 +6,9 @@ use super::halves;
 use super::number::{canon, ftz};
 use super::{Decoder, memory, wide};
 use crate::async_code::{AsyncStore, Reduction};
-use crate::code::{Address, Atomic, High, MemoryOrder, Op, RegisterOperand, Scope, Space};
+use crate::code::{
+    AccessOrdering, Address, Atomic, High, InstructionSpace, MemoryScope, Op, RegisterOperand,
+};
 use crate::decode::Decode;
 use crate::parse::Parsed;
 use crate::parse::ast::OperandKind;
@@ -83,11 +85,11 @@ const OPERATIONS: &[(&str, &[Type], Update)] = &[
 const ADD_SUBNORMALS: Update = |m, b, _| f32s(m, b, |m, b| canon(m + b));
 
 /// The semantics of `atom`. `red` returns no value, so it has only the first two.
-const ORDERS: &[(&str, MemoryOrder)] = &[
-    (".relaxed", MemoryOrder::Relaxed),
-    (".release", MemoryOrder::Release),
-    (".acquire", MemoryOrder::Acquire),
-    (".acq_rel", MemoryOrder::AcquireRelease),
+const ORDERS: &[(&str, AccessOrdering)] = &[
+    (".relaxed", AccessOrdering::Relaxed),
+    (".release", AccessOrdering::Release),
+    (".acquire", AccessOrdering::Acquire),
+    (".acq_rel", AccessOrdering::AcquireRelease),
 ];
 
 fn f32s(a: u64, b: u64, f: impl Fn(f32, f32) -> f32) -> u64 {
@@ -153,17 +155,17 @@ fn asynchronous(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             &[(".sys", ()), (".gpu", ())][..]
         })?;
         let space = if d.eat(".global") {
-            Space::Global
+            InstructionSpace::Global
         } else {
-            Space::Generic
+            InstructionSpace::Generic
         };
         let (ty, f) = asynchronous_operation(d)?;
         d.operands(2, 2)?;
         let address = d.address(0, false)?;
         let b = d.word(1, ty)?;
         // The release form completes on no mbarrier, so it is an ordinary atomic.
-        let order = MemoryOrder::Release;
-        let scope = Scope::Device;
+        let order = AccessOrdering::Release;
+        let scope = MemoryScope::Device;
         let site = d.site();
         let bytes = ty.bytes();
         let atomic = Atomic {
@@ -184,9 +186,9 @@ fn asynchronous(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".relaxed", ())])?;
     d.require(&[(".cluster", ())])?;
     let space = if d.eat(".shared::cluster") {
-        Space::Cluster
+        InstructionSpace::Cluster
     } else {
-        Space::Generic
+        InstructionSpace::Generic
     };
     d.require(&[(".mbarrier::complete_tx::bytes", ())])?;
     let (ty, f) = asynchronous_operation(d)?;
@@ -211,8 +213,12 @@ fn asynchronous(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 /// Returns an address of shared memory. ptxas also accepts a 32-bit generic address, which the
 /// manual does not mention.
-fn asynchronous_address(d: &mut Decode<'_, '_>, operand: usize, space: Space) -> Parsed<Address> {
-    let short = space == Space::Cluster;
+fn asynchronous_address(
+    d: &mut Decode<'_, '_>,
+    operand: usize,
+    space: InstructionSpace,
+) -> Parsed<Address> {
+    let short = space == InstructionSpace::Cluster;
     let address = d.address(operand, short);
     if short {
         address
@@ -244,10 +250,10 @@ fn asynchronous_operation(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
 }
 
 /// The meaning of the suffixes. The suffixes before the type may have any order.
-struct Suffixes {
-    order: MemoryOrder,
-    scope: Scope,
-    space: Space,
+struct AtomicSuffixes {
+    order: AccessOrdering,
+    scope: MemoryScope,
+    space: InstructionSpace,
     op: String,
     cache_hint: bool,
     count: usize,
@@ -255,7 +261,7 @@ struct Suffixes {
 }
 
 /// Decodes `{.sem}{.scope}{.space}.op{.noftz}{.level::cache_hint}{.vec}.type`.
-fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, MemoryOrder)]) -> Parsed<Suffixes> {
+fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, AccessOrdering)]) -> Parsed<AtomicSuffixes> {
     let mut order = None;
     let mut scope = None;
     let mut space = None;
@@ -303,10 +309,10 @@ fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, MemoryOrder)]) -> Parsed<Su
         .flat_map(|(_, types, _)| types.iter().copied())
         .chain(wide)
         .collect();
-    Ok(Suffixes {
-        order: order.unwrap_or(MemoryOrder::Relaxed),
-        scope: scope.unwrap_or(Scope::Device),
-        space: space.unwrap_or(Space::Generic),
+    Ok(AtomicSuffixes {
+        order: order.unwrap_or(AccessOrdering::Relaxed),
+        scope: scope.unwrap_or(MemoryScope::Device),
+        space: space.unwrap_or(InstructionSpace::Generic),
         op,
         cache_hint: cache_hint.is_some(),
         count: count.unwrap_or(1),
@@ -389,7 +395,7 @@ pub(crate) fn tensor_reduction(op: &str, ty: Type) -> Option<Reduction> {
 }
 
 /// Returns the reason why the combination of suffixes is illegal, if it is.
-fn illegal(s: &Suffixes) -> Option<&'static str> {
+fn illegal(s: &AtomicSuffixes) -> Option<&'static str> {
     let halves = s.ty.bits() == 16 && s.op != ".cas" || matches!(s.ty, Type::F16x2 | Type::Bf16x2);
     let bytes = s.count as u32 * s.ty.bytes();
     let vector = s.count > 1;
@@ -397,11 +403,15 @@ fn illegal(s: &Suffixes) -> Option<&'static str> {
     // floats only, and ptxas rejects the others.
     let wrong = [
         (
-            matches!(s.space, Space::Const | Space::Local),
+            matches!(s.space, InstructionSpace::Const | InstructionSpace::Local),
             "atomics act on .global and .shared",
         ),
         (
-            vector && !matches!(s.space, Space::Global | Space::Generic),
+            vector
+                && !matches!(
+                    s.space,
+                    InstructionSpace::Global | InstructionSpace::Generic
+                ),
             "atomics on vectors act on .global",
         ),
         (
@@ -434,7 +444,7 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
         return d.error(format!("`{}` does not exist for {}", d.name(), s.ty));
     };
     // Sums in shared memory keep subnormals, which sums in global memory flush.
-    let in_shared = (s.op.as_str(), s.ty, s.space) == (".add", Type::F32, Space::Shared);
+    let in_shared = (s.op.as_str(), s.ty, s.space) == (".add", Type::F32, InstructionSpace::Shared);
     let f = if in_shared { ADD_SUBNORMALS } else { *f };
     let sources = if s.op == ".cas" { 2 } else { 1 };
     let n = at + 1 + sources;
@@ -469,7 +479,7 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
 /// Decodes the atomic of element `i`.
 fn one(
     d: &mut Decode<'_, '_>,
-    s: &Suffixes,
+    s: &AtomicSuffixes,
     f: Update,
     (at, i, two): (usize, usize, bool),
 ) -> Parsed<Atomic> {
@@ -495,7 +505,13 @@ fn one(
         }
         _ => None,
     };
-    let mut address = d.address(at, matches!(s.space, Space::Shared | Space::Cluster))?;
+    let mut address = d.address(
+        at,
+        matches!(
+            s.space,
+            InstructionSpace::Shared | InstructionSpace::Cluster
+        ),
+    )?;
     // The elements of a vector are separate atomics at consecutive addresses (PTX ISA, "atom").
     address.offset += i as i64 * i64::from(s.ty.bytes());
     let b = RegisterOperand {
@@ -527,7 +543,7 @@ fn one(
 }
 
 /// Decodes `atom.exch.b128` and `atom.cas.b128`.
-fn of_128_bits(d: &mut Decode<'_, '_>, s: &Suffixes, f: wide::WideUpdate) -> Parsed<Op> {
+fn of_128_bits(d: &mut Decode<'_, '_>, s: &AtomicSuffixes, f: wide::WideUpdate) -> Parsed<Op> {
     let n = if s.op == ".cas" { 4 } else { 3 };
     d.operands(n, n)?;
     let halves = |slots: [u32; 2]| slots.map(|slot| RegisterOperand { slot, bits: 64 });
@@ -535,7 +551,13 @@ fn of_128_bits(d: &mut Decode<'_, '_>, s: &Suffixes, f: wide::WideUpdate) -> Par
         OperandKind::Sink => None,
         _ => Some(halves(d.halves_dst(d.operand(0))?)),
     };
-    let address = d.address(1, matches!(s.space, Space::Shared | Space::Cluster))?;
+    let address = d.address(
+        1,
+        matches!(
+            s.space,
+            InstructionSpace::Shared | InstructionSpace::Cluster
+        ),
+    )?;
     let b = halves(d.halves_src(d.operand(2))?);
     let c = if n == 4 {
         Some(halves(d.halves_src(d.operand(3))?))

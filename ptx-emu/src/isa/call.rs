@@ -4,7 +4,7 @@
 use super::Decoder;
 use crate::code::{Call, CallTarget, Op, Passed, RegisterOperand, SystemCall};
 use crate::decode::{Decode, layout};
-use crate::parse::ast::{Number, Operand, OperandKind, Variable};
+use crate::parse::ast::{DeclaredVariable, Number, OperandKind, ParsedOperand};
 use crate::parse::types::{Type, TypeKind};
 use crate::parse::{Parsed, error, unsupported};
 
@@ -46,7 +46,7 @@ fn call(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     // A list before the target contains the results, and a list after it the arguments.
     let (returns, rest) = match operands {
         [
-            Operand {
+            ParsedOperand {
                 kind: OperandKind::List(returns),
                 ..
             },
@@ -59,7 +59,7 @@ fn call(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     let (arguments, rest) = match rest {
         [
-            Operand {
+            ParsedOperand {
                 kind: OperandKind::List(arguments),
                 ..
             },
@@ -113,7 +113,7 @@ fn call(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 /// Decodes an argument, or the destination of a result.
-fn passed<'a>(d: &mut Decode<'_, 'a>, o: &Operand<'a>) -> Parsed<Passed> {
+fn passed<'a>(d: &mut Decode<'_, 'a>, o: &ParsedOperand<'a>) -> Parsed<Passed> {
     match o.kind {
         OperandKind::Name(name) => {
             if let Some((offset, bytes)) = d.passed_variable(name) {
@@ -145,10 +145,10 @@ fn passed<'a>(d: &mut Decode<'_, 'a>, o: &Operand<'a>) -> Parsed<Passed> {
 }
 
 /// Returns the functions in the list of an indirect call, or `None` if the call has a prototype.
-fn callees(d: &Decode<'_, '_>, rest: &[Operand<'_>]) -> Parsed<Option<Box<[u32]>>> {
+fn callees(d: &Decode<'_, '_>, rest: &[ParsedOperand<'_>]) -> Parsed<Option<Box<[u32]>>> {
     match rest {
         [
-            Operand {
+            ParsedOperand {
                 kind: OperandKind::Name(name),
                 ..
             },
@@ -195,8 +195,8 @@ fn named(
     Ok(CallTarget::System(*system))
 }
 
-fn sizes(variables: &[Variable<'_>]) -> Vec<u32> {
-    let size = |v: &Variable<'_>| layout(v).map_or(0, |(bytes, _)| bytes as u32);
+fn sizes(variables: &[DeclaredVariable<'_>]) -> Vec<u32> {
+    let size = |v: &DeclaredVariable<'_>| layout(v).map_or(0, |(bytes, _)| bytes as u32);
     // Predicates are passed in registers and have no size in bytes.
     variables
         .iter()

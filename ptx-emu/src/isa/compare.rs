@@ -11,10 +11,10 @@ use half::{bf16, f16};
 
 use super::halves::ftz16;
 use super::number::{Half, ftz};
-use super::{Decoder, Row, rows};
+use super::{ArithmeticRow, Decoder, rows};
 use crate::code::{Combine, Comparison, Op, PairTest, PredSource, SetP, Test};
 use crate::decode::Decode;
-use crate::exec::regs::{Alu, B16, B32, B64, Raw, Regs, Slots, Undefined, Value};
+use crate::exec::regs::{Alu, B16, B32, B64, OperandSlots, Raw, RegisterValue, Regs, Undefined};
 use crate::parse::Parsed;
 use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
@@ -43,7 +43,7 @@ const TYPES: &[Type] = &[
     Type::F64,
 ];
 
-pub(crate) const ROWS: &[Row] = rows! {
+pub(crate) const ROWS: &[ArithmeticRow] = rows! {
     "slct.{b16,u16,s16}.s32" => |a: B16, b: B16, c: i32| -> B16 { if c >= 0 { a } else { b } }
     "slct.{b32,u32,s32,f32}.s32" => |a: B32, b: B32, c: i32| -> B32 { if c >= 0 { a } else { b } }
     "slct.{b64,u64,s64,f64}.s32" => |a: B64, b: B64, c: i32| -> B64 { if c >= 0 { a } else { b } }
@@ -54,7 +54,7 @@ pub(crate) const ROWS: &[Row] = rows! {
 };
 
 #[inline(always)]
-fn lanes<V: Value>(
+fn lanes<V: RegisterValue>(
     regs: &Regs,
     mask: u32,
     a: u32,
@@ -151,13 +151,13 @@ fn comparison(op: &str, ty: Type, flush: bool) -> Option<Comparison> {
 }
 
 /// The suffixes `.CmpOp{.BoolOp}{.ftz}`.
-struct Head<'a> {
+struct CompareSuffixes<'a> {
     op: &'a str,
     combine: Option<Combine>,
     flush: bool,
 }
 
-fn head<'a>(d: &mut Decode<'_, 'a>) -> Parsed<Head<'a>> {
+fn head<'a>(d: &mut Decode<'_, 'a>) -> Parsed<CompareSuffixes<'a>> {
     const OPS: [&str; 18] = [
         ".eq", ".ne", ".lt", ".le", ".gt", ".ge", ".lo", ".ls", ".hi", ".hs", ".equ", ".neu",
         ".ltu", ".leu", ".gtu", ".geu", ".num", ".nan",
@@ -169,7 +169,7 @@ fn head<'a>(d: &mut Decode<'_, 'a>) -> Parsed<Head<'a>> {
         (".or", Combine::Or),
         (".xor", Combine::Xor),
     ]);
-    Ok(Head {
+    Ok(CompareSuffixes {
         op,
         combine,
         flush: d.eat(".ftz"),
@@ -177,7 +177,7 @@ fn head<'a>(d: &mut Decode<'_, 'a>) -> Parsed<Head<'a>> {
 }
 
 /// Decodes the comparison of operands `i` and `i + 1`, and the predicate to combine it with.
-fn test(d: &mut Decode<'_, '_>, head: &Head<'_>, ty: Type, i: usize) -> Parsed<Test> {
+fn test(d: &mut Decode<'_, '_>, head: &CompareSuffixes<'_>, ty: Type, i: usize) -> Parsed<Test> {
     let flushes = matches!(ty, Type::F32 | Type::F16);
     let Some(compare) = comparison(head.op, ty, head.flush).filter(|_| flushes || !head.flush)
     else {
@@ -304,7 +304,7 @@ const OUTCOMES: &[(&str, u8)] = &[
 ];
 
 /// Decodes the comparison of two pairs, operands 1 and 2, and the predicate to combine it with.
-fn pair_test(d: &mut Decode<'_, '_>, head: &Head<'_>, ty: Type) -> Parsed<PairTest> {
+fn pair_test(d: &mut Decode<'_, '_>, head: &CompareSuffixes<'_>, ty: Type) -> Parsed<PairTest> {
     let outcomes = OUTCOMES.iter().find(|(op, _)| *op == head.op);
     // The manual defines `.ftz` for `.f16x2` and not for `.bf16x2`.
     let (Some((_, outcomes)), true) = (outcomes, ty == Type::F16x2 || !head.flush) else {
@@ -340,32 +340,32 @@ fn selp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         PredSource::Register {
             slot,
             negated: false,
-        } => Slots {
+        } => OperandSlots {
             d: to,
             a,
             b,
             c: slot,
-            ..Slots::default()
+            ..OperandSlots::default()
         },
         // `!p` selects the first operand where `p` is false.
         PredSource::Register {
             slot,
             negated: true,
-        } => Slots {
+        } => OperandSlots {
             d: to,
             a: b,
             b: a,
             c: slot,
-            ..Slots::default()
+            ..OperandSlots::default()
         },
         PredSource::Constant(holds) => {
             let a = if holds { a } else { b };
             return Ok(Op::Alu(
                 super::memory::copy(ty),
-                Slots {
+                OperandSlots {
                     d: to,
                     a,
-                    ..Slots::default()
+                    ..OperandSlots::default()
                 },
             ));
         }
@@ -430,7 +430,7 @@ fn testp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 /// Selects between two sources. Each source is read only in the lanes that select it, because the
 /// other one may be uninitialized.
-fn select<R: Raw>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn select<R: Raw>(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let chosen = regs.pred(s.c, mask)?;
     let a = regs.get::<R>(s.a, mask & chosen)?;
     let b = regs.get::<R>(s.b, mask & !chosen)?;

@@ -5,17 +5,17 @@
 use half::{bf16, f16};
 
 use super::number::*;
-use super::{Decoder, Row, rows};
+use super::{ArithmeticRow, Decoder, rows};
 use crate::code::Op;
 use crate::decode::Decode;
-use crate::exec::regs::{Alu, Raw, Regs, Slots, Two, Undefined};
+use crate::exec::regs::{Alu, OperandSlots, Raw, Regs, Two, Undefined};
 use crate::parse::Parsed;
 use crate::parse::types::{Type, TypeKind};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("cvt", cvt)];
 
 /// The pairs that occur in inner loops, for registers of exactly these sizes.
-pub(crate) const FAST: &[Row] = rows! {
+pub(crate) const FAST: &[ArithmeticRow] = rows! {
     "cvt.{u64,s64}.u32" => |a: u32| -> u64 { a.into() }
     "cvt.{u64,s64}.s32" => |a: i32| -> i64 { a.into() }
     "cvt.{u32,s32}.{u64,s64}" => |a: u64| -> u32 { a as u32 }
@@ -97,7 +97,7 @@ const TYPES: &[Type] = &[
 
 /// Any conversion.
 #[derive(Clone, Copy, Debug)]
-struct Conversion {
+struct AnyConversion {
     mode: Option<Mode>,
     ftz: bool,
     sat: bool,
@@ -108,7 +108,7 @@ struct Conversion {
     bits: u32,
 }
 
-fn fast(name: &str) -> Option<&'static Row> {
+fn fast(name: &str) -> Option<&'static ArithmeticRow> {
     FAST.iter()
         .find(|row| super::expand(row.names).iter().any(|n| n == name))
 }
@@ -137,7 +137,7 @@ fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let to = d.ty(TYPES)?;
     let from = d.ty(TYPES)?;
     d.operands(2, 2)?;
-    let c = Conversion {
+    let c = AnyConversion {
         mode,
         ftz,
         sat,
@@ -157,7 +157,7 @@ fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 /// Returns the reason why a pair of types does not allow the rounding mode or the flags.
-fn illegal(c: &Conversion) -> Option<&'static str> {
+fn illegal(c: &AnyConversion) -> Option<&'static str> {
     let narrows = is_float(c.from)
         && is_float(c.to)
         && (c.to.bits() < c.from.bits() || c.to.bits() == 16 && c.to != c.from);
@@ -212,7 +212,7 @@ fn illegal(c: &Conversion) -> Option<&'static str> {
     wrong.iter().find(|(wrong, _)| *wrong).map(|(_, why)| *why)
 }
 
-fn general(d: &mut Decode<'_, '_>, mut c: Conversion) -> Parsed<Op> {
+fn general(d: &mut Decode<'_, '_>, mut c: AnyConversion) -> Parsed<Op> {
     let to = d.wider(d.operand(0), c.to)?;
     let (a, wide) = d.cvt_src(c.from)?;
     c.bits = to.ty.bits();
@@ -225,11 +225,11 @@ fn general(d: &mut Decode<'_, '_>, mut c: Conversion) -> Parsed<Op> {
     };
     Ok(Op::Alu(
         run,
-        Slots {
+        OperandSlots {
             d: to.slot,
             a,
             x: c.pack(),
-            ..Slots::default()
+            ..OperandSlots::default()
         },
     ))
 }
@@ -258,15 +258,19 @@ impl Bits for u64 {
     }
 }
 
-fn convert<S: Bits, D: Bits>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    let c = Conversion::unpack(s.x);
+fn convert<S: Bits, D: Bits>(
+    regs: &mut Regs,
+    mask: u32,
+    s: &OperandSlots,
+) -> Result<(), Undefined> {
+    let c = AnyConversion::unpack(s.x);
     let a = regs.get::<S>(s.a, mask)?;
     let out = std::array::from_fn(|i| D::narrow(c.lane(a[i].wide())));
     regs.set(s.d, mask, &out);
     Ok(())
 }
 
-impl Conversion {
+impl AnyConversion {
     fn pack(&self) -> u32 {
         let mode = MODES
             .iter()
@@ -277,9 +281,9 @@ impl Conversion {
         mode | flags << 4 | index(self.to) << 8 | index(self.from) << 12 | self.bits << 16
     }
 
-    fn unpack(x: u32) -> Conversion {
+    fn unpack(x: u32) -> AnyConversion {
         let flag = |i: u32| x >> (4 + i) & 1 != 0;
-        Conversion {
+        AnyConversion {
             mode: MODES.get(x as usize & 15).map(|(_, m)| *m),
             ftz: flag(0),
             sat: flag(1),

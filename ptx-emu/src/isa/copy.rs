@@ -3,7 +3,8 @@
 
 use super::Decoder;
 use crate::code::{
-    BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Op, Phase, Space, ThreadCopy,
+    BulkCopy, InstructionSpace, MbarrierInstruction, MbarrierOperation, MbarrierWait, Op, Phase,
+    ThreadCopy,
 };
 use crate::decode::Decode;
 use crate::parse::ast::OperandKind;
@@ -81,13 +82,13 @@ fn semantics(d: &mut Decode<'_, '_>, default: &str) {
 }
 
 /// Decodes `{.shared, .shared::cta, .shared::cluster}.b64`.
-fn place(d: &mut Decode<'_, '_>) -> Parsed<Space> {
+fn place(d: &mut Decode<'_, '_>) -> Parsed<InstructionSpace> {
     let spaces = [
-        (".shared", Space::Shared),
-        (".shared::cta", Space::Shared),
-        (".shared::cluster", Space::Cluster),
+        (".shared", InstructionSpace::Shared),
+        (".shared::cta", InstructionSpace::Shared),
+        (".shared::cluster", InstructionSpace::Cluster),
     ];
-    let space = d.choose(&spaces).unwrap_or(Space::Generic);
+    let space = d.choose(&spaces).unwrap_or(InstructionSpace::Generic);
     d.ty(&[Type::B64])?;
     Ok(space)
 }
@@ -107,12 +108,12 @@ fn literal(d: &Decode<'_, '_>, i: usize, least: u64, most: u64) -> Parsed<()> {
 
 fn change(
     d: &mut Decode<'_, '_>,
-    space: Space,
+    space: InstructionSpace,
     at: usize,
     operation: MbarrierOperation,
 ) -> Parsed<Op> {
-    let address = d.address(at, space != Space::Generic)?;
-    Ok(Op::Mbarrier(Box::new(Mbarrier {
+    let address = d.address(at, space != InstructionSpace::Generic)?;
+    Ok(Op::Mbarrier(Box::new(MbarrierInstruction {
         space,
         address,
         operation,
@@ -181,7 +182,7 @@ fn wait(d: &mut Decode<'_, '_>, suspends: bool) -> Parsed<Op> {
     } else {
         Phase::State(d.src(2, Type::B64)?)
     };
-    let address = d.address(1, space != Space::Generic)?;
+    let address = d.address(1, space != InstructionSpace::Generic)?;
     Ok(Op::MbarrierWait(Box::new(MbarrierWait {
         space,
         address,
@@ -311,7 +312,7 @@ fn copy_arrives(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.operands(1, 1)?;
     Ok(Op::CopyArrives(Box::new((
         space,
-        d.address(0, space != Space::Generic)?,
+        d.address(0, space != InstructionSpace::Generic)?,
         more,
     ))))
 }
@@ -331,18 +332,21 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         return super::tensor::prefetch(d);
     }
     let into = if prefetches {
-        d.choose(&[(".L2", Space::Global)])
+        d.choose(&[(".L2", InstructionSpace::Global)])
     } else {
         d.choose(&[
-            (".shared::cluster", Space::Cluster),
-            (".shared::cta", Space::Shared),
+            (".shared::cluster", InstructionSpace::Cluster),
+            (".shared::cta", InstructionSpace::Shared),
         ])
     };
-    let source = d.choose(&[(".global", Space::Global), (".shared::cta", Space::Shared)]);
+    let source = d.choose(&[
+        (".global", InstructionSpace::Global),
+        (".shared::cta", InstructionSpace::Shared),
+    ]);
     // A copy within shared memory has the destination `.shared::cluster`, which includes the own
     // block.
-    let between = source == Some(Space::Shared);
-    let possible = !between || !prefetches && into == Some(Space::Cluster);
+    let between = source == Some(InstructionSpace::Shared);
+    let possible = !between || !prefetches && into == Some(InstructionSpace::Cluster);
     let whole = into.is_some()
         && source.is_some()
         && possible
@@ -381,9 +385,9 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         bytes: d.src(2, Type::U32)?,
         barrier: d.address(3, true)?,
         source: if between {
-            Space::Shared
+            InstructionSpace::Shared
         } else {
-            Space::Global
+            InstructionSpace::Global
         },
         blocks: if several {
             Some(d.src(4, Type::U16)?)

@@ -4,7 +4,7 @@
 use super::exact::{add64, div64, fma64, mul64, rcp_gross, rsqrt_gross, sqrt64};
 use super::number::Round::{self, Down, Nearest, Up, Zero};
 use super::number::*;
-use super::{Row, seldom};
+use super::{ArithmeticRow, seldom};
 use crate::exec::regs::Two;
 
 /// Defines the rows of an `f32` operation in the three directed modes, with `.ftz`, `.sat` and
@@ -34,7 +34,7 @@ macro_rules! singles {
     };
 }
 
-pub(crate) const SINGLES: &[[Row; 9]] = singles! {
+pub(crate) const SINGLES: &[[ArithmeticRow; 9]] = singles! {
     "add" |a, b; round| add32(a, b, round);
     "sub" |a, b; round| add32(a, -b, round);
     "mul" |a, b; round| mul32(a, b, round);
@@ -53,7 +53,7 @@ macro_rules! doubles {
     };
 }
 
-pub(crate) const DOUBLES: &[[Row; 3]] = doubles! {
+pub(crate) const DOUBLES: &[[ArithmeticRow; 3]] = doubles! {
     "add" |a, b; round| add64(a, b, round);
     "sub" |a, b; round| add64(a, -b, round);
     "mul" |a, b; round| mul64(a, b, round);
@@ -86,7 +86,7 @@ macro_rules! pairs {
     }};
 }
 
-pub(crate) const PAIRS: &[[Row; 8]] = pairs! {
+pub(crate) const PAIRS: &[[ArithmeticRow; 8]] = pairs! {
     "add" |a, b; round| add32(a, b, round);
     "sub" |a, b; round| add32(a, -b, round);
     "mul" |a, b; round| mul32(a, b, round);
@@ -118,7 +118,7 @@ pub(super) fn signed(a: f32, b: f32, nan: bool, of: fn(f32, f32) -> f32) -> f32 
     f32::from_bits(of(a.abs(), b.abs()).to_bits() & 0x7fff_ffff | sign)
 }
 
-pub(crate) const ROWS: &[Row] = seldom! {
+pub(crate) const ROWS: &[ArithmeticRow] = seldom! {
     "div.rz.ftz.f32" => |a: f32, b: f32| -> f32 { div(a, b, Zero) }
     "div.rm.ftz.f32" => |a: f32, b: f32| -> f32 { div(a, b, Down) }
     "div.rp.ftz.f32" => |a: f32, b: f32| -> f32 { div(a, b, Up) }

@@ -40,19 +40,19 @@ fn parts(x: f64) -> Parts {
 
 /// The value `mantissa * 2^exponent`, plus less than one unit if something was `cut` off.
 #[derive(Clone, Copy)]
-struct Value {
+struct ExactValue {
     negative: bool,
     mantissa: u128,
     exponent: i32,
     cut: bool,
 }
 
-impl Value {
-    fn product(a: f64, b: f64) -> Value {
+impl ExactValue {
+    fn product(a: f64, b: f64) -> ExactValue {
         let a = parts(a);
         let b = parts(b);
         let mantissa = u128::from(a.mantissa) * u128::from(b.mantissa);
-        Value {
+        ExactValue {
             negative: a.negative != b.negative,
             mantissa,
             exponent: a.exponent + b.exponent,
@@ -60,13 +60,13 @@ impl Value {
         }
     }
 
-    fn of(a: f64) -> Value {
+    fn of(a: f64) -> ExactValue {
         let Parts {
             negative,
             mantissa,
             exponent,
         } = parts(a);
-        Value {
+        ExactValue {
             negative,
             mantissa: mantissa.into(),
             exponent,
@@ -76,9 +76,9 @@ impl Value {
 
     /// Returns the same value with its first bit at a fixed position. Nothing may have been cut
     /// off.
-    fn aligned(self) -> Value {
+    fn aligned(self) -> ExactValue {
         let shift = self.mantissa.leading_zeros() as i32 - (128 - WIDE);
-        Value {
+        ExactValue {
             mantissa: self.mantissa << shift,
             exponent: self.exponent - shift,
             ..self
@@ -86,9 +86,9 @@ impl Value {
     }
 
     /// Increases the exponent by `by` and records whether bits were cut off.
-    fn lowered(self, by: i32) -> Value {
+    fn lowered(self, by: i32) -> ExactValue {
         if by >= 128 {
-            return Value {
+            return ExactValue {
                 mantissa: 0,
                 exponent: self.exponent + by,
                 cut: true,
@@ -96,7 +96,7 @@ impl Value {
             };
         }
         let mantissa = self.mantissa >> by;
-        Value {
+        ExactValue {
             mantissa,
             exponent: self.exponent + by,
             cut: mantissa << by != self.mantissa,
@@ -105,7 +105,7 @@ impl Value {
     }
 
     /// Returns the sum, or `None` if it is exactly zero.
-    fn plus(self, other: Value) -> Option<Value> {
+    fn plus(self, other: ExactValue) -> Option<ExactValue> {
         let a = self.aligned();
         let b = other.aligned();
         let larger = (a.exponent, a.mantissa) >= (b.exponent, b.mantissa);
@@ -117,7 +117,7 @@ impl Value {
             // The part that was cut off `b` is missing from the difference, too.
             a.mantissa - b.mantissa - u128::from(b.cut)
         };
-        (mantissa != 0 || b.cut).then_some(Value {
+        (mantissa != 0 || b.cut).then_some(ExactValue {
             mantissa,
             cut: b.cut,
             ..a
@@ -135,16 +135,16 @@ impl Value {
                 let kept = self.mantissa >> spare;
                 (kept, half(self.mantissa - (kept << spare), spare, self.cut))
             }
-            _ => (0, Lost::Less),
+            _ => (0, RoundingRemainder::Less),
         };
         let up = match (lost, round) {
-            (Lost::Nothing, _) | (_, Round::Zero) => false,
+            (RoundingRemainder::Nothing, _) | (_, Round::Zero) => false,
             (_, Round::Down) => self.negative,
             (_, Round::Up) => !self.negative,
-            (Lost::Less, Round::Nearest) => false,
+            (RoundingRemainder::Less, Round::Nearest) => false,
             // Ties go to the even mantissa.
-            (Lost::Half, Round::Nearest) => kept & 1 != 0,
-            (Lost::More, Round::Nearest) => true,
+            (RoundingRemainder::Half, Round::Nearest) => kept & 1 != 0,
+            (RoundingRemainder::More, Round::Nearest) => true,
         };
         pack(
             self.negative,
@@ -157,26 +157,30 @@ impl Value {
 
 /// The part that rounding removes, relative to half of the last bit.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lost {
+enum RoundingRemainder {
     Nothing,
     Less,
     Half,
     More,
 }
 
-impl From<bool> for Lost {
-    fn from(cut: bool) -> Lost {
-        if cut { Lost::Less } else { Lost::Nothing }
+impl From<bool> for RoundingRemainder {
+    fn from(cut: bool) -> RoundingRemainder {
+        if cut {
+            RoundingRemainder::Less
+        } else {
+            RoundingRemainder::Nothing
+        }
     }
 }
 
-fn half(rest: u128, bits: i32, cut: bool) -> Lost {
+fn half(rest: u128, bits: i32, cut: bool) -> RoundingRemainder {
     match rest.cmp(&(1 << (bits - 1))) {
-        std::cmp::Ordering::Greater => Lost::More,
-        std::cmp::Ordering::Equal if cut => Lost::More,
-        std::cmp::Ordering::Equal => Lost::Half,
+        std::cmp::Ordering::Greater => RoundingRemainder::More,
+        std::cmp::Ordering::Equal if cut => RoundingRemainder::More,
+        std::cmp::Ordering::Equal => RoundingRemainder::Half,
         std::cmp::Ordering::Less if rest == 0 => cut.into(),
-        std::cmp::Ordering::Less => Lost::Less,
+        std::cmp::Ordering::Less => RoundingRemainder::Less,
     }
 }
 
@@ -219,8 +223,8 @@ fn ordinary(x: f64) -> bool {
 /// Returns `a + b` in a rounding mode.
 pub(crate) fn add64(a: f64, b: f64, round: Round) -> f64 {
     if ordinary(a) && ordinary(b) {
-        return Value::of(a)
-            .plus(Value::of(b))
+        return ExactValue::of(a)
+            .plus(ExactValue::of(b))
             .map_or(cancelled(round), |sum| sum.round(round));
     }
     // Two zeros of opposite signs cancel. In all other cases with a zero, the host's sum is exact.
@@ -234,7 +238,7 @@ pub(crate) fn add64(a: f64, b: f64, round: Round) -> f64 {
 /// Returns `a * b` in a rounding mode.
 pub(crate) fn mul64(a: f64, b: f64, round: Round) -> f64 {
     if ordinary(a) && ordinary(b) {
-        Value::product(a, b).round(round)
+        ExactValue::product(a, b).round(round)
     } else {
         a * b
     }
@@ -250,10 +254,10 @@ pub(crate) fn fma64(a: f64, b: f64, c: f64, round: Round) -> f64 {
         (true, true) if a == 0.0 || b == 0.0 => return add64(a * b, c, round),
         (true, true) => {}
     }
-    let product = Value::product(a, b);
+    let product = ExactValue::product(a, b);
     if ordinary(c) {
         product
-            .plus(Value::of(c))
+            .plus(ExactValue::of(c))
             .map_or(cancelled(round), |sum| sum.round(round))
     } else {
         product.round(round)
@@ -271,7 +275,7 @@ pub(crate) fn div64(a: f64, b: f64, round: Round) -> f64 {
     let divisor = u128::from(b.mantissa);
     let mantissa = dividend / divisor;
     let cut = dividend % divisor != 0;
-    Value {
+    ExactValue {
         negative: a.negative != b.negative,
         mantissa,
         exponent: a.exponent - b.exponent - 66,
@@ -291,7 +295,7 @@ pub(crate) fn sqrt64(a: f64, round: Round) -> f64 {
     let odd = exponent & 1;
     let square = u128::from(mantissa) << (72 + odd);
     let root = square.isqrt();
-    Value {
+    ExactValue {
         negative: false,
         mantissa: root,
         exponent: (exponent - 72 - odd) / 2,

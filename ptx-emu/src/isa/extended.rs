@@ -17,7 +17,7 @@
 use super::Decoder;
 use crate::code::Op;
 use crate::decode::Decode;
-use crate::exec::regs::{Alu, Raw, Regs, Slots, Undefined};
+use crate::exec::regs::{Alu, OperandSlots, Raw, Regs, Undefined};
 use crate::parse::Parsed;
 use crate::parse::types::{Type, TypeKind};
 
@@ -84,7 +84,7 @@ fn extended(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(Op::Alu(run, slots))
 }
 
-/// Packs the variant of an instruction into the one word that [`Slots`] has for it.
+/// Packs the variant of an instruction into the one word that [`OperandSlots`] has for it.
 fn pack(left: Left, subtract: bool, carry_in: bool, carry_out: bool) -> u32 {
     u32::from(carry_in) | u32::from(carry_out) << 1 | u32::from(subtract) << 2 | (left as u32) << 3
 }
@@ -103,14 +103,14 @@ fn unpack(x: u32) -> (Left, bool, CarryIn, bool) {
 }
 
 /// A word type for additions with carry.
-trait Word: Raw {
+trait CarryWord: Raw {
     const BITS: u32;
     fn wide(self) -> u128;
     fn signed(self) -> i128;
     fn low(wide: u128) -> Self;
 }
 
-impl Word for u32 {
+impl CarryWord for u32 {
     const BITS: u32 = 32;
     fn wide(self) -> u128 {
         self.into()
@@ -123,7 +123,7 @@ impl Word for u32 {
     }
 }
 
-impl Word for u64 {
+impl CarryWord for u64 {
     const BITS: u32 = 64;
     fn wide(self) -> u128 {
         self.into()
@@ -136,7 +136,7 @@ impl Word for u64 {
     }
 }
 
-fn summand<R: Word>(left: Left, a: R, b: R) -> R {
+fn summand<R: CarryWord>(left: Left, a: R, b: R) -> R {
     match left {
         Left::First => a,
         Left::Low => R::low(a.wide() * b.wide()),
@@ -145,7 +145,7 @@ fn summand<R: Word>(left: Left, a: R, b: R) -> R {
     }
 }
 
-fn run<R: Word>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn run<R: CarryWord>(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let (left, subtract, carry_in, carry_out) = unpack(s.x);
     let flags = match carry_in {
         CarryIn::Flag => regs.pred(s.e, mask)?,

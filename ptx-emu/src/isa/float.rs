@@ -2,8 +2,8 @@
 
 use super::number::Round::{self, Down, Up, Zero};
 use super::number::*;
-use super::{Row, rows};
-use crate::exec::regs::{Regs, Slots, Undefined};
+use super::{ArithmeticRow, rows};
+use crate::exec::regs::{OperandSlots, Regs, Undefined};
 use crate::parse::types::Type;
 
 /// Returns the sine. The argument is reduced in double precision.
@@ -24,14 +24,14 @@ fn recip(x: f32, round: Round) -> f32 {
 }
 
 /// `fma.rn.f32`, the most frequent instruction, which has its own fast path.
-pub(crate) const FUSED: &[Row] = &[
-    Row {
+pub(crate) const FUSED: &[ArithmeticRow] = &[
+    ArithmeticRow {
         names: "{fma,mad}.rn.f32",
         dst: Type::F32,
         src: &[Type::F32; 3],
         run: fma_lanes,
     },
-    Row {
+    ArithmeticRow {
         names: "{fma,mad}.rn.ftz.f32",
         dst: Type::F32,
         src: &[Type::F32; 3],
@@ -39,11 +39,11 @@ pub(crate) const FUSED: &[Row] = &[
     },
 ];
 
-fn fma_lanes(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn fma_lanes(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     fused(regs, mask, s, |x| x)
 }
 
-fn fma_lanes_ftz(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn fma_lanes_ftz(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     fused(regs, mask, s, ftz)
 }
 
@@ -52,7 +52,7 @@ fn fma_lanes_ftz(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined>
 fn fused(
     regs: &mut Regs,
     mask: u32,
-    s: &Slots,
+    s: &OperandSlots,
     flush: impl Fn(f32) -> f32 + Copy,
 ) -> Result<(), Undefined> {
     let take = |slot| regs.get::<u32>(slot, mask);
@@ -61,7 +61,7 @@ fn fused(
     Ok(())
 }
 
-pub(crate) const ROWS: &[Row] = rows! {
+pub(crate) const ROWS: &[ArithmeticRow] = rows! {
     "add{,.rn}.f32" => |a: f32, b: f32| -> f32 { canon(a + b) }
     "add{,.rn}.ftz.f32" => |a: f32, b: f32| -> f32 { ftz(canon(ftz(a) + ftz(b))) }
     "add{,.rn}.sat.f32" => |a: f32, b: f32| -> f32 { sat(a + b) }

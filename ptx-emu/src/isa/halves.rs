@@ -6,7 +6,7 @@
 use half::{bf16, f16};
 
 use super::number::*;
-use super::{Row, rows};
+use super::{ArithmeticRow, rows};
 use crate::exec::regs::Two;
 
 pub(super) fn add<H: Half>(a: H, b: H) -> H {
@@ -143,7 +143,7 @@ fn three<H, D>(a: Two<H>, b: Two<H>, c: Two<H>, f: impl Fn(H, H, H) -> D) -> Two
     Two(f(a.0, b.0, c.0), f(a.1, b.1, c.1))
 }
 
-pub(crate) const ROWS: &[Row] = rows! {
+pub(crate) const ROWS: &[ArithmeticRow] = rows! {
     "add{,.rn}.f16" => |a: f16, b: f16| -> f16 { add(a, b) }
     "add{,.rn}.ftz.f16" => |a: f16, b: f16| -> f16 { ftz16(add(ftz16(a), ftz16(b))) }
     "add{,.rn}.f16x2" => |a: Two<f16>, b: Two<f16>| -> Two<f16> { two(a, b, add) }

@@ -3,7 +3,8 @@
 
 use super::Decoder;
 use crate::code::{
-    Address, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Unwritten, Width,
+    AccessOrdering, Address, InstructionSpace, MemoryScope, Op, RegisterOperand, Transfer,
+    Unwritten, Width,
 };
 use crate::decode::Decode;
 use crate::exec::regs::Bank;
@@ -40,9 +41,9 @@ const NOISE: u64 = 0xd15c_a4de_d15c_a4de;
 /// ISA, "discard").
 fn discard(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let space = if d.eat(".global") {
-        Space::Global
+        InstructionSpace::Global
     } else {
-        Space::Generic
+        InstructionSpace::Generic
     };
     d.require(&[(".L2", ())])?;
     d.operands(2, 2)?;
@@ -68,8 +69,8 @@ fn discard(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         regs: vec![Some(noise); DISCARDED as usize / 16],
         read_only: false,
         unwritten: Unwritten::Fault,
-        order: MemoryOrder::Weak,
-        scope: Scope::Block,
+        order: AccessOrdering::Weak,
+        scope: MemoryScope::Block,
         site,
     };
     Ok(Op::Discard(Box::new([
@@ -95,9 +96,9 @@ fn brkpt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 /// Decodes `getctarank{.shared::cluster}.type d, a`.
 fn getctarank(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let space = if d.eat(".shared::cluster") {
-        Space::Cluster
+        InstructionSpace::Cluster
     } else {
-        Space::Generic
+        InstructionSpace::Generic
     };
     let ty = d.ty(&[Type::U32, Type::U64])?;
     let wide = ty == Type::U64;

@@ -1,6 +1,6 @@
 //! Integer arithmetic (PTX ISA, "Integer Arithmetic Instructions").
 
-use super::{Row, rows, seldom};
+use super::{ArithmeticRow, rows, seldom};
 use crate::exec::regs::{B32, B64, Two};
 
 /// Returns a position or length, which the manual limits to 255. An H100 uses the low 8 bits of
@@ -133,7 +133,7 @@ fn low24s(x: i32) -> i32 {
 
 /// The rows of integer arithmetic. A division by zero returns all ones, as NVIDIA's division
 /// routine does. The manual leaves it open.
-pub(crate) const ROWS: &[Row] = rows! {
+pub(crate) const ROWS: &[ArithmeticRow] = rows! {
     "add.{u16,s16}" => |a: u16, b: u16| -> u16 { a.wrapping_add(b) }
     "add.{u32,s32}" => |a: u32, b: u32| -> u32 { a.wrapping_add(b) }
     "add.{u64,s64}" => |a: u64, b: u64| -> u64 { a.wrapping_add(b) }
@@ -253,7 +253,7 @@ fn relu(x: Two<i16>) -> Two<i16> {
     Two(x.0.max(0), x.1.max(0))
 }
 
-pub(crate) const SELDOM: &[Row] = seldom! {
+pub(crate) const SELDOM: &[ArithmeticRow] = seldom! {
     "mad24.hi.u32" => |a: u32, b: u32, c: u32| -> u32 { ((u64::from(low24(a)) * u64::from(low24(b)) >> 16) as u32).wrapping_add(c) }
     "mad24.hi.s32" => |a: i32, b: i32, c: i32| -> i32 { ((i64::from(low24s(a)) * i64::from(low24s(b)) >> 16) as i32).wrapping_add(c) }
     "mad24.hi.sat.s32" => |a: i32, b: i32, c: i32| -> i32 { ((i64::from(low24s(a)) * i64::from(low24s(b)) >> 16) as i32).saturating_add(c) }

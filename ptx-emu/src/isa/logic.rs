@@ -1,10 +1,10 @@
 //! Logic, shifts and permutations (PTX ISA, "Logic and Shift Instructions", "prmt").
 
 use super::integer::{insert32, insert64};
-use super::{Decoder, Row, rows};
+use super::{ArithmeticRow, Decoder, rows};
 use crate::code::Op;
 use crate::decode::Decode;
-use crate::exec::regs::{Alu, B16, B32, B64, Regs, Slots, Undefined, map3};
+use crate::exec::regs::{Alu, B16, B32, B64, OperandSlots, Regs, Undefined, map3};
 use crate::parse::Parsed;
 use crate::parse::ast::{Number, OperandKind};
 use crate::parse::types::Type;
@@ -60,7 +60,7 @@ fn mask_bits(a: u32, b: u32, wrap: bool) -> u32 {
     ((((1u64 << b) - 1) << a) & 0xffff_ffff) as u32
 }
 
-pub(crate) const ROWS: &[Row] = rows! {
+pub(crate) const ROWS: &[ArithmeticRow] = rows! {
     "and.b16" => |a: B16, b: B16| -> B16 { B16(a.0 & b.0) }
     "and.b32" => |a: B32, b: B32| -> B32 { B32(a.0 & b.0) }
     "and.b64" => |a: B64, b: B64| -> B64 { B64(a.0 & b.0) }
@@ -127,7 +127,7 @@ fn lop3(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         return d.error("the table of lop3 is an integer literal");
     };
     let x = table as u32 & 0xff;
-    let slots = Slots {
+    let slots = OperandSlots {
         d: d.dst(0, Type::B32)?,
         e: 0,
         a: d.src(1, Type::B32)?,
@@ -139,7 +139,7 @@ fn lop3(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 /// Computes `lop3`: each bit of the result is bit `4a + 2b + c` of the table.
-fn lop3_lanes(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn lop3_lanes(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     // Each entry of the table is widened to a full word, so one expression selects for all 32 bits
     // at once.
     let bit = |i: u32| if s.x >> i & 1 != 0 { u32::MAX } else { 0 };
@@ -161,7 +161,7 @@ fn bfi(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.alu(run, ty, &[ty, ty, Type::U32, Type::U32])
 }
 
-fn bfi32(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn bfi32(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let length = *regs.get::<u32>(s.x, mask)?;
     let a = regs.get::<u32>(s.a, mask)?;
     let b = regs.get::<u32>(s.b, mask)?;
@@ -171,7 +171,7 @@ fn bfi32(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     Ok(())
 }
 
-fn bfi64(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn bfi64(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let length = *regs.get::<u32>(s.x, mask)?;
     let a = regs.get::<u64>(s.a, mask)?;
     let b = regs.get::<u64>(s.b, mask)?;

@@ -2,9 +2,9 @@
 //! Multiply-Accumulate Instructions").
 
 use super::Decoder;
-use crate::code::{Element, LoadMatrix, Mma, Op, Space};
+use crate::code::{Element, InstructionSpace, LoadMatrix, Mma, Op};
 use crate::decode::Decode;
-use crate::parse::ast::{Operand, OperandKind};
+use crate::parse::ast::{OperandKind, ParsedOperand};
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error};
 
@@ -173,9 +173,9 @@ fn ldmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".b16", ())])?;
     d.operands(2, 2)?;
     let space = if shared {
-        Space::Shared
+        InstructionSpace::Shared
     } else {
-        Space::Generic
+        InstructionSpace::Generic
     };
     let address = d.address(1, shared)?;
     Ok(Op::LoadMatrix(Box::new(LoadMatrix {
@@ -199,9 +199,9 @@ fn stmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".b16", ())])?;
     d.operands(2, 2)?;
     let space = if shared {
-        Space::Shared
+        InstructionSpace::Shared
     } else {
-        Space::Generic
+        InstructionSpace::Generic
     };
     let address = d.address(0, shared)?;
     // A store has the same fields as a load, so it uses the same structure. Its registers are the
@@ -247,7 +247,7 @@ pub(super) fn registers(
         );
     }
     // A destination may be `_`, and a source may be a literal.
-    let fits = |o: &Operand<'_>| match o.kind {
+    let fits = |o: &ParsedOperand<'_>| match o.kind {
         OperandKind::Name(_) => true,
         OperandKind::Sink => i == 0,
         OperandKind::Number(_) => i > 0,
@@ -262,7 +262,7 @@ pub(super) fn registers(
         .collect()
 }
 
-fn element_of<'a>(d: &mut Decode<'_, 'a>, o: &'a Operand<'a>, ty: Type) -> Parsed<u32> {
+fn element_of<'a>(d: &mut Decode<'_, 'a>, o: &'a ParsedOperand<'a>, ty: Type) -> Parsed<u32> {
     match o.kind {
         OperandKind::Number(_) if ty == Type::F16x2 => d.element_src(o, Type::B32),
         OperandKind::Number(_) => d.element_src(o, ty),

@@ -3,12 +3,12 @@
 use super::{Decoder, wide};
 use crate::async_code::AsyncStore;
 use crate::code::{
-    ClockPart, LoadParam, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Unwritten,
-    Width,
+    AccessOrdering, ClockPart, InstructionSpace, LoadParam, MemoryScope, Op, RegisterOperand,
+    Transfer, Unwritten, Width,
 };
 use crate::decode::{Decode, bank};
-use crate::exec::regs::{Alu, B16, B32, B64, Bank, Regs, Slots, Undefined, map1};
-use crate::parse::ast::{Operand as Ast, OperandKind};
+use crate::exec::regs::{Alu, B16, B32, B64, Bank, OperandSlots, Regs, Undefined, map1};
+use crate::parse::ast::{OperandKind, ParsedOperand as Ast};
 use crate::parse::types::{Type, TypeKind};
 use crate::parse::{Parsed, error, unsupported};
 
@@ -59,24 +59,27 @@ const LOADABLE: &[Type] = &[
 ];
 
 /// The state spaces of an address.
-pub(super) const SPACES: &[(&str, Space)] = &[
-    (".global", Space::Global),
-    (".shared", Space::Shared),
-    (".shared::cta", Space::Shared),
-    (".shared::cluster", Space::Cluster),
-    (".const", Space::Const),
-    (".local", Space::Local),
+pub(super) const SPACES: &[(&str, InstructionSpace)] = &[
+    (".global", InstructionSpace::Global),
+    (".shared", InstructionSpace::Shared),
+    (".shared::cta", InstructionSpace::Shared),
+    (".shared::cluster", InstructionSpace::Cluster),
+    (".const", InstructionSpace::Const),
+    (".local", InstructionSpace::Local),
 ];
 
 /// The names of the space of kernel parameters.
-const PARAMETERS: &[(&str, Space)] = &[(".param", Space::Param), (".param::entry", Space::Param)];
+const PARAMETERS: &[(&str, InstructionSpace)] = &[
+    (".param", InstructionSpace::Param),
+    (".param::entry", InstructionSpace::Param),
+];
 
 /// The scopes of memory ordering.
-pub(super) const SCOPES: &[(&str, Scope)] = &[
-    (".cta", Scope::Block),
-    (".cluster", Scope::Block),
-    (".gpu", Scope::Device),
-    (".sys", Scope::Device),
+pub(super) const SCOPES: &[(&str, MemoryScope)] = &[
+    (".cta", MemoryScope::Block),
+    (".cluster", MemoryScope::Block),
+    (".gpu", MemoryScope::Device),
+    (".sys", MemoryScope::Device),
 ];
 
 /// Hints about the level and the priority of caching, which have no effect here.
@@ -101,23 +104,23 @@ const HINTS: &[(&str, ())] = &[
     (".L2::256B", ()),
 ];
 
-fn copy32(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn copy32(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     map1(regs, mask, s, |a: B32| -> B32 { a })
 }
 
-fn copy64(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn copy64(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     map1(regs, mask, s, |a: B64| -> B64 { a })
 }
 
-fn narrow(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn narrow(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     map1(regs, mask, s, |a: u32| -> B16 { B16(a as u16) })
 }
 
-fn widen(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn widen(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     map1(regs, mask, s, |a: u32| -> u64 { a.into() })
 }
 
-fn copy_pred(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn copy_pred(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let value = regs.pred(s.a, mask)?;
     regs.set_pred(s.d, mask, value);
     Ok(())
@@ -193,10 +196,10 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
         }
         return Ok(Op::Alu(
             run,
-            Slots {
+            OperandSlots {
                 d: d.dst(0, ty)?,
                 a,
-                ..Slots::default()
+                ..OperandSlots::default()
             },
         ));
     }
@@ -206,10 +209,10 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
     {
         return Ok(Op::Alu(
             copy(ty),
-            Slots {
+            OperandSlots {
                 d: d.dst(0, ty)?,
                 a,
-                ..Slots::default()
+                ..OperandSlots::default()
             },
         ));
     }
@@ -220,10 +223,10 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
         let a = d.literal(bank(ty), at);
         return Ok(Op::Alu(
             copy(ty),
-            Slots {
+            OperandSlots {
                 d: d.dst(0, ty)?,
                 a,
-                ..Slots::default()
+                ..OperandSlots::default()
             },
         ));
     }
@@ -231,10 +234,10 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
     {
         return Ok(Op::Alu(
             copy(ty),
-            Slots {
+            OperandSlots {
                 d: d.dst(0, ty)?,
                 a,
-                ..Slots::default()
+                ..OperandSlots::default()
             },
         ));
     }
@@ -244,10 +247,10 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
     if let (true, 16, Some(a)) = (int, ty.bits(), d.variable(name, offset, false)) {
         return Ok(Op::Alu(
             narrow,
-            Slots {
+            OperandSlots {
                 d: d.dst(0, ty)?,
                 a,
-                ..Slots::default()
+                ..OperandSlots::default()
             },
         ));
     }
@@ -255,11 +258,11 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
 }
 
 /// The meaning of the suffixes between the opcode and the vector size.
-struct Suffixes {
-    space: Space,
+struct MemorySuffixes {
+    space: InstructionSpace,
     param: bool,
-    order: MemoryOrder,
-    scope: Scope,
+    order: AccessOrdering,
+    scope: MemoryScope,
     read_only: bool,
     cache_hint: bool,
     ty: Type,
@@ -268,7 +271,7 @@ struct Suffixes {
 
 /// Decodes `{.weak | .volatile | .relaxed.scope | .acquire.scope |
 /// .release.scope}{.ss}{hints}{.nc}{hints}{.vec}.type`.
-fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, MemoryOrder)]) -> Parsed<Suffixes> {
+fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, AccessOrdering)]) -> Parsed<MemorySuffixes> {
     // `.mmio` is meant for device registers. On memory it is a relaxed access.
     let order = if d.eat(".mmio") {
         Some(d.require(&ordered[..1])?)
@@ -279,22 +282,22 @@ fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, MemoryOrder)]) -> Parsed<S
         Some(_) => d.require(SCOPES)?,
         None => {
             d.eat(".weak");
-            Scope::Device
+            MemoryScope::Device
         }
     };
     let volatile = order.is_none() && d.eat(".volatile");
     let order = if volatile {
-        MemoryOrder::Relaxed
+        AccessOrdering::Relaxed
     } else {
-        order.unwrap_or(MemoryOrder::Weak)
+        order.unwrap_or(AccessOrdering::Weak)
     };
     let param = d
         .choose(&[(".param", ()), (".param::entry", ()), (".param::func", ())])
         .is_some();
     let space = if param {
-        Space::Const
+        InstructionSpace::Const
     } else {
-        d.choose(SPACES).unwrap_or(Space::Generic)
+        d.choose(SPACES).unwrap_or(InstructionSpace::Generic)
     };
     while d.choose(HINTS).is_some() {}
     let read_only = d.eat(".nc");
@@ -308,7 +311,7 @@ fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, MemoryOrder)]) -> Parsed<S
     if count as u32 * ty.bytes() > most || count == 8 && ty.bytes() != 4 {
         return d.error(format!("`{}`: a vector has at most {most} bytes", d.name()));
     }
-    Ok(Suffixes {
+    Ok(MemorySuffixes {
         space,
         param,
         order,
@@ -352,12 +355,12 @@ fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let s = suffixes(
         d,
         &[
-            (".relaxed", MemoryOrder::Relaxed),
-            (".acquire", MemoryOrder::Acquire),
+            (".relaxed", AccessOrdering::Relaxed),
+            (".acquire", AccessOrdering::Acquire),
         ],
     )?;
     let s = if s.param { of_parameter(d, s, 1) } else { s };
-    if s.read_only && (s.space != Space::Global || s.order != MemoryOrder::Weak) {
+    if s.read_only && (s.space != InstructionSpace::Global || s.order != AccessOrdering::Weak) {
         return d.error("`.nc` loads from .global only, without an order");
     }
     operands(d, &s)?;
@@ -392,12 +395,16 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let s = suffixes(
         d,
         &[
-            (".relaxed", MemoryOrder::Relaxed),
-            (".release", MemoryOrder::Release),
+            (".relaxed", AccessOrdering::Relaxed),
+            (".release", AccessOrdering::Release),
         ],
     )?;
     let s = if s.param { of_parameter(d, s, 0) } else { s };
-    if s.read_only || s.param || s.space == Space::Param || s.space == Space::Const {
+    if s.read_only
+        || s.param
+        || s.space == InstructionSpace::Param
+        || s.space == InstructionSpace::Const
+    {
         return d.error(format!("`{}`: this space can only be read", d.name()));
     }
     operands(d, &s)?;
@@ -452,7 +459,7 @@ fn store_async(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let to = d.address(0, true)?;
     let barrier = d.address(2, true)?;
     Ok(Op::AsyncStore(Box::new(AsyncStore {
-        space: Space::Cluster,
+        space: InstructionSpace::Cluster,
         to,
         values,
         barrier,
@@ -465,7 +472,7 @@ fn store_async(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 /// Arguments of calls and parameters of functions are memory of the thread. Parameters of kernels
 /// are read directly if they are named, and are a separate space if they are accessed through a
 /// register.
-fn of_parameter(d: &mut Decode<'_, '_>, s: Suffixes, at: usize) -> Suffixes {
+fn of_parameter(d: &mut Decode<'_, '_>, s: MemorySuffixes, at: usize) -> MemorySuffixes {
     let Some(o) = d.inst.operands.get(at) else {
         return s;
     };
@@ -474,21 +481,21 @@ fn of_parameter(d: &mut Decode<'_, '_>, s: Suffixes, at: usize) -> Suffixes {
     };
     let local = d.is_local(name);
     match (local || d.in_function(), d.register(name, o.at).is_some()) {
-        (true, _) => Suffixes {
+        (true, _) => MemorySuffixes {
             param: false,
-            space: Space::Local,
+            space: InstructionSpace::Local,
             ..s
         },
-        (false, true) => Suffixes {
+        (false, true) => MemorySuffixes {
             param: false,
-            space: Space::Param,
+            space: InstructionSpace::Param,
             ..s
         },
         (false, false) => s,
     }
 }
 
-fn operands(d: &mut Decode<'_, '_>, s: &Suffixes) -> Parsed<()> {
+fn operands(d: &mut Decode<'_, '_>, s: &MemorySuffixes) -> Parsed<()> {
     let n = 2 + usize::from(s.cache_hint);
     d.operands(n, n)?;
     if s.cache_hint {
@@ -499,11 +506,12 @@ fn operands(d: &mut Decode<'_, '_>, s: &Suffixes) -> Parsed<()> {
 
 fn transfer(
     d: &mut Decode<'_, '_>,
-    s: Suffixes,
+    s: MemorySuffixes,
     regs: Vec<Option<RegisterOperand>>,
     at: usize,
 ) -> Parsed<Transfer> {
-    if let (Space::Const, OperandKind::Address(Some(name), _)) = (s.space, &d.operand(at).kind)
+    if let (InstructionSpace::Const, OperandKind::Address(Some(name), _)) =
+        (s.space, &d.operand(at).kind)
         && d.register(name, d.operand(at).at)
             .is_some_and(|r| r.ty.bits() == 32)
     {
@@ -516,7 +524,10 @@ fn transfer(
         at,
         matches!(
             s.space,
-            Space::Shared | Space::Cluster | Space::Local | Space::Param
+            InstructionSpace::Shared
+                | InstructionSpace::Cluster
+                | InstructionSpace::Local
+                | InstructionSpace::Param
         ),
     )?;
     static_bounds(d, &s, at)?;
@@ -524,7 +535,7 @@ fn transfer(
     // space.
     let space = d
         .local_by_name(at)
-        .filter(|_| s.space == Space::Generic)
+        .filter(|_| s.space == InstructionSpace::Generic)
         .unwrap_or(s.space);
     let width = width(s.ty);
     Ok(Transfer {
@@ -541,12 +552,15 @@ fn transfer(
 }
 
 /// Checks that an access to a static shared variable by name is within it and aligned.
-fn static_bounds(d: &Decode<'_, '_>, s: &Suffixes, at: usize) -> Parsed<()> {
+fn static_bounds(d: &Decode<'_, '_>, s: &MemorySuffixes, at: usize) -> Parsed<()> {
     let o = d.operand(at);
     let OperandKind::Address(Some(name), offset) = o.kind else {
         return Ok(());
     };
-    let Some(bytes) = d.shared_bytes(name).filter(|_| s.space == Space::Shared) else {
+    let Some(bytes) = d
+        .shared_bytes(name)
+        .filter(|_| s.space == InstructionSpace::Shared)
+    else {
         return Ok(());
     };
     let size = i64::from(s.ty.bytes()) * s.count as i64;
@@ -559,7 +573,11 @@ fn static_bounds(d: &Decode<'_, '_>, s: &Suffixes, at: usize) -> Parsed<()> {
     Ok(())
 }
 
-fn load_param(d: &Decode<'_, '_>, s: &Suffixes, regs: Vec<Option<RegisterOperand>>) -> Parsed<Op> {
+fn load_param(
+    d: &Decode<'_, '_>,
+    s: &MemorySuffixes,
+    regs: Vec<Option<RegisterOperand>>,
+) -> Parsed<Op> {
     let o = d.operand(1);
     let OperandKind::Address(Some(name), offset) = o.kind else {
         return error(
@@ -603,12 +621,12 @@ fn cvta(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let window = d.require(&[SPACES, PARAMETERS].concat())?;
     d.ty(&[Type::U64])?;
     d.operands(2, 2)?;
-    if window == Space::Cluster {
+    if window == InstructionSpace::Cluster {
         return unsupported(d.inst.at, d.name());
     }
     // The parameters of a function are in its local memory.
-    let window = if window == Space::Param && d.in_function() {
-        Space::Local
+    let window = if window == InstructionSpace::Param && d.in_function() {
+        InstructionSpace::Local
     } else {
         window
     };
@@ -623,18 +641,20 @@ fn cvta(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     let to_slot = d.dst(0, Type::U64)?;
     match window {
-        Space::Shared | Space::Local | Space::Param => Ok(Op::Window {
-            d: to_slot,
-            a,
-            window,
-            to,
-        }),
-        _ => Ok(Op::Alu(
-            copy64,
-            Slots {
+        InstructionSpace::Shared | InstructionSpace::Local | InstructionSpace::Param => {
+            Ok(Op::Window {
                 d: to_slot,
                 a,
-                ..Slots::default()
+                window,
+                to,
+            })
+        }
+        _ => Ok(Op::Alu(
+            copy64,
+            OperandSlots {
+                d: to_slot,
+                a,
+                ..OperandSlots::default()
             },
         )),
     }
@@ -715,10 +735,10 @@ fn createpolicy(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     Ok(Op::Alu(
         copy64,
-        Slots {
+        OperandSlots {
             d: d.dst(0, Type::B64)?,
             a: d.literal(Bank::W64, 0),
-            ..Slots::default()
+            ..OperandSlots::default()
         },
     ))
 }

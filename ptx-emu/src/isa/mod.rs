@@ -50,7 +50,7 @@ use crate::parse::{At, Parsed};
 
 /// An arithmetic instruction.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Row {
+pub(crate) struct ArithmeticRow {
     /// The full names, with alternatives in braces: `add{,.rn}.f32`.
     pub(crate) names: &'static str,
     pub(crate) dst: Type,
@@ -85,7 +85,7 @@ const DECODERS: &[&[(&str, Decoder)]] = &[
 ];
 
 /// The arithmetic rows by chapter of the manual.
-const ROWS: &[&[Row]] = &[
+const ROWS: &[&[ArithmeticRow]] = &[
     integer::ROWS,
     integer::SELDOM,
     float::FUSED,
@@ -105,28 +105,30 @@ const ROWS: &[&[Row]] = &[
 const UNSUPPORTED: &[&str] = &["clusterlaunchcontrol", "istypep", "tcgen05"];
 
 /// The result of looking up an opcode.
-pub(crate) enum Lookup {
+pub(crate) enum OpcodeLookup {
     Decoder(Decoder),
-    Row(&'static Row),
+    Row(&'static ArithmeticRow),
     /// The rows of this opcode, of which none has these suffixes.
     Opcode(Vec<&'static str>),
     Unsupported,
     Unknown,
 }
 
-struct Index {
-    rows: HashMap<String, &'static Row>,
+struct OpcodeIndex {
+    rows: HashMap<String, &'static ArithmeticRow>,
     /// The rows by opcode and sorted suffixes, or `None` if several rows fit.
-    sorted: HashMap<String, Option<&'static Row>>,
+    sorted: HashMap<String, Option<&'static ArithmeticRow>>,
     decoders: HashMap<&'static str, Decoder>,
 }
 
 /// Returns the tables of instructions by name, which are built on the first use.
-fn index() -> &'static Index {
-    static INDEX: OnceLock<Index> = OnceLock::new();
+fn index() -> &'static OpcodeIndex {
+    static INDEX: OnceLock<OpcodeIndex> = OnceLock::new();
     INDEX.get_or_init(|| {
-        let named = |row: &'static Row| expand(row.names).into_iter().map(move |name| (name, row));
-        let rows: HashMap<String, &'static Row> = ROWS
+        let named = |row: &'static ArithmeticRow| {
+            expand(row.names).into_iter().map(move |name| (name, row))
+        };
+        let rows: HashMap<String, &'static ArithmeticRow> = ROWS
             .iter()
             .flat_map(|chapter| chapter.iter())
             .flat_map(named)
@@ -144,7 +146,7 @@ fn index() -> &'static Index {
             .iter()
             .flat_map(|chapter| chapter.iter().copied())
             .collect();
-        Index {
+        OpcodeIndex {
             rows,
             sorted: by_suffix,
             decoders,
@@ -194,7 +196,7 @@ pub(crate) fn is_lacking(opcode: &str, suffixes: &[(&str, At)], why: &str) -> bo
 }
 
 /// Looks up an instruction whose suffixes have another order than in the manual.
-pub(crate) fn find_in_any_order(opcode: &str, suffixes: &[(&str, At)]) -> Lookup {
+pub(crate) fn find_in_any_order(opcode: &str, suffixes: &[(&str, At)]) -> OpcodeLookup {
     let key = sorted(
         opcode,
         suffixes
@@ -203,19 +205,19 @@ pub(crate) fn find_in_any_order(opcode: &str, suffixes: &[(&str, At)]) -> Lookup
             .collect(),
     );
     match (index().sorted.get(&key), index().decoders.get(opcode)) {
-        (Some(Some(row)), _) => Lookup::Row(row),
-        (_, Some(decoder)) => Lookup::Decoder(*decoder),
-        _ => Lookup::Unknown,
+        (Some(Some(row)), _) => OpcodeLookup::Row(row),
+        (_, Some(decoder)) => OpcodeLookup::Decoder(*decoder),
+        _ => OpcodeLookup::Unknown,
     }
 }
 
 /// Looks up an instruction by opcode and full name.
-pub(crate) fn find(opcode: &str, name: &str) -> Lookup {
+pub(crate) fn find(opcode: &str, name: &str) -> OpcodeLookup {
     if let Some(row) = index().rows.get(name) {
-        return Lookup::Row(row);
+        return OpcodeLookup::Row(row);
     }
     if let Some(decoder) = index().decoders.get(opcode) {
-        return Lookup::Decoder(*decoder);
+        return OpcodeLookup::Decoder(*decoder);
     }
     let known: Vec<_> = ROWS
         .iter()
@@ -224,26 +226,26 @@ pub(crate) fn find(opcode: &str, name: &str) -> Lookup {
         .filter(|n| n.split(['.', '{']).next() == Some(opcode))
         .collect();
     if !known.is_empty() {
-        Lookup::Opcode(known)
+        OpcodeLookup::Opcode(known)
     } else if UNSUPPORTED.contains(&opcode) {
-        Lookup::Unsupported
+        OpcodeLookup::Unsupported
     } else {
-        Lookup::Unknown
+        OpcodeLookup::Unknown
     }
 }
 
 /// Defines rows: names, and a closure for one lane whose parameters have the types of the operands.
 macro_rules! rows {
     ($($names:literal => |$($arg:ident : $ty:ty),+| -> $dst:ty { $($body:tt)* })*) => {
-        &[$(crate::isa::Row {
+        &[$(crate::isa::ArithmeticRow {
             names: $names,
-            dst: <$dst as crate::exec::regs::Value>::TYPE,
-            src: &[$(<$ty as crate::exec::regs::Value>::TYPE),+],
+            dst: <$dst as crate::exec::regs::RegisterValue>::TYPE,
+            src: &[$(<$ty as crate::exec::regs::RegisterValue>::TYPE),+],
             run: {
                 fn run(
                     regs: &mut crate::exec::regs::Regs,
                     mask: u32,
-                    slots: &crate::exec::regs::Slots,
+                    slots: &crate::exec::regs::OperandSlots,
                 ) -> Result<(), crate::exec::regs::Undefined> {
                     crate::isa::rows!(@map $($arg),+)(regs, mask, slots, |$($arg: $ty),+| -> $dst { $($body)* })
                 }
@@ -261,15 +263,15 @@ pub(crate) use rows;
 /// which needs less code. A name may be any constant expression.
 macro_rules! seldom {
     ($($names:expr => |$($arg:ident : $ty:ty),+| -> $dst:ty { $($body:tt)* })*) => {
-        &[$(crate::isa::Row {
+        &[$(crate::isa::ArithmeticRow {
             names: $names,
-            dst: <$dst as crate::exec::regs::Value>::TYPE,
-            src: &[$(<$ty as crate::exec::regs::Value>::TYPE),+],
+            dst: <$dst as crate::exec::regs::RegisterValue>::TYPE,
+            src: &[$(<$ty as crate::exec::regs::RegisterValue>::TYPE),+],
             run: {
                 fn run(
                     regs: &mut crate::exec::regs::Regs,
                     mask: u32,
-                    slots: &crate::exec::regs::Slots,
+                    slots: &crate::exec::regs::OperandSlots,
                 ) -> Result<(), crate::exec::regs::Undefined> {
                     crate::isa::seldom!(@each $($arg),+)(regs, mask, slots, |$($arg: $ty),+| -> $dst { $($body)* })
                 }
@@ -288,9 +290,9 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::exec::regs::{Bank, File, Raw, Regs, Slots};
+    use crate::exec::regs::{Bank, OperandSlots, Raw, RegisterFile, Regs};
 
-    fn rows() -> impl Iterator<Item = &'static Row> {
+    fn rows() -> impl Iterator<Item = &'static ArithmeticRow> {
         ROWS.iter()
             .chain(&[convert::FAST])
             .flat_map(|chapter| chapter.iter())
@@ -322,7 +324,7 @@ mod tests {
         assert!(twice.is_empty(), "{twice:?}");
     }
 
-    fn fill<R: Raw>(file: &mut File<R>, values: [R; 4]) {
+    fn fill<R: Raw>(file: &mut RegisterFile<R>, values: [R; 4]) {
         for slot in 0..4 {
             file.lanes
                 .push(std::array::from_fn(|lane| values[lane >> (2 * slot) & 3]));
@@ -342,12 +344,12 @@ mod tests {
                 let mut regs = Regs::default();
                 fill(&mut regs.w32, values.map(|v| v as u32));
                 fill(&mut regs.w64, values);
-                let slots = Slots {
+                let slots = OperandSlots {
                     d: 3,
                     a: 0,
                     b: 1,
                     c: 2,
-                    ..Slots::default()
+                    ..OperandSlots::default()
                 };
                 (row.run)(&mut regs, 0x8001, &slots)
                     .unwrap_or_else(|u| panic!("{}: {u:?}", row.names));

@@ -7,11 +7,12 @@ use super::Decoder;
 use super::atomic::update_of;
 use super::memory::SCOPES;
 use crate::code::{
-    Atomic, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Unwritten, Width,
+    AccessOrdering, Atomic, InstructionSpace, MemoryScope, Op, RegisterOperand, Transfer,
+    Unwritten, Width,
 };
 use crate::decode::Decode;
 use crate::parse::Parsed;
-use crate::parse::ast::{Operand, OperandKind};
+use crate::parse::ast::{OperandKind, ParsedOperand};
 use crate::parse::types::{Type, TypeKind};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("multimem", multimem)];
@@ -35,17 +36,17 @@ const FLOATS: &[Type] = &[
 
 /// The instruction of the family.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum MultimemInstruction {
     Load,
     Store,
     Reduce,
 }
 
 /// The meaning of the suffixes.
-struct Suffixes {
-    order: MemoryOrder,
-    scope: Scope,
-    space: Space,
+struct MultimemSuffixes {
+    order: AccessOrdering,
+    scope: MemoryScope,
+    space: InstructionSpace,
     op: &'static str,
     count: usize,
     ty: Type,
@@ -58,21 +59,25 @@ struct Suffixes {
 /// - `multimem.red{.sem}{.scope}{.ss}.op{.vec}.type [a], b`
 fn multimem(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let form = d.require(&[
-        (".ld_reduce", Form::Load),
-        (".st", Form::Store),
-        (".red", Form::Reduce),
+        (".ld_reduce", MultimemInstruction::Load),
+        (".st", MultimemInstruction::Store),
+        (".red", MultimemInstruction::Reduce),
     ])?;
     let s = suffixes(d, form)?;
     d.operands(2, 2)?;
-    let (at, other) = if form == Form::Load { (1, 0) } else { (0, 1) };
+    let (at, other) = if form == MultimemInstruction::Load {
+        (1, 0)
+    } else {
+        (0, 1)
+    };
     let elements = elements(d, other, s.count)?;
-    if form == Form::Reduce {
+    if form == MultimemInstruction::Reduce {
         return reduce(d, &s, elements);
     }
     let mut regs = Vec::new();
     for element in elements {
         let slot = match form {
-            Form::Load => d.element_dst(element, s.ty)?,
+            MultimemInstruction::Load => d.element_dst(element, s.ty)?,
             _ => d.element_src(element, s.ty)?,
         };
         regs.push(Some(RegisterOperand {
@@ -95,50 +100,50 @@ fn multimem(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         scope: s.scope,
         site: d.site(),
     };
-    Ok(if form == Form::Load {
+    Ok(if form == MultimemInstruction::Load {
         Op::Load(Box::new(transfer))
     } else {
         Op::Store(Box::new(transfer))
     })
 }
 
-fn suffixes(d: &mut Decode<'_, '_>, form: Form) -> Parsed<Suffixes> {
-    let orders: &[(&str, MemoryOrder)] = match form {
-        Form::Load => &[
-            (".weak", MemoryOrder::Weak),
-            (".relaxed", MemoryOrder::Relaxed),
-            (".acquire", MemoryOrder::Acquire),
+fn suffixes(d: &mut Decode<'_, '_>, form: MultimemInstruction) -> Parsed<MultimemSuffixes> {
+    let orders: &[(&str, AccessOrdering)] = match form {
+        MultimemInstruction::Load => &[
+            (".weak", AccessOrdering::Weak),
+            (".relaxed", AccessOrdering::Relaxed),
+            (".acquire", AccessOrdering::Acquire),
         ],
-        Form::Store => &[
-            (".weak", MemoryOrder::Weak),
-            (".relaxed", MemoryOrder::Relaxed),
-            (".release", MemoryOrder::Release),
+        MultimemInstruction::Store => &[
+            (".weak", AccessOrdering::Weak),
+            (".relaxed", AccessOrdering::Relaxed),
+            (".release", AccessOrdering::Release),
         ],
-        Form::Reduce => &[
-            (".relaxed", MemoryOrder::Relaxed),
-            (".release", MemoryOrder::Release),
+        MultimemInstruction::Reduce => &[
+            (".relaxed", AccessOrdering::Relaxed),
+            (".release", AccessOrdering::Release),
         ],
     };
     let named = d.choose(orders);
     let scope = match named {
-        Some(MemoryOrder::Relaxed | MemoryOrder::Acquire | MemoryOrder::Release) => {
+        Some(AccessOrdering::Relaxed | AccessOrdering::Acquire | AccessOrdering::Release) => {
             // A semantics other than `.weak` needs a scope (PTX ISA, "multimem").
             Some(d.require(SCOPES)?)
         }
         _ => None,
     };
-    let usual = if form == Form::Reduce {
-        MemoryOrder::Relaxed
+    let usual = if form == MultimemInstruction::Reduce {
+        AccessOrdering::Relaxed
     } else {
-        MemoryOrder::Weak
+        AccessOrdering::Weak
     };
     let space = if d.eat(".global") {
-        Space::Global
+        InstructionSpace::Global
     } else {
-        Space::Generic
+        InstructionSpace::Generic
     };
     let operations = [".add", ".min", ".max", ".and", ".or", ".xor"].map(|op| (op, op));
-    let op = if form == Form::Store {
+    let op = if form == MultimemInstruction::Store {
         ""
     } else {
         d.require(&operations)?
@@ -162,9 +167,9 @@ fn suffixes(d: &mut Decode<'_, '_>, form: Form) -> Parsed<Suffixes> {
             d.name()
         ));
     }
-    Ok(Suffixes {
+    Ok(MultimemSuffixes {
         order: named.unwrap_or(usual),
-        scope: scope.unwrap_or(Scope::Device),
+        scope: scope.unwrap_or(MemoryScope::Device),
         space,
         op,
         count,
@@ -173,7 +178,7 @@ fn suffixes(d: &mut Decode<'_, '_>, form: Form) -> Parsed<Suffixes> {
 }
 
 /// Returns the elements of a vector, or one register.
-fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Operand<'a>]> {
+fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [ParsedOperand<'a>]> {
     let elements = d.elements(i);
     let vector = matches!(d.operand(i).kind, OperandKind::Vector(_));
     if elements.len() == count && vector == (count > 1) {
@@ -183,7 +188,11 @@ fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Opera
     }
 }
 
-fn reduce<'a>(d: &mut Decode<'_, 'a>, s: &Suffixes, elements: &'a [Operand<'a>]) -> Parsed<Op> {
+fn reduce<'a>(
+    d: &mut Decode<'_, 'a>,
+    s: &MultimemSuffixes,
+    elements: &'a [ParsedOperand<'a>],
+) -> Parsed<Op> {
     let halves = s.ty.bits() == 16 || matches!(s.ty, Type::F16x2 | Type::Bf16x2);
     let name = if halves {
         // Reductions of 16-bit floats do not flush, although the opcode has no `.noftz`.

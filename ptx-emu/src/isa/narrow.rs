@@ -6,23 +6,23 @@ use half::f16;
 use super::number::*;
 use crate::code::Op;
 use crate::decode::Decode;
-use crate::exec::regs::{Alu, Regs, Slots, Undefined};
+use crate::exec::regs::{Alu, OperandSlots, Regs, Undefined};
 use crate::parse::Parsed;
 use crate::parse::types::Type;
 
 /// The destination formats of one number.
-const FORMATS: &[(Type, Format)] = &[
-    (Type::F16, Format::F16),
-    (Type::F16x2, Format::F16),
-    (Type::Bf16, Format::Bf16),
-    (Type::Bf16x2, Format::Bf16),
-    (Type::Tf32, Format::Tf32),
-    (Type::E4m3x2, Format::E4m3),
-    (Type::E5m2x2, Format::E5m2),
+const FORMATS: &[(Type, NarrowFormat)] = &[
+    (Type::F16, NarrowFormat::F16),
+    (Type::F16x2, NarrowFormat::F16),
+    (Type::Bf16, NarrowFormat::Bf16),
+    (Type::Bf16x2, NarrowFormat::Bf16),
+    (Type::Tf32, NarrowFormat::Tf32),
+    (Type::E4m3x2, NarrowFormat::E4m3),
+    (Type::E5m2x2, NarrowFormat::E5m2),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+enum NarrowFormat {
     F16,
     Bf16,
     Tf32,
@@ -30,15 +30,15 @@ enum Format {
     E5m2,
 }
 
-impl Format {
+impl NarrowFormat {
     /// Returns the largest finite number.
     fn largest(self) -> f64 {
         match self {
-            Format::F16 => 65504.0,
-            Format::Bf16 => f32::from_bits(0x7f7f_0000).into(),
-            Format::Tf32 => f32::from_bits(0x7f7f_e000).into(),
-            Format::E4m3 => 448.0,
-            Format::E5m2 => 57344.0,
+            NarrowFormat::F16 => 65504.0,
+            NarrowFormat::Bf16 => f32::from_bits(0x7f7f_0000).into(),
+            NarrowFormat::Tf32 => f32::from_bits(0x7f7f_e000).into(),
+            NarrowFormat::E4m3 => 448.0,
+            NarrowFormat::E5m2 => 57344.0,
         }
     }
 }
@@ -46,7 +46,7 @@ impl Format {
 /// A conversion of one number to a narrow format.
 #[derive(Clone, Copy, Debug)]
 struct Narrowing {
-    format: Format,
+    format: NarrowFormat,
     round: Round,
     /// Whether `.rna` rounds ties away from zero.
     away: bool,
@@ -63,11 +63,11 @@ impl Narrowing {
 
     fn unpack(x: u32) -> Narrowing {
         let formats = [
-            Format::F16,
-            Format::Bf16,
-            Format::Tf32,
-            Format::E4m3,
-            Format::E5m2,
+            NarrowFormat::F16,
+            NarrowFormat::Bf16,
+            NarrowFormat::Tf32,
+            NarrowFormat::E4m3,
+            NarrowFormat::E5m2,
         ];
         Narrowing {
             format: formats[x as usize & 15],
@@ -93,12 +93,12 @@ impl Narrowing {
             x
         };
         match self.format {
-            Format::F16 => narrow16(x, self.round).into(),
-            Format::Bf16 => narrow_bf16(x, self.round).into(),
-            Format::Tf32 if self.away => tf32_away(x as f32, self.satfinite),
-            Format::Tf32 => narrow_tf32(x, self.round),
-            Format::E4m3 => narrow8(x, 3, -6).into(),
-            Format::E5m2 => narrow8(x, 2, -14).into(),
+            NarrowFormat::F16 => narrow16(x, self.round).into(),
+            NarrowFormat::Bf16 => narrow_bf16(x, self.round).into(),
+            NarrowFormat::Tf32 if self.away => tf32_away(x as f32, self.satfinite),
+            NarrowFormat::Tf32 => narrow_tf32(x, self.round),
+            NarrowFormat::E4m3 => narrow8(x, 3, -6).into(),
+            NarrowFormat::E5m2 => narrow8(x, 2, -14).into(),
         }
     }
 }
@@ -119,7 +119,7 @@ fn narrow_tf32(x: f64, round: Round) -> u32 {
         return 0x7fff_ffff;
     }
     let rounded = narrow(x, 10, -126, round);
-    let most = Format::Tf32.largest();
+    let most = NarrowFormat::Tf32.largest();
     let rounded = if round == Round::Zero && x.is_finite() {
         rounded.clamp(-most, most)
     } else {
@@ -145,9 +145,9 @@ fn narrow8(x: f64, mantissa: i32, least: i32) -> u8 {
 }
 
 /// Returns the `f16` bits of an 8-bit float. Both 8-bit formats widen exactly.
-fn widen8(format: Format, bits: u8, relu: bool) -> u16 {
+fn widen8(format: NarrowFormat, bits: u8, relu: bool) -> u16 {
     let value = match format {
-        Format::E4m3 => small_float(bits.into(), 4),
+        NarrowFormat::E4m3 => small_float(bits.into(), 4),
         _ => small_float(bits.into(), 5),
     };
     narrow16(
@@ -198,7 +198,7 @@ pub(super) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     let format = FORMATS
         .iter()
         .find(|(ty, _)| *ty == to)
-        .map_or(Format::F16, |(_, f)| *f);
+        .map_or(NarrowFormat::F16, |(_, f)| *f);
     let n = Narrowing {
         format,
         round,
@@ -256,12 +256,12 @@ fn conversion(d: &mut Decode<'_, '_>, n: Narrowing, to: Type, from: Type) -> Par
     let to = if to == Type::Tf32 { Type::B32 } else { to };
     Ok(Op::Alu(
         run,
-        Slots {
+        OperandSlots {
             d: d.dst(0, to)?,
             a: d.src(1, from)?,
             b,
             x: n.pack(),
-            ..Slots::default()
+            ..OperandSlots::default()
         },
     ))
 }
@@ -270,7 +270,7 @@ fn single(bits: u32) -> f64 {
     f32::from_bits(bits).into()
 }
 
-fn one(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn one(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let n = Narrowing::unpack(s.x);
     let out = regs.get::<u32>(s.a, mask)?.map(|a| n.bits(single(a)));
     regs.set(s.d, mask, &out);
@@ -278,11 +278,11 @@ fn one(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
 }
 
 /// Converts two sources. The first source becomes the upper half.
-fn two(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn two(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let n = Narrowing::unpack(s.x);
     let a = regs.get::<u32>(s.a, mask)?;
     let b = regs.get::<u32>(s.b, mask)?;
-    let width = if matches!(n.format, Format::E4m3 | Format::E5m2) {
+    let width = if matches!(n.format, NarrowFormat::E4m3 | NarrowFormat::E5m2) {
         8
     } else {
         16
@@ -292,7 +292,7 @@ fn two(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     Ok(())
 }
 
-fn halves_to_eight(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn halves_to_eight(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let n = Narrowing::unpack(s.x);
     let half = |bits: u32| n.bits(f16::from_bits(bits as u16).wide().into());
     let out = regs
@@ -302,15 +302,20 @@ fn halves_to_eight(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefine
     Ok(())
 }
 
-fn from_e4m3(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    from_eight(regs, mask, s, Format::E4m3)
+fn from_e4m3(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
+    from_eight(regs, mask, s, NarrowFormat::E4m3)
 }
 
-fn from_e5m2(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    from_eight(regs, mask, s, Format::E5m2)
+fn from_e5m2(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
+    from_eight(regs, mask, s, NarrowFormat::E5m2)
 }
 
-fn from_eight(regs: &mut Regs, mask: u32, s: &Slots, format: Format) -> Result<(), Undefined> {
+fn from_eight(
+    regs: &mut Regs,
+    mask: u32,
+    s: &OperandSlots,
+    format: NarrowFormat,
+) -> Result<(), Undefined> {
     let relu = Narrowing::unpack(s.x).relu;
     let wide = |bits: u32| u32::from(widen8(format, bits as u8, relu));
     let out = regs
@@ -360,7 +365,7 @@ fn pack(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let b = d.src(2, Type::S32)?;
     Ok(Op::Alu(
         pack_lanes,
-        Slots {
+        OperandSlots {
             d: to,
             a,
             b,
@@ -373,7 +378,7 @@ fn pack(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 /// Packs two saturated integers, with the first above the second. The low part of `c` moves above
 /// both.
-fn pack_lanes(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn pack_lanes(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let (least, most, bits) = PACKED[s.x as usize].1;
     let field = |x: u32| (x as i32).clamp(least, most) as u32 & ((1 << bits) - 1);
     let a = regs.get::<u32>(s.a, mask)?;

@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use super::directed::signed;
 use super::halves::*;
 use super::number::{Half, max32, min32};
-use super::{Row, seldom};
+use super::{ArithmeticRow, seldom};
 use crate::exec::regs::Two;
 
 fn min_signed<H: Half>(a: H, b: H, nan: bool) -> H {
@@ -28,7 +28,7 @@ macro_rules! both {
     }),*] };
 }
 
-pub(crate) const F16: &[[Row; 2]] = both! { f16 ".f16" ".f16x2";
+pub(crate) const F16: &[[ArithmeticRow; 2]] = both! { f16 ".f16" ".f16x2";
     "add{,.rn}.sat" |a, b| sat(add(a, b));
     "add{,.rn}.ftz.sat" |a, b| sat(ftz16(add(ftz16(a), ftz16(b))));
     "sub{,.rn}.sat" |a, b| sat(sub(a, b));
@@ -54,7 +54,7 @@ pub(crate) const F16: &[[Row; 2]] = both! { f16 ".f16" ".f16x2";
     "max.ftz.NaN.xorsign.abs" |a, b| max_signed(ftz16(a), ftz16(b), true);
 };
 
-pub(crate) const BF16: &[[Row; 2]] = both! { bf16 ".bf16" ".bf16x2";
+pub(crate) const BF16: &[[ArithmeticRow; 2]] = both! { bf16 ".bf16" ".bf16x2";
     "min.xorsign.abs" |a, b| min_signed(a, b, false);
     "max.xorsign.abs" |a, b| max_signed(a, b, false);
     "min.NaN.xorsign.abs" |a, b| min_signed(a, b, true);

@@ -2,7 +2,7 @@
 
 use crate::code::Op;
 use crate::decode::Decode;
-use crate::exec::regs::{Alu, B16, B32, B64, Regs, Slots, Undefined, map2};
+use crate::exec::regs::{Alu, B16, B32, B64, OperandSlots, Regs, Undefined, map2};
 use crate::parse::ast::{Number, OperandKind};
 use crate::parse::types::Type;
 use crate::parse::{Parsed, unsupported};
@@ -46,7 +46,7 @@ pub(super) fn pack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
     };
     Ok(Op::Alu(
         run,
-        Slots {
+        OperandSlots {
             d: d.dst(0, ty)?,
             e: 0,
             a: s[0],
@@ -58,7 +58,11 @@ pub(super) fn pack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
 }
 
 /// Packs bytes, lowest first.
-fn pack_bytes<const N: usize>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn pack_bytes<const N: usize>(
+    regs: &mut Regs,
+    mask: u32,
+    s: &OperandSlots,
+) -> Result<(), Undefined> {
     let mut out = [0u32; 32];
     for (i, slot) in [s.a, s.b, s.c, s.x].into_iter().take(N).enumerate() {
         let part = regs.get::<u32>(slot, mask)?;
@@ -70,7 +74,11 @@ fn pack_bytes<const N: usize>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(
     Ok(())
 }
 
-fn unpack_bytes<const N: usize>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn unpack_bytes<const N: usize>(
+    regs: &mut Regs,
+    mask: u32,
+    s: &OperandSlots,
+) -> Result<(), Undefined> {
     let a = *regs.get::<u32>(s.a, mask)?;
     for (i, slot) in [s.d, s.e, s.b, s.c].into_iter().take(N).enumerate() {
         regs.set(slot, mask, &a.map(|a| a >> (8 * i) & 0xff));
@@ -78,7 +86,7 @@ fn unpack_bytes<const N: usize>(regs: &mut Regs, mask: u32, s: &Slots) -> Result
     Ok(())
 }
 
-fn pack4(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn pack4(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let mut out = [0u64; 32];
     for (i, slot) in [s.a, s.b, s.c, s.x].into_iter().enumerate() {
         let part = regs.get::<u32>(slot, mask)?;
@@ -107,7 +115,7 @@ pub(super) fn unpack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
     };
     Ok(Op::Alu(
         run,
-        Slots {
+        OperandSlots {
             d: to[0],
             e: to[1],
             a: d.src(1, ty)?,
@@ -118,21 +126,21 @@ pub(super) fn unpack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
     ))
 }
 
-fn unpack32(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn unpack32(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let a = *regs.get::<u32>(s.a, mask)?;
     regs.set(s.d, mask, &a.map(|a| a & 0xffff));
     regs.set(s.e, mask, &a.map(|a| a >> 16));
     Ok(())
 }
 
-fn unpack64(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn unpack64(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let a = *regs.get::<u64>(s.a, mask)?;
     regs.set(s.d, mask, &a.map(|a| a as u32));
     regs.set(s.e, mask, &a.map(|a| (a >> 32) as u32));
     Ok(())
 }
 
-fn unpack4(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn unpack4(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let a = *regs.get::<u64>(s.a, mask)?;
     for (i, slot) in [s.d, s.e, s.b, s.c].into_iter().enumerate() {
         regs.set(slot, mask, &a.map(|a| (a >> (16 * i)) as u32 & 0xffff));

@@ -3,7 +3,7 @@
 
 use super::Decoder;
 use crate::async_code::{BulkStore, MapChange, OfMap, Reduction, TensorCopy, TensorPlace};
-use crate::code::{Op, RegisterOperand, Space};
+use crate::code::{InstructionSpace, Op, RegisterOperand};
 use crate::decode::Decode;
 use crate::exec::regs::Bank;
 use crate::parse::ast::OperandKind;
@@ -235,7 +235,7 @@ fn place(d: &mut Decode<'_, '_>, i: usize, dimensions: usize) -> Parsed<TensorPl
 
 /// A field as the manual names it: of the whole map, of a dimension, or with numbered values.
 #[derive(Clone, Copy)]
-enum Named {
+enum NamedField {
     Whole(MapField, Type),
     Each(fn(usize) -> MapField, u64, Type),
     Number(MapField, &'static [u32]),
@@ -264,36 +264,36 @@ const ELEMENTS: &[u32] = {
     ]
 };
 
-const FIELDS: &[(&str, Named)] = &[
+const FIELDS: &[(&str, NamedField)] = &[
     (
         ".global_address",
-        Named::Whole(MapField::Address, Type::B64),
+        NamedField::Whole(MapField::Address, Type::B64),
     ),
-    (".rank", Named::Whole(MapField::Rank, Type::B32)),
-    (".box_dim", Named::Each(MapField::Boxed, 4, Type::B32)),
-    (".global_dim", Named::Each(MapField::Dim, 4, Type::B32)),
+    (".rank", NamedField::Whole(MapField::Rank, Type::B32)),
+    (".box_dim", NamedField::Each(MapField::Boxed, 4, Type::B32)),
+    (".global_dim", NamedField::Each(MapField::Dim, 4, Type::B32)),
     (
         ".global_stride",
-        Named::Each(MapField::Stride, 3, Type::B64),
+        NamedField::Each(MapField::Stride, 3, Type::B64),
     ),
     (
         ".element_stride",
-        Named::Each(|_| MapField::Only(1), 4, Type::B32),
+        NamedField::Each(|_| MapField::Only(1), 4, Type::B32),
     ),
-    (".elemtype", Named::Number(MapField::Element, ELEMENTS)),
+    (".elemtype", NamedField::Number(MapField::Element, ELEMENTS)),
     (
         ".interleave_layout",
-        Named::Number(MapField::Only(0), &[0, 1, 2]),
+        NamedField::Number(MapField::Only(0), &[0, 1, 2]),
     ),
     (
         ".swizzle_mode",
-        Named::Number(MapField::Swizzle, &[0, 32, 64, 128]),
+        NamedField::Number(MapField::Swizzle, &[0, 32, 64, 128]),
     ),
     (
         ".swizzle_atomicity",
-        Named::Number(MapField::Only(0), &[0, 1, 2, 3]),
+        NamedField::Number(MapField::Only(0), &[0, 1, 2, 3]),
     ),
-    (".fill_mode", Named::Number(MapField::Only(0), &[0, 1])),
+    (".fill_mode", NamedField::Number(MapField::Only(0), &[0, 1])),
 ];
 
 /// Decodes `tensormap.replace.tile.field{.space}.b1024.type [a], {index,} value`, and
@@ -304,26 +304,29 @@ fn tensormap(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     d.require(&[(".tile", ())])?;
     let field = d.require(FIELDS)?;
-    let spaces = [(".global", Space::Global), (".shared::cta", Space::Shared)];
-    let space = d.choose(&spaces).unwrap_or(Space::Generic);
+    let spaces = [
+        (".global", InstructionSpace::Global),
+        (".shared::cta", InstructionSpace::Shared),
+    ];
+    let space = d.choose(&spaces).unwrap_or(InstructionSpace::Generic);
     d.require(&[(".b1024", ())])?;
     let ty = match field {
-        Named::Whole(_, ty) | Named::Each(.., ty) => ty,
-        Named::Number(..) => Type::B32,
+        NamedField::Whole(_, ty) | NamedField::Each(.., ty) => ty,
+        NamedField::Number(..) => Type::B32,
     };
     d.ty(&[ty])?;
     let (field, value) = match field {
-        Named::Whole(field, _) => {
+        NamedField::Whole(field, _) => {
             d.operands(2, 2)?;
             (field, d.word(1, ty)?)
         }
-        Named::Each(field, most, _) => {
+        NamedField::Each(field, most, _) => {
             d.operands(3, 3)?;
             (field(d.immediate(1, most)? as usize), d.word(2, ty)?)
         }
         // The operand is a code of the manual. The map stores the meaning of the code, for example
         // a swizzle in bytes.
-        Named::Number(field, values) => {
+        NamedField::Number(field, values) => {
             d.operands(2, 2)?;
             let value = values[d.immediate(1, values.len() as u64 - 1)? as usize];
             (
@@ -335,7 +338,7 @@ fn tensormap(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             )
         }
     };
-    let address = d.address(0, space == Space::Shared)?;
+    let address = d.address(0, space == InstructionSpace::Shared)?;
     Ok(Op::TensorMap(Box::new(OfMap::Change(MapChange {
         space,
         address,

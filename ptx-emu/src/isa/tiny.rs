@@ -6,7 +6,7 @@ use half::f16;
 use super::number::*;
 use crate::code::Op;
 use crate::decode::Decode;
-use crate::exec::regs::{Alu, Regs, Slots, Undefined};
+use crate::exec::regs::{Alu, OperandSlots, Regs, Undefined};
 use crate::parse::Parsed;
 use crate::parse::types::Type;
 
@@ -122,18 +122,18 @@ pub(super) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     let x = i as u32 | u32::from(relu) << 4;
     Ok(Some(Op::Alu(
         run,
-        Slots {
+        OperandSlots {
             d: d.dst(0, to)?,
             a: d.src(1, from)?,
             b,
             x,
-            ..Slots::default()
+            ..OperandSlots::default()
         },
     )))
 }
 
 /// Converts two sources. The first source becomes the upper half.
-fn narrow_pair(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn narrow_pair(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let format = FORMATS[s.x as usize & 15];
     let relu = s.x >> 4 != 0;
     let a = regs.get::<u32>(s.a, mask)?;
@@ -144,7 +144,7 @@ fn narrow_pair(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     Ok(())
 }
 
-fn widen_pair(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn widen_pair(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let format = FORMATS[s.x as usize & 15];
     let relu = s.x >> 4 != 0;
     let one = |bits: u32| {
@@ -169,10 +169,10 @@ fn exponents(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         let a = d.src(1, Type::Ue8m0x2)?;
         return Ok(Op::Alu(
             powers,
-            Slots {
+            OperandSlots {
                 d: to,
                 a,
-                ..Slots::default()
+                ..OperandSlots::default()
             },
         ));
     };
@@ -187,12 +187,12 @@ fn exponents(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let x = u32::from(up) | u32::from(satfinite) << 1 | u32::from(sources == 1) << 2;
     Ok(Op::Alu(
         exponent_pair,
-        Slots {
+        OperandSlots {
             d: d.dst(0, Type::Ue8m0x2)?,
             a,
             b,
             x,
-            ..Slots::default()
+            ..OperandSlots::default()
         },
     ))
 }
@@ -212,7 +212,7 @@ fn exponent(x: u32, up: bool, satfinite: bool) -> u32 {
 }
 
 /// Converts a pair of floats to `ue8m0x2`, the first to the upper byte.
-fn exponent_pair(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn exponent_pair(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let a = regs.get::<u32>(s.a, mask)?;
     let b = regs.get::<u32>(s.b, mask)?;
     let one = |x: u32| exponent(x, s.x & 1 != 0, s.x & 2 != 0);
@@ -225,7 +225,7 @@ fn exponent_pair(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined>
     Ok(())
 }
 
-fn powers(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn powers(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let one = |bits: u32| match bits & 255 {
         0 => 0x0040,
         255 => 0x7fff,

@@ -2,7 +2,7 @@
 
 use crate::code::{Op, RegisterCopy};
 use crate::decode::{Decode, bank};
-use crate::parse::ast::{Operand, OperandKind};
+use crate::parse::ast::{OperandKind, ParsedOperand};
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error, unsupported};
 
@@ -66,7 +66,7 @@ pub(super) fn mov(d: &mut Decode<'_, '_>, count: usize) -> Parsed<Op> {
     Ok(Op::Copies(copies.into()))
 }
 
-fn vector<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Operand<'a>]> {
+fn vector<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [ParsedOperand<'a>]> {
     let o = d.operand(i);
     match &o.kind {
         OperandKind::Vector(elements) if elements.len() == count => Ok(elements),

@@ -6,7 +6,7 @@
 use super::Decoder;
 use crate::code::{Op, Second, Video, VideoElement, VideoOp};
 use crate::decode::Decode;
-use crate::parse::ast::{Operand, OperandKind};
+use crate::parse::ast::{OperandKind, ParsedOperand};
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error};
 
@@ -200,7 +200,7 @@ fn simd(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 /// Returns a register and its suffix after a dot.
 fn register<'a>(d: &mut Decode<'_, 'a>, i: usize) -> Parsed<(u32, Option<&'a str>)> {
-    let o: &'a Operand<'a> = d.operand(i);
+    let o: &'a ParsedOperand<'a> = d.operand(i);
     match o.kind {
         // A dot selects a part of a register, except in `%tid.x`, which is the name of a special
         // register.

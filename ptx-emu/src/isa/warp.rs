@@ -3,7 +3,9 @@
 
 use super::Decoder;
 use super::memory::SCOPES;
-use crate::code::{Barrier, BarrierKind, EXECUTING, Fence, Op, Scope, Shuffle, ShuffleMode, Vote};
+use crate::code::{
+    Barrier, BarrierKind, EXECUTING, FenceInstruction, MemoryScope, Op, Shuffle, ShuffleMode, Vote,
+};
 use crate::decode::Decode;
 use crate::exec::regs::Bank;
 use crate::parse::Parsed;
@@ -121,13 +123,13 @@ fn check_literals(d: &Decode<'_, '_>, first: usize, counted: bool) -> Parsed<()>
 
 fn membar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let scopes = [
-        (".cta", Scope::Block),
-        (".gl", Scope::Device),
-        (".sys", Scope::Device),
+        (".cta", MemoryScope::Block),
+        (".gl", MemoryScope::Device),
+        (".sys", MemoryScope::Device),
     ];
     let scope = d.require(&scopes)?;
     d.operands(0, 0)?;
-    Ok(Op::Fence(Fence {
+    Ok(Op::Fence(FenceInstruction {
         acquires: true,
         releases: true,
         scope,
@@ -148,7 +150,7 @@ fn fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let (acquires, releases) = d.choose(&halves).unwrap_or(both);
     let scope = d.require(SCOPES)?;
     d.operands(0, 0)?;
-    Ok(Op::Fence(Fence {
+    Ok(Op::Fence(FenceInstruction {
         acquires,
         releases,
         scope,

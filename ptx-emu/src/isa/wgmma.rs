@@ -2,7 +2,7 @@
 
 use super::Decoder;
 use crate::async_code::{LeftMatrix, Wgmma};
-use crate::code::{Element, Item, Op, ProductShape, Sparsity};
+use crate::code::{Element, MatrixElement, Op, ProductShape, Sparsity};
 use crate::decode::Decode;
 use crate::isa::matrix::registers;
 use crate::parse::ast::{Number, OperandKind};
@@ -15,14 +15,14 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[("wgmma", wgmma)];
 struct WgmmaForm {
     /// The inner dimension and the type of the accumulators, as in the name of the instruction.
     shape: &'static str,
-    sum: Item,
+    sum: MatrixElement,
     left: &'static [(&'static str, Element)],
     right: &'static [(&'static str, Element)],
 }
 
 const fn forms(
     shape: &'static str,
-    sum: Item,
+    sum: MatrixElement,
     left: &'static [(&'static str, Element)],
     right: &'static [(&'static str, Element)],
 ) -> WgmmaForm {
@@ -40,23 +40,23 @@ const HALVES: &[(&str, Element)] = &[(".f16", Element::F16)];
 const BRAINS: &[(&str, Element)] = &[(".bf16", Element::Bf16)];
 const SINGLES: &[(&str, Element)] = &[(".tf32", Element::Tf32)];
 const FORMS: &[WgmmaForm] = &[
-    forms("k16.f32", Item::F32, HALVES, HALVES),
-    forms("k16.f16", Item::F16, HALVES, HALVES),
-    forms("k16.f32", Item::F32, BRAINS, BRAINS),
-    forms("k8.f32", Item::F32, SINGLES, SINGLES),
-    forms("k32.f32", Item::F32, FLOATS, FLOATS),
-    forms("k32.f16", Item::F16, FLOATS, FLOATS),
-    forms("k32.s32", Item::S32, BYTES, BYTES),
+    forms("k16.f32", MatrixElement::F32, HALVES, HALVES),
+    forms("k16.f16", MatrixElement::F16, HALVES, HALVES),
+    forms("k16.f32", MatrixElement::F32, BRAINS, BRAINS),
+    forms("k8.f32", MatrixElement::F32, SINGLES, SINGLES),
+    forms("k32.f32", MatrixElement::F32, FLOATS, FLOATS),
+    forms("k32.f16", MatrixElement::F16, FLOATS, FLOATS),
+    forms("k32.s32", MatrixElement::S32, BYTES, BYTES),
 ];
 /// The sparse products, which have the same elements and twice the inner dimension.
 const SPARSE: &[WgmmaForm] = &[
-    forms("k32.f32", Item::F32, HALVES, HALVES),
-    forms("k32.f16", Item::F16, HALVES, HALVES),
-    forms("k32.f32", Item::F32, BRAINS, BRAINS),
-    forms("k16.f32", Item::F32, SINGLES, SINGLES),
-    forms("k64.f32", Item::F32, FLOATS, FLOATS),
-    forms("k64.f16", Item::F16, FLOATS, FLOATS),
-    forms("k64.s32", Item::S32, BYTES, BYTES),
+    forms("k32.f32", MatrixElement::F32, HALVES, HALVES),
+    forms("k32.f16", MatrixElement::F16, HALVES, HALVES),
+    forms("k32.f32", MatrixElement::F32, BRAINS, BRAINS),
+    forms("k16.f32", MatrixElement::F32, SINGLES, SINGLES),
+    forms("k64.f32", MatrixElement::F32, FLOATS, FLOATS),
+    forms("k64.f16", MatrixElement::F16, FLOATS, FLOATS),
+    forms("k64.s32", MatrixElement::S32, BYTES, BYTES),
 ];
 
 fn wgmma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -88,7 +88,7 @@ fn product(d: &mut Decode<'_, '_>, name: &str) -> Parsed<Op> {
     let Some(form) = form(name) else {
         return d.error(format!("unsupported in ptx-emu: {name}"));
     };
-    let Found {
+    let ValidWgmma {
         sparse,
         saturate,
         columns,
@@ -98,7 +98,7 @@ fn product(d: &mut Decode<'_, '_>, name: &str) -> Parsed<Op> {
     } = form;
     d.skip();
     let in_registers = matches!(d.operand(1).kind, OperandKind::Vector(_));
-    let scales = if sum == Item::S32 { 0 } else { 2 };
+    let scales = if sum == MatrixElement::S32 { 0 } else { 2 };
     let halves = matches!(left, Element::F16 | Element::Bf16);
     let turns = if !halves {
         0
@@ -127,8 +127,8 @@ fn product(d: &mut Decode<'_, '_>, name: &str) -> Parsed<Op> {
     }
     let transposed = transposed(d, at + 1 + scales, turns)?;
     let (ty, each) = match sum {
-        Item::F32 => (Type::F32, 1),
-        Item::F16 => (Type::F16x2, 2),
+        MatrixElement::F32 => (Type::F32, 1),
+        MatrixElement::F16 => (Type::F16x2, 2),
         _ => (Type::S32, 1),
     };
     let sums = registers(d, 0, ty, columns / 2 / each)?;
@@ -194,16 +194,16 @@ fn scale(d: &Decode<'_, '_>, i: usize) -> Parsed<bool> {
 }
 
 /// A valid product.
-struct Found {
+struct ValidWgmma {
     sparse: bool,
     saturate: bool,
     columns: usize,
-    sum: Item,
+    sum: MatrixElement,
     left: Element,
     right: Element,
 }
 
-fn form(name: &str) -> Option<Found> {
+fn form(name: &str) -> Option<ValidWgmma> {
     let name = name.strip_prefix("wgmma.mma_async")?;
     let (sparse, name) = name
         .strip_prefix(".sp")
@@ -229,12 +229,12 @@ fn form(name: &str) -> Option<Found> {
         Some((form.sum, left.1, right.1))
     })?;
     // Integer products do not support all numbers of columns, and only they saturate.
-    let exists = if sum == Item::S32 {
+    let exists = if sum == MatrixElement::S32 {
         columns.is_multiple_of(16) || columns <= 24
     } else {
         !saturate
     };
-    exists.then_some(Found {
+    exists.then_some(ValidWgmma {
         sparse,
         saturate,
         columns,

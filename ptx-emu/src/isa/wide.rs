@@ -2,8 +2,8 @@
 
 use crate::code::Op;
 use crate::decode::Decode;
-use crate::exec::regs::{Alu, Regs, Slots, Undefined};
-use crate::parse::ast::{Operand, OperandKind};
+use crate::exec::regs::{Alu, OperandSlots, Regs, Undefined};
+use crate::parse::ast::{OperandKind, ParsedOperand};
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error, unsupported};
 
@@ -29,13 +29,13 @@ pub(super) fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     {
         return error(to.at, "mov.b128 needs a .b128 register on one side");
     }
-    let (run, slots): (Alu, Slots) = match (parts(to)?, parts(from)?) {
+    let (run, slots): (Alu, OperandSlots) = match (parts(to)?, parts(from)?) {
         (Some([x, y, z, w]), _) => {
             let [a, b] = d.halves_src(from)?;
             let [x, y, z, w] = [x, y, z, w].map(|part| d.element_dst(part, Type::B32));
             (
                 unpack_words,
-                Slots {
+                OperandSlots {
                     d: x?,
                     e: y?,
                     b: z?,
@@ -52,7 +52,7 @@ pub(super) fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             let [low, high] = d.halves_dst(to)?;
             (
                 pack_words,
-                Slots {
+                OperandSlots {
                     d: low,
                     e: high,
                     a: x?,
@@ -66,12 +66,12 @@ pub(super) fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             let ([a, b], [low, high]) = (source(d, from)?, target(d, to)?);
             (
                 copy,
-                Slots {
+                OperandSlots {
                     d: low,
                     e: high,
                     a,
                     b,
-                    ..Slots::default()
+                    ..OperandSlots::default()
                 },
             )
         }
@@ -80,7 +80,7 @@ pub(super) fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 /// Returns the four parts of an operand, if it has four.
-fn parts<'a>(o: &'a Operand<'a>) -> Parsed<Option<[&'a Operand<'a>; 4]>> {
+fn parts<'a>(o: &'a ParsedOperand<'a>) -> Parsed<Option<[&'a ParsedOperand<'a>; 4]>> {
     let OperandKind::Vector(elements) = &o.kind else {
         return Ok(None);
     };
@@ -91,7 +91,7 @@ fn parts<'a>(o: &'a Operand<'a>) -> Parsed<Option<[&'a Operand<'a>; 4]>> {
     }
 }
 
-fn source<'a>(d: &mut Decode<'_, 'a>, o: &'a Operand<'a>) -> Parsed<[u32; 2]> {
+fn source<'a>(d: &mut Decode<'_, 'a>, o: &'a ParsedOperand<'a>) -> Parsed<[u32; 2]> {
     match &o.kind {
         OperandKind::Vector(halves) => Ok([
             d.element_src(&halves[0], Type::B64)?,
@@ -101,7 +101,7 @@ fn source<'a>(d: &mut Decode<'_, 'a>, o: &'a Operand<'a>) -> Parsed<[u32; 2]> {
     }
 }
 
-fn target<'a>(d: &mut Decode<'_, 'a>, o: &'a Operand<'a>) -> Parsed<[u32; 2]> {
+fn target<'a>(d: &mut Decode<'_, 'a>, o: &'a ParsedOperand<'a>) -> Parsed<[u32; 2]> {
     match &o.kind {
         OperandKind::Vector(halves) => Ok([
             d.element_dst(&halves[0], Type::B64)?,
@@ -112,7 +112,7 @@ fn target<'a>(d: &mut Decode<'_, 'a>, o: &'a Operand<'a>) -> Parsed<[u32; 2]> {
 }
 
 /// Copies a register. Both halves are read before one is written, because they may overlap.
-fn copy(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn copy(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     let low = *regs.get::<u64>(s.a, mask)?;
     let high = *regs.get::<u64>(s.b, mask)?;
     regs.set(s.d, mask, &low);
@@ -120,7 +120,7 @@ fn copy(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     Ok(())
 }
 
-fn pack_words(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn pack_words(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     for (to, low, high) in [(s.d, s.a, s.b), (s.e, s.c, s.x)] {
         let low = regs.get::<u32>(low, mask)?;
         let high = regs.get::<u32>(high, mask)?;
@@ -130,7 +130,7 @@ fn pack_words(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     Ok(())
 }
 
-fn unpack_words(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+fn unpack_words(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefined> {
     for (from, low, high) in [(s.a, s.d, s.e), (s.x, s.b, s.c)] {
         let half = *regs.get::<u64>(from, mask)?;
         regs.set(low, mask, &half.map(|half| half as u32));

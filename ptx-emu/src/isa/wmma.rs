@@ -3,7 +3,8 @@
 use super::Decoder;
 use super::matrix::registers;
 use crate::code::{
-    Address, Fragment, Item, Op, Product, ProductShape, Role, Space, Sparsity, WarpMatrix,
+    Address, InstructionSpace, MatrixElement, MatrixFragment, Op, Product, ProductShape, Role,
+    Sparsity, WarpMatrix,
 };
 use crate::decode::Decode;
 use crate::exec::regs::Bank;
@@ -12,9 +13,9 @@ use crate::parse::{Parsed, error};
 
 pub(super) const DECODERS: &[(&str, Decoder)] = &[("wmma", wmma)];
 
-use Item::{B1, Bf16, E4m3, E5m2, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
+use MatrixElement::{B1, Bf16, E4m3, E5m2, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
 
-const ITEMS: &[(&str, Item)] = &[
+const ITEMS: &[(&str, MatrixElement)] = &[
     (".f16", F16),
     (".bf16", Bf16),
     (".tf32", Tf32),
@@ -57,7 +58,11 @@ const SHAPES: &[(&str, ProductShape)] = &[
 ];
 
 /// The factors that may be combined, the accumulators that they may have, and the shapes.
-type Family = (&'static [Item], &'static [Item], &'static [&'static str]);
+type Family = (
+    &'static [MatrixElement],
+    &'static [MatrixElement],
+    &'static [&'static str],
+);
 
 const SQUARES: &[&str] = &[".m16n16k16", ".m32n8k16", ".m8n32k16"];
 
@@ -99,7 +104,7 @@ const SPARSE: &[Family] = &[
 
 /// The instruction of a product.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum MatmulInstruction {
     Wmma,
     Mma,
     /// `mma.sp` and `mma.sp::ordered_metadata`.
@@ -107,17 +112,17 @@ enum Kind {
     Ordered,
 }
 
-impl Kind {
+impl MatmulInstruction {
     fn table(self) -> &'static [Family] {
         match self {
-            Kind::Wmma => WMMA,
-            Kind::Mma => MMA,
-            Kind::Sparse | Kind::Ordered => SPARSE,
+            MatmulInstruction::Wmma => WMMA,
+            MatmulInstruction::Mma => MMA,
+            MatmulInstruction::Sparse | MatmulInstruction::Ordered => SPARSE,
         }
     }
 
     fn is_sparse(self) -> bool {
-        matches!(self, Kind::Sparse | Kind::Ordered)
+        matches!(self, MatmulInstruction::Sparse | MatmulInstruction::Ordered)
     }
 }
 
@@ -126,7 +131,7 @@ fn unsupported<T>(d: &Decode<'_, '_>) -> Parsed<T> {
 }
 
 /// Returns true if a table contains a product of these factors and accumulators.
-fn exists(table: &[Family], name: &str, factors: &[Item], sums: &[Item]) -> bool {
+fn exists(table: &[Family], name: &str, factors: &[MatrixElement], sums: &[MatrixElement]) -> bool {
     table.iter().any(|(of, to, shapes)| {
         shapes.contains(&name)
             && factors.iter().all(|f| of.contains(f))
@@ -184,11 +189,11 @@ fn memory(d: &mut Decode<'_, '_>, role: Role, at: usize) -> Parsed<WarpMatrix> {
     sync(d)?;
     let (by_rows, name, shape) = layout(d)?;
     let spaces = [
-        (".global", Space::Global),
-        (".shared", Space::Shared),
-        (".shared::cta", Space::Shared),
+        (".global", InstructionSpace::Global),
+        (".shared", InstructionSpace::Shared),
+        (".shared::cta", InstructionSpace::Shared),
     ];
-    let space = d.choose(&spaces).unwrap_or(Space::Generic);
+    let space = d.choose(&spaces).unwrap_or(InstructionSpace::Generic);
     let item = d.require(ITEMS)?;
     let known = WMMA.iter().any(|(of, to, shapes)| {
         shapes.contains(&name)
@@ -209,7 +214,7 @@ fn memory(d: &mut Decode<'_, '_>, role: Role, at: usize) -> Parsed<WarpMatrix> {
         _ => d.literal(Bank::W32, default_stride(shape, role, by_rows) as u64),
     };
     let fragment = fragment(d, 1 - at, shape, role, item, true)?;
-    let address: Address = d.address(at, space == Space::Shared)?;
+    let address: Address = d.address(at, space == InstructionSpace::Shared)?;
     let bank = if item.bits() == 64 {
         Bank::W64
     } else {
@@ -243,9 +248,9 @@ fn fragment(
     i: usize,
     shape: ProductShape,
     role: Role,
-    item: Item,
+    item: MatrixElement,
     wide: bool,
-) -> Parsed<Fragment> {
+) -> Parsed<MatrixFragment> {
     let needed = shape.registers(role, item);
     let count = if wide && item == F16 && role != Role::Sum {
         8
@@ -260,7 +265,7 @@ fn fragment(
         S32 => Type::S32,
         _ => Type::B32,
     };
-    Ok(Fragment {
+    Ok(MatrixFragment {
         role,
         item,
         slots: registers(d, i, ty, count)?,
@@ -292,7 +297,7 @@ fn multiply(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         _ => return unsupported(d),
     };
     d.eat(".rn");
-    finish(d, Kind::Wmma, (name, shape), types, bits)
+    finish(d, MatmulInstruction::Wmma, (name, shape), types, bits)
 }
 
 /// Decodes the rare forms of `mma`.
@@ -303,10 +308,10 @@ fn multiply(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 ///   selector`
 pub(super) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let sparse = [
-        (".sp", Kind::Sparse),
-        (".sp::ordered_metadata", Kind::Ordered),
+        (".sp", MatmulInstruction::Sparse),
+        (".sp::ordered_metadata", MatmulInstruction::Ordered),
     ];
-    let kind = d.choose(&sparse).unwrap_or(Kind::Mma);
+    let kind = d.choose(&sparse).unwrap_or(MatmulInstruction::Mma);
     sync(d)?;
     let Some((name, shape)) = shaped(d) else {
         return unsupported(d);
@@ -321,7 +326,7 @@ pub(super) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         }
     }
     if let (".m8n8k4", [of_d, F16, F16, of_c], [Some(a), Some(b)]) = (name, types, layouts) {
-        return if kind == Kind::Mma && !saturate {
+        return if kind == MatmulInstruction::Mma && !saturate {
             quads(d, shape, [of_d, of_c], [a, b])
         } else {
             unsupported(d)
@@ -350,7 +355,7 @@ pub(super) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 fn quads(
     d: &mut Decode<'_, '_>,
     shape: ProductShape,
-    [of_d, of_c]: [Item; 2],
+    [of_d, of_c]: [MatrixElement; 2],
     by_rows: [bool; 2],
 ) -> Parsed<Op> {
     let known = matches!([of_d, of_c], [F16 | F32, F16] | [F32, F32]);
@@ -358,11 +363,11 @@ fn quads(
         return unsupported(d);
     }
     d.operands(4, 4)?;
-    let mut of = |i, role, item: Item| {
+    let mut of = |i, role, item: MatrixElement| {
         // Each of the four products has 8 lanes. They share 8 by 8 sums and 8 by 4 factors.
         let elements = if role == Role::Sum { 8 } else { 4 };
         let ty = if item == F32 { Type::F32 } else { Type::F16x2 };
-        Ok(Fragment {
+        Ok(MatrixFragment {
             role,
             item,
             slots: registers(d, i, ty, elements / item.each())?,
@@ -386,12 +391,12 @@ fn quads(
 /// `bits` selects the operation on single bits: `false` for `.and` and `true` for `.xor`.
 fn finish(
     d: &mut Decode<'_, '_>,
-    kind: Kind,
+    kind: MatmulInstruction,
     (name, shape): (&str, ProductShape),
-    [of_d, of_a, of_b, of_c]: [Item; 4],
+    [of_d, of_a, of_b, of_c]: [MatrixElement; 4],
     bits: Option<bool>,
 ) -> Parsed<Op> {
-    let wide = kind == Kind::Wmma;
+    let wide = kind == MatmulInstruction::Wmma;
     // In `wmma`, `.satfinite` follows the types. In `mma` it precedes them, so the caller has
     // consumed it.
     let saturate = wide && of_d == S32 && d.eat(".satfinite");
@@ -426,9 +431,9 @@ fn finish(
 /// Decodes the operands after the matrices, and checks their number.
 fn sparsity(
     d: &mut Decode<'_, '_>,
-    kind: Kind,
+    kind: MatmulInstruction,
     shape: ProductShape,
-    item: Item,
+    item: MatrixElement,
 ) -> Parsed<Option<Sparsity>> {
     let n = if kind.is_sparse() { 6 } else { 4 };
     d.operands(n, n)?;
@@ -447,6 +452,6 @@ fn sparsity(
     Ok(Some(Sparsity {
         metadata,
         selector,
-        ordered: kind == Kind::Ordered,
+        ordered: kind == MatmulInstruction::Ordered,
     }))
 }

@@ -10,7 +10,7 @@ pub(crate) struct Module<'a> {
     pub(crate) target: Option<(&'a str, At)>,
     /// The indices and names of `.file` directives.
     pub(crate) files: Vec<(u32, &'a str)>,
-    pub(crate) variables: Vec<Variable<'a>>,
+    pub(crate) variables: Vec<DeclaredVariable<'a>>,
     pub(crate) entries: Vec<Entry<'a>>,
     /// The device functions, declared and defined.
     pub(crate) functions: Vec<Entry<'a>>,
@@ -27,7 +27,7 @@ pub(crate) struct Module<'a> {
 
 /// The state space of a declared variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StateSpace {
+pub(crate) enum DeclaredSpace {
     Global,
     Const,
     Shared,
@@ -39,8 +39,8 @@ pub(crate) enum StateSpace {
 
 /// A declared variable or parameter.
 #[derive(Debug)]
-pub(crate) struct Variable<'a> {
-    pub(crate) space: StateSpace,
+pub(crate) struct DeclaredVariable<'a> {
+    pub(crate) space: DeclaredSpace,
     pub(crate) ty: Type,
     /// The number of elements per declared element: 2 or 4 for `.v2` and `.v4`.
     pub(crate) vector: u32,
@@ -80,9 +80,9 @@ pub(crate) struct Entry<'a> {
     pub(crate) function: bool,
     /// Whether it has a body.
     pub(crate) defined: bool,
-    pub(crate) params: Vec<Variable<'a>>,
+    pub(crate) params: Vec<DeclaredVariable<'a>>,
     /// The results of a function.
-    pub(crate) returns: Vec<Variable<'a>>,
+    pub(crate) returns: Vec<DeclaredVariable<'a>>,
     pub(crate) reqntid: Option<[u32; 3]>,
     pub(crate) maxntid: Option<[u32; 3]>,
     pub(crate) minnctapersm: Option<u32>,
@@ -109,7 +109,7 @@ pub(crate) enum Statement<'a> {
     Label(&'a str, At),
     /// A `.reg` declaration.
     Registers(Type, Vec<RegisterName<'a>>),
-    Variable(Variable<'a>),
+    Variable(DeclaredVariable<'a>),
     Loc(Loc),
     /// `name: .branchtargets a, b;`
     Targets(&'a str, Vec<(&'a str, At)>),
@@ -117,7 +117,7 @@ pub(crate) enum Statement<'a> {
     Callees(&'a str, Vec<(&'a str, At)>),
     /// `name: .callprototype (..) _ (..);`
     Prototype,
-    Inst(Inst<'a>),
+    Inst(ParsedInstruction<'a>),
 }
 
 /// A position in the source that a compiler translated to PTX.
@@ -147,7 +147,7 @@ pub(crate) struct RegisterName<'a> {
 
 /// An instruction.
 #[derive(Debug)]
-pub(crate) struct Inst<'a> {
+pub(crate) struct ParsedInstruction<'a> {
     pub(crate) at: At,
     /// The offset of the semicolon.
     pub(crate) end: At,
@@ -156,7 +156,7 @@ pub(crate) struct Inst<'a> {
     pub(crate) opcode: &'a str,
     /// The suffixes with their dots.
     pub(crate) mods: Vec<(&'a str, At)>,
-    pub(crate) operands: Vec<Operand<'a>>,
+    pub(crate) operands: Vec<ParsedOperand<'a>>,
 }
 
 /// A guard, `@p` or `@!p`.
@@ -169,12 +169,12 @@ pub(crate) struct Guard<'a> {
 
 /// An operand and its offset in the text.
 #[derive(Debug)]
-pub(crate) struct Operand<'a> {
+pub(crate) struct ParsedOperand<'a> {
     pub(crate) at: At,
     pub(crate) kind: OperandKind<'a>,
 }
 
-impl<'a> Operand<'a> {
+impl<'a> ParsedOperand<'a> {
     /// Returns the names in the operand, in order.
     pub(crate) fn names(&self) -> Vec<(&'a str, At)> {
         match &self.kind {
@@ -183,10 +183,10 @@ impl<'a> Operand<'a> {
             | OperandKind::Negative(n)
             | OperandKind::Sum(n, _)
             | OperandKind::Address(Some(n), _) => vec![(n, self.at)],
-            OperandKind::Vector(all) => all.iter().flat_map(Operand::names).collect(),
+            OperandKind::Vector(all) => all.iter().flat_map(ParsedOperand::names).collect(),
             OperandKind::Tensor(n, all) | OperandKind::Resident(all, n) => [(*n, self.at)]
                 .into_iter()
-                .chain(all.iter().flat_map(Operand::names))
+                .chain(all.iter().flat_map(ParsedOperand::names))
                 .collect(),
             OperandKind::Pair(p, q) => vec![(p, self.at), (q, self.at)],
             // Literals, addresses without a register and `_` contain no names. Lists belong to
@@ -209,15 +209,15 @@ pub(crate) enum OperandKind<'a> {
     Sum(&'a str, i64),
     Number(Number),
     /// `{a, b}`
-    Vector(Vec<Operand<'a>>),
+    Vector(Vec<ParsedOperand<'a>>),
     /// `{a, b}|p`
-    Resident(Vec<Operand<'a>>, &'a str),
+    Resident(Vec<ParsedOperand<'a>>, &'a str),
     /// `[base+offset]`
     Address(Option<&'a str>, i64),
     /// `[map, {x, y}]`
-    Tensor(&'a str, Vec<Operand<'a>>),
+    Tensor(&'a str, Vec<ParsedOperand<'a>>),
     /// `(a, b)`, the arguments of a call.
-    List(Vec<Operand<'a>>),
+    List(Vec<ParsedOperand<'a>>),
     /// `p|q`
     Pair(&'a str, &'a str),
     /// `_`

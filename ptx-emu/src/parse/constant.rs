@@ -6,8 +6,8 @@
 //! result keeps the type of the chosen operand.
 
 use super::ast::Number;
-use super::lexer::Token;
-use super::parser::Parser;
+use super::lexer::PtxToken;
+use super::parser::PtxParser;
 use super::{At, Parsed, error};
 
 /// The maximum nesting depth of parentheses and signs.
@@ -32,7 +32,7 @@ pub(super) const WARP_SIZE: &str = "WARP_SZ";
 
 /// A value with the type that selects the rules of an operator.
 #[derive(Clone, Copy, Debug)]
-enum Value {
+enum TypedConstant {
     Signed(i64),
     Unsigned(u64),
     /// The bits of a hexadecimal `f32`, `0fXXXXXXXX`, which no operator accepts.
@@ -46,44 +46,44 @@ enum Integers {
     Unsigned(u64, u64),
 }
 
-impl Value {
+impl TypedConstant {
     /// Returns the value of a literal. It is signed unless it has the suffix `U` or does not fit.
-    fn from_literal(n: Number, text: &str) -> Value {
+    fn from_literal(n: Number, text: &str) -> TypedConstant {
         match n {
             Number::Int(v) => match i64::try_from(v) {
-                Ok(v) if !text.ends_with('U') => Value::Signed(v),
-                _ => Value::Unsigned(v as u64),
+                Ok(v) if !text.ends_with('U') => TypedConstant::Signed(v),
+                _ => TypedConstant::Unsigned(v as u64),
             },
-            Number::F32(bits) => Value::Single(bits),
-            Number::F64(bits) => Value::Double(f64::from_bits(bits)),
+            Number::F32(bits) => TypedConstant::Single(bits),
+            Number::F64(bits) => TypedConstant::Double(f64::from_bits(bits)),
         }
     }
 
     fn number(self) -> Number {
         match self {
-            Value::Signed(v) => Number::Int(v.into()),
-            Value::Unsigned(v) => Number::Int(v.into()),
-            Value::Single(bits) => Number::F32(bits),
-            Value::Double(v) => Number::F64(v.to_bits()),
+            TypedConstant::Signed(v) => Number::Int(v.into()),
+            TypedConstant::Unsigned(v) => Number::Int(v.into()),
+            TypedConstant::Single(bits) => Number::F32(bits),
+            TypedConstant::Double(v) => Number::F64(v.to_bits()),
         }
     }
 
     /// Returns the 64 bits of an integer.
     fn bits(self) -> Option<u64> {
         match self {
-            Value::Signed(v) => Some(v as u64),
-            Value::Unsigned(v) => Some(v),
-            Value::Single(_) | Value::Double(_) => None,
+            TypedConstant::Signed(v) => Some(v as u64),
+            TypedConstant::Unsigned(v) => Some(v),
+            TypedConstant::Single(_) | TypedConstant::Double(_) => None,
         }
     }
 
     /// Returns the result of a comparison, which is a signed integer.
-    fn truth(holds: bool) -> Value {
-        Value::Signed(holds.into())
+    fn truth(holds: bool) -> TypedConstant {
+        TypedConstant::Signed(holds.into())
     }
 }
 
-impl<'a> Parser<'a> {
+impl<'a> PtxParser<'a> {
     /// Parses a constant expression.
     pub(super) fn number(&mut self) -> Parsed<Number> {
         Ok(self.choice(0)?.number())
@@ -95,17 +95,19 @@ impl<'a> Parser<'a> {
         let mut ahead = self.lexer.clone();
         loop {
             match token {
-                Token::Number(_) | Token::Name(WARP_SIZE) | Token::Mark('(' | '~') => return true,
+                PtxToken::Number(_) | PtxToken::Name(WARP_SIZE) | PtxToken::Mark('(' | '~') => {
+                    return true;
+                }
                 // A sign or `!` in front of a name belongs to an operand, such as `!p`.
-                Token::Mark('-' | '+' | '!') => token = ahead.next(&mut Vec::new()).0,
-                Token::Dot(word) => return is_fraction(word),
+                PtxToken::Mark('-' | '+' | '!') => token = ahead.next(&mut Vec::new()).0,
+                PtxToken::Dot(word) => return is_fraction(word),
                 _ => return false,
             }
         }
     }
 
     /// Parses `condition ? a : b`, or an expression without it.
-    fn choice(&mut self, depth: usize) -> Parsed<Value> {
+    fn choice(&mut self, depth: usize) -> Parsed<TypedConstant> {
         let at = self.at;
         if depth > MOST_DEPTH {
             return error(at, format!("parentheses nested deeper than {MOST_DEPTH}"));
@@ -126,7 +128,7 @@ impl<'a> Parser<'a> {
         Ok(if condition != 0 { yes } else { no })
     }
 
-    fn binary(&mut self, level: usize, depth: usize) -> Parsed<Value> {
+    fn binary(&mut self, level: usize, depth: usize) -> Parsed<TypedConstant> {
         let Some(operators) = BINARY.get(level) else {
             return self.unary(depth);
         };
@@ -144,7 +146,7 @@ impl<'a> Parser<'a> {
     /// Consumes the next token if it is one of `operators`.
     fn operator(&mut self, operators: &[&'static str]) -> Parsed<Option<&'static str>> {
         // `%3` is a name, so `5%3` contains no operator.
-        if !matches!(self.token, Token::Mark(_)) {
+        if !matches!(self.token, PtxToken::Mark(_)) {
             return Ok(None);
         }
         let rest = self.lexer.text().get(self.at as usize..).unwrap_or("");
@@ -162,19 +164,19 @@ impl<'a> Parser<'a> {
         Ok(Some(found))
     }
 
-    fn unary(&mut self, depth: usize) -> Parsed<Value> {
+    fn unary(&mut self, depth: usize) -> Parsed<TypedConstant> {
         let at = self.at;
         if depth > MOST_DEPTH {
             return error(at, format!("signs nested deeper than {MOST_DEPTH}"));
         }
         match self.token {
-            Token::Mark(sign @ ('-' | '+' | '~' | '!')) => {
+            PtxToken::Mark(sign @ ('-' | '+' | '~' | '!')) => {
                 self.advance()?;
                 let value = self.unary(depth + 1)?;
                 signed(sign, value, at)
             }
-            Token::Mark('(') => self.parentheses(depth),
-            Token::Number(n) => {
+            PtxToken::Mark('(') => self.parentheses(depth),
+            PtxToken::Number(n) => {
                 // The token has lost the suffix `U`, which decides the type, so the text of the
                 // literal is read again.
                 let rest = self.lexer.text().get(at as usize..).unwrap_or("");
@@ -182,25 +184,25 @@ impl<'a> Parser<'a> {
                     .find(|c: char| !c.is_ascii_alphanumeric())
                     .unwrap_or(rest.len());
                 self.advance()?;
-                Ok(Value::from_literal(n, &rest[..end]))
+                Ok(TypedConstant::from_literal(n, &rest[..end]))
             }
-            Token::Name(WARP_SIZE) => {
+            PtxToken::Name(WARP_SIZE) => {
                 self.advance()?;
-                Ok(Value::Signed(32))
+                Ok(TypedConstant::Signed(32))
             }
-            Token::Dot(word) if is_fraction(word) => {
+            PtxToken::Dot(word) if is_fraction(word) => {
                 self.advance()?;
-                Ok(Value::Double(word.parse().unwrap_or_default()))
+                Ok(TypedConstant::Double(word.parse().unwrap_or_default()))
             }
             _ => self.unexpected("a number"),
         }
     }
 
     /// Parses `(expression)`, or a cast: `(.s64) operand` or `(.u64) operand`.
-    fn parentheses(&mut self, depth: usize) -> Parsed<Value> {
+    fn parentheses(&mut self, depth: usize) -> Parsed<TypedConstant> {
         self.advance()?;
         let at = self.at;
-        let Token::Dot(cast @ (".s64" | ".u64")) = self.token else {
+        let PtxToken::Dot(cast @ (".s64" | ".u64")) = self.token else {
             let value = self.choice(depth + 1)?;
             self.expect(')')?;
             return Ok(value);
@@ -211,9 +213,9 @@ impl<'a> Parser<'a> {
             return error(at, format!("`({cast})` takes an integer"));
         };
         Ok(if cast == ".s64" {
-            Value::Signed(bits as i64)
+            TypedConstant::Signed(bits as i64)
         } else {
-            Value::Unsigned(bits)
+            TypedConstant::Unsigned(bits)
         })
     }
 }
@@ -224,18 +226,20 @@ pub(super) fn is_fraction(word: &str) -> bool {
     word.as_bytes().get(1).is_some_and(u8::is_ascii_digit) && word.parse::<f64>().is_ok()
 }
 
-fn signed(sign: char, value: Value, at: At) -> Parsed<Value> {
+fn signed(sign: char, value: TypedConstant, at: At) -> Parsed<TypedConstant> {
     Ok(match (sign, value) {
-        ('+', Value::Signed(_) | Value::Unsigned(_) | Value::Double(_)) => value,
+        ('+', TypedConstant::Signed(_) | TypedConstant::Unsigned(_) | TypedConstant::Double(_)) => {
+            value
+        }
         // Integers wrap around like the 64-bit integers of C, and `-9223372036854775808` must be
         // possible.
-        ('-', Value::Signed(v)) => Value::Signed(v.wrapping_neg()),
-        ('-', Value::Unsigned(v)) => Value::Unsigned(v.wrapping_neg()),
-        ('-', Value::Double(v)) => Value::Double(-v),
-        ('~', Value::Signed(v)) => Value::Unsigned(!v as u64),
-        ('~', Value::Unsigned(v)) => Value::Unsigned(!v),
-        ('!', Value::Signed(v)) => Value::truth(v == 0),
-        ('!', Value::Unsigned(v)) => Value::truth(v == 0),
+        ('-', TypedConstant::Signed(v)) => TypedConstant::Signed(v.wrapping_neg()),
+        ('-', TypedConstant::Unsigned(v)) => TypedConstant::Unsigned(v.wrapping_neg()),
+        ('-', TypedConstant::Double(v)) => TypedConstant::Double(-v),
+        ('~', TypedConstant::Signed(v)) => TypedConstant::Unsigned(!v as u64),
+        ('~', TypedConstant::Unsigned(v)) => TypedConstant::Unsigned(!v),
+        ('!', TypedConstant::Signed(v)) => TypedConstant::truth(v == 0),
+        ('!', TypedConstant::Unsigned(v)) => TypedConstant::truth(v == 0),
         ('-' | '+', _) => {
             return error(
                 at,
@@ -246,11 +250,16 @@ fn signed(sign: char, value: Value, at: At) -> Parsed<Value> {
     })
 }
 
-fn combine(left: Value, operator: &str, right: Value, at: At) -> Parsed<Value> {
+fn combine(
+    left: TypedConstant,
+    operator: &str,
+    right: TypedConstant,
+    at: At,
+) -> Parsed<TypedConstant> {
     let integers = match (left, right) {
-        (Value::Double(a), Value::Double(b)) => return doubles(a, operator, b, at),
-        (Value::Signed(a), Value::Signed(b)) => Integers::Signed(a, b),
-        (Value::Single(_), _) | (_, Value::Single(_)) => {
+        (TypedConstant::Double(a), TypedConstant::Double(b)) => return doubles(a, operator, b, at),
+        (TypedConstant::Signed(a), TypedConstant::Signed(b)) => Integers::Signed(a, b),
+        (TypedConstant::Single(_), _) | (_, TypedConstant::Single(_)) => {
             return error(
                 at,
                 format!("`{operator}` with a hexadecimal single such as 0f3f800000"),
@@ -264,45 +273,45 @@ fn combine(left: Value, operator: &str, right: Value, at: At) -> Parsed<Value> {
     let bits = left.bits().zip(right.bits());
     match (operator, bits, left) {
         // Only the type of the left operand selects the kind of shift.
-        ("<<", Some((_, n)), Value::Signed(v)) => {
-            return Ok(Value::Signed(v.wrapping_shl(n as u32)));
+        ("<<", Some((_, n)), TypedConstant::Signed(v)) => {
+            return Ok(TypedConstant::Signed(v.wrapping_shl(n as u32)));
         }
-        (">>", Some((_, n)), Value::Signed(v)) => {
-            return Ok(Value::Signed(v.wrapping_shr(n as u32)));
+        (">>", Some((_, n)), TypedConstant::Signed(v)) => {
+            return Ok(TypedConstant::Signed(v.wrapping_shr(n as u32)));
         }
-        ("<<", Some((v, n)), _) => return Ok(Value::Unsigned(v.wrapping_shl(n as u32))),
-        (">>", Some((v, n)), _) => return Ok(Value::Unsigned(v.wrapping_shr(n as u32))),
-        ("&&", Some((a, b)), _) => return Ok(Value::truth(a != 0 && b != 0)),
-        ("||", Some((a, b)), _) => return Ok(Value::truth(a != 0 || b != 0)),
+        ("<<", Some((v, n)), _) => return Ok(TypedConstant::Unsigned(v.wrapping_shl(n as u32))),
+        (">>", Some((v, n)), _) => return Ok(TypedConstant::Unsigned(v.wrapping_shr(n as u32))),
+        ("&&", Some((a, b)), _) => return Ok(TypedConstant::truth(a != 0 && b != 0)),
+        ("||", Some((a, b)), _) => return Ok(TypedConstant::truth(a != 0 || b != 0)),
         ("/" | "%", Some((_, 0)), _) => return error(at, "a constant is divided by zero"),
-        ("%", Some((a, b)), _) => return Ok(Value::Unsigned(a % b)),
+        ("%", Some((a, b)), _) => return Ok(TypedConstant::Unsigned(a % b)),
         _ => {}
     }
     Ok(match integers {
         Integers::Signed(a, b) => match operator {
-            "+" => Value::Signed(a.wrapping_add(b)),
-            "-" => Value::Signed(a.wrapping_sub(b)),
-            "*" => Value::Signed(a.wrapping_mul(b)),
-            "/" => Value::Signed(a.wrapping_div(b)),
-            "&" => Value::Signed(a & b),
-            "|" => Value::Signed(a | b),
-            "^" => Value::Signed(a ^ b),
-            _ => Value::truth(compare(a.cmp(&b), operator)),
+            "+" => TypedConstant::Signed(a.wrapping_add(b)),
+            "-" => TypedConstant::Signed(a.wrapping_sub(b)),
+            "*" => TypedConstant::Signed(a.wrapping_mul(b)),
+            "/" => TypedConstant::Signed(a.wrapping_div(b)),
+            "&" => TypedConstant::Signed(a & b),
+            "|" => TypedConstant::Signed(a | b),
+            "^" => TypedConstant::Signed(a ^ b),
+            _ => TypedConstant::truth(compare(a.cmp(&b), operator)),
         },
         Integers::Unsigned(a, b) => match operator {
-            "+" => Value::Unsigned(a.wrapping_add(b)),
-            "-" => Value::Unsigned(a.wrapping_sub(b)),
-            "*" => Value::Unsigned(a.wrapping_mul(b)),
-            "/" => Value::Unsigned(a / b),
-            "&" => Value::Unsigned(a & b),
-            "|" => Value::Unsigned(a | b),
-            "^" => Value::Unsigned(a ^ b),
-            _ => Value::truth(compare(a.cmp(&b), operator)),
+            "+" => TypedConstant::Unsigned(a.wrapping_add(b)),
+            "-" => TypedConstant::Unsigned(a.wrapping_sub(b)),
+            "*" => TypedConstant::Unsigned(a.wrapping_mul(b)),
+            "/" => TypedConstant::Unsigned(a / b),
+            "&" => TypedConstant::Unsigned(a & b),
+            "|" => TypedConstant::Unsigned(a | b),
+            "^" => TypedConstant::Unsigned(a ^ b),
+            _ => TypedConstant::truth(compare(a.cmp(&b), operator)),
         },
     })
 }
 
-fn doubles(a: f64, operator: &str, b: f64, at: At) -> Parsed<Value> {
+fn doubles(a: f64, operator: &str, b: f64, at: At) -> Parsed<TypedConstant> {
     let value = match operator {
         "+" => a + b,
         "-" => a - b,
@@ -313,11 +322,11 @@ fn doubles(a: f64, operator: &str, b: f64, at: At) -> Parsed<Value> {
             let holds = a
                 .partial_cmp(&b)
                 .map_or(operator == "!=", |order| compare(order, operator));
-            return Ok(Value::truth(holds));
+            return Ok(TypedConstant::truth(holds));
         }
         _ => return error(at, format!("`{operator}` takes integers")),
     };
-    Ok(Value::Double(value))
+    Ok(TypedConstant::Double(value))
 }
 
 fn compare(order: std::cmp::Ordering, operator: &str) -> bool {

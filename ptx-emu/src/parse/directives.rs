@@ -1,15 +1,15 @@
 //! Directives of a module: `.version`, `.target`, `.file` and skipped ones.
 
 use super::ast::*;
-use super::lexer::Token;
-use super::parser::Parser;
+use super::lexer::PtxToken;
+use super::parser::PtxParser;
 use super::{Parsed, error};
 
-impl<'a> Parser<'a> {
+impl<'a> PtxParser<'a> {
     pub(super) fn version(&mut self) -> Parsed<(u32, u32)> {
         self.advance()?;
         let at = self.at;
-        let Token::Number(Number::F64(bits)) = self.token else {
+        let PtxToken::Number(Number::F64(bits)) = self.token else {
             return self.unexpected("a version such as 7.0");
         };
         let text = format!("{:?}", f64::from_bits(bits));
@@ -44,7 +44,7 @@ impl<'a> Parser<'a> {
     pub(super) fn file(&mut self, module: &mut Module<'a>) -> Parsed<()> {
         self.advance()?;
         let index = self.int("a file index", u32::MAX.into())? as u32;
-        let Token::Text(name) = self.token else {
+        let PtxToken::Text(name) = self.token else {
             return self.unexpected("a file name in quotes");
         };
         self.advance()?;
@@ -57,7 +57,7 @@ impl<'a> Parser<'a> {
 
     /// Skips a debug section up to its closing brace, because it contains nothing to execute.
     pub(super) fn section(&mut self) -> Parsed<()> {
-        while !matches!(self.token, Token::Mark('}') | Token::End) {
+        while !matches!(self.token, PtxToken::Mark('}') | PtxToken::End) {
             self.advance()?;
         }
         self.expect('}')
@@ -66,7 +66,7 @@ impl<'a> Parser<'a> {
     pub(super) fn pragma(&mut self) -> Parsed<()> {
         self.advance()?;
         self.list(|p| match p.token {
-            Token::Text(_) => p.advance(),
+            PtxToken::Text(_) => p.advance(),
             _ => p.unexpected("a string"),
         })?;
         self.expect(';')

@@ -1,12 +1,12 @@
 //! Kernels and device functions: their names, parameters and directives.
 
 use super::ast::*;
-use super::lexer::Token;
-use super::parser::{Mark, Parser};
+use super::lexer::PtxToken;
+use super::parser::{Mark, PtxParser};
 use super::types::Type;
 use super::{Parsed, error, unsupported};
 
-impl<'a> Parser<'a> {
+impl<'a> PtxParser<'a> {
     /// Parses a kernel. Errors after its name belong to the kernel.
     pub(super) fn entry(&mut self) -> Parsed<Entry<'a>> {
         self.advance()?;
@@ -96,7 +96,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses the parameters of a function in parentheses, if there are any.
-    fn formals(&mut self) -> Parsed<Vec<Variable<'a>>> {
+    fn formals(&mut self) -> Parsed<Vec<DeclaredVariable<'a>>> {
         if !self.eat('(')? || self.eat(')')? {
             return Ok(Vec::new());
         }
@@ -105,21 +105,21 @@ impl<'a> Parser<'a> {
         Ok(formals.into_iter().flatten().collect())
     }
 
-    fn formal(&mut self) -> Parsed<Vec<Variable<'a>>> {
+    fn formal(&mut self) -> Parsed<Vec<DeclaredVariable<'a>>> {
         let space = if self.eat_dot(".reg")? {
-            StateSpace::Reg
+            DeclaredSpace::Reg
         } else {
-            StateSpace::Param
+            DeclaredSpace::Param
         };
-        if space == StateSpace::Param && !self.eat_dot(".param")? {
+        if space == DeclaredSpace::Param && !self.eat_dot(".param")? {
             return self.unexpected("`.param` or `.reg`");
         }
-        if space == StateSpace::Reg && self.eat_dot(".pred")? {
+        if space == DeclaredSpace::Reg && self.eat_dot(".pred")? {
             return Ok(vec![self.variable(space, Type::Pred, 1, 0, false)?]);
         }
         let (ty, vector, align) = self.variable_type()?;
         let formal = self.variable(space, ty, vector, align, false)?;
-        let size = if space == StateSpace::Reg {
+        let size = if space == DeclaredSpace::Reg {
             vector as usize
         } else {
             1
@@ -130,7 +130,7 @@ impl<'a> Parser<'a> {
     /// Parses the directives between the parameters and the body of a function. They are hints for
     /// the compiler.
     fn function_directives(&mut self) -> Parsed<()> {
-        while let Token::Dot(word) = self.token {
+        while let PtxToken::Dot(word) = self.token {
             let at = self.at;
             match word {
                 ".pragma" => self.pragma()?,
@@ -146,7 +146,7 @@ impl<'a> Parser<'a> {
     }
 
     fn opens(&mut self) -> Parsed<()> {
-        if self.token != Token::Mark('{') {
+        if self.token != PtxToken::Mark('{') {
             return self.unexpected("`{`");
         }
         self.advance()
@@ -167,29 +167,29 @@ impl<'a> Parser<'a> {
         self.lexer = mark.0;
         self.token = mark.1;
         self.at = mark.2;
-        while !matches!(self.token, Token::End | Token::Mark('{' | ';')) {
-            if let Token::Name(name) = self.token {
+        while !matches!(self.token, PtxToken::End | PtxToken::Mark('{' | ';')) {
+            if let PtxToken::Name(name) = self.token {
                 body.broken.push(name);
             }
             self.step();
         }
-        let opens = self.token == Token::Mark('{');
+        let opens = self.token == PtxToken::Mark('{');
         self.step();
         if opens {
             self.body(body);
         }
     }
 
-    fn parameter(&mut self) -> Parsed<Variable<'a>> {
+    fn parameter(&mut self) -> Parsed<DeclaredVariable<'a>> {
         if !self.eat_dot(".param")? {
             return self.unexpected("`.param`");
         }
         let (ty, vector, align) = self.variable_type()?;
-        self.variable(StateSpace::Param, ty, vector, align, false)
+        self.variable(DeclaredSpace::Param, ty, vector, align, false)
     }
 
     fn performance(&mut self, entry: &mut Entry<'a>) -> Parsed<()> {
-        while let Token::Dot(word) = self.token {
+        while let PtxToken::Dot(word) = self.token {
             let at = self.at;
             if word == ".pragma" {
                 self.pragma()?;

@@ -5,7 +5,7 @@ use super::{At, Error, Parsed, error, unsupported};
 
 /// A token.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Token<'a> {
+pub(crate) enum PtxToken<'a> {
     /// A name, including `%`.
     Name(&'a str),
     /// A dot and the word after it, including `::`, for example `.shared::cta`.
@@ -22,7 +22,7 @@ pub(crate) enum Token<'a> {
 
 /// A position in the text.
 #[derive(Clone, Debug)]
-pub(crate) struct Lexer<'a> {
+pub(crate) struct PtxLexer<'a> {
     text: &'a str,
     pos: usize,
 }
@@ -31,9 +31,9 @@ fn is_word(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b == b'_' || b == b'$'
 }
 
-impl<'a> Lexer<'a> {
-    pub(crate) fn new(text: &'a str) -> Lexer<'a> {
-        Lexer { text, pos: 0 }
+impl<'a> PtxLexer<'a> {
+    pub(crate) fn new(text: &'a str) -> PtxLexer<'a> {
+        PtxLexer { text, pos: 0 }
     }
 
     /// Returns the whole text.
@@ -42,20 +42,20 @@ impl<'a> Lexer<'a> {
     }
 
     /// Returns the next token and its offset. Invalid text is recorded and skipped.
-    pub(crate) fn next(&mut self, errors: &mut Vec<Error>) -> (Token<'a>, At) {
+    pub(crate) fn next(&mut self, errors: &mut Vec<Error>) -> (PtxToken<'a>, At) {
         self.blanks(errors);
         let start = self.pos;
         let token = self.token().unwrap_or_else(|e| {
             errors.push(e);
-            Token::Bad
+            PtxToken::Bad
         });
         (token, start as At)
     }
 
-    fn token(&mut self) -> Parsed<Token<'a>> {
+    fn token(&mut self) -> Parsed<PtxToken<'a>> {
         let start = self.pos;
         Ok(match self.peek(0) {
-            0 if start >= self.text.len() => Token::End,
+            0 if start >= self.text.len() => PtxToken::End,
             b'.' if is_word(self.peek(1)) => {
                 self.pos += 1;
                 self.dotted();
@@ -67,18 +67,18 @@ impl<'a> Lexer<'a> {
                     self.pos += 1;
                     self.word();
                 }
-                Token::Dot(&self.text[start..self.pos])
+                PtxToken::Dot(&self.text[start..self.pos])
             }
             b'0'..=b'9' => self.number()?,
             b'"' => self.string()?,
             b if is_word(b) || b == b'%' && is_word(self.peek(1)) => {
                 self.pos += 1;
                 self.word();
-                Token::Name(&self.text[start..self.pos])
+                PtxToken::Name(&self.text[start..self.pos])
             }
             b if b.is_ascii_graphic() => {
                 self.pos += 1;
-                Token::Mark(b as char)
+                PtxToken::Mark(b as char)
             }
             b => {
                 let length = self.text[start..].chars().next().map_or(1, char::len_utf8);
@@ -136,7 +136,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn string(&mut self) -> Parsed<Token<'a>> {
+    fn string(&mut self) -> Parsed<PtxToken<'a>> {
         let quote = self.pos;
         let start = self.pos + 1;
         let body = &self.text[start..];
@@ -154,11 +154,11 @@ impl<'a> Lexer<'a> {
         self.pos += 1;
         match body[..end].bytes().position(|b| b >= 0x80) {
             Some(i) => stray(start + i, 0x80),
-            None => Ok(Token::Text(&body[..end])),
+            None => Ok(PtxToken::Text(&body[..end])),
         }
     }
 
-    fn number(&mut self) -> Parsed<Token<'a>> {
+    fn number(&mut self) -> Parsed<PtxToken<'a>> {
         let start = self.pos;
         self.word();
         let follows = self.peek(1);
@@ -183,7 +183,7 @@ impl<'a> Lexer<'a> {
         }
         let text = &self.text[start..self.pos];
         match literal(text) {
-            Literal::Number(number) => Ok(Token::Number(number)),
+            Literal::Number(number) => Ok(PtxToken::Number(number)),
             // ptxas 13.5 keeps the low 64 bits of some of these literals and rejects others.
             Literal::TooLarge => {
                 unsupported(start as At, format!("`{text}`, which does not fit 64 bits"))

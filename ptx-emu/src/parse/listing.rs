@@ -1,6 +1,6 @@
 //! Prints the syntax tree as text, so that tests can compare it with the original text.
 
-use super::ast::{Inst, Module, Number, Operand, OperandKind, Statement};
+use super::ast::{Module, Number, OperandKind, ParsedInstruction, ParsedOperand, Statement};
 
 /// Returns the labels and instructions of all functions and kernels, one per string.
 ///
@@ -24,7 +24,7 @@ fn statement(s: &Statement<'_>) -> Option<String> {
     }
 }
 
-fn inst(i: &Inst<'_>) -> String {
+fn inst(i: &ParsedInstruction<'_>) -> String {
     let guard = i.guard.map_or(String::new(), |g| {
         format!("@{}{} ", if g.negated { "!" } else { "" }, g.name)
     });
@@ -34,11 +34,11 @@ fn inst(i: &Inst<'_>) -> String {
     format!("{guard}{}{mods}{space}{operands};", i.opcode)
 }
 
-fn list(operands: &[Operand<'_>]) -> String {
+fn list(operands: &[ParsedOperand<'_>]) -> String {
     operands.iter().map(operand).collect::<Vec<_>>().join(", ")
 }
 
-fn operand(o: &Operand<'_>) -> String {
+fn operand(o: &ParsedOperand<'_>) -> String {
     match &o.kind {
         OperandKind::Name(name) => name.to_string(),
         OperandKind::Not(name) => format!("!{name}"),

@@ -61,19 +61,19 @@ impl Error {
 }
 
 /// The text, and the offsets of its lines.
-pub(crate) struct Source<'a> {
+pub(crate) struct SourceText<'a> {
     pub(crate) text: &'a str,
     lines: Vec<At>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> SourceText<'a> {
     /// Indexes the lines of `text`.
-    pub(crate) fn new(text: &'a str) -> Source<'a> {
+    pub(crate) fn new(text: &'a str) -> SourceText<'a> {
         let ends = text.bytes().enumerate().filter(|(_, b)| *b == b'\n');
         let lines = std::iter::once(0)
             .chain(ends.map(|(i, _)| i as At + 1))
             .collect();
-        Source { text, lines }
+        SourceText { text, lines }
     }
 
     /// Returns the line and the column of an offset, starting at 1.

@@ -1,19 +1,19 @@
 //! Operands of an instruction: registers, literals, vectors and addresses.
 
 use super::ast::*;
-use super::lexer::Token;
-use super::parser::Parser;
+use super::lexer::PtxToken;
+use super::parser::PtxParser;
 use super::vectors::element;
 use super::{At, Parsed, error, unsupported};
 
 /// The maximum number of elements of a vector operand, which the accumulators of `wgmma` need.
 const MOST_VECTOR: usize = 128;
 
-impl<'a> Parser<'a> {
-    pub(super) fn operand(&mut self) -> Parsed<Operand<'a>> {
+impl<'a> PtxParser<'a> {
+    pub(super) fn operand(&mut self) -> Parsed<ParsedOperand<'a>> {
         let at = self.at;
         let kind = match self.token {
-            Token::Mark('{') => {
+            PtxToken::Mark('{') => {
                 self.advance()?;
                 let elements = self.list(Self::scalar)?;
                 self.expect('}')?;
@@ -32,28 +32,28 @@ impl<'a> Parser<'a> {
                     OperandKind::Vector(elements)
                 }
             }
-            Token::Mark('[') => {
+            PtxToken::Mark('[') => {
                 self.advance()?;
                 self.address()?
             }
             _ => return self.scalar(),
         };
-        Ok(Operand { at, kind })
+        Ok(ParsedOperand { at, kind })
     }
 
     /// Parses an operand of a call, which may be a list of arguments or results in parentheses.
-    pub(super) fn call_operand(&mut self) -> Parsed<Operand<'a>> {
+    pub(super) fn call_operand(&mut self) -> Parsed<ParsedOperand<'a>> {
         let at = self.at;
         if !self.eat('(')? {
             return self.operand();
         }
         let kind = OperandKind::List(self.passed()?);
-        Ok(Operand { at, kind })
+        Ok(ParsedOperand { at, kind })
     }
 
     /// Parses the arguments of a call up to the closing parenthesis. A vector stands for its
     /// elements.
-    fn passed(&mut self) -> Parsed<Vec<Operand<'a>>> {
+    fn passed(&mut self) -> Parsed<Vec<ParsedOperand<'a>>> {
         if self.eat(')')? {
             return Ok(Vec::new());
         }
@@ -70,25 +70,25 @@ impl<'a> Parser<'a> {
 
     fn address(&mut self) -> Parsed<OperandKind<'a>> {
         let base = match self.token {
-            Token::Name(name) => {
+            PtxToken::Name(name) => {
                 self.advance()?;
                 Some(name)
             }
             _ => None,
         };
-        let offset = if base.is_none() || !matches!(self.token, Token::Mark(']' | ',')) {
+        let offset = if base.is_none() || !matches!(self.token, PtxToken::Mark(']' | ',')) {
             self.offset()?
         } else {
             0
         };
-        if self.token == Token::Mark(',') {
+        if self.token == PtxToken::Mark(',') {
             // `[map, {x, y}]` selects a tensor map or texture with coordinates.
             let Some(map) = base.filter(|_| offset == 0) else {
                 return error(self.at, "the address of a tensor map is a register");
             };
             self.advance()?;
             let coordinates = self.operand()?;
-            if self.token == Token::Mark(',') {
+            if self.token == PtxToken::Mark(',') {
                 return unsupported(coordinates.at, "a texture and a sampler as two operands");
             }
             self.expect(']')?;
@@ -117,20 +117,20 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn scalar(&mut self) -> Parsed<Operand<'a>> {
+    fn scalar(&mut self) -> Parsed<ParsedOperand<'a>> {
         let at = self.at;
         if self.at_constant() {
-            return Ok(Operand {
+            return Ok(ParsedOperand {
                 at,
                 kind: OperandKind::Number(self.number()?),
             });
         }
         let kind = match self.token {
-            Token::Mark('!') => {
+            PtxToken::Mark('!') => {
                 self.advance()?;
                 OperandKind::Not(self.name("a predicate")?.0)
             }
-            Token::Mark('-') => {
+            PtxToken::Mark('-') => {
                 self.advance()?;
                 let (name, at) = self.name("a register")?;
                 match self.after_name(name, at)? {
@@ -138,28 +138,28 @@ impl<'a> Parser<'a> {
                     _ => return error(at, "`-` in front of an operand takes a register"),
                 }
             }
-            Token::Name("_") => {
+            PtxToken::Name("_") => {
                 self.advance()?;
                 // `_|p` discards the first result and keeps the predicate.
-                if self.token == Token::Mark('|') {
+                if self.token == PtxToken::Mark('|') {
                     self.after_name("_", at)?
                 } else {
                     OperandKind::Sink
                 }
             }
-            Token::Name(name) => {
+            PtxToken::Name(name) => {
                 self.advance()?;
                 self.after_name(name, at)?
             }
             _ => return self.unexpected("an operand"),
         };
-        Ok(Operand { at, kind })
+        Ok(ParsedOperand { at, kind })
     }
 
     /// Parses the rest of an operand that starts with a name.
     fn after_name(&mut self, name: &'a str, at: At) -> Parsed<OperandKind<'a>> {
         match self.token {
-            Token::Dot(part) if self.vector(name).is_some() => {
+            PtxToken::Dot(part) if self.vector(name).is_some() => {
                 let elements = self.vector(name).unwrap_or_default();
                 let element = element(part).and_then(|i| elements.get(i));
                 let Some(element) = element else {
@@ -175,7 +175,7 @@ impl<'a> Parser<'a> {
                 self.advance()?;
                 Ok(OperandKind::Name(element))
             }
-            Token::Dot(part) if selects(part) => {
+            PtxToken::Dot(part) if selects(part) => {
                 let whole = self
                     .lexer
                     .text()
@@ -188,15 +188,15 @@ impl<'a> Parser<'a> {
                         |w| Ok(OperandKind::Name(w)),
                     )
             }
-            Token::Mark('|') => {
+            PtxToken::Mark('|') => {
                 self.advance()?;
                 Ok(OperandKind::Pair(name, self.name("a predicate")?.0))
             }
-            Token::Mark('+' | '-') => Ok(OperandKind::Sum(name, self.offset()?)),
-            Token::Mark('[') => self.element_of(name),
+            PtxToken::Mark('+' | '-') => Ok(OperandKind::Sum(name, self.offset()?)),
+            PtxToken::Mark('[') => self.element_of(name),
             _ => match self.vector(name) {
                 Some(elements) => {
-                    let element = |name: &'a String| Operand {
+                    let element = |name: &'a String| ParsedOperand {
                         at,
                         kind: OperandKind::Name(name),
                     };
@@ -229,7 +229,7 @@ impl<'a> Parser<'a> {
             });
         }
         let (register, at) = self.name("an index")?;
-        if self.token == Token::Mark('+') {
+        if self.token == PtxToken::Mark('+') {
             self.offset()?;
         }
         self.expect(']')?;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::ast::*;
 use super::constant::WARP_SIZE;
-use super::lexer::{Lexer, Token};
+use super::lexer::{PtxLexer, PtxToken};
 use super::types::{Type, TypeKind};
 use super::vectors::{Vector, VectorNames, size};
 use super::{At, Error, Parsed, error, unsupported};
@@ -56,10 +56,10 @@ pub(crate) fn parse<'a>(text: &'a str, names: &'a VectorNames) -> Result<Module<
         );
         return Err(vec![Error { at: 0, what }]);
     }
-    let mut p = Parser::new(text, names);
+    let mut p = PtxParser::new(text, names);
     let mut module = Module::default();
     p.next();
-    while p.token != Token::End && p.count < MOST_ERRORS {
+    while p.token != PtxToken::End && p.count < MOST_ERRORS {
         p.recover_item(&mut module);
     }
     // A text with other errors may lack the directive because of them, so it is reported only
@@ -77,9 +77,9 @@ pub(crate) fn parse<'a>(text: &'a str, names: &'a VectorNames) -> Result<Module<
     Ok(module)
 }
 
-pub(super) struct Parser<'a> {
-    pub(super) lexer: Lexer<'a>,
-    pub(super) token: Token<'a>,
+pub(super) struct PtxParser<'a> {
+    pub(super) lexer: PtxLexer<'a>,
+    pub(super) token: PtxToken<'a>,
     /// The offset of `token`.
     pub(super) at: At,
     /// The errors of the current kernel, or of the module outside of kernels.
@@ -99,7 +99,7 @@ pub(super) struct Parser<'a> {
     /// The number of open scopes.
     pub(super) depth: usize,
     /// Variables of the module that are declared within kernels.
-    inner: Vec<Variable<'a>>,
+    inner: Vec<DeclaredVariable<'a>>,
 }
 
 /// The properties of a variable that an index into it needs.
@@ -111,28 +111,28 @@ struct DeclaredArray<'a> {
 }
 
 /// A position to which the parser can return.
-pub(super) type Mark<'a> = (Lexer<'a>, Token<'a>, At);
+pub(super) type Mark<'a> = (PtxLexer<'a>, PtxToken<'a>, At);
 
 /// The message of an error that follows from another error.
 const FOLLOWS: &str = "";
 
 /// Returns the description of an unexpected token.
-fn show(token: Token<'_>) -> String {
+fn show(token: PtxToken<'_>) -> String {
     match token {
-        Token::Name(s) | Token::Dot(s) => format!("`{s}`"),
-        Token::Number(_) => "a number".into(),
-        Token::Text(s) => format!("\"{s}\""),
-        Token::Mark(c) => format!("`{c}`"),
-        Token::Bad => "something unreadable".into(),
-        Token::End => "the end of the text".into(),
+        PtxToken::Name(s) | PtxToken::Dot(s) => format!("`{s}`"),
+        PtxToken::Number(_) => "a number".into(),
+        PtxToken::Text(s) => format!("\"{s}\""),
+        PtxToken::Mark(c) => format!("`{c}`"),
+        PtxToken::Bad => "something unreadable".into(),
+        PtxToken::End => "the end of the text".into(),
     }
 }
 
-impl<'a> Parser<'a> {
+impl<'a> PtxParser<'a> {
     fn new(text: &'a str, names: &'a VectorNames) -> Self {
-        Parser {
-            lexer: Lexer::new(text),
-            token: Token::End,
+        PtxParser {
+            lexer: PtxLexer::new(text),
+            token: PtxToken::End,
             at: 0,
             errors: Vec::new(),
             count: 0,
@@ -168,7 +168,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Records a variable of the current scope, so that `name[1]` finds the size of its elements.
-    pub(super) fn declare_array(&mut self, v: &Variable<'a>) {
+    pub(super) fn declare_array(&mut self, v: &DeclaredVariable<'a>) {
         let element = v.array.then(|| v.ty.bytes());
         self.arrays.push(DeclaredArray {
             name: v.name,
@@ -199,7 +199,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Returns the number of variables declared so far, for
-    /// [`forget_arrays`](Parser::forget_arrays).
+    /// [`forget_arrays`](PtxParser::forget_arrays).
     pub(super) fn known_arrays(&self) -> usize {
         self.arrays.len()
     }
@@ -216,14 +216,14 @@ impl<'a> Parser<'a> {
 
     /// Parses an item of the module. After an error, skips to the next item.
     fn recover_item(&mut self, module: &mut Module<'a>) {
-        if self.token == Token::Bad {
+        if self.token == PtxToken::Bad {
             module.unusable = true;
             return self.next();
         }
         let mark = self.mark();
         // Without a directive, the meaning of the following text is unknown. A wrong header
         // concerns all of it.
-        let essential = !matches!(self.token, Token::Dot(word) if !HEADER.contains(&word));
+        let essential = !matches!(self.token, PtxToken::Dot(word) if !HEADER.contains(&word));
         if let Err(e) = self.item(module) {
             module.unusable |= essential;
             self.fail(e);
@@ -241,32 +241,32 @@ impl<'a> Parser<'a> {
         let mut depth = 0usize;
         let mut linking = true;
         let mut named = false;
-        while self.token != Token::End {
+        while self.token != PtxToken::End {
             match self.token {
-                Token::Mark('{' | '(') => depth += 1,
-                Token::Mark(')') => depth = depth.saturating_sub(1),
-                Token::Mark('}') if depth <= 1 => return self.step_past('}'),
-                Token::Mark('}') => depth -= 1,
-                Token::Mark(';') if depth == 0 => return self.step_past(';'),
-                Token::Dot(word)
+                PtxToken::Mark('{' | '(') => depth += 1,
+                PtxToken::Mark(')') => depth = depth.saturating_sub(1),
+                PtxToken::Mark('}') if depth <= 1 => return self.step_past('}'),
+                PtxToken::Mark('}') => depth -= 1,
+                PtxToken::Mark(';') if depth == 0 => return self.step_past(';'),
+                PtxToken::Dot(word)
                     if depth == 0 && self.at > start && !linking && ITEMS.contains(&word) =>
                 {
                     return;
                 }
                 // These directives never occur in braces or parentheses, so a missing brace hides
                 // no kernel.
-                Token::Dot(".entry" | ".func" | ".visible" | ".weak")
+                PtxToken::Dot(".entry" | ".func" | ".visible" | ".weak")
                     if self.at > start && !linking =>
                 {
                     return;
                 }
-                Token::Name(name) if !named => {
+                PtxToken::Name(name) if !named => {
                     named = true;
                     self.broken.push(name);
                 }
                 _ => {}
             }
-            linking = matches!(self.token, Token::Dot(word) if LINKING.contains(&word));
+            linking = matches!(self.token, PtxToken::Dot(word) if LINKING.contains(&word));
             self.step();
         }
     }
@@ -274,14 +274,14 @@ impl<'a> Parser<'a> {
     /// Skips the end of an item. A `;` after a brace belongs to it.
     fn step_past(&mut self, mark: char) {
         self.step();
-        if mark == '}' && self.token == Token::Mark(';') {
+        if mark == '}' && self.token == PtxToken::Mark(';') {
             self.step();
         }
     }
 
     /// Skips up to and including the next `mark`.
     pub(super) fn step_over(&mut self, mark: char) {
-        while !matches!(self.token, Token::End) && self.token != Token::Mark(mark) {
+        while !matches!(self.token, PtxToken::End) && self.token != PtxToken::Mark(mark) {
             self.step();
         }
         self.step();
@@ -295,7 +295,7 @@ impl<'a> Parser<'a> {
     /// Parses a statement. After an error, skips its `;`, or skips to the brace that ends its
     /// scope.
     fn recover_statement(&mut self, body: &mut Body<'a>) {
-        if self.token == Token::Bad {
+        if self.token == PtxToken::Bad {
             return self.next();
         }
         let mark = self.mark();
@@ -307,17 +307,17 @@ impl<'a> Parser<'a> {
 
     fn skip_statement(&mut self, mark: Mark<'a>, broken: &mut Vec<&'a str>) {
         let mut vectors = 0usize;
-        let declares = matches!(mark.1, Token::Dot(_));
+        let declares = matches!(mark.1, PtxToken::Dot(_));
         self.lexer = mark.0;
         self.token = mark.1;
         self.at = mark.2;
-        while self.token != Token::End {
+        while self.token != PtxToken::End {
             match self.token {
-                Token::Mark('{') => vectors += 1,
-                Token::Mark('}') if vectors == 0 => return,
-                Token::Mark('}') => vectors -= 1,
-                Token::Mark(';') => return self.step(),
-                Token::Name(name) if declares => broken.push(name),
+                PtxToken::Mark('{') => vectors += 1,
+                PtxToken::Mark('}') if vectors == 0 => return,
+                PtxToken::Mark('}') => vectors -= 1,
+                PtxToken::Mark(';') => return self.step(),
+                PtxToken::Name(name) if declares => broken.push(name),
                 _ => {}
             }
             self.step();
@@ -326,7 +326,7 @@ impl<'a> Parser<'a> {
 
     pub(super) fn unexpected<T>(&self, wanted: &str) -> Parsed<T> {
         match self.token {
-            Token::Bad => error(self.at, FOLLOWS),
+            PtxToken::Bad => error(self.at, FOLLOWS),
             token => error(
                 self.at,
                 format!("{} where {wanted} was expected", show(token)),
@@ -335,7 +335,7 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn eat(&mut self, mark: char) -> Parsed<bool> {
-        let found = self.token == Token::Mark(mark);
+        let found = self.token == PtxToken::Mark(mark);
         if found {
             self.advance()?;
         }
@@ -351,7 +351,7 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn eat_dot(&mut self, word: &str) -> Parsed<bool> {
-        let found = self.token == Token::Dot(word);
+        let found = self.token == PtxToken::Dot(word);
         if found {
             self.advance()?;
         }
@@ -360,7 +360,7 @@ impl<'a> Parser<'a> {
 
     pub(super) fn name(&mut self, what: &str) -> Parsed<(&'a str, At)> {
         match self.token {
-            Token::Name(name) => {
+            PtxToken::Name(name) => {
                 let at = self.at;
                 self.advance()?;
                 Ok((name, at))
@@ -371,15 +371,15 @@ impl<'a> Parser<'a> {
 
     pub(super) fn int(&mut self, what: &str, most: u64) -> Parsed<u64> {
         match self.token {
-            Token::Number(Number::Int(n)) if n <= most.into() => {
+            PtxToken::Number(Number::Int(n)) if n <= most.into() => {
                 self.advance()?;
                 Ok(n as u64)
             }
-            Token::Name(WARP_SIZE) => {
+            PtxToken::Name(WARP_SIZE) => {
                 self.advance()?;
                 Ok(32)
             }
-            Token::Number(Number::Int(n)) => error(
+            PtxToken::Number(Number::Int(n)) => error(
                 self.at,
                 format!("{n} is too large for {what}: at most {most}"),
             ),
@@ -399,7 +399,7 @@ impl<'a> Parser<'a> {
     }
 
     fn item(&mut self, module: &mut Module<'a>) -> Parsed<()> {
-        let Token::Dot(word) = self.token else {
+        let PtxToken::Dot(word) = self.token else {
             return self.unexpected("a directive");
         };
         let at = self.at;
@@ -450,17 +450,17 @@ impl<'a> Parser<'a> {
 
     fn declaration(&mut self, module: &mut Module<'a>, external: bool) -> Parsed<()> {
         match self.token {
-            Token::Dot(".entry") => {
+            PtxToken::Dot(".entry") => {
                 let entry = self.entry()?;
                 module.entries.push(entry);
                 Ok(())
             }
-            Token::Dot(".func") => {
+            PtxToken::Dot(".func") => {
                 let function = self.function()?;
                 module.functions.push(function);
                 Ok(())
             }
-            Token::Dot(word) if space(word).is_some() => {
+            PtxToken::Dot(word) if space(word).is_some() => {
                 module.variables.extend(self.variables(external)?);
                 Ok(())
             }
@@ -471,7 +471,7 @@ impl<'a> Parser<'a> {
     pub(super) fn body(&mut self, body: &mut Body<'a>) {
         self.depth = 1;
         while self.depth > 0 {
-            if self.token == Token::End || self.count >= MOST_ERRORS {
+            if self.token == PtxToken::End || self.count >= MOST_ERRORS {
                 let end = self.unexpected("`}`");
                 return end.unwrap_or_else(|e| self.fail(e));
             }
@@ -489,21 +489,23 @@ impl<'a> Parser<'a> {
 
     fn statement(&mut self, body: &mut Vec<Statement<'a>>) -> Parsed<()> {
         match self.token {
-            Token::Mark('{') if self.depth < MOST_SCOPES => {
+            PtxToken::Mark('{') if self.depth < MOST_SCOPES => {
                 self.depth += 1;
                 body.push(Statement::Open);
                 self.advance()
             }
-            Token::Mark('{') => error(self.at, format!("scopes nested deeper than {MOST_SCOPES}")),
-            Token::Mark('}') => {
+            PtxToken::Mark('{') => {
+                error(self.at, format!("scopes nested deeper than {MOST_SCOPES}"))
+            }
+            PtxToken::Mark('}') => {
                 self.depth -= 1;
                 if self.depth > 0 {
                     body.push(Statement::Close);
                 }
                 self.advance()
             }
-            Token::Mark(';') => self.advance(),
-            Token::Dot(word) => self.directive(word, body),
+            PtxToken::Mark(';') => self.advance(),
+            PtxToken::Dot(word) => self.directive(word, body),
             _ => self.labelled(body),
         }
     }
@@ -525,7 +527,7 @@ impl<'a> Parser<'a> {
                 self.advance()?;
                 let (ty, vector, align) = self.variable_type()?;
                 let passed =
-                    self.list(|p| p.variable(StateSpace::Param, ty, vector, align, false))?;
+                    self.list(|p| p.variable(DeclaredSpace::Param, ty, vector, align, false))?;
                 body.extend(passed.into_iter().map(Statement::Variable));
                 self.expect(';')
             }
@@ -534,7 +536,7 @@ impl<'a> Parser<'a> {
                     match variable.space {
                         // Such a variable exists once per module, although its name belongs to the
                         // scope.
-                        StateSpace::Global | StateSpace::Const => self.inner.push(variable),
+                        DeclaredSpace::Global | DeclaredSpace::Const => self.inner.push(variable),
                         _ => body.push(Statement::Variable(variable)),
                     }
                 }
@@ -549,13 +551,13 @@ impl<'a> Parser<'a> {
 
     fn registers(&mut self) -> Parsed<Statement<'a>> {
         let size = match self.token {
-            Token::Dot(word) => size(word),
+            PtxToken::Dot(word) => size(word),
             _ => None,
         };
         if size.is_some() {
             self.advance()?;
         }
-        let Token::Dot(word) = self.token else {
+        let PtxToken::Dot(word) = self.token else {
             return self.unexpected("a register type");
         };
         let Some(ty) = Type::parse(word).filter(|t| t.bits() != 8 || t.kind() != TypeKind::Float)
@@ -626,9 +628,11 @@ impl<'a> Parser<'a> {
         // instruction.
         if guard.is_none() && self.eat(':')? {
             body.push(match self.token {
-                Token::Dot(".branchtargets") => Statement::Targets(name, self.names("a label")?),
-                Token::Dot(".calltargets") => Statement::Callees(name, self.names("a function")?),
-                Token::Dot(".callprototype") => self.prototype()?,
+                PtxToken::Dot(".branchtargets") => Statement::Targets(name, self.names("a label")?),
+                PtxToken::Dot(".calltargets") => {
+                    Statement::Callees(name, self.names("a function")?)
+                }
+                PtxToken::Dot(".callprototype") => self.prototype()?,
                 _ => Statement::Label(name, at),
             });
             return Ok(());
@@ -655,25 +659,30 @@ impl<'a> Parser<'a> {
         Ok(Some(Guard { name, at, negated }))
     }
 
-    fn inst(&mut self, at: At, guard: Option<Guard<'a>>, opcode: &'a str) -> Parsed<Inst<'a>> {
+    fn inst(
+        &mut self,
+        at: At,
+        guard: Option<Guard<'a>>,
+        opcode: &'a str,
+    ) -> Parsed<ParsedInstruction<'a>> {
         let mut mods = Vec::new();
-        while let Token::Dot(word) = self.token {
+        while let PtxToken::Dot(word) = self.token {
             mods.push((word, self.at));
             self.advance()?;
             // The old syntax `ld.const[2]` selects a bank between two suffixes.
-            if word == ".const" && self.token == Token::Mark('[') {
+            if word == ".const" && self.token == PtxToken::Mark('[') {
                 self.bank()?;
             }
         }
         self.opcode = opcode;
         let operands = match self.token {
-            Token::Mark(';') => Vec::new(),
+            PtxToken::Mark(';') => Vec::new(),
             _ if opcode == "call" => self.list(Self::call_operand)?,
             _ => self.list(Self::operand)?,
         };
         let end = self.at;
         self.expect(';')?;
-        Ok(Inst {
+        Ok(ParsedInstruction {
             at,
             end,
             guard,
@@ -685,12 +694,12 @@ impl<'a> Parser<'a> {
 }
 
 /// Returns the state space that a directive such as `.shared` names.
-pub(super) fn space(word: &str) -> Option<StateSpace> {
+pub(super) fn space(word: &str) -> Option<DeclaredSpace> {
     Some(match word {
-        ".global" => StateSpace::Global,
-        ".const" => StateSpace::Const,
-        ".shared" => StateSpace::Shared,
-        ".local" => StateSpace::Local,
+        ".global" => DeclaredSpace::Global,
+        ".const" => DeclaredSpace::Const,
+        ".shared" => DeclaredSpace::Shared,
+        ".local" => DeclaredSpace::Local,
         _ => return None,
     })
 }

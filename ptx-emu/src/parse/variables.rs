@@ -1,8 +1,8 @@
 //! Variables and parameters: types, alignments, array sizes and initial values.
 
 use super::ast::*;
-use super::lexer::Token;
-use super::parser::{Parser, space};
+use super::lexer::PtxToken;
+use super::parser::{PtxParser, space};
 use super::types::Type;
 use super::{Parsed, error, unsupported};
 
@@ -17,17 +17,17 @@ struct Extent {
     values: u64,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> PtxParser<'a> {
     /// Parses the variables of a declaration that starts with a state space.
-    pub(super) fn variables(&mut self, external: bool) -> Parsed<Vec<Variable<'a>>> {
-        let Token::Dot(word) = self.token else {
+    pub(super) fn variables(&mut self, external: bool) -> Parsed<Vec<DeclaredVariable<'a>>> {
+        let PtxToken::Dot(word) = self.token else {
             return self.unexpected("a state space");
         };
         let Some(space) = space(word) else {
             return self.unexpected("a state space");
         };
         self.advance()?;
-        if self.token == Token::Mark('[') {
+        if self.token == PtxToken::Mark('[') {
             self.bank()?;
         }
         let (ty, vector, align) = self.variable_type()?;
@@ -43,7 +43,7 @@ impl<'a> Parser<'a> {
         let mut align = 0;
         let mut vector = 1;
         let mut ty = None;
-        while let Token::Dot(word) = self.token {
+        while let PtxToken::Dot(word) = self.token {
             let at = self.at;
             if word == ".attribute" && ty.is_none() {
                 self.attributes()?;
@@ -80,7 +80,7 @@ impl<'a> Parser<'a> {
             self.expect('(')?;
             self.list(|p| {
                 let at = p.at;
-                let Token::Dot(word) = p.token else {
+                let PtxToken::Dot(word) = p.token else {
                     return p.unexpected("an attribute such as .managed");
                 };
                 p.advance()?;
@@ -111,14 +111,14 @@ impl<'a> Parser<'a> {
 
     pub(super) fn variable(
         &mut self,
-        space: StateSpace,
+        space: DeclaredSpace,
         ty: Type,
         vector: u32,
         align: u32,
         external: bool,
-    ) -> Parsed<Variable<'a>> {
+    ) -> Parsed<DeclaredVariable<'a>> {
         let (name, at) = self.name("a variable name")?;
-        if self.token == Token::Mark('<') {
+        if self.token == PtxToken::Mark('<') {
             return unsupported(at, format!("`{name}<..>`, a family of variables"));
         }
         let mut sizes: Vec<Option<u64>> = Vec::new();
@@ -127,7 +127,7 @@ impl<'a> Parser<'a> {
             let size = match self.token {
                 // Only the first dimension may lack a size. It then comes from the initial values
                 // or from the launch.
-                Token::Mark(']') if sizes.is_empty() => None,
+                PtxToken::Mark(']') if sizes.is_empty() => None,
                 _ => match self.number()? {
                     Number::Int(n) if (0..=1 << 40).contains(&n) => Some(n as u64),
                     _ => return error(at, "an array size is an integer from 0 to 2^40"),
@@ -148,7 +148,7 @@ impl<'a> Parser<'a> {
         let count = sizes
             .iter()
             .try_fold(1, |count: u64, size| count.checked_mul((*size)?));
-        let variable = Variable {
+        let variable = DeclaredVariable {
             space,
             ty,
             vector,
@@ -262,7 +262,7 @@ impl<'a> Parser<'a> {
     fn initial(&mut self) -> Parsed<Initial<'a>> {
         match self.token {
             _ if self.at_constant() => self.number_or_byte(),
-            Token::Name(_) => self.address_of(u64::MAX),
+            PtxToken::Name(_) => self.address_of(u64::MAX),
             _ => self.unexpected("a value"),
         }
     }
@@ -303,7 +303,7 @@ impl<'a> Parser<'a> {
     }
 
     fn added(&mut self) -> Parsed<i64> {
-        if matches!(self.token, Token::Mark('+' | '-')) {
+        if matches!(self.token, PtxToken::Mark('+' | '-')) {
             self.offset()
         } else {
             Ok(0)

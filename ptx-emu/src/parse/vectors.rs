@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use super::ast::{RegisterName, StateSpace, Variable};
-use super::lexer::{Lexer, Token};
-use super::parser::Parser;
+use super::ast::{DeclaredSpace, DeclaredVariable, RegisterName};
+use super::lexer::{PtxLexer, PtxToken};
+use super::parser::PtxParser;
 use super::{Parsed, error};
 
 /// The maximum number of vectors with named elements in a text.
@@ -37,13 +37,13 @@ pub(crate) fn names(text: &str) -> VectorNames {
     if !text.contains(".v2") && !text.contains(".v4") {
         return names;
     }
-    let mut lexer = Lexer::new(text);
-    let mut before = Token::End;
+    let mut lexer = PtxLexer::new(text);
+    let mut before = PtxToken::End;
     loop {
         let (token, _) = lexer.next(&mut Vec::new());
         match token {
-            Token::End => return names,
-            Token::Dot(word) if before == Token::Dot(".reg") && size(word).is_some() => {
+            PtxToken::End => return names,
+            PtxToken::Dot(word) if before == PtxToken::Dot(".reg") && size(word).is_some() => {
                 declared(&mut lexer, &mut names);
             }
             _ => {}
@@ -53,16 +53,16 @@ pub(crate) fn names(text: &str) -> VectorNames {
 }
 
 /// Collects the names of a declaration up to its end.
-fn declared(lexer: &mut Lexer<'_>, names: &mut VectorNames) {
+fn declared(lexer: &mut PtxLexer<'_>, names: &mut VectorNames) {
     let mut name = None;
     loop {
         match lexer.next(&mut Vec::new()).0 {
-            Token::Mark(';' | ')') | Token::End => return,
-            Token::Name(next) => {
+            PtxToken::Mark(';' | ')') | PtxToken::End => return,
+            PtxToken::Name(next) => {
                 name = Some(next);
                 add(names, next.to_string());
             }
-            Token::Number(super::ast::Number::Int(count)) => {
+            PtxToken::Number(super::ast::Number::Int(count)) => {
                 let numbered = |i| Some(format!("{}{i}", name?));
                 for name in (0..count).map_while(numbered).take(MOST_VECTORS) {
                     add(names, name);
@@ -88,7 +88,7 @@ pub(super) struct Vector<'a> {
     depth: usize,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> PtxParser<'a> {
     /// Returns the elements of a register if it is a vector here.
     pub(super) fn vector(&self, name: &str) -> Option<&'a [String]> {
         let known = self.vectors.iter().rev().find(|v| v.name == name)?;
@@ -146,7 +146,11 @@ impl<'a> Parser<'a> {
     }
 
     /// Returns a register parameter, or the parameters for the elements of a vector.
-    pub(super) fn split_formal(&mut self, v: Variable<'a>, size: usize) -> Vec<Variable<'a>> {
+    pub(super) fn split_formal(
+        &mut self,
+        v: DeclaredVariable<'a>,
+        size: usize,
+    ) -> Vec<DeclaredVariable<'a>> {
         let Some((name, elements)) = self.names.get_key_value(v.name).filter(|_| size > 1) else {
             return vec![v];
         };
@@ -155,8 +159,8 @@ impl<'a> Parser<'a> {
             elements: &elements[..size],
             depth: 1,
         });
-        let element = |name: &'a String| Variable {
-            space: StateSpace::Reg,
+        let element = |name: &'a String| DeclaredVariable {
+            space: DeclaredSpace::Reg,
             ty: v.ty,
             vector: 1,
             name,

@@ -3,8 +3,8 @@
 //! A phase ends when as many threads have arrived as `mbarrier.init` specified and all expected
 //! bytes have been copied. The address of an mbarrier is often unknown before the kernel runs,
 //! because a ring computes it from the stage. The check therefore approximates each address by a
-//! [`Place`] and treats all mbarriers that may be the same as one. It reports only errors that
-//! occur for every possible address:
+//! [`SharedPlace`] and treats all mbarriers that may be the same as one. It reports only errors
+//! that occur for every possible address:
 //!
 //! - An mbarrier is used but never initialized, or its count is out of range.
 //! - A thread waits at an mbarrier at which no thread arrives, or at which too few threads arrive
@@ -36,7 +36,7 @@ const INITS: Those = |effect| effect == Effect::Mbarrier(MbarrierStep::Init);
 /// An approximate address in shared memory. Arrays are numbered, and all dynamic arrays share one
 /// number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum SharedPlace {
     /// A byte offset in an array.
     At(usize, i64),
     /// An unknown offset in an array.
@@ -54,12 +54,12 @@ pub(super) struct Loops {
 }
 
 /// An instruction on an mbarrier.
-pub(super) struct Use<'a> {
+pub(super) struct MbarrierUse<'a> {
     inst: &'a Inst,
     at: At,
     /// The register of the address and a byte offset.
     address: (Reg, i32),
-    place: Place,
+    place: SharedPlace,
     /// Whether whole warps execute it with one address each.
     whole: bool,
     looped: bool,
@@ -79,7 +79,7 @@ pub(super) fn address(inst: &Inst) -> Option<(Reg, i32)> {
     }
 }
 
-pub(super) fn check(p: &Program, mut uses: Vec<Use<'_>>) -> Vec<BuildError> {
+pub(super) fn check(p: &Program, mut uses: Vec<MbarrierUse<'_>>) -> Vec<BuildError> {
     if uses.is_empty() {
         return vec![];
     }
@@ -87,7 +87,7 @@ pub(super) fn check(p: &Program, mut uses: Vec<Use<'_>>) -> Vec<BuildError> {
     for u in &mut uses {
         u.place = places.at(&u.address.0).offset(u.address.1);
     }
-    let error = |u: &Use<'_>| {
+    let error = |u: &MbarrierUse<'_>| {
         // Threads of all blocks of the cluster may arrive.
         let problem = problem(u, &uses, u64::from(p.block) * u64::from(p.cluster))?;
         let kind = ErrorKind::Mbarrier {
@@ -102,7 +102,7 @@ pub(super) fn check(p: &Program, mut uses: Vec<Use<'_>>) -> Vec<BuildError> {
     uses.iter().filter_map(error).collect()
 }
 
-fn problem(u: &Use<'_>, uses: &[Use<'_>], block: u64) -> Option<Unmatched> {
+fn problem(u: &MbarrierUse<'_>, uses: &[MbarrierUse<'_>], block: u64) -> Option<Unmatched> {
     let is = |those: Those| those(u.inst.op.effect);
     let here = |those: Those| {
         uses.iter()
@@ -118,7 +118,7 @@ fn problem(u: &Use<'_>, uses: &[Use<'_>], block: u64) -> Option<Unmatched> {
         return Some(Unmatched::NotMade);
     }
     // One count that is not a literal makes the smallest and the largest count unknown.
-    let counts: Option<Vec<u64>> = here(INITS).map(Use::number).collect();
+    let counts: Option<Vec<u64>> = here(INITS).map(MbarrierUse::number).collect();
     let counts = counts.unwrap_or_default();
     if is(ARRIVALS) && u.whole && counts.iter().max().is_some_and(|most| *most < LANES) {
         return counts.into_iter().max().map(Unmatched::TooMany);
@@ -142,18 +142,18 @@ fn problem(u: &Use<'_>, uses: &[Use<'_>], block: u64) -> Option<Unmatched> {
     }
 }
 
-impl<'a> Use<'a> {
+impl<'a> MbarrierUse<'a> {
     /// Returns the use of `inst`. An error at a wait is reported at the loop that contains it.
     pub(super) fn new(inst: &'a Inst, address: (Reg, i32), whole: bool, around: &Loops) -> Self {
         let at = around
             .condition
             .filter(|_| WAITS(inst.op.effect))
             .unwrap_or(inst.at);
-        Use {
+        MbarrierUse {
             inst,
             at,
             address,
-            place: Place::Unknown,
+            place: SharedPlace::Unknown,
             whole,
             looped: around.depth > 0,
         }
@@ -168,40 +168,45 @@ impl<'a> Use<'a> {
     }
 }
 
-impl Place {
+impl SharedPlace {
     /// Returns true if the mbarriers of 8 bytes at both addresses may overlap.
-    fn may_be(self, other: Place) -> bool {
+    fn may_be(self, other: SharedPlace) -> bool {
         match (self, other) {
-            (Place::At(a, i), Place::At(b, j)) => a == b && i.abs_diff(j) < 8,
-            (Place::At(a, _) | Place::In(a), Place::At(b, _) | Place::In(b)) => a == b,
+            (SharedPlace::At(a, i), SharedPlace::At(b, j)) => a == b && i.abs_diff(j) < 8,
+            (
+                SharedPlace::At(a, _) | SharedPlace::In(a),
+                SharedPlace::At(b, _) | SharedPlace::In(b),
+            ) => a == b,
             _ => true,
         }
     }
 
-    fn offset(self, by: i32) -> Place {
+    fn offset(self, by: i32) -> SharedPlace {
         match self {
-            Place::At(array, at) => Place::At(array, at + i64::from(by)),
+            SharedPlace::At(array, at) => SharedPlace::At(array, at + i64::from(by)),
             other => other,
         }
     }
 }
 
 /// Returns the approximate address in each register. An index is assumed to stay within its array.
-fn places(p: &Program) -> PerRegister<Place> {
-    let mut places: PerRegister<Option<Place>> = PerRegister::new(p, None);
+fn places(p: &Program) -> PerRegister<SharedPlace> {
+    let mut places: PerRegister<Option<SharedPlace>> = PerRegister::new(p, None);
     p.each_inst(&mut |i| {
         let place = match &*i.src {
-            [Operand::Symbol(name)] => array(p, name).map_or(Place::Unknown, |n| Place::At(n, 0)),
+            [Operand::Symbol(name)] => {
+                array(p, name).map_or(SharedPlace::Unknown, |n| SharedPlace::At(n, 0))
+            }
             [_, _, Operand::Reg(base)] if *i.op == isa::MAD_LO => match *places.at(base) {
-                Some(Place::At(n, _) | Place::In(n)) => Place::In(n),
-                _ => Place::Unknown,
+                Some(SharedPlace::At(n, _) | SharedPlace::In(n)) => SharedPlace::In(n),
+                _ => SharedPlace::Unknown,
             },
             // `Ptr::row` adds an index of bytes without a multiplication.
             [Operand::Reg(base), _] if *i.op == isa::ADD => match *places.at(base) {
-                Some(Place::At(n, _) | Place::In(n)) => Place::In(n),
-                _ => Place::Unknown,
+                Some(SharedPlace::At(n, _) | SharedPlace::In(n)) => SharedPlace::In(n),
+                _ => SharedPlace::Unknown,
             },
-            _ => Place::Unknown,
+            _ => SharedPlace::Unknown,
         };
         for d in &i.dst {
             let known = places.at(d);
@@ -209,7 +214,7 @@ fn places(p: &Program) -> PerRegister<Place> {
             *known = Some(if known.is_none_or(|k| k == place) {
                 place
             } else {
-                Place::Unknown
+                SharedPlace::Unknown
             });
         }
     });
@@ -218,7 +223,7 @@ fn places(p: &Program) -> PerRegister<Place> {
         values: places
             .values
             .into_iter()
-            .map(|place| place.unwrap_or(Place::Unknown))
+            .map(|place| place.unwrap_or(SharedPlace::Unknown))
             .collect(),
     }
 }

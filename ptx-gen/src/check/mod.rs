@@ -29,7 +29,7 @@ use crate::target::Version;
 
 use error::MAX_NAME;
 pub use error::{BuildError, ErrorKind, Errors, Misused, Unmatched};
-use walk::Found;
+use walk::WalkFindings;
 
 /// The maximum size of all parameters in bytes on every target (PTX manual, "Kernel Function
 /// Parameters").
@@ -55,7 +55,7 @@ const MAX_CLUSTER: u32 = 8;
 pub(crate) fn checked(mut p: Program, mut errors: Vec<BuildError>) -> Result<Program, Errors> {
     errors.extend(limits(&p));
     errors.extend(names(&p));
-    let Found {
+    let WalkFindings {
         errors: found,
         uses,
         needs,

@@ -5,7 +5,7 @@
 
 use super::per_register::PerRegister;
 use super::walk;
-use crate::build::{Builder, State, Var};
+use crate::build::{Builder, BuilderState, Var};
 use crate::ir::*;
 use crate::isa;
 use crate::ty::Kind;
@@ -72,9 +72,9 @@ fn result(i: &Inst, around: Level, levels: &mut PerRegister<Level>) -> bool {
 }
 
 /// A xorshift random number generator.
-struct Random(u64);
+struct XorshiftRandom(u64);
 
-impl Random {
+impl XorshiftRandom {
     fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -84,7 +84,7 @@ impl Random {
 }
 
 /// Emits a few random statements over these variables.
-fn write(k: Builder<'_>, vars: &[Reg], pred: Reg, random: &mut Random, depth: usize) {
+fn write(k: Builder<'_>, vars: &[Reg], pred: Reg, random: &mut XorshiftRandom, depth: usize) {
     for _ in 0..3 + random.below(4) {
         let [a, b, c] = [0; 3].map(|_| vars[random.below(vars.len())]);
         let before = random.below(8);
@@ -135,7 +135,7 @@ fn write(k: Builder<'_>, vars: &[Reg], pred: Reg, random: &mut Random, depth: us
 }
 
 fn program(seed: u64) -> Program {
-    let state = State::new();
+    let state = BuilderState::new();
     let k = Builder::new(&state);
     let vars: [Var<'_, u32>; 6] = std::array::from_fn(|_| k.var(0u32));
     let pred = vars[0].0.lt(&vars[1]).reg;
@@ -143,10 +143,10 @@ fn program(seed: u64) -> Program {
         k,
         &vars.map(|v| v.0.reg),
         pred,
-        &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+        &mut XorshiftRandom(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
         4,
     );
-    let State {
+    let BuilderState {
         registers,
         pinned,
         mut open,

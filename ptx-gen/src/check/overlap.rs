@@ -7,7 +7,7 @@ use crate::isa::GridStep;
 
 /// The waits and triggers that the walk has found.
 #[derive(Default)]
-pub(super) struct Overlap {
+pub(super) struct OverlapFindings {
     /// The number of branches and loops around the current instruction that a whole block may skip.
     pub(super) skippable: u32,
     wait: Wait,
@@ -25,7 +25,7 @@ enum Wait {
     Certain,
 }
 
-impl Overlap {
+impl OverlapFindings {
     pub(super) fn step(&mut self, step: GridStep, at: At) {
         match step {
             GridStep::Trigger => self.triggers = true,

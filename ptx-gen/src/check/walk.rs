@@ -15,15 +15,15 @@
 
 use super::error::{BuildError, ErrorKind};
 use super::form;
-use super::mbarrier::{self, Loops, Use};
-use super::overlap::Overlap;
+use super::mbarrier::{self, Loops, MbarrierUse};
+use super::overlap::OverlapFindings;
 use super::per_register::PerRegister;
 use crate::ir::*;
 use crate::isa::{Effect, Uniformity};
 
 /// The facts about a register.
 #[derive(Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct RegisterFacts {
     /// The first instruction that writes it.
     defined: Option<At>,
     /// The block that defines it, numbered in the order of the text.
@@ -38,17 +38,17 @@ pub(super) struct Known {
 }
 
 /// The results of the walk.
-pub(super) struct Found<'p> {
+pub(super) struct WalkFindings<'p> {
     pub(super) errors: Vec<BuildError>,
     /// The instructions on mbarriers.
-    pub(super) uses: Vec<Use<'p>>,
+    pub(super) uses: Vec<MbarrierUse<'p>>,
     pub(super) needs: Needs,
 }
 
-pub(super) fn walk(p: &Program) -> Found<'_> {
-    let mut walk = Walk::new(p);
+pub(super) fn walk(p: &Program) -> WalkFindings<'_> {
+    let mut walk = KernelWalk::new(p);
     walk.block(&p.body, None);
-    let Walk {
+    let KernelWalk {
         form,
         scope,
         uniformity,
@@ -61,7 +61,7 @@ pub(super) fn walk(p: &Program) -> Found<'_> {
         .into_iter()
         .flatten()
         .collect();
-    Found {
+    WalkFindings {
         errors,
         uses,
         needs,
@@ -70,8 +70,8 @@ pub(super) fn walk(p: &Program) -> Found<'_> {
 
 /// Returns the final facts about each register and the number of instructions in divergent code.
 #[cfg(test)]
-pub(super) fn levels(p: &Program) -> (PerRegister<Known>, usize) {
-    let mut walk = Walk::new(p);
+pub(super) fn levels(p: &Program) -> (PerRegister<RegisterFacts>, usize) {
+    let mut walk = KernelWalk::new(p);
     walk.block(&p.body, None);
     (walk.registers, walk.uniformity.len())
 }
@@ -83,8 +83,8 @@ type Split = Option<(Level, At)>;
 /// The number of no block: the home of registers that are not defined.
 const NOWHERE: u32 = 0;
 
-struct Walk<'p> {
-    registers: PerRegister<Known>,
+struct KernelWalk<'p> {
+    registers: PerRegister<RegisterFacts>,
     /// For each block so far, whether the walk is still inside it.
     open: Vec<bool>,
     /// The current block.
@@ -94,17 +94,17 @@ struct Walk<'p> {
     /// Whether a level changed from which another level was derived.
     outdated: bool,
     loops: Loops,
-    overlap: Overlap,
-    uses: Vec<Use<'p>>,
+    overlap: OverlapFindings,
+    uses: Vec<MbarrierUse<'p>>,
     needs: Needs,
     form: Vec<BuildError>,
     scope: Vec<BuildError>,
     uniformity: Vec<BuildError>,
 }
 
-impl<'p> Walk<'p> {
+impl<'p> KernelWalk<'p> {
     fn new(p: &'p Program) -> Self {
-        let unknown = Known {
+        let unknown = RegisterFacts {
             defined: None,
             home: NOWHERE,
             level: Level::Block,
@@ -115,13 +115,13 @@ impl<'p> Walk<'p> {
         for (reg, level) in &p.pinned {
             registers.at(reg).pinned = Some(*level);
         }
-        Walk {
+        KernelWalk {
             registers,
             open: vec![false],
             block: NOWHERE,
             again: 0,
             outdated: false,
-            overlap: Overlap::default(),
+            overlap: OverlapFindings::default(),
             loops: Loops::default(),
             uses: vec![],
             needs: Needs::LEAST,
@@ -267,7 +267,7 @@ impl<'p> Walk<'p> {
         if let Some((base, by)) = mbarrier::address(i) {
             let level = self.registers.at(&base).level;
             self.follow(&base, level);
-            self.uses.push(Use::new(
+            self.uses.push(MbarrierUse::new(
                 i,
                 (base, by),
                 around.max(level) < Level::Lane,

@@ -23,7 +23,7 @@ const GROUPS: usize = 8;
 
 /// The registers that matmuls in flight use, and the last matmul of the group.
 #[derive(Clone, Default, PartialEq)]
-struct Group {
+struct WgmmaGroup {
     sums: Used,
     left: Used,
     asked: Option<(At, usize)>,
@@ -33,15 +33,15 @@ struct Group {
 #[derive(Clone, Default, PartialEq)]
 struct Now {
     /// The committed groups in flight, the latest last.
-    groups: Vec<Group>,
-    open: Group,
+    groups: Vec<WgmmaGroup>,
+    open: WgmmaGroup,
     /// The registers read since the last fence.
     read: Used,
     written: Used,
     fenced: bool,
 }
 
-struct Walk<'p> {
+struct WgmmaWalk<'p> {
     products: Vec<&'p Inst>,
     errors: Vec<BuildError>,
 }
@@ -52,7 +52,7 @@ pub(super) fn check(p: &Program) -> Vec<BuildError> {
     if !any {
         return vec![];
     }
-    let mut walk = Walk {
+    let mut walk = WgmmaWalk {
         products: vec![],
         errors: vec![],
     };
@@ -94,8 +94,8 @@ impl Used {
     }
 }
 
-impl Group {
-    fn join(&mut self, other: &Group) {
+impl WgmmaGroup {
+    fn join(&mut self, other: &WgmmaGroup) {
         self.sums.join(&other.sums);
         self.left.join(&other.left);
         self.asked = self.asked.or(other.asked);
@@ -126,12 +126,12 @@ impl Now {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Group> {
+    fn all(&self) -> impl Iterator<Item = &WgmmaGroup> {
         self.groups.iter().chain([&self.open])
     }
 }
 
-impl<'p> Walk<'p> {
+impl<'p> WgmmaWalk<'p> {
     fn stmts(&mut self, stmts: &'p [Stmt], now: &mut Now) {
         for s in stmts {
             match s {

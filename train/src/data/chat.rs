@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use warpwright_engine::Tokenizer;
 use warpwright_engine::chat::{self, ChatTemplate, Conversation, Then};
 
-use super::marks::{self, Mark};
+use super::marks::{self, MarkEffect};
 
 /// A text as tokens.
 #[derive(Clone, PartialEq, Debug)]
@@ -46,7 +46,7 @@ const SPEAKERS: [(&str, &str); 11] = [
 pub(super) struct Chat {
     pub(super) conversation: Conversation,
     /// The mark of each message.
-    pub(super) marks: Vec<Mark>,
+    pub(super) marks: Vec<MarkEffect>,
 }
 
 /// Keys of a message that templates render, or that clients write for every message.
@@ -81,7 +81,7 @@ pub(super) fn parse(line: &[u8], object: &Map<String, Value>) -> Result<Chat, St
                 "conversations",
             )?;
             // The row's system message comes before the turns and has no switches.
-            marks.resize(messages.len() - turns.len(), Mark::Unmarked);
+            marks.resize(messages.len() - turns.len(), MarkEffect::Unmarked);
             marks.extend(message_marks(turns, &TURN_KEYS)?);
             messages
         }
@@ -113,11 +113,11 @@ pub(super) fn parse(line: &[u8], object: &Map<String, Value>) -> Result<Chat, St
 }
 
 /// Returns the marks of messages, of which `known` are the keys that are read elsewhere.
-fn message_marks(messages: &[Value], known: &[&str]) -> Result<Vec<Mark>, String> {
+fn message_marks(messages: &[Value], known: &[&str]) -> Result<Vec<MarkEffect>, String> {
     let numbered = (1..).zip(messages);
     let mark = |(number, message): (usize, &Value)| match message {
         Value::Object(message) => marks::read(message, known, &format!("in message {number} ")),
-        _ => Ok(Mark::Unmarked),
+        _ => Ok(MarkEffect::Unmarked),
     };
     numbered.map(mark).collect()
 }
@@ -236,8 +236,8 @@ fn replies(chat: &Chat, template: &ChatTemplate) -> Result<Spoken, String> {
                 .into(),
         );
     }
-    let wanted =
-        (0..messages.len()).find(|&i| chat.marks[i] == Mark::Learned && !is_reply(&messages[i]));
+    let wanted = (0..messages.len())
+        .find(|&i| chat.marks[i] == MarkEffect::Learned && !is_reply(&messages[i]));
     if let Some(index) = wanted {
         return Err(format!(
             "has a message {} that is marked to be learned but is not a reply of the assistant: remove \
@@ -268,7 +268,7 @@ fn replies(chat: &Chat, template: &ChatTemplate) -> Result<Spoken, String> {
     let whole = render(&chat.conversation, template, messages.len(), Then::End)?;
     let mut replies = vec![];
     for index in said {
-        if chat.marks[index] == Mark::Excluded {
+        if chat.marks[index] == MarkEffect::Excluded {
             continue;
         }
         let before = render(&chat.conversation, template, index, Then::Reply)?;
@@ -299,7 +299,7 @@ fn without_excluded(
     spoken: Spoken,
 ) -> Result<Spoken, String> {
     let Spoken { text, mut learned } = spoken;
-    for index in (0..chat.marks.len()).filter(|&index| chat.marks[index] == Mark::Excluded) {
+    for index in (0..chat.marks.len()).filter(|&index| chat.marks[index] == MarkEffect::Excluded) {
         // A template may render an earlier message differently when others follow, for example
         // without its reasoning. Then the place of the message in the whole text is unknown.
         let before = render(&chat.conversation, template, index, Then::End)?;

@@ -67,7 +67,7 @@ const CONTENT_KEYS: [&str; 20] = [
 
 /// The effect of the switches of a row or a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Mark {
+pub(super) enum MarkEffect {
     /// No switch: the form of the row decides.
     Unmarked,
     /// A switch that is on.
@@ -87,7 +87,7 @@ pub(super) fn read(
     object: &Map<String, Value>,
     known: &[&str],
     place: &str,
-) -> Result<Mark, String> {
+) -> Result<MarkEffect, String> {
     let mut found: Option<(&str, bool)> = None;
     for (key, value) in object {
         if is_empty(value) || known.contains(&key.as_str()) {
@@ -108,9 +108,9 @@ pub(super) fn read(
         }
     }
     Ok(match found {
-        None => Mark::Unmarked,
-        Some((_, true)) => Mark::Learned,
-        Some((_, false)) => Mark::Excluded,
+        None => MarkEffect::Unmarked,
+        Some((_, true)) => MarkEffect::Learned,
+        Some((_, false)) => MarkEffect::Excluded,
     })
 }
 
@@ -177,7 +177,7 @@ fn words(key: &str) -> impl Iterator<Item = String> {
 mod tests {
     use super::*;
 
-    fn mark(text: &str) -> Result<Mark, String> {
+    fn mark(text: &str) -> Result<MarkEffect, String> {
         read(
             serde_json::from_str::<Value>(text)
                 .unwrap()
@@ -191,19 +191,19 @@ mod tests {
     #[test]
     fn switches_are_honored() {
         for (text, wanted) in [
-            (r#"{"content": "a"}"#, Mark::Unmarked),
-            (r#"{"weight": 0}"#, Mark::Excluded),
-            (r#"{"weight": 0.0}"#, Mark::Excluded),
-            (r#"{"weight": 1}"#, Mark::Learned),
-            (r#"{"weight": null}"#, Mark::Unmarked),
-            (r#"{"train": false}"#, Mark::Excluded),
-            (r#"{"train": true}"#, Mark::Learned),
-            (r#"{"trainable": false, "weight": 0}"#, Mark::Excluded),
-            (r#"{"training": 0}"#, Mark::Excluded),
-            (r#"{"loss": false}"#, Mark::Excluded),
+            (r#"{"content": "a"}"#, MarkEffect::Unmarked),
+            (r#"{"weight": 0}"#, MarkEffect::Excluded),
+            (r#"{"weight": 0.0}"#, MarkEffect::Excluded),
+            (r#"{"weight": 1}"#, MarkEffect::Learned),
+            (r#"{"weight": null}"#, MarkEffect::Unmarked),
+            (r#"{"train": false}"#, MarkEffect::Excluded),
+            (r#"{"train": true}"#, MarkEffect::Learned),
+            (r#"{"trainable": false, "weight": 0}"#, MarkEffect::Excluded),
+            (r#"{"training": 0}"#, MarkEffect::Excluded),
+            (r#"{"loss": false}"#, MarkEffect::Excluded),
             (
                 r#"{"labels": [], "images": [], "system": "", "loss_mask": null}"#,
-                Mark::Unmarked,
+                MarkEffect::Unmarked,
             ),
         ] {
             assert_eq!(mark(text), Ok(wanted), "{text}");
@@ -293,7 +293,7 @@ mod tests {
         ] {
             assert_eq!(
                 mark(&format!("{{\"{key}\": 1}}")),
-                Ok(Mark::Unmarked),
+                Ok(MarkEffect::Unmarked),
                 "{key}"
             );
         }

@@ -15,11 +15,11 @@ use serde_json::{Map, Value};
 use warpwright_engine::unique_keys;
 
 use super::chat::{self, Chat, Tokens};
-use super::marks::{self, Mark};
+use super::marks::{self, MarkEffect};
 use super::preprocess::Preprocess;
 
 /// The content of a line.
-pub(super) enum Row {
+pub(super) enum RowContent {
     Text(String),
     Completion { prompt: String, completion: String },
     Chat(Box<Chat>),
@@ -27,8 +27,8 @@ pub(super) enum Row {
 
 /// A row, with its mark.
 pub(super) struct MarkedRow {
-    pub(super) row: Row,
-    pub(super) mark: Mark,
+    pub(super) row: RowContent,
+    pub(super) mark: MarkEffect,
 }
 
 /// The keys of all forms.
@@ -58,7 +58,7 @@ impl MarkedRow {
         unique_keys(line)?;
         let has = |key: &str| object.contains_key(key);
         let string = |key: &str| string(&object, key);
-        let completion = |prompt, completion| Row::Completion { prompt, completion };
+        let completion = |prompt, completion| RowContent::Completion { prompt, completion };
         let alpaca = has("instruction") && has("output");
         let chat = has("messages");
         // Data sets of these two forms often repeat their content under another key. The key is not
@@ -69,7 +69,7 @@ impl MarkedRow {
             .filter(|&key| has(key) && !spare(key))
             .collect();
         let row = match known[..] {
-            ["text"] => Row::Text(string("text")?),
+            ["text"] => RowContent::Text(string("text")?),
             ["prompt", "completion"] => completion(string("prompt")?, string("completion")?),
             ["instruction", "output"] => completion(
                 alpaca_prompt(&string("instruction")?, ""),
@@ -79,7 +79,9 @@ impl MarkedRow {
                 alpaca_prompt(&string("instruction")?, &string("input")?),
                 string("output")?,
             ),
-            ["messages"] | ["conversations"] => Row::Chat(Box::new(chat::parse(line, &object)?)),
+            ["messages"] | ["conversations"] => {
+                RowContent::Chat(Box::new(chat::parse(line, &object)?))
+            }
             _ => {
                 return Err(format!(
                     "has the keys [{}], but must have those of one form: \"text\"; \"prompt\" and \"completion\"; \
@@ -102,7 +104,7 @@ impl MarkedRow {
     }
 }
 
-impl Row {
+impl RowContent {
     /// Returns the tokens of the row.
     ///
     /// # Errors
@@ -112,12 +114,12 @@ impl Row {
         let tokenizer = how.tokenizer;
         let untokenized = |error| format!("cannot be tokenized: {error}");
         let (prompt, rest) = match self {
-            Row::Chat(chat) => {
+            RowContent::Chat(chat) => {
                 let template = how.template.ok_or(NO_TEMPLATE)?;
                 return chat::tokens(chat, tokenizer, template, how.train_on_prompt);
             }
-            Row::Text(text) => (vec![], tokenizer.encode(text)),
-            Row::Completion { prompt, completion } => (
+            RowContent::Text(text) => (vec![], tokenizer.encode(text)),
+            RowContent::Completion { prompt, completion } => (
                 tokenizer.encode(prompt).map_err(untokenized)?,
                 tokenizer.encode_rest(completion),
             ),
@@ -210,7 +212,7 @@ mod tests {
         ];
         for (line, wanted) in cases {
             let row = MarkedRow::parse(line.as_bytes()).map(|marked| marked.row);
-            let Ok(Row::Completion { prompt, completion }) = row else {
+            let Ok(RowContent::Completion { prompt, completion }) = row else {
                 panic!("{line} is not a completion")
             };
             assert_eq!(

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::chat::Tokens;
-use super::marks::Mark;
+use super::marks::MarkEffect;
 use super::order::held_out;
 use super::preprocess::Preprocess;
-use super::row::{MarkedRow, Row};
+use super::row::{MarkedRow, RowContent};
 use crate::Error;
 
 /// The samples of a file.
@@ -94,11 +94,11 @@ impl Dataset {
             // An excluded row is read like all others, so that an error in it is not missed.
             let Tokens { ids, learned } =
                 row.tokens(how).map_err(|problem| refuse(line, problem))?;
-            if mark == Mark::Excluded || learned.is_empty() {
+            if mark == MarkEffect::Excluded || learned.is_empty() {
                 data.excluded += 1;
                 continue;
             }
-            if matches!(row, Row::Chat(_)) {
+            if matches!(row, RowContent::Chat(_)) {
                 data.conversations += 1;
                 data.unlearned_ends +=
                     usize::from(has_unlearned_end(&ids, &learned, how.tokenizer.eos()));

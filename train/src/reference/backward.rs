@@ -3,7 +3,7 @@
 use super::adapters::Adapter;
 use super::forward::{Activations, LayerActivations, Rotated};
 use super::ops::Norm;
-use super::run::Run;
+use super::run::MicroBatchRun;
 use crate::Projection;
 use warpwright_kernels::train::attention::Saved;
 use warpwright_kernels::train::products::add_scaled;
@@ -24,7 +24,7 @@ pub struct LayerGradients {
 /// The gradients of a layer's adapters.
 type Grads = [Option<Adapter>; 7];
 
-impl Run<'_> {
+impl MicroBatchRun<'_> {
     /// Returns the gradients inside the layers and of their adapters. `dh` is the gradient of the
     /// residual stream after the last layer.
     pub(super) fn backward(

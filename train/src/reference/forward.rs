@@ -1,7 +1,7 @@
 //! The forward pass of the layers.
 
 use super::ops::Norm;
-use super::run::Run;
+use super::run::MicroBatchRun;
 use crate::Projection;
 use warpwright_kernels::train::embed;
 use warpwright_kernels::train::products::add_scaled;
@@ -65,7 +65,7 @@ pub struct Rotated {
 /// The intermediate results `u` of a layer's projections.
 type Us = [Vec<f64>; 7];
 
-impl Run<'_> {
+impl MicroBatchRun<'_> {
     pub(super) fn forward(&self) -> Activations {
         let weights = &self.model.weights;
         let mut h = embed::forward(&self.micro.ids, &weights.embed, self.model.config.hidden);

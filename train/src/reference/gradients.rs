@@ -6,7 +6,7 @@ use super::batch::MicroBatch;
 use super::forward::Activations;
 use super::head::HeadResult;
 use super::model::Model;
-use super::run::Run;
+use super::run::MicroBatchRun;
 use crate::Error;
 
 /// The results of a micro-batch.
@@ -37,7 +37,7 @@ impl Model<'_> {
         for x in stored.tensors_mut().flatten() {
             *x = self.storage.round(*x);
         }
-        let run = Run::new(self, &stored, micro);
+        let run = MicroBatchRun::new(self, &stored, micro);
         let activations = run.forward();
         let head = run.head(&activations.h);
         let (layers, gradients) = run.backward(&activations, &head.dh);

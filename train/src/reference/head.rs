@@ -1,7 +1,7 @@
 //! The last norm, the LM head and the loss, computed for a chunk of tokens at a time.
 
 use super::ops::Norm;
-use super::run::Run;
+use super::run::MicroBatchRun;
 use warpwright_kernels::train::linear::Weight;
 
 /// The results of the LM head.
@@ -17,7 +17,7 @@ pub struct HeadResult {
     pub dh: Vec<f64>,
 }
 
-impl Run<'_> {
+impl MicroBatchRun<'_> {
     pub(super) fn head(&self, h: &[f64]) -> HeadResult {
         let weights = &self.model.weights;
         let hidden = self.model.config.hidden;

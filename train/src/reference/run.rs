@@ -12,7 +12,7 @@ use warpwright_kernels::train::lora::Factors;
 use warpwright_kernels::train::rope::Angles;
 
 /// A pass over a micro-batch.
-pub(super) struct Run<'a> {
+pub(super) struct MicroBatchRun<'a> {
     pub(super) model: &'a Model<'a>,
     pub(super) micro: &'a MicroBatch,
     pub(super) angles: Angles,
@@ -20,14 +20,14 @@ pub(super) struct Run<'a> {
     visible: Vec<Range<usize>>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> MicroBatchRun<'a> {
     pub(super) fn new(
         model: &'a Model<'a>,
         adapters: &'a Adapters,
         micro: &'a MicroBatch,
-    ) -> Run<'a> {
+    ) -> MicroBatchRun<'a> {
         let angles = Angles::new(&micro.positions, &model.config.frequencies, model.pairing);
-        Run {
+        MicroBatchRun {
             model,
             micro,
             angles,

@@ -29,14 +29,14 @@ pub(super) enum Arrangement {
 
 /// Where a tensor is.
 #[derive(Clone)]
-struct Place {
+struct AdapterSlice {
     range: Range<usize>,
     /// Rows and columns of the tensor.
     shape: [usize; 2],
     transposed: bool,
 }
 
-impl Place {
+impl AdapterSlice {
     /// The index in the buffer of each number of the tensor.
     fn indices(&self) -> impl Iterator<Item = usize> + '_ {
         let [rows, columns] = self.shape;
@@ -48,20 +48,20 @@ impl Place {
 }
 
 /// Where each tensor is.
-pub(super) struct Layout {
+pub(super) struct AdapterLayout {
     /// For each layer and projection the places of A and B.
-    places: Vec<[Option<[Place; 2]>; 7]>,
+    places: Vec<[Option<[AdapterSlice; 2]>; 7]>,
     len: usize,
 }
 
-impl Layout {
+impl AdapterLayout {
     /// Of the adapters of a model.
-    pub(super) fn of(config: &Config, lora: &Lora, arrangement: Arrangement) -> Layout {
+    pub(super) fn of(config: &Config, lora: &Lora, arrangement: Arrangement) -> AdapterLayout {
         let mut len = 0;
         let mut place = |[rows, columns]: [usize; 2], transposed: bool, stored: usize| {
             let start = len;
             len = (start + stored).next_multiple_of(ALIGN);
-            Place {
+            AdapterSlice {
                 range: start..start + stored,
                 shape: [rows, columns],
                 transposed,
@@ -85,11 +85,11 @@ impl Layout {
         let places = (0..config.layers)
             .map(|_| Projection::ALL.map(&mut of))
             .collect();
-        Layout { places, len }
+        AdapterLayout { places, len }
     }
 
     /// The places of every tensor, in the order of [`Adapters::tensors`].
-    fn all(&self) -> impl Iterator<Item = &Place> {
+    fn all(&self) -> impl Iterator<Item = &AdapterSlice> {
         self.places.iter().flatten().flatten().flatten()
     }
 
@@ -127,7 +127,7 @@ impl Layout {
 
 /// Parameters, moments and gradients.
 pub(super) struct Flat {
-    pub(super) layout: Layout,
+    pub(super) layout: AdapterLayout,
     pub(super) parameters: Buffer<f32>,
     pub(super) moments: [Buffer<f32>; 2],
     pub(super) gradients: Buffer<f32>,
@@ -139,7 +139,7 @@ impl Flat {
     /// These parameters, and zeros.
     pub(super) fn new(
         context: &Context,
-        layout: Layout,
+        layout: AdapterLayout,
         adapters: &Adapters,
     ) -> Result<Flat, Error> {
         let zeros = |label| Ok::<_, Error>(Buffer::zeroed(context, layout.len)?.labelled(label));

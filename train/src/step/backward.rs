@@ -7,12 +7,12 @@ use warpwright_kernels::train::attention::{
 use warpwright_kernels::train::rms_norm::RmsNormBackwardArgs;
 use warpwright_kernels::train::swiglu::SwiGluBackwardArgs;
 
-use super::buffers::{Inputs, Layer, Rotated};
-use super::pass::Step;
-use super::sizes::Sizes;
+use super::buffers::{F32LayerBuffers, F32RotatedBuffers, ProjectionInputs};
+use super::pass::F32Step;
+use super::sizes::TrainingSizes;
 use crate::Projection;
 
-impl Step {
+impl F32Step {
     /// Takes the gradient of the residual stream from after the last layer to before the first.
     pub(super) fn backward(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let kept = &self.buffers.kept;
@@ -34,14 +34,14 @@ impl Step {
         &self,
         queue: &mut impl Queue,
         l: usize,
-        layer: &Layer,
+        layer: &F32LayerBuffers,
     ) -> Result<(), Error> {
         let work = &self.buffers.work;
         let (
-            Layer {
+            F32LayerBuffers {
                 g, up, h1, inv2, ..
             },
-            Inputs { x2, a, .. },
+            ProjectionInputs { x2, a, .. },
         ) = (layer, self.buffers.kept.inputs(l));
         let (da, dg, dup, dx, dh) = (&work.da, &work.dg, &work.dup, &work.dx, &work.dh);
         queue.fill(da, 0.0)?;
@@ -68,10 +68,10 @@ impl Step {
         &self,
         queue: &mut impl Queue,
         l: usize,
-        layer: &Layer,
+        layer: &F32LayerBuffers,
     ) -> Result<(), Error> {
         let (work, weights) = (&self.buffers.work, &self.weights.layers[l]);
-        let Sizes {
+        let TrainingSizes {
             heads, kv_heads, ..
         } = self.sizes;
         queue.fill(&work.grad, 0.0)?;
@@ -101,9 +101,9 @@ impl Step {
     }
 
     /// Gradients of rotated queries and keys, and of values.
-    fn heads_backward(&self, queue: &mut impl Queue, layer: &Layer) -> Result<(), Error> {
+    fn heads_backward(&self, queue: &mut impl Queue, layer: &F32LayerBuffers) -> Result<(), Error> {
         let (work, starts) = (&self.buffers.work, &self.slots.batch.starts);
-        let Sizes {
+        let TrainingSizes {
             heads, kv_heads, ..
         } = self.sizes;
         let (q, k, v, lse) = (&layer.q.rotated, &layer.k.rotated, &layer.v, &layer.lse);
@@ -148,7 +148,7 @@ impl Step {
         parts: &View<f32>,
         sum: &View<f32>,
     ) -> Result<(), Error> {
-        let Sizes {
+        let TrainingSizes {
             heads,
             kv_heads,
             head_dim,
@@ -171,7 +171,7 @@ impl Step {
         &self,
         queue: &mut impl Queue,
         [dy, raw]: &'a [Buffer<f32>; 2],
-        saved: &Rotated,
+        saved: &F32RotatedBuffers,
         gains: Option<&Buffer<f32>>,
         heads: u32,
     ) -> Result<&'a View<f32>, Error> {

@@ -4,29 +4,29 @@
 use warpwright_driver::Buffer;
 
 use super::settings::Recomputation;
-use super::sizes::Sizes;
+use super::sizes::TrainingSizes;
 use crate::{Config, Error, Lora, Projection};
 
 /// Shapes are in rows of tokens: `hidden` means `[tokens, hidden]`.
-pub(super) struct Buffers<T = Buffer<f32>> {
-    pub(super) kept: Kept<T, Layer<T>>,
-    pub(super) head: Head<T>,
-    pub(super) work: Workspace<T>,
+pub(super) struct F32Buffers<T = Buffer<f32>> {
+    pub(super) kept: KeptActivations<T, F32LayerBuffers<T>>,
+    pub(super) head: F32HeadBuffers<T>,
+    pub(super) work: F32Workspace<T>,
 }
 
 /// What the forward keeps for the backward: `H` is a tensor like the residual stream, `L` the
 /// others of a layer.
-pub(super) struct Kept<H, L> {
+pub(super) struct KeptActivations<H, L> {
     /// `hidden`: the residual stream before each layer, and after the last.
     pub(super) streams: Vec<H>,
     /// One for each layer, or one for all of them.
     layers: Vec<L>,
     /// Likewise.
-    inputs: Vec<Inputs<H>>,
+    inputs: Vec<ProjectionInputs<H>>,
 }
 
 /// Inputs of a layer's projections that few operations make of what is kept besides.
-pub(super) struct Inputs<H> {
+pub(super) struct ProjectionInputs<H> {
     /// `hidden`: of queries, keys and values.
     pub(super) x1: H,
     /// `hidden`: of the feed-forward block.
@@ -35,18 +35,18 @@ pub(super) struct Inputs<H> {
     pub(super) a: H,
 }
 
-impl<H> Inputs<H> {
+impl<H> ProjectionInputs<H> {
     /// Made by a function that is given the name and the length of a row.
     pub(super) fn new(
-        sizes: &Sizes,
+        sizes: &TrainingSizes,
         rows: impl Fn(&str, u32) -> Result<H, Error>,
-    ) -> Result<Inputs<H>, Error> {
-        let Sizes {
+    ) -> Result<ProjectionInputs<H>, Error> {
+        let TrainingSizes {
             hidden,
             feed_forward,
             ..
         } = *sizes;
-        Ok(Inputs {
+        Ok(ProjectionInputs {
             x1: rows("x1", hidden)?,
             x2: rows("x2", hidden)?,
             a: rows("a", feed_forward)?,
@@ -54,21 +54,21 @@ impl<H> Inputs<H> {
     }
 }
 
-impl<H, L> Kept<H, L> {
+impl<H, L> KeptActivations<H, L> {
     /// Made by functions that are given a layer, the last of them for the end.
     pub(super) fn new(
         shape: &Layers<'_>,
         stream: impl Fn(usize) -> Result<H, Error>,
         layer: impl Fn(usize) -> Result<L, Error>,
-        inputs: impl Fn(usize) -> Result<Inputs<H>, Error>,
-    ) -> Result<Kept<H, L>, Error> {
+        inputs: impl Fn(usize) -> Result<ProjectionInputs<H>, Error>,
+    ) -> Result<KeptActivations<H, L>, Error> {
         let count = shape.config.layers;
         let [layers, all] = match shape.recomputation {
             Recomputation::None => [count, count],
             Recomputation::Cheap => [count, count.min(1)],
             Recomputation::Layers => [count.min(1); 2],
         };
-        Ok(Kept {
+        Ok(KeptActivations {
             streams: (0..=count).map(stream).collect::<Result<_, _>>()?,
             layers: (0..layers).map(layer).collect::<Result<_, _>>()?,
             inputs: (0..all).map(inputs).collect::<Result<_, _>>()?,
@@ -84,7 +84,7 @@ impl<H, L> Kept<H, L> {
         &self.layers[l.min(self.layers.len() - 1)]
     }
 
-    pub(super) fn inputs(&self, l: usize) -> &Inputs<H> {
+    pub(super) fn inputs(&self, l: usize) -> &ProjectionInputs<H> {
         &self.inputs[l.min(self.inputs.len() - 1)]
     }
 
@@ -106,10 +106,10 @@ impl<H, L> Kept<H, L> {
 
 /// What the forward keeps of a layer; the names are those of
 /// [`LayerActivations`](crate::reference::LayerActivations).
-pub(super) struct Layer<T = Buffer<f32>> {
+pub(super) struct F32LayerBuffers<T = Buffer<f32>> {
     pub(super) inv1: T,
-    pub(super) q: Rotated<T>,
-    pub(super) k: Rotated<T>,
+    pub(super) q: F32RotatedBuffers<T>,
+    pub(super) k: F32RotatedBuffers<T>,
     pub(super) v: T,
     pub(super) o: T,
     pub(super) lse: T,
@@ -122,14 +122,14 @@ pub(super) struct Layer<T = Buffer<f32>> {
 }
 
 /// Queries or keys.
-pub(super) struct Rotated<T = Buffer<f32>> {
+pub(super) struct F32RotatedBuffers<T = Buffer<f32>> {
     /// Before the head norm, and its `inv`; none without one.
     pub(super) normed: Option<[T; 2]>,
     pub(super) rotated: T,
 }
 
 /// What the head gives.
-pub(super) struct Head<T = Buffer<f32>> {
+pub(super) struct F32HeadBuffers<T = Buffer<f32>> {
     /// `hidden`: what the last norm gave.
     pub(super) x: T,
     pub(super) inv: T,
@@ -142,7 +142,7 @@ pub(super) struct Head<T = Buffer<f32>> {
 }
 
 /// What no kernel needs for long.
-pub(super) struct Workspace<T = Buffer<f32>> {
+pub(super) struct F32Workspace<T = Buffer<f32>> {
     /// A matrix, unpacked.
     pub(super) w: T,
     /// The longest input of a projection, with dropout; or a gradient of it.
@@ -171,24 +171,24 @@ pub(super) struct Workspace<T = Buffer<f32>> {
     pub(super) dv: T,
 }
 
-impl<T> Buffers<T> {
+impl<T> F32Buffers<T> {
     /// For weights and adapters like these; `chunk` tokens have logits at once. `new` makes a
     /// buffer of so many elements.
     pub(super) fn new(
-        sizes: &Sizes,
+        sizes: &TrainingSizes,
         shape: &Layers<'_>,
         chunk: u32,
         new: &dyn Fn(&str, usize) -> Result<T, Error>,
-    ) -> Result<Buffers<T>, Error> {
-        let all = Allocator { sizes, new };
+    ) -> Result<F32Buffers<T>, Error> {
+        let all = F32Allocator { sizes, new };
         let stream = |l| all.rows(&format!("h before layer {l}"), sizes.hidden);
         let inputs = |l| {
-            Inputs::new(sizes, |name, len| {
+            ProjectionInputs::new(sizes, |name, len| {
                 all.rows(&format!("{name} of layer {l}"), len)
             })
         };
-        Ok(Buffers {
-            kept: Kept::new(shape, stream, |l| all.layer(l, shape), inputs)?,
+        Ok(F32Buffers {
+            kept: KeptActivations::new(shape, stream, |l| all.layer(l, shape), inputs)?,
             head: all.head(chunk)?,
             work: all.workspace()?,
         })
@@ -203,12 +203,12 @@ pub(super) struct Layers<'a> {
     pub(super) recomputation: Recomputation,
 }
 
-struct Allocator<'a, T> {
-    sizes: &'a Sizes,
+struct F32Allocator<'a, T> {
+    sizes: &'a TrainingSizes,
     new: &'a dyn Fn(&str, usize) -> Result<T, Error>,
 }
 
-impl<T> Allocator<'_, T> {
+impl<T> F32Allocator<'_, T> {
     fn rows(&self, label: &str, len: u32) -> Result<T, Error> {
         self.elements(label, self.sizes.rows(len))
     }
@@ -217,8 +217,8 @@ impl<T> Allocator<'_, T> {
         (self.new)(label, len)
     }
 
-    fn layer(&self, l: usize, shape: &Layers<'_>) -> Result<Layer<T>, Error> {
-        let Sizes {
+    fn layer(&self, l: usize, shape: &Layers<'_>) -> Result<F32LayerBuffers<T>, Error> {
+        let TrainingSizes {
             hidden,
             feed_forward,
             heads,
@@ -228,7 +228,7 @@ impl<T> Allocator<'_, T> {
         } = *self.sizes;
         let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
         let rows = |name: &str, len| self.rows(&format!("{name} of layer {l}"), len);
-        let rotated = |name: &str, len, heads| -> Result<Rotated<T>, Error> {
+        let rotated = |name: &str, len, heads| -> Result<F32RotatedBuffers<T>, Error> {
             let normed = match shape.head_norms {
                 true => Some([
                     rows(&format!("{name}, raw,"), len)?,
@@ -236,7 +236,7 @@ impl<T> Allocator<'_, T> {
                 ]),
                 false => None,
             };
-            Ok(Rotated {
+            Ok(F32RotatedBuffers {
                 normed,
                 rotated: rows(name, len)?,
             })
@@ -245,7 +245,7 @@ impl<T> Allocator<'_, T> {
         for p in &shape.lora.targets {
             u[*p as usize] = Some(rows(&format!("u of {}", p.name()), rank)?);
         }
-        Ok(Layer {
+        Ok(F32LayerBuffers {
             inv1: rows("inv1", 1)?,
             q: rotated("q", queries, heads)?,
             k: rotated("k", keys, kv_heads)?,
@@ -260,8 +260,8 @@ impl<T> Allocator<'_, T> {
         })
     }
 
-    fn head(&self, chunk: u32) -> Result<Head<T>, Error> {
-        Ok(Head {
+    fn head(&self, chunk: u32) -> Result<F32HeadBuffers<T>, Error> {
+        Ok(F32HeadBuffers {
             x: self.rows("x of the head", self.sizes.hidden)?,
             inv: self.rows("inv of the last norm", 1)?,
             logits: self.elements("logits", chunk as usize * self.sizes.vocab as usize)?,
@@ -271,8 +271,8 @@ impl<T> Allocator<'_, T> {
         })
     }
 
-    fn workspace(&self) -> Result<Workspace<T>, Error> {
-        let Sizes {
+    fn workspace(&self) -> Result<F32Workspace<T>, Error> {
+        let TrainingSizes {
             hidden,
             feed_forward,
             heads,
@@ -283,7 +283,7 @@ impl<T> Allocator<'_, T> {
         let shapes = Projection::ALL.map(|p| self.sizes.of(p).map(|n| n as usize));
         let matrix = shapes.map(|[n, k]| n * k).into_iter().max().unwrap_or(0);
         let input = hidden.max(feed_forward).max(queries);
-        Ok(Workspace {
+        Ok(F32Workspace {
             w: self.elements("the unpacked matrix", matrix)?,
             masked: self.rows("masked", input)?,
             du: self.rows("du", rank)?,

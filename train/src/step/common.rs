@@ -11,10 +11,10 @@ use warpwright_kernels::train::schedule::Schedule;
 use warpwright_kernels::train::state::{CARRIED, COUNTERS, RECORD};
 use warpwright_kernels::train::state::{EndMicroBatch, EndMicroBatchArgs, EndStep, EndStepArgs};
 
-use super::adapters::{Arrangement, Flat, Layout};
+use super::adapters::{AdapterLayout, Arrangement, Flat};
 use super::settings::Settings;
-use super::sizes::Sizes;
-use super::slots::{SLOTS, Slots};
+use super::sizes::TrainingSizes;
+use super::slots::{BatchSlots, SLOTS};
 use crate::reference::Adapters;
 use crate::signed::load;
 use crate::{Config, Error, Lora, Projection, Training};
@@ -26,23 +26,23 @@ pub(super) const RECORDS: u32 = 64;
 pub(super) type Place = (usize, Projection);
 
 /// What a step has in every precision.
-pub(crate) struct Common {
-    ends: Ends,
-    pub(super) sizes: Sizes,
+pub(crate) struct CommonState {
+    ends: EndKernels,
+    pub(super) sizes: TrainingSizes,
     pub(super) eps: f32,
     /// Tokens that have logits at once.
     pub(super) head_chunk: u32,
     pub(super) flat: Flat,
-    pub(super) slots: Slots,
+    pub(super) slots: BatchSlots,
     pub(super) constants: Constants,
-    pub(super) state: State,
+    pub(super) state: CarriedState,
     /// The threshold of dropout; none without.
     pub(super) dropout: Option<u32>,
     training: Training,
 }
 
 /// The kernels with which a micro-batch begins and ends.
-struct Ends {
+struct EndKernels {
     fetch: Kernel<FetchMicroBatch>,
     end_micro_batch: Kernel<EndMicroBatch>,
     square_sums: Kernel<SquareSums>,
@@ -65,7 +65,7 @@ pub(super) struct Constants {
 }
 
 /// What a step takes from the one before: see [`state`](warpwright_kernels::train::state).
-pub(super) struct State {
+pub(super) struct CarriedState {
     pub(super) counters: Buffer<u32>,
     pub(super) carried: Buffer<f32>,
     pub(super) rates: Buffer<f32>,
@@ -83,30 +83,30 @@ pub(super) enum Purpose {
     Evaluation,
 }
 
-impl Common {
+impl CommonState {
     pub(super) fn new(
         context: &Context,
         settings: &Settings,
-        sizes: Sizes,
+        sizes: TrainingSizes,
         arrangement: Arrangement,
         adapters: &Adapters,
-    ) -> Result<Common, Error> {
+    ) -> Result<CommonState, Error> {
         let Settings {
             config,
             lora,
             training,
             ..
         } = settings;
-        let layout = Layout::of(config, lora, arrangement);
-        Ok(Common {
-            ends: Ends::load(context, training)?,
+        let layout = AdapterLayout::of(config, lora, arrangement);
+        Ok(CommonState {
+            ends: EndKernels::load(context, training)?,
             sizes,
             eps: config.eps as f32,
             head_chunk: settings.chunk(),
             flat: Flat::new(context, layout, adapters)?,
-            slots: Slots::new(context, sizes.tokens)?,
+            slots: BatchSlots::new(context, sizes.tokens)?,
             constants: Constants::new(context, config, lora)?,
-            state: State::new(context)?,
+            state: CarriedState::new(context)?,
             dropout: (lora.dropout > 0.0).then(|| threshold(lora.dropout)),
             training: training.clone(),
         })
@@ -202,10 +202,10 @@ impl Common {
     }
 }
 
-impl Ends {
-    fn load(context: &Context, training: &Training) -> Result<Ends, Error> {
+impl EndKernels {
+    fn load(context: &Context, training: &Training) -> Result<EndKernels, Error> {
         let (threads, decay) = (256, training.schedule.decay);
-        Ok(Ends {
+        Ok(EndKernels {
             fetch: load(
                 context,
                 FetchMicroBatch {
@@ -241,9 +241,9 @@ impl Constants {
     }
 }
 
-impl State {
-    pub(super) fn new(context: &Context) -> Result<State, Error> {
-        Ok(State {
+impl CarriedState {
+    pub(super) fn new(context: &Context) -> Result<CarriedState, Error> {
+        Ok(CarriedState {
             counters: Buffer::zeroed(context, COUNTERS)?.labelled("counters"),
             carried: Buffer::zeroed(context, CARRIED)?.labelled("carried"),
             rates: Buffer::zeroed(context, 4)?.labelled("rates"),

@@ -7,13 +7,13 @@ use warpwright_kernels::train::attention::DocumentAttentionArgs;
 use warpwright_kernels::train::cross_entropy::{LogitGradientsArgs, TokenLossesArgs};
 use warpwright_kernels::train::embed::EmbedTokensArgs;
 
-use super::buffers::{Inputs, Layer, Rotated};
+use super::buffers::{F32LayerBuffers, F32RotatedBuffers, ProjectionInputs};
 use super::common::{Place, Purpose};
-use super::pass::Step;
-use super::sizes::Sizes;
+use super::pass::F32Step;
+use super::sizes::TrainingSizes;
 use crate::Projection;
 
-impl Step {
+impl F32Step {
     pub(super) fn forward(&self, queue: &mut impl Queue, purpose: Purpose) -> Result<(), Error> {
         self.common.fetch(queue)?;
         self.embed(queue)?;
@@ -38,7 +38,7 @@ impl Step {
         use Projection::{Down, Gate, K, Q, Up, V};
         let (kept, weights) = (&self.buffers.kept, &self.weights.layers[l]);
         let (
-            Layer {
+            F32LayerBuffers {
                 inv1,
                 h1,
                 inv2,
@@ -47,7 +47,7 @@ impl Step {
                 u,
                 ..
             },
-            Inputs { x1, x2, a },
+            ProjectionInputs { x1, x2, a },
         ) = (kept.layer(l), kept.inputs(l));
         let any = |of: &[Projection]| of.iter().any(|p| u[*p as usize].is_some());
         if any(&[Q, K, V]) {
@@ -65,7 +65,7 @@ impl Step {
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let batch = &self.slots.batch;
         let h = &self.buffers.kept.streams[0];
-        let Sizes { vocab, hidden, .. } = self.sizes;
+        let TrainingSizes { vocab, hidden, .. } = self.sizes;
         let args = EmbedTokensArgs::<Host> {
             ids: &batch.ids,
             table: &self.weights.embed,
@@ -82,7 +82,7 @@ impl Step {
             self.buffers.kept.layer(l),
             &self.buffers.kept.streams[l],
         );
-        let Sizes {
+        let TrainingSizes {
             heads, kv_heads, ..
         } = self.sizes;
         let x1 = &self.buffers.kept.inputs(l).x1;
@@ -113,7 +113,7 @@ impl Step {
         purpose: Purpose,
         place: Place,
         gains: Option<&Buffer<f32>>,
-        to: &Rotated,
+        to: &F32RotatedBuffers,
     ) -> Result<(), Error> {
         let heads = self.sizes.of(place.1)[0] / self.sizes.head_dim;
         let x = &self.buffers.kept.inputs(place.0).x1;
@@ -143,10 +143,10 @@ impl Step {
     fn gated(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
         let kept = &self.buffers.kept;
         let (
-            Layer {
+            F32LayerBuffers {
                 h1, inv2, g, up, ..
             },
-            Inputs { x2, a, .. },
+            ProjectionInputs { x2, a, .. },
         ) = (kept.layer(l), kept.inputs(l));
         self.norm(
             queue,
@@ -207,7 +207,7 @@ impl Step {
     }
 
     fn chunk(&self, first: u32, tokens: u32) -> Chunk {
-        let (head, Sizes { hidden, vocab, .. }) = (&self.buffers.head, self.sizes);
+        let (head, TrainingSizes { hidden, vocab, .. }) = (&self.buffers.head, self.sizes);
         let rows = |len: u32| (first * len) as usize..((first + tokens) * len) as usize;
         let [x, dx] = [&head.x, &head.dx].map(|all| all.view_range(rows(hidden)));
         let [lse, losses] = [&head.lse, &head.losses].map(|all| all.view_range(rows(1)));
@@ -225,7 +225,7 @@ impl Step {
     }
 
     fn chunk_losses(&self, queue: &mut impl Queue, chunk: &Chunk) -> Result<(), Error> {
-        let (w, one, Sizes { hidden, vocab, .. }) =
+        let (w, one, TrainingSizes { hidden, vocab, .. }) =
             (self.weights.head(), &self.constants.one, self.sizes);
         let Chunk {
             tokens,
@@ -258,7 +258,7 @@ impl Step {
 
     fn chunk_gradients(&self, queue: &mut impl Queue, chunk: &Chunk) -> Result<(), Error> {
         let (w, factor) = (self.weights.head(), &self.slots.batch.factor);
-        let Sizes { hidden, vocab, .. } = self.sizes;
+        let TrainingSizes { hidden, vocab, .. } = self.sizes;
         let Chunk {
             tokens,
             dx,

@@ -18,15 +18,15 @@ use warpwright_kernels::{Activation, Pairing, SwiGlu};
 use crate::Error;
 use crate::signed::load;
 
-pub(super) struct Kernels {
+pub(super) struct F32Kernels {
     pub(super) embed: Kernel<EmbedTokens>,
     pub(super) norm: Kernel<RmsNormForward>,
     pub(super) norm_backward: Kernel<RmsNormBackward>,
     pub(super) dequantize: Kernel<Nf4Dequantize>,
     pub(super) bias: Kernel<BroadcastRow>,
-    pub(super) nt: Products,
-    pub(super) nn: Products,
-    pub(super) tn: Products,
+    pub(super) nt: MatmulKernels,
+    pub(super) nn: MatmulKernels,
+    pub(super) tn: MatmulKernels,
     pub(super) add_masked: Kernel<AddMasked>,
     pub(super) rotate: Kernel<RotateHeads>,
     pub(super) rotate_back: Kernel<RotateHeads>,
@@ -41,7 +41,7 @@ pub(super) struct Kernels {
 }
 
 /// A product, by the columns of a thread.
-pub(super) struct Products {
+pub(super) struct MatmulKernels {
     /// For every shape.
     pub(super) narrow: Kernel<Product>,
     /// For shapes of multiples of 4.
@@ -50,22 +50,22 @@ pub(super) struct Products {
 
 pub(super) const THREADS: u32 = 256;
 
-impl Kernels {
+impl F32Kernels {
     pub(super) fn load(
         context: &Context,
         head_dim: u32,
         pairing: Pairing,
-    ) -> Result<Kernels, Error> {
+    ) -> Result<F32Kernels, Error> {
         let threads = THREADS;
         let product = |form| {
             let of = |width| load(context, Product { form, width });
-            Ok::<_, Error>(Products {
+            Ok::<_, Error>(MatmulKernels {
                 narrow: of(1)?,
                 wide: of(4)?,
             })
         };
         let rotate = |direction| load(context, RotateHeads { pairing, direction });
-        Ok(Kernels {
+        Ok(F32Kernels {
             embed: load(context, EmbedTokens { threads })?,
             norm: load(context, RmsNormForward { threads })?,
             norm_backward: load(context, RmsNormBackward { threads })?,

@@ -2,11 +2,11 @@
 
 use std::cell::Cell;
 
-use super::adapters::{Arrangement, Layout};
-use super::buffers::{Buffers, Layers};
+use super::adapters::{AdapterLayout, Arrangement};
+use super::buffers::{F32Buffers, Layers};
 use super::half;
 use super::settings::{Precision, Settings};
-use super::sizes::Sizes;
+use super::sizes::TrainingSizes;
 use crate::{Config, Error};
 
 /// The device memory of a training run in bytes, by purpose. The driver's overhead per buffer is
@@ -42,7 +42,7 @@ impl TrainingNeeds {
             recomputation,
             ..
         } = settings;
-        let sizes = Sizes::new(config, lora.rank, *tokens)?;
+        let sizes = TrainingSizes::new(config, lora.rank, *tokens)?;
         let shape = Layers {
             config,
             lora,
@@ -94,18 +94,18 @@ fn without_layers(config: &Config) -> Config {
     }
 }
 
-fn arrangement(settings: &Settings, sizes: &Sizes) -> Layout {
+fn arrangement(settings: &Settings, sizes: &TrainingSizes) -> AdapterLayout {
     let arrangement = match settings.precision {
         Precision::F32 => Arrangement::Plain,
         Precision::Bf16 => Arrangement::Padded {
             rank: half::padded(sizes.rank),
         },
     };
-    Layout::of(&settings.config, &settings.lora, arrangement)
+    AdapterLayout::of(&settings.config, &settings.lora, arrangement)
 }
 
 /// Bytes of what the forward keeps, and of workspace.
-fn buffers(settings: &Settings, sizes: &Sizes, shape: &Layers<'_>) -> Result<u64, Error> {
+fn buffers(settings: &Settings, sizes: &TrainingSizes, shape: &Layers<'_>) -> Result<u64, Error> {
     let bytes = Cell::new(0);
     let counting = |size: u64| {
         let bytes = &bytes;
@@ -116,10 +116,10 @@ fn buffers(settings: &Settings, sizes: &Sizes, shape: &Layers<'_>) -> Result<u64
     };
     let chunk = settings.chunk();
     match settings.precision {
-        Precision::F32 => _ = Buffers::new(sizes, shape, chunk, &counting(4))?,
+        Precision::F32 => _ = F32Buffers::new(sizes, shape, chunk, &counting(4))?,
         Precision::Bf16 => {
             let adapters = arrangement(settings, sizes).len();
-            half::Buffers::new(
+            half::Bf16Buffers::new(
                 sizes,
                 shape,
                 [chunk as usize, adapters],

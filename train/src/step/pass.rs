@@ -12,36 +12,36 @@ use warpwright_kernels::train::products::ProductArgs;
 use warpwright_kernels::train::rms_norm::RmsNormForwardArgs;
 use warpwright_kernels::train::rope::{RotateHeads, RotateHeadsArgs};
 
-use super::buffers::Buffers;
-use super::common::{Common, Place, Purpose};
-use super::kernels::{Kernels, Products};
-use super::sizes::Sizes;
+use super::buffers::F32Buffers;
+use super::common::{CommonState, Place, Purpose};
+use super::kernels::{F32Kernels, MatmulKernels};
+use super::sizes::TrainingSizes;
 use super::weights::{DeviceMatrix, DeviceNested, DeviceWeights, Unnesting};
 use crate::Projection;
 
 /// A step in `f32`.
-pub(super) struct Step {
-    pub(super) common: Common,
-    pub(super) kernels: Kernels,
+pub(super) struct F32Step {
+    pub(super) common: CommonState,
+    pub(super) kernels: F32Kernels,
     pub(super) weights: DeviceWeights,
     pub(super) unnesting: Option<Unnesting<NestedDequantize>>,
-    pub(super) buffers: Buffers,
+    pub(super) buffers: F32Buffers,
 }
 
-impl Deref for Step {
-    type Target = Common;
+impl Deref for F32Step {
+    type Target = CommonState;
 
-    fn deref(&self) -> &Common {
+    fn deref(&self) -> &CommonState {
         &self.common
     }
 }
 
-impl Step {
+impl F32Step {
     /// `sum += factor a b`, in the form of the kernels.
     pub(super) fn product(
         &self,
         queue: &mut impl Queue,
-        kernels: &Products,
+        kernels: &MatmulKernels,
         [a, b, sum]: [&View<f32>; 3],
         factor: &View<f32>,
         [rows, columns, depth]: [u32; 3],
@@ -138,7 +138,7 @@ impl Step {
         dx: &View<f32>,
     ) -> Result<(), Error> {
         let ([n, k], m, rank) = (self.sizes.of(p), self.sizes.tokens, self.sizes.rank);
-        let (Kernels { nn, tn, .. }, one) = (&self.kernels, &self.constants.one);
+        let (F32Kernels { nn, tn, .. }, one) = (&self.kernels, &self.constants.one);
         let gradients = self.flat.layout.of_projection(&self.flat.gradients, l, p);
         let u = &self.buffers.kept.layer(l).u[p as usize];
         if let (Some([a, b]), Some([da, db]), Some(u)) = (self.adapter((l, p)), gradients, u) {
@@ -292,7 +292,7 @@ impl Step {
         x: &View<f32>,
         heads: u32,
     ) -> Result<(), Error> {
-        let Sizes {
+        let TrainingSizes {
             tokens, head_dim, ..
         } = self.sizes;
         let (positions, freq) = (&self.slots.batch.positions, &self.constants.freq);

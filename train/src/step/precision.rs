@@ -4,20 +4,20 @@ use warpwright_driver::{Buffer, Context, Error as DriverError, Queue, View};
 use warpwright_kernels::train::nested::NestedDequantize;
 
 use super::adapters::Arrangement;
-use super::buffers::{Buffers, Layers};
-use super::common::{Common, Purpose};
+use super::buffers::{F32Buffers, Layers};
+use super::common::{CommonState, Purpose};
 use super::half;
-use super::kernels::{Kernels, THREADS};
-use super::pass::Step;
+use super::kernels::{F32Kernels, THREADS};
+use super::pass::F32Step;
 use super::settings::{Precision, Settings};
-use super::sizes::Sizes;
+use super::sizes::TrainingSizes;
 use super::weights::{Matrix, Unnesting, upload};
 use crate::reference::Adapters;
 use crate::{Error, Weights};
 
 /// What is launched at once.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum LaunchUnit {
     /// A micro-batch.
     Micro,
     /// The last micro-batch of a step, and the update.
@@ -33,7 +33,7 @@ impl Precision {
     /// Returns [`Error::Precision`] with the missing requirement, or [`Error::Setting`] if a size
     /// is 0 or above 2^24.
     pub fn check(self, context: &Context, settings: &Settings) -> Result<(), Error> {
-        let sizes = Sizes::new(&settings.config, settings.lora.rank, settings.tokens)?;
+        let sizes = TrainingSizes::new(&settings.config, settings.lora.rank, settings.tokens)?;
         match self {
             Precision::F32 => Ok(()),
             Precision::Bf16 => match half::unsupported(context, &sizes) {
@@ -68,65 +68,66 @@ impl StepPhase {
 }
 
 /// A pass in one precision.
-pub(super) enum Pass {
-    F32(Box<Step>),
-    Bf16(Box<half::Step>),
+pub(super) enum StepPass {
+    F32(Box<F32Step>),
+    Bf16(Box<half::Bf16Step>),
 }
 
-impl Pass {
+impl StepPass {
     pub(super) fn new(
         context: &Context,
         settings: &Settings,
-        sizes: Sizes,
+        sizes: TrainingSizes,
         weights: &Weights<Vec<f32>, Matrix>,
         adapters: &Adapters,
         layers: &Layers<'_>,
-    ) -> Result<Pass, Error> {
+    ) -> Result<StepPass, Error> {
         settings.precision.check(context, settings)?;
         Ok(match settings.precision {
-            Precision::F32 => Pass::F32(Box::new(simple(
+            Precision::F32 => StepPass::F32(Box::new(simple(
                 context, settings, sizes, weights, adapters, layers,
             )?)),
             Precision::Bf16 => {
-                let step = half::Step::new(context, settings, sizes, weights, adapters, layers)?;
-                Pass::Bf16(Box::new(step))
+                let step =
+                    half::Bf16Step::new(context, settings, sizes, weights, adapters, layers)?;
+                StepPass::Bf16(Box::new(step))
             }
         })
     }
 
-    pub(super) fn common(&self) -> &Common {
+    pub(super) fn common(&self) -> &CommonState {
         match self {
-            Pass::F32(step) => &step.common,
-            Pass::Bf16(step) => &step.common,
+            StepPass::F32(step) => &step.common,
+            StepPass::Bf16(step) => &step.common,
         }
     }
 
     /// `[tokens]`: the losses of the last micro-batch.
     pub(super) fn losses(&self) -> &View<f32> {
         match self {
-            Pass::F32(step) => &step.buffers.head.losses,
-            Pass::Bf16(step) => &step.buffers.head.losses,
+            StepPass::F32(step) => &step.buffers.head.losses,
+            StepPass::Bf16(step) => &step.buffers.head.losses,
         }
     }
 
     /// `[chunk, vocab]`: the logits of the last chunk of an evaluation.
     pub(super) fn logits(&self) -> &View<f32> {
         match self {
-            Pass::F32(step) => &step.buffers.head.logits,
-            Pass::Bf16(step) => step.buffers.head.logits(),
+            StepPass::F32(step) => &step.buffers.head.logits,
+            StepPass::Bf16(step) => step.buffers.head.logits(),
         }
     }
 
-    pub(super) fn run(&self, queue: &mut impl Queue, work: Work) -> Result<(), DriverError> {
+    pub(super) fn run(&self, queue: &mut impl Queue, work: LaunchUnit) -> Result<(), DriverError> {
         match work {
-            Work::Evaluation => self.evaluate(queue),
-            Work::Micro => {
+            LaunchUnit::Evaluation => self.evaluate(queue),
+            LaunchUnit::Micro => {
                 StepPhase::ALL[..3]
                     .iter()
                     .try_for_each(|part| self.part(queue, *part))?;
                 self.common().end_micro_batch(queue, self.losses())
             }
-            Work::Last => StepPhase::ALL
+            LaunchUnit::Last => StepPhase::ALL
                 .iter()
                 .try_for_each(|part| self.part(queue, *part)),
         }
@@ -135,12 +136,12 @@ impl Pass {
     /// A part of the last micro-batch of a step.
     pub(super) fn part(&self, queue: &mut impl Queue, part: StepPhase) -> Result<(), DriverError> {
         match (part, self) {
-            (StepPhase::Forward, Pass::F32(step)) => step.forward(queue, Purpose::Training),
-            (StepPhase::Forward, Pass::Bf16(step)) => step.forward(queue, Purpose::Training),
-            (StepPhase::Head, Pass::F32(step)) => step.head(queue),
-            (StepPhase::Head, Pass::Bf16(step)) => step.head(queue),
-            (StepPhase::Backward, Pass::F32(step)) => step.backward(queue),
-            (StepPhase::Backward, Pass::Bf16(step)) => step.backward(queue),
+            (StepPhase::Forward, StepPass::F32(step)) => step.forward(queue, Purpose::Training),
+            (StepPhase::Forward, StepPass::Bf16(step)) => step.forward(queue, Purpose::Training),
+            (StepPhase::Head, StepPass::F32(step)) => step.head(queue),
+            (StepPhase::Head, StepPass::Bf16(step)) => step.head(queue),
+            (StepPhase::Backward, StepPass::F32(step)) => step.backward(queue),
+            (StepPhase::Backward, StepPass::Bf16(step)) => step.backward(queue),
             (StepPhase::Update, _) => {
                 self.common().end_micro_batch(queue, self.losses())?;
                 self.common().update(queue)
@@ -151,11 +152,11 @@ impl Pass {
     /// The losses of the next micro-batch, without dropout. It counts nothing and adds to nothing.
     fn evaluate(&self, queue: &mut impl Queue) -> Result<(), DriverError> {
         match self {
-            Pass::F32(step) => {
+            StepPass::F32(step) => {
                 step.forward(queue, Purpose::Evaluation)?;
                 step.losses(queue)
             }
-            Pass::Bf16(step) => {
+            StepPass::Bf16(step) => {
                 step.forward(queue, Purpose::Evaluation)?;
                 step.losses(queue)
             }
@@ -166,18 +167,18 @@ impl Pass {
 fn simple(
     context: &Context,
     settings: &Settings,
-    sizes: Sizes,
+    sizes: TrainingSizes,
     weights: &Weights<Vec<f32>, Matrix>,
     adapters: &Adapters,
     layers: &Layers<'_>,
-) -> Result<Step, Error> {
-    let common = Common::new(context, settings, sizes, Arrangement::Plain, adapters)?;
+) -> Result<F32Step, Error> {
+    let common = CommonState::new(context, settings, sizes, Arrangement::Plain, adapters)?;
     let zeroed = |label: &str, len| Ok(Buffer::zeroed(context, len)?.labelled(label));
-    Ok(Step {
-        kernels: Kernels::load(context, sizes.head_dim, settings.pairing)?,
+    Ok(F32Step {
+        kernels: F32Kernels::load(context, sizes.head_dim, settings.pairing)?,
         weights: upload(context, &settings.config, weights)?,
         unnesting: Unnesting::new(context, NestedDequantize { threads: THREADS }, weights)?,
-        buffers: Buffers::new(&sizes, layers, common.head_chunk, &zeroed)?,
+        buffers: F32Buffers::new(&sizes, layers, common.head_chunk, &zeroed)?,
         common,
     })
 }

@@ -4,7 +4,7 @@ use crate::{Config, Error, Projection};
 
 /// Sizes as `u32`, whose products of two - rows of all tokens, matrices - fit in 31 bits.
 #[derive(Clone, Copy)]
-pub(super) struct Sizes {
+pub(super) struct TrainingSizes {
     pub(super) tokens: u32,
     pub(super) vocab: u32,
     pub(super) hidden: u32,
@@ -18,14 +18,14 @@ pub(super) struct Sizes {
 /// No size of a model or batch comes near this.
 const MOST: usize = 1 << 24;
 
-impl Sizes {
-    pub(super) fn new(config: &Config, rank: usize, tokens: usize) -> Result<Sizes, Error> {
+impl TrainingSizes {
+    pub(super) fn new(config: &Config, rank: usize, tokens: usize) -> Result<TrainingSizes, Error> {
         let size = |what, size: usize, wanted| {
             let right = size > 0 && size <= MOST;
             Error::unless(right, what, size, wanted).map(|()| size as u32)
         };
         let of = |what, found| size(what, found, "from 1 to 2^24");
-        let sizes = Sizes {
+        let sizes = TrainingSizes {
             tokens: of("the number of tokens of a micro-batch", tokens)?,
             vocab: of("vocab", config.vocab)?,
             hidden: of("hidden", config.hidden)?,

@@ -11,16 +11,16 @@ use crate::reference::MicroBatch;
 pub(super) const SLOTS: u32 = 4;
 
 /// Slots in the host's memory, and the batch that the device works on.
-pub(super) struct Slots {
+pub(super) struct BatchSlots {
     pub(super) ring: Pinned<u32>,
     /// Reached when the device has done with a slot.
     done: Vec<Event>,
     pub(super) words: u32,
-    pub(super) batch: Batch,
+    pub(super) batch: DeviceBatch,
 }
 
 /// The batch that the device works on: views of one buffer.
-pub(super) struct Batch {
+pub(super) struct DeviceBatch {
     pub(super) all: View<u32>,
     /// `[1]`: `1 / n`
     pub(super) factor: View<f32>,
@@ -30,15 +30,15 @@ pub(super) struct Batch {
     pub(super) starts: View<u32>,
 }
 
-impl Slots {
-    pub(super) fn new(context: &Context, tokens: u32) -> Result<Slots, Error> {
+impl BatchSlots {
+    pub(super) fn new(context: &Context, tokens: u32) -> Result<BatchSlots, Error> {
         let words = HEADER + LISTS * tokens;
         let all = Buffer::<u32>::zeroed(context, words as usize)?.labelled("the micro-batch");
         let list = |i: u32| {
             let first = (HEADER + i * tokens) as usize;
             all.view_range(first..first + tokens as usize)
         };
-        let batch = Batch {
+        let batch = DeviceBatch {
             factor: all.view_range(0..1).cast()?,
             ids: list(0),
             labels: list(1).cast()?,
@@ -51,7 +51,7 @@ impl Slots {
             .collect::<Result<_, _>>()?;
         let ring = Pinned::zeroed(context, (SLOTS * words) as usize)?
             .labelled("the slots of micro-batches");
-        Ok(Slots {
+        Ok(BatchSlots {
             ring,
             done,
             words,

@@ -7,9 +7,9 @@ use warpwright_kernels::train::state::{
 
 use super::buffers::Layers;
 use super::common::RECORDS;
-use super::precision::{Pass, Work};
+use super::precision::{LaunchUnit, StepPass};
 use super::settings::{Launch, Precision, Settings};
-use super::sizes::Sizes;
+use super::sizes::TrainingSizes;
 use super::weights::Matrix;
 use crate::reference::{Adapters, MicroBatch, Moments, Record};
 use crate::{Error, LayerWeights, Projection, Weights};
@@ -21,8 +21,8 @@ use crate::{Error, LayerWeights, Projection, Weights};
 /// the same bits.
 pub struct Trainer {
     stream: Stream,
-    step: Pass,
-    graphs: Option<Graphs>,
+    step: StepPass,
+    graphs: Option<TrainerGraphs>,
     settings: Settings,
     /// The adapters' shapes.
     shapes: Adapters,
@@ -66,7 +66,7 @@ impl Evaluation {
 }
 
 /// The graphs; none if kernels are launched one by one.
-struct Graphs {
+struct TrainerGraphs {
     micro: GraphExec,
     /// The last micro-batch of a step, and the update.
     last: GraphExec,
@@ -95,16 +95,16 @@ impl Trainer {
             recomputation,
             ..
         } = &settings;
-        let sizes = Sizes::new(config, lora.rank, *tokens)?;
+        let sizes = TrainingSizes::new(config, lora.rank, *tokens)?;
         let layers = Layers {
             config,
             lora,
             head_norms: head_norms(weights)?,
             recomputation: *recomputation,
         };
-        let step = Pass::new(context, &settings, sizes, weights, adapters, &layers)?;
+        let step = StepPass::new(context, &settings, sizes, weights, adapters, &layers)?;
         let stream = Stream::new(context)?;
-        let graphs = Graphs::new(&step, &stream, settings.launch)?;
+        let graphs = TrainerGraphs::new(&step, &stream, settings.launch)?;
         let shapes = Adapters::zeros(config, lora);
         Ok(Trainer {
             stream,
@@ -131,9 +131,9 @@ impl Trainer {
             self.check(micro, self.micros.wrapping_add(i as u32))?;
         }
         for micro in others {
-            self.train(micro, Work::Micro)?;
+            self.train(micro, LaunchUnit::Micro)?;
         }
-        self.train(last, Work::Last)?;
+        self.train(last, LaunchUnit::Last)?;
         self.stream.synchronize()?;
         let record = self.record(self.steps);
         self.steps = self.steps.wrapping_add(1);
@@ -144,7 +144,7 @@ impl Trainer {
     pub(super) fn last_micro_batch(
         &mut self,
         micro: &MicroBatch,
-        run: impl FnOnce(&Pass, &Stream) -> Result<(), Error>,
+        run: impl FnOnce(&StepPass, &Stream) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.check(micro, self.micros)?;
         self.fill_slot(micro)?;
@@ -164,7 +164,7 @@ impl Trainer {
     /// # Errors
     /// Returns a driver error if the graphs cannot be built.
     pub fn with_launch(self, launch: Launch) -> Result<Trainer, Error> {
-        let graphs = Graphs::new(&self.step, &self.stream, launch)?;
+        let graphs = TrainerGraphs::new(&self.step, &self.stream, launch)?;
         Ok(Trainer {
             graphs,
             settings: Settings {
@@ -182,7 +182,7 @@ impl Trainer {
     /// Returns the errors of [`step`](Self::step).
     pub fn accumulate(&mut self, micro: &MicroBatch) -> Result<(), Error> {
         self.check(micro, self.micros)?;
-        self.train(micro, Work::Micro)
+        self.train(micro, LaunchUnit::Micro)
     }
 
     /// Returns the loss of a micro-batch under the current adapters, without dropout, and waits for
@@ -195,7 +195,7 @@ impl Trainer {
     /// Returns an error if the micro-batch is too long or invalid, or a driver error.
     pub fn evaluate(&mut self, micro: &MicroBatch) -> Result<Evaluation, Error> {
         self.check(micro, micro.number)?;
-        self.launch(micro, Work::Evaluation)?;
+        self.launch(micro, LaunchUnit::Evaluation)?;
         let losses = self.step.losses().to_vec()?;
         Ok(Evaluation {
             loss: losses.into_iter().map(f64::from).sum(),
@@ -334,7 +334,7 @@ impl Trainer {
         }
     }
 
-    fn train(&mut self, micro: &MicroBatch, work: Work) -> Result<(), Error> {
+    fn train(&mut self, micro: &MicroBatch, work: LaunchUnit) -> Result<(), Error> {
         self.launch(micro, work)?;
         // As the device's counter does.
         self.micros = self.micros.wrapping_add(1);
@@ -343,7 +343,7 @@ impl Trainer {
 
     /// The batch goes through the slot of the micro-batch that is next in training, by the device's
     /// counter.
-    fn launch(&mut self, micro: &MicroBatch, work: Work) -> Result<(), Error> {
+    fn launch(&mut self, micro: &MicroBatch, work: LaunchUnit) -> Result<(), Error> {
         self.fill_slot(micro)?;
         let (step, stream) = (&self.step, &self.stream);
         match &mut self.graphs {
@@ -422,30 +422,34 @@ fn head_norms<V, M>(weights: &Weights<V, M>) -> Result<bool, Error> {
     Ok(has)
 }
 
-impl Graphs {
-    fn new(step: &Pass, stream: &Stream, launch: Launch) -> Result<Option<Graphs>, Error> {
+impl TrainerGraphs {
+    fn new(
+        step: &StepPass,
+        stream: &Stream,
+        launch: Launch,
+    ) -> Result<Option<TrainerGraphs>, Error> {
         if launch == Launch::Eager {
             return Ok(None);
         }
         let of = |work| instantiate(step, stream, launch, work);
-        Ok(Some(Graphs {
-            micro: of(Work::Micro)?,
-            last: of(Work::Last)?,
+        Ok(Some(TrainerGraphs {
+            micro: of(LaunchUnit::Micro)?,
+            last: of(LaunchUnit::Last)?,
             evaluation: None,
         }))
     }
 
     fn of(
         &mut self,
-        step: &Pass,
+        step: &StepPass,
         stream: &Stream,
         launch: Launch,
-        work: Work,
+        work: LaunchUnit,
     ) -> Result<&mut GraphExec, Error> {
         match work {
-            Work::Micro => Ok(&mut self.micro),
-            Work::Last => Ok(&mut self.last),
-            Work::Evaluation => match &mut self.evaluation {
+            LaunchUnit::Micro => Ok(&mut self.micro),
+            LaunchUnit::Last => Ok(&mut self.last),
+            LaunchUnit::Evaluation => match &mut self.evaluation {
                 Some(graph) => Ok(graph),
                 none => Ok(none.insert(instantiate(step, stream, launch, work)?)),
             },
@@ -454,10 +458,10 @@ impl Graphs {
 }
 
 fn instantiate(
-    step: &Pass,
+    step: &StepPass,
     stream: &Stream,
     launch: Launch,
-    work: Work,
+    work: LaunchUnit,
 ) -> Result<GraphExec, Error> {
     let graph = match launch {
         Launch::Capture => capture(stream, CaptureMode::ThreadLocal, |queue| {

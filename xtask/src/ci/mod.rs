@@ -13,7 +13,7 @@ use anyhow::{Result, bail, ensure};
 use comfy_table::{Table, presets};
 
 use commands::cargo;
-use steps::{STEPS, Step, Tier, Work};
+use steps::{CiAction, CiStep, STEPS, Tier};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Returns the steps that the words of the command line name, in the order of [`STEPS`].
-fn choose(words: &[String]) -> Result<Vec<&'static Step>> {
+fn choose(words: &[String]) -> Result<Vec<&'static CiStep>> {
     if let Some(unknown) = words
         .iter()
         .find(|word| *word != "full" && STEPS.iter().all(|step| step.name != word.as_str()))
@@ -78,7 +78,7 @@ fn choose(words: &[String]) -> Result<Vec<&'static Step>> {
         !full || words.len() == 1,
         "`full` already contains every step: name it alone"
     );
-    let is_chosen = |step: &&Step| {
+    let is_chosen = |step: &&CiStep| {
         if full {
             true
         } else if words.is_empty() {
@@ -116,26 +116,26 @@ enum StepResult {
     Unavailable,
 }
 
-struct Outcome {
+struct CiOutcome {
     time: Duration,
     result: StepResult,
 }
 
-fn run_timed(step: &Step) -> Outcome {
+fn run_timed(step: &CiStep) -> CiOutcome {
     println!("\n== {}", step.name);
     let start = Instant::now();
     let result = match step.work {
-        Work::Cargo(arguments) => finish(step, cargo(arguments)),
-        Work::Function(function) => finish(step, function()),
-        Work::IfAvailable { probe, .. } if !probe() => StepResult::Unavailable,
-        Work::IfAvailable { function, .. } => finish(step, function()),
+        CiAction::Cargo(arguments) => finish(step, cargo(arguments)),
+        CiAction::Function(function) => finish(step, function()),
+        CiAction::IfAvailable { probe, .. } if !probe() => StepResult::Unavailable,
+        CiAction::IfAvailable { function, .. } => finish(step, function()),
     };
     let time = start.elapsed();
     println!("== {}: {:.1} s", step.name, time.as_secs_f64());
-    Outcome { time, result }
+    CiOutcome { time, result }
 }
 
-fn finish(step: &Step, result: Result<()>) -> StepResult {
+fn finish(step: &CiStep, result: Result<()>) -> StepResult {
     match result {
         Ok(()) => StepResult::Passed,
         Err(error) => {
@@ -145,7 +145,7 @@ fn finish(step: &Step, result: Result<()>) -> StepResult {
     }
 }
 
-fn table(results: &[(&Step, Outcome)]) -> Table {
+fn table(results: &[(&CiStep, CiOutcome)]) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::ASCII_MARKDOWN)
@@ -172,7 +172,7 @@ fn table(results: &[(&Step, Outcome)]) -> Table {
 }
 
 /// Names everything that did not run, so that nobody takes a green table for more than it is.
-fn report_omissions(chosen: &[&Step], results: &[(&Step, Outcome)]) {
+fn report_omissions(chosen: &[&CiStep], results: &[(&CiStep, CiOutcome)]) {
     for (step, outcome) in results {
         if matches!(outcome.result, StepResult::Unavailable) {
             println!(

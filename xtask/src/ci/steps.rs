@@ -9,14 +9,14 @@ use super::commands::{cargo, must, succeeds};
 use crate::{book, codegen, dependencies, meters, outside, paths, ptxas};
 
 /// A check, and the command that fixes its failure.
-pub(super) struct Step {
+pub(super) struct CiStep {
     pub(super) name: &'static str,
     pub(super) tier: Tier,
     /// The time that the step takes after the steps before it, on two cores from a clean clone.
     pub(super) minutes: &'static str,
     /// The property that the step checks, for `cargo xtask ci list`.
     pub(super) checks: &'static str,
-    pub(super) work: Work,
+    pub(super) work: CiAction,
     /// The command that fixes a failure, or that shows its cause.
     pub(super) fix: &'static str,
 }
@@ -30,7 +30,7 @@ pub(super) enum Tier {
     Full,
 }
 
-pub(super) enum Work {
+pub(super) enum CiAction {
     Cargo(&'static [&'static str]),
     Function(fn() -> Result<()>),
     /// A check that needs a component which not every machine has.
@@ -40,29 +40,29 @@ pub(super) enum Work {
     },
 }
 
-pub(super) const STEPS: [Step; 23] = [
-    Step {
+pub(super) const STEPS: [CiStep; 23] = [
+    CiStep {
         name: "format",
         tier: Tier::Normal,
         minutes: "0.1",
         checks: "default rustfmt",
-        work: Work::Cargo(&["fmt", "--all", "--check"]),
+        work: CiAction::Cargo(&["fmt", "--all", "--check"]),
         fix: "cargo fmt --all",
     },
-    Step {
+    CiStep {
         name: "dependencies",
         tier: Tier::Normal,
         minutes: "2, then 0",
         checks: "licenses, sources and advisories of dependencies",
-        work: Work::Function(dependencies::check),
+        work: CiAction::Function(dependencies::check),
         fix: "cargo deny check",
     },
-    Step {
+    CiStep {
         name: "clippy",
         tier: Tier::Normal,
         minutes: "4",
         checks: "lints, with every optional feature",
-        work: Work::Cargo(&[
+        work: CiAction::Cargo(&[
             "clippy",
             "--locked",
             "--workspace",
@@ -74,174 +74,174 @@ pub(super) const STEPS: [Step; 23] = [
         ]),
         fix: "cargo clippy --workspace --all-targets --all-features --fix",
     },
-    Step {
+    CiStep {
         name: "tests",
         tier: Tier::Normal,
         minutes: "12",
         checks: "all tests of the workspace, with doc tests",
-        work: Work::Function(tests),
+        work: CiAction::Function(tests),
         fix: "cargo test --workspace (snapshots: cargo xtask bless)",
     },
-    Step {
+    CiStep {
         name: "miri",
         tier: Tier::Normal,
         minutes: "2",
         checks: "no undefined behavior in the driver's soundness suite",
-        work: Work::IfAvailable {
+        work: CiAction::IfAvailable {
             probe: has_miri,
             function: miri,
         },
         fix: "cargo +nightly miri test -p warpwright-driver --test sound",
     },
-    Step {
+    CiStep {
         name: "documentation",
         tier: Tier::Normal,
         minutes: "1",
         checks: "rustdoc builds without a warning",
-        work: Work::Function(documentation),
+        work: CiAction::Function(documentation),
         fix: "cargo doc --workspace --no-deps",
     },
-    Step {
+    CiStep {
         name: "book pages",
         tier: Tier::Normal,
         minutes: "0.1",
         checks: "links, headings and the index of the book; its code runs with the tests",
-        work: Work::Function(book::check),
+        work: CiAction::Function(book::check),
         fix: "cargo xtask book --check",
     },
-    Step {
+    CiStep {
         name: "book",
         tier: Tier::Full,
         minutes: "5, then 0.1",
         checks: "mdBook renders the book",
-        work: Work::Function(book::build),
+        work: CiAction::Function(book::build),
         fix: "cargo xtask book",
     },
-    Step {
+    CiStep {
         name: "prose",
         tier: Tier::Full,
         minutes: "0.1",
         checks: "patterns that make docs and pages hard to read",
-        work: Work::Function(meters::prose::check),
+        work: CiAction::Function(meters::prose::check),
         fix: "cargo xtask prose",
     },
-    Step {
+    CiStep {
         name: "generated files",
         tier: Tier::Normal,
         minutes: "0.1",
         checks: "generated files match their sources",
-        work: Work::Function(codegen::check),
+        work: CiAction::Function(codegen::check),
         fix: "cargo xtask codegen",
     },
-    Step {
+    CiStep {
         name: "ptxas",
         tier: Tier::Normal,
         minutes: "1",
         checks: "ptxas accepts every kernel for every target",
-        work: Work::Function(ptxas::check),
+        work: CiAction::Function(ptxas::check),
         fix: "cargo xtask ptxas --update",
     },
-    Step {
+    CiStep {
         name: "packages",
         tier: Tier::Normal,
         minutes: "0.1",
         checks: "the published crates can be packaged",
-        work: Work::Function(packages),
+        work: CiAction::Function(packages),
         fix: "cargo xtask ci packages",
     },
-    Step {
+    CiStep {
         name: "example",
         tier: Tier::Normal,
         minutes: "1",
         checks: "projects outside the workspace build and run on the emulated driver",
-        work: Work::Function(example),
+        work: CiAction::Function(example),
         fix: "cargo xtask ci example",
     },
-    Step {
+    CiStep {
         name: "outside programs",
         tier: Tier::Normal,
         minutes: "1",
         checks: "programs written for the CUDA driver run on the emulated driver",
-        work: Work::Function(outside_programs),
+        work: CiAction::Function(outside_programs),
         fix: "cargo xtask ci 'outside programs'",
     },
-    Step {
+    CiStep {
         name: "readme",
         tier: Tier::Normal,
         minutes: "0.1",
         checks: "the command at the top of README.md prints the right text",
-        work: Work::Function(readme),
+        work: CiAction::Function(readme),
         fix: README,
     },
-    Step {
+    CiStep {
         name: "features",
         tier: Tier::Full,
         minutes: "1",
         checks: "each optional feature compiles alone",
-        work: Work::Function(features),
+        work: CiAction::Function(features),
         fix: "cargo xtask ci features",
     },
-    Step {
+    CiStep {
         name: "minimum version",
         tier: Tier::Full,
         minutes: "5",
         checks: "the workspace compiles with the oldest supported Rust",
-        work: Work::IfAvailable {
+        work: CiAction::IfAvailable {
             probe: has_minimum_version,
             function: minimum_version,
         },
         fix: "rustup toolchain install 1.88 && cargo +1.88 check --workspace --all-targets",
     },
-    Step {
+    CiStep {
         name: "windows",
         tier: Tier::Full,
         minutes: "1",
         checks: "the libraries compile for Windows",
-        work: Work::IfAvailable {
+        work: CiAction::IfAvailable {
             probe: has_windows,
             function: windows,
         },
         fix: "rustup target add x86_64-pc-windows-msvc && cargo xtask ci windows",
     },
-    Step {
+    CiStep {
         name: "macos",
         tier: Tier::Full,
         minutes: "1",
         checks: "the libraries compile for macOS",
-        work: Work::IfAvailable {
+        work: CiAction::IfAvailable {
             probe: has_macos,
             function: macos,
         },
         fix: "rustup target add aarch64-apple-darwin && cargo xtask ci macos",
     },
-    Step {
+    CiStep {
         name: "aarch64",
         tier: Tier::Full,
         minutes: "1",
         checks: "the libraries compile for Linux on aarch64",
-        work: Work::IfAvailable {
+        work: CiAction::IfAvailable {
             probe: has_aarch64,
             function: aarch64,
         },
         fix: "rustup target add aarch64-unknown-linux-gnu && cargo xtask ci aarch64",
     },
-    Step {
+    CiStep {
         name: "fuzz",
         tier: Tier::Full,
         minutes: "5",
         checks: "half a minute of fuzzing for each entry point of the emulator",
-        work: Work::IfAvailable {
+        work: CiAction::IfAvailable {
             probe: has_fuzz,
             function: fuzz,
         },
         fix: "cargo install cargo-fuzz --locked && cargo xtask ci fuzz",
     },
-    Step {
+    CiStep {
         name: "publish",
         tier: Tier::Full,
         minutes: "5",
         checks: "the published crates compile from their packages",
-        work: Work::Cargo(&[
+        work: CiAction::Cargo(&[
             "publish",
             "--dry-run",
             "--workspace",
@@ -250,12 +250,12 @@ pub(super) const STEPS: [Step; 23] = [
         ]),
         fix: "cargo publish --dry-run --workspace",
     },
-    Step {
+    CiStep {
         name: "semver",
         tier: Tier::Full,
         minutes: "5",
         checks: "public interfaces are compatible with the tag 0.1.0",
-        work: Work::IfAvailable {
+        work: CiAction::IfAvailable {
             probe: has_semver_checks,
             function: semver,
         },

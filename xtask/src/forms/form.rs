@@ -2,7 +2,7 @@
 
 /// An instruction to ask about.
 #[derive(Clone, Debug)]
-pub(super) struct Form {
+pub(super) struct InstructionForm {
     pub(super) name: String,
     pub(super) line: String,
 }

@@ -1,9 +1,9 @@
 //! Names of matrix products: their operands depend on shape and types.
 
-use super::form::{Form, list};
+use super::form::{InstructionForm, list};
 
 /// Products, whose operands depend on shape and types.
-pub(super) fn products() -> Vec<Form> {
+pub(super) fn products() -> Vec<InstructionForm> {
     let floats = [".f16", ".bf16", ".tf32", ".f64", ".e4m3", ".e5m2"];
     let integers = [".s8", ".u8", ".s4", ".u4", ".b1"];
     let mut forms = Vec::new();
@@ -20,7 +20,7 @@ pub(super) fn products() -> Vec<Form> {
 }
 
 /// `mma.m8n8k4` of halves: four products, each of eight lanes.
-fn quads() -> Vec<Form> {
+fn quads() -> Vec<InstructionForm> {
     let mut forms = Vec::new();
     for layouts in [".row.row", ".row.col", ".col.row", ".col.col"] {
         for (sum, first) in [
@@ -32,7 +32,7 @@ fn quads() -> Vec<Form> {
             let name = format!("mma.sync.aligned.m8n8k4{layouts}{sum}.f16.f16{first}");
             // Eight sums in each lane.
             let [d, c] = [(sum, 1), (first, 10)].map(|(ty, from)| fragment(8 * 32, ty, from));
-            forms.push(Form {
+            forms.push(InstructionForm {
                 line: format!("{name} {d}, {{%r20, %r21}}, {{%r30, %r31}}, {c};"),
                 name,
             });
@@ -77,13 +77,13 @@ fn fragment(elements: usize, ty: &str, from: usize) -> String {
     )
 }
 
-fn product((m, n, k): (usize, usize, usize), ty: &str, sum: &str) -> Vec<Form> {
+fn product((m, n, k): (usize, usize, usize), ty: &str, sum: &str) -> Vec<InstructionForm> {
     let (a, b) = (fragment(m * k, ty, 20), fragment(k * n, ty, 30));
     let (c, d) = (fragment(m * n, sum, 10), fragment(m * n, sum, 1));
     let operation = if ty == ".b1" { ".xor.popc" } else { "" };
     let layout = ".row.col";
     let dense = format!("mma.sync.aligned.m{m}n{n}k{k}{layout}{sum}{ty}{ty}{sum}{operation}");
-    let mut forms = vec![Form {
+    let mut forms = vec![InstructionForm {
         line: format!("{dense} {d}, {a}, {b}, {c};"),
         name: dense,
     }];
@@ -91,7 +91,7 @@ fn product((m, n, k): (usize, usize, usize), ty: &str, sum: &str) -> Vec<Form> {
     let half = fragment(m * k / 2, ty, 20);
     for ordered in ["", "::ordered_metadata"] {
         let name = format!("mma.sp{ordered}.sync.aligned.m{m}n{n}k{k}{layout}{sum}{ty}{ty}{sum}");
-        forms.push(Form {
+        forms.push(InstructionForm {
             line: format!("{name} {d}, {half}, {b}, {c}, %r50, 0;"),
             name,
         });
@@ -99,7 +99,7 @@ fn product((m, n, k): (usize, usize, usize), ty: &str, sum: &str) -> Vec<Form> {
     forms
 }
 
-fn warpgroups() -> Vec<Form> {
+fn warpgroups() -> Vec<InstructionForm> {
     let types = [
         (16, ".f16"),
         (16, ".bf16"),
@@ -121,7 +121,7 @@ fn warpgroups() -> Vec<Form> {
     forms
 }
 
-fn warpgroup(n: usize, k: usize, ty: &str, sum: &str) -> [Form; 3] {
+fn warpgroup(n: usize, k: usize, ty: &str, sum: &str) -> [InstructionForm; 3] {
     let d = fragment(16 * n, sum, 1);
     let operation = if ty == ".b1" { ".and.popc" } else { "" };
     let scales = if sum == ".s32" { "" } else { ", 1, 1" };
@@ -130,7 +130,7 @@ fn warpgroup(n: usize, k: usize, ty: &str, sum: &str) -> [Form; 3] {
     } else {
         ["", ""]
     };
-    let form = |name: String, rest: String| Form {
+    let form = |name: String, rest: String| InstructionForm {
         line: format!("{name} {d}, {rest};"),
         name,
     };

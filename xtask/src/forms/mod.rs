@@ -19,7 +19,7 @@ use anyhow::{Context, Result, ensure};
 use ptx_emu::{ErrorKind, Module, RefusedKernel};
 
 use crate::{cuda_tools, paths};
-use form::Form;
+use form::InstructionForm;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -49,7 +49,7 @@ const BATCH: usize = 2000;
 
 /// The answers about a form, for the target where most is accepted.
 #[derive(Clone, Debug, Default)]
-struct Answer {
+struct FormAnswers {
     /// Whether ptxas accepts it.
     taken: bool,
     /// Whether the emulator would run it.
@@ -62,7 +62,7 @@ struct Answer {
 }
 
 /// The answers by form: a name of an instruction, an instruction with its operands, a statement or a declaration.
-type Answers = BTreeMap<String, Answer>;
+type Answers = BTreeMap<String, FormAnswers>;
 
 /// Everything that is compared.
 struct Comparison {
@@ -77,11 +77,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let comparison = if args.opcodes.is_empty() {
         compare()?
     } else {
-        let wanted = |form: &Form| {
+        let wanted = |form: &InstructionForm| {
             let opcode = form.name.split('.').next().unwrap_or_default();
             args.opcodes.iter().any(|o| o == opcode)
         };
-        let forms: Vec<Form> = table::forms().into_iter().filter(wanted).collect();
+        let forms: Vec<InstructionForm> = table::forms().into_iter().filter(wanted).collect();
         Comparison {
             names: ask(&forms)?,
             operands: Answers::new(),
@@ -89,7 +89,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     };
     for answers in [&comparison.names, &comparison.operands, &comparison.written] {
-        let found = |wanted: fn(&Answer) -> bool| answers.iter().filter(move |(_, a)| wanted(a));
+        let found =
+            |wanted: fn(&FormAnswers) -> bool| answers.iter().filter(move |(_, a)| wanted(a));
         for (name, a) in found(is_lie) {
             println!("called ill-formed: {name}: {}", a.emulator);
         }
@@ -156,12 +157,12 @@ pub(crate) fn check() -> Result<()> {
 }
 
 /// Returns true if the emulator claims that the text is invalid and ptxas accepts it.
-fn is_lie(a: &Answer) -> bool {
+fn is_lie(a: &FormAnswers) -> bool {
     a.taken && !a.runs && !a.unsupported
 }
 
 /// Returns true if ptxas rejects the text and the emulator runs it.
-fn is_lax(a: &Answer) -> bool {
+fn is_lax(a: &FormAnswers) -> bool {
     !a.taken && a.runs
 }
 
@@ -171,7 +172,8 @@ fn compare() -> Result<Comparison> {
     let representatives: Vec<(String, &'static str)> = table::rows()
         .iter()
         .filter_map(|row| {
-            let runs = |form: &&Form| names.get(&form.name).is_some_and(|a| a.taken && a.runs);
+            let runs =
+                |form: &&InstructionForm| names.get(&form.name).is_some_and(|a| a.taken && a.runs);
             let form = row.iter().find(runs)?;
             Some((form.line.clone(), names[&form.name].target))
         })
@@ -187,10 +189,10 @@ fn compare() -> Result<Comparison> {
     })
 }
 
-fn ask(forms: &[Form]) -> Result<Answers> {
+fn ask(forms: &[InstructionForm]) -> Result<Answers> {
     let ptxas = cuda_tools::ptxas()?;
     let folder = tempfile::tempdir()?;
-    let mut lines = BTreeMap::<(&String, &String), Answer>::new();
+    let mut lines = BTreeMap::<(&String, &String), FormAnswers>::new();
     for target in TARGETS {
         for batch in forms.chunks(BATCH) {
             let text = text(target, batch);
@@ -198,7 +200,7 @@ fn ask(forms: &[Form]) -> Result<Answers> {
             let emulated = emulated(&text)?;
             for (line, form) in (FIRST..).zip(batch) {
                 let said = emulated.get(&line);
-                let answer = Answer {
+                let answer = FormAnswers {
                     taken: !refusals.contains_key(&line),
                     runs: said.is_none(),
                     unsupported: said.is_some_and(|(unsupported, _)| *unsupported),
@@ -225,7 +227,7 @@ fn ask(forms: &[Form]) -> Result<Answers> {
 }
 
 /// Ranks answers, so that a form which a target has counts with what the emulator says there.
-fn rank(a: &Answer) -> u8 {
+fn rank(a: &FormAnswers) -> u8 {
     4 * u8::from(a.taken) + 2 * u8::from(a.runs) + u8::from(a.unsupported)
 }
 
@@ -233,7 +235,7 @@ fn rank(a: &Answer) -> u8 {
 const FIRST: u32 = 4;
 
 /// Writes a kernel in a line for each form. The last one is wrong, so that ptxas stops before it makes code.
-fn text(target: &str, forms: &[Form]) -> String {
+fn text(target: &str, forms: &[InstructionForm]) -> String {
     let mut text = format!(".version {VERSION}\n.target {target}\n.address_size 64\n");
     for (i, form) in forms.iter().enumerate() {
         let more = [(".b128", 'q'), (".b8", 'b')].map(|(ty, kind)| {

@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use ptx_emu::{ErrorKind, Module};
 
-use super::{Answer, VERSION};
+use super::{FormAnswers, VERSION};
 
 /// Statements and declarations, without comments and blank lines.
 const STATEMENTS: &str = include_str!("statements.txt");
@@ -79,7 +79,7 @@ fn lines(table: &'static str) -> impl Iterator<Item = &'static str> {
 }
 
 /// Asks ptxas and the emulator about every statement and declaration.
-pub(super) fn written(ptxas: &Path, folder: &Path) -> Result<BTreeMap<String, Answer>> {
+pub(super) fn written(ptxas: &Path, folder: &Path) -> Result<BTreeMap<String, FormAnswers>> {
     let statements: Vec<String> = lines(STATEMENTS).map(str::to_owned).collect();
     let declarations: Vec<String> = lines(DECLARATIONS).map(str::to_owned).collect();
     let kernels: Vec<String> = statements
@@ -97,7 +97,7 @@ pub(super) fn substituted(
     ptxas: &Path,
     folder: &Path,
     forms: &[(String, &'static str)],
-) -> Result<BTreeMap<String, Answer>> {
+) -> Result<BTreeMap<String, FormAnswers>> {
     let mut by_target = BTreeMap::<&str, Vec<String>>::new();
     for (line, target) in forms {
         by_target
@@ -190,7 +190,7 @@ fn ask(
     target: &str,
     names: &[String],
     lines: &[String],
-) -> Result<BTreeMap<String, Answer>> {
+) -> Result<BTreeMap<String, FormAnswers>> {
     let head = format!(".version {VERSION}\n.target {target}\n.address_size 64\n{MODULE}");
     let refusals = refusals(ptxas, folder, target, &head, lines)?;
     let emulated = if lines.is_empty() {
@@ -201,7 +201,7 @@ fn ask(
     let mut answers = BTreeMap::new();
     for (i, name) in names.iter().enumerate() {
         let said = emulated.get(&i);
-        let answer = Answer {
+        let answer = FormAnswers {
             taken: !refusals.contains_key(&i),
             runs: said.is_none(),
             unsupported: said.is_some_and(|(kind, _)| matches!(kind, ErrorKind::Unsupported(_))),

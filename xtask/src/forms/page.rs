@@ -1,14 +1,14 @@
 //! The files about the forms: a list of those that differ, and the counts in a page of the book.
 
-use super::{Answer, Answers, Comparison, is_lax, is_lie};
-use crate::codegen::Part;
+use super::{Answers, Comparison, FormAnswers, is_lax, is_lie};
+use crate::codegen::GeneratedPart;
 use crate::tsv;
 
 /// The list of the forms that differ, relative to the root.
 pub(super) const LIST: &str = "docs/checker/ptx-forms.tsv";
 /// The page that has the counts between two lines.
 pub(super) const PAGE: &str = "docs/checker/ptx.md";
-pub(super) const COUNTS: Part = Part::Between(
+pub(super) const COUNTS: GeneratedPart = GeneratedPart::Between(
     "<!-- counts: written by `cargo xtask forms --update` -->\n",
     "<!-- end of counts -->\n",
 );
@@ -30,7 +30,7 @@ fn kinds(comparison: &Comparison) -> [(&'static str, &Answers); 3] {
 }
 
 fn sentence(answers: &Answers) -> String {
-    let count = |wanted: fn(&Answer) -> bool| answers.values().filter(|a| wanted(a)).count();
+    let count = |wanted: fn(&FormAnswers) -> bool| answers.values().filter(|a| wanted(a)).count();
     format!(
         "ptxas accepts {} of {}; of these, {} run, {} are unsupported and {} are called ill-formed; of the others, {} are \
          accepted here and {} called unsupported",
@@ -47,7 +47,8 @@ fn sentence(answers: &Answers) -> String {
 /// Returns the table of counts, in Markdown.
 pub(super) fn counts(comparison: &Comparison) -> String {
     let row = |(kind, answers): &(&str, &Answers)| {
-        let count = |wanted: fn(&Answer) -> bool| answers.values().filter(|a| wanted(a)).count();
+        let count =
+            |wanted: fn(&FormAnswers) -> bool| answers.values().filter(|a| wanted(a)).count();
         format!(
             "| {kind} | {} | {} | {} | {} | {} | {} |\n",
             answers.len(),
@@ -73,7 +74,11 @@ pub(super) fn list(comparison: &Comparison) -> String {
 }
 
 /// Returns a row for each form with an answer of this kind.
-fn rows(comparison: &Comparison, title: &str, wanted: fn(&Answer) -> bool) -> Vec<Vec<String>> {
+fn rows(
+    comparison: &Comparison,
+    title: &str,
+    wanted: fn(&FormAnswers) -> bool,
+) -> Vec<Vec<String>> {
     let mut rows = vec![];
     for (kind, forms) in kinds(comparison) {
         let found = forms.iter().filter(|(_, a)| wanted(a));

@@ -1,6 +1,6 @@
 //! Names that may be instructions, and operands for them.
 
-use super::form::{Form, list};
+use super::form::{InstructionForm, list};
 use super::matrices;
 
 /// Names with alternatives in braces, and operands. In these a letter is a register: `T` of the size of the last type, `D`
@@ -718,7 +718,7 @@ const TYPES: &[(&str, u32)] = &[
 ];
 
 /// Returns every name with its operands. Where a name has several operands, they follow each other.
-pub(super) fn forms() -> Vec<Form> {
+pub(super) fn forms() -> Vec<InstructionForm> {
     rows()
         .into_iter()
         .flatten()
@@ -727,7 +727,7 @@ pub(super) fn forms() -> Vec<Form> {
 }
 
 /// Returns the forms of each row of the table, without those of matrices.
-pub(super) fn rows() -> Vec<Vec<Form>> {
+pub(super) fn rows() -> Vec<Vec<InstructionForm>> {
     let row = |(pattern, operands): &(&str, &str)| {
         expand(pattern)
             .into_iter()
@@ -749,9 +749,9 @@ fn expand(pattern: &str) -> Vec<String> {
         .collect()
 }
 
-fn form(name: String, operands: &str) -> Form {
+fn form(name: String, operands: &str) -> InstructionForm {
     let line = format!("{name} {};", written(&name, operands));
-    Form { name, line }
+    InstructionForm { name, line }
 }
 
 /// Operands with their registers, all different.

@@ -15,8 +15,8 @@ use anyhow::{Context, Result, ensure};
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::cuda_tools;
-use steps::{On, STEPS, Step};
-use work::{Job, Log, Problem, Round};
+use steps::{On, RoundStep, STEPS};
+use work::{Round, RoundJob, StepLog, StepProblem};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -44,9 +44,9 @@ pub(crate) struct Args {
 }
 
 /// What became of a step.
-struct Outcome {
+struct RoundOutcome {
     name: String,
-    result: Result<(), Problem>,
+    result: Result<(), StepProblem>,
     seconds: u64,
 }
 
@@ -79,7 +79,7 @@ impl Round {
     }
 
     /// Runs the steps whose name contains this text.
-    fn run(&self, only: &str) -> Result<Vec<Outcome>> {
+    fn run(&self, only: &str) -> Result<Vec<RoundOutcome>> {
         let jobs = STEPS
             .iter()
             .flat_map(|step| self.jobs(step))
@@ -102,7 +102,7 @@ impl Round {
     }
 
     /// A step with each model that it runs on, and its name there.
-    fn jobs<'a>(&'a self, step: &'a Step) -> Vec<(String, &'a Step, &'a Path)> {
+    fn jobs<'a>(&'a self, step: &'a RoundStep) -> Vec<(String, &'a RoundStep, &'a Path)> {
         let name = |model: &Path| match step.on {
             On::Once => step.name.to_owned(),
             On::EachModel => format!(
@@ -121,11 +121,11 @@ impl Round {
             .collect()
     }
 
-    fn step(&self, name: String, step: &Step, model: &Path) -> Result<Outcome> {
+    fn step(&self, name: String, step: &RoundStep, model: &Path) -> Result<RoundOutcome> {
         println!("== {name}");
-        let log = Log::new(&self.logs, &name)?;
+        let log = StepLog::new(&self.logs, &name)?;
         let start = Instant::now();
-        let result = Job {
+        let result = RoundJob {
             round: self,
             model,
             log: &log,
@@ -133,7 +133,7 @@ impl Round {
         .run(&step.work);
         let seconds = start.elapsed().as_secs();
         log.tail(SHOWN)?.iter().for_each(|line| println!("{line}"));
-        Ok(Outcome {
+        Ok(RoundOutcome {
             name,
             result,
             seconds,
@@ -169,12 +169,12 @@ fn file(path: &Path) -> Result<PathBuf> {
         .with_context(|| path.display().to_string())
 }
 
-fn table(outcomes: &[Outcome]) -> Table {
+fn table(outcomes: &[RoundOutcome]) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::ASCII_MARKDOWN)
         .set_header(["step", "result", "seconds"]);
-    for Outcome {
+    for RoundOutcome {
         name,
         result,
         seconds,
@@ -182,7 +182,7 @@ fn table(outcomes: &[Outcome]) -> Table {
     {
         let result = result
             .as_ref()
-            .map_or_else(Problem::to_string, |()| "ok".into());
+            .map_or_else(StepProblem::to_string, |()| "ok".into());
         table.add_row([name.clone(), result, seconds.to_string()]);
     }
     table
@@ -193,8 +193,8 @@ fn table(outcomes: &[Outcome]) -> Table {
 }
 
 /// An error unless every step passed.
-fn verdict(outcomes: &[Outcome]) -> Result<()> {
-    let named = |of: fn(&Problem) -> bool| {
+fn verdict(outcomes: &[RoundOutcome]) -> Result<()> {
+    let named = |of: fn(&StepProblem) -> bool| {
         let with = outcomes
             .iter()
             .filter(|outcome| outcome.result.as_ref().is_err_and(of));
@@ -205,11 +205,11 @@ fn verdict(outcomes: &[Outcome]) -> Result<()> {
     let lists = [
         (
             "failed: ",
-            named(|problem| matches!(problem, Problem::Failed(_))),
+            named(|problem| matches!(problem, StepProblem::Failed(_))),
         ),
         (
             "could not run: ",
-            named(|problem| matches!(problem, Problem::Absent(_))),
+            named(|problem| matches!(problem, StepProblem::Absent(_))),
         ),
     ];
     let lists = lists.iter().filter(|(_, names)| !names.is_empty());

@@ -1,11 +1,11 @@
 //! The steps, as data.
 
 /// A step of the round.
-pub(super) struct Step {
+pub(super) struct RoundStep {
     /// In the table and in the name of its log.
     pub(super) name: &'static str,
     pub(super) on: On,
-    pub(super) work: Work,
+    pub(super) work: RoundAction,
 }
 
 /// How often a step runs.
@@ -17,7 +17,7 @@ pub(super) enum On {
 }
 
 /// What a step does. Arguments are words; `{model}`, `{device}`, `{prompt}` and `{ids}` are filled in.
-pub(super) enum Work {
+pub(super) enum RoundAction {
     /// Runs the program.
     Program(&'static str),
     /// Runs the program under a tool of compute-sanitizer.
@@ -34,7 +34,7 @@ pub(super) enum Work {
     SameLogits,
 }
 
-use Work::{Gates, Program, RacecheckInParts, Rows, SameLogits, SameTokens, Sanitized};
+use RoundAction::{Gates, Program, RacecheckInParts, Rows, SameLogits, SameTokens, Sanitized};
 
 /// A prompt for which the small models give many tokens.
 pub(super) const PROMPT: &str = "The borrow checker";
@@ -45,16 +45,16 @@ pub(super) const IDS: &str = "0,389,1166,882,261,1680,260,2366,13,2818";
 const CHECK: &str = "check --device {device}";
 const EAGER: &str = "run {model} --device {device} --launch eager --prompt The -n 16";
 
-const fn once(name: &'static str, work: Work) -> Step {
-    Step {
+const fn once(name: &'static str, work: RoundAction) -> RoundStep {
+    RoundStep {
         name,
         on: On::Once,
         work,
     }
 }
 
-const fn each(name: &'static str, work: Work) -> Step {
-    Step {
+const fn each(name: &'static str, work: RoundAction) -> RoundStep {
+    RoundStep {
         name,
         on: On::EachModel,
         work,
@@ -64,7 +64,7 @@ const fn each(name: &'static str, work: Work) -> Step {
 /// In the order in which they run. Of longer graphs two tools lose track: racecheck is killed, and synccheck cannot
 /// allocate and says so.
 #[rustfmt::skip] // one step a line
-pub(super) const STEPS: [Step; 23] = [
+pub(super) const STEPS: [RoundStep; 23] = [
     once("devices",                                Program("devices")),
     once("check",                                  Program(CHECK)),
     once("rows against the emulator",              Rows),

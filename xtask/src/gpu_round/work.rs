@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use super::steps::{IDS, PROMPT, Work};
+use super::steps::{IDS, PROMPT, RoundAction};
 
 /// What the steps run, and with what.
 pub(super) struct Round {
@@ -21,34 +21,34 @@ pub(super) struct Round {
 }
 
 /// Why a step did not pass.
-pub(super) enum Problem {
+pub(super) enum StepProblem {
     Failed(String),
     /// It could not run.
     Absent(&'static str),
 }
 
-impl std::fmt::Display for Problem {
+impl std::fmt::Display for StepProblem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Problem::Failed(why) => write!(f, "FAILED: {why}"),
-            Problem::Absent(what) => write!(f, "not run: {what}"),
+            StepProblem::Failed(why) => write!(f, "FAILED: {why}"),
+            StepProblem::Absent(what) => write!(f, "not run: {what}"),
         }
     }
 }
 
-impl From<anyhow::Error> for Problem {
-    fn from(error: anyhow::Error) -> Problem {
-        Problem::Failed(format!("{error:#}"))
+impl From<anyhow::Error> for StepProblem {
+    fn from(error: anyhow::Error) -> StepProblem {
+        StepProblem::Failed(format!("{error:#}"))
     }
 }
 
-type Done<T = ()> = Result<T, Problem>;
+type Done<T = ()> = Result<T, StepProblem>;
 
 /// A step with the model that it runs on.
-pub(super) struct Job<'a> {
+pub(super) struct RoundJob<'a> {
     pub(super) round: &'a Round,
     pub(super) model: &'a Path,
-    pub(super) log: &'a Log,
+    pub(super) log: &'a StepLog,
 }
 
 /// The largest relative L2 distance of logits from the emulator's.
@@ -60,11 +60,11 @@ const LAUNCHES: usize = 100;
 /// Steps of a decode of 16 tokens, and more: those of the prompt, and those of the last launch of several tokens.
 const DECODED: usize = 24;
 
-impl Job<'_> {
-    pub(super) fn run(&self, work: &Work) -> Done {
+impl RoundJob<'_> {
+    pub(super) fn run(&self, work: &RoundAction) -> Done {
         match work {
-            Work::Program(arguments) => self.log.run(&mut self.program(arguments)),
-            Work::Sanitized(tool, arguments) => {
+            RoundAction::Program(arguments) => self.log.run(&mut self.program(arguments)),
+            RoundAction::Sanitized(tool, arguments) => {
                 // Launch by launch: of many launches at once the tools keep more than they have memory for.
                 self.log.run(&mut self.sanitized(
                     tool,
@@ -72,21 +72,21 @@ impl Job<'_> {
                     arguments,
                 )?)
             }
-            Work::RacecheckInParts(arguments) => self.racecheck_in_parts(arguments),
-            Work::Rows => match &self.round.rows {
+            RoundAction::RacecheckInParts(arguments) => self.racecheck_in_parts(arguments),
+            RoundAction::Rows => match &self.round.rows {
                 Some(rows) => self.log.run(&mut Command::new(rows)),
-                None => Err(Problem::Absent(
+                None => Err(StepProblem::Absent(
                     "--rows names no target/release/examples/rows",
                 )),
             },
-            Work::Gates(arguments) => match &self.round.gates {
+            RoundAction::Gates(arguments) => match &self.round.gates {
                 Some(gates) => self.log.run(&mut self.command(gates, arguments)),
-                None => Err(Problem::Absent(
+                None => Err(StepProblem::Absent(
                     "--gates names no target/release/examples/gates",
                 )),
             },
-            Work::SameTokens => self.same_tokens(),
-            Work::SameLogits => self.same_logits(),
+            RoundAction::SameTokens => self.same_tokens(),
+            RoundAction::SameLogits => self.same_logits(),
         }
     }
 
@@ -116,7 +116,7 @@ impl Job<'_> {
     /// The program under a tool of compute-sanitizer.
     fn sanitized(&self, tool: &str, options: &[&str], arguments: &str) -> Done<Command> {
         let Some(sanitizer) = &self.round.sanitizer else {
-            return Err(Problem::Absent(
+            return Err(StepProblem::Absent(
                 "no compute-sanitizer on PATH nor in a CUDA toolkit",
             ));
         };
@@ -146,7 +146,7 @@ impl Job<'_> {
                 .log
                 .output(&mut self.sanitized("racecheck", &part, arguments)?)?;
             if !String::from_utf8_lossy(&output).contains("RACECHECK SUMMARY") {
-                return Err(Problem::Failed(format!(
+                return Err(StepProblem::Failed(format!(
                     "no summary of the launches from {first} on"
                 )));
             }
@@ -162,7 +162,7 @@ impl Job<'_> {
         let dot = String::from_utf8_lossy(&dot);
         let node = |line: &&str| line.starts_with("  n") && line.contains(" [label=");
         match dot.lines().filter(node).count() {
-            0 => Err(Problem::Failed("the graph has no kernels".into())),
+            0 => Err(StepProblem::Failed("the graph has no kernels".into())),
             count => Ok(count),
         }
     }
@@ -176,11 +176,11 @@ impl Job<'_> {
         let device = &*self.round.device;
         let graph = ids(device, "graph")?;
         if graph.is_empty() {
-            return Err(Problem::Failed("there are no tokens".into()));
+            return Err(StepProblem::Failed("there are no tokens".into()));
         }
         for (device, launch) in [(device, "plain"), (device, "eager"), ("emu", "graph")] {
             if ids(device, launch)? != graph {
-                return Err(Problem::Failed(format!(
+                return Err(StepProblem::Failed(format!(
                     "other tokens on {device} with --launch {launch}"
                 )));
             }
@@ -192,7 +192,7 @@ impl Job<'_> {
         let graph = self.logits(&self.round.device, "graph")?;
         for launch in ["plain", "eager"] {
             if self.logits(&self.round.device, launch)? != graph {
-                return Err(Problem::Failed(format!(
+                return Err(StepProblem::Failed(format!(
                     "other logits with --launch {launch}"
                 )));
             }
@@ -205,7 +205,9 @@ impl Job<'_> {
         if distance < DISTANCE {
             Ok(())
         } else {
-            Err(Problem::Failed(format!("{distance:.3e} from the emulator")))
+            Err(StepProblem::Failed(format!(
+                "{distance:.3e} from the emulator"
+            )))
         }
     }
 
@@ -231,7 +233,7 @@ fn floats(bytes: &[u8]) -> Vec<f64> {
 fn distance(found: &[f64], expected: &[f64]) -> Done<f64> {
     if found.len() != expected.len() || found.is_empty() {
         let lengths = format!("{} logits, {} on the emulator", found.len(), expected.len());
-        return Err(Problem::Failed(lengths));
+        return Err(StepProblem::Failed(lengths));
     }
     let difference: f64 = found
         .iter()
@@ -243,13 +245,13 @@ fn distance(found: &[f64], expected: &[f64]) -> Done<f64> {
 }
 
 /// The output of a step.
-pub(super) struct Log {
+pub(super) struct StepLog {
     path: PathBuf,
     file: File,
 }
 
-impl Log {
-    pub(super) fn new(folder: &Path, name: &str) -> Result<Log> {
+impl StepLog {
+    pub(super) fn new(folder: &Path, name: &str) -> Result<StepLog> {
         let plain = |c: char| {
             if c.is_ascii_alphanumeric() || "._-".contains(c) {
                 c
@@ -265,7 +267,7 @@ impl Log {
         );
         let file =
             File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Log { path, file })
+        Ok(StepLog { path, file })
     }
 
     /// The last lines.
@@ -309,7 +311,7 @@ impl Log {
 
     fn succeeded(&self, command: &Command, success: bool, status: &str) -> Done {
         let failure = || {
-            Problem::Failed(format!(
+            StepProblem::Failed(format!(
                 "{} ended with {status}, see {}",
                 program(command),
                 self.path.display()

@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         *files_inside += 1;
         *tokens_inside += tokens;
         files.insert(file.clone(), tokens);
-        let mut collector = Collector {
+        let mut collector = FunctionCollector {
             file: &file,
             source: source.lines().collect(),
             functions: &mut functions,
@@ -148,13 +148,13 @@ fn count(stream: TokenStream) -> usize {
 }
 
 /// Collects the functions of a file, without those of tests.
-struct Collector<'a> {
+struct FunctionCollector<'a> {
     file: &'a Path,
     source: Vec<&'a str>,
     functions: &'a mut Vec<Function>,
 }
 
-impl Collector<'_> {
+impl FunctionCollector<'_> {
     fn add(&mut self, name: &syn::Ident, whole: &dyn ToTokens, block: &syn::Block) {
         let first = name.span().start().line;
         let last = block.span().end().line;
@@ -180,7 +180,7 @@ fn is_comment(line: &str) -> bool {
     alone || (line.contains(" // ") && !line.starts_with("//"))
 }
 
-impl<'a> Visit<'a> for Collector<'_> {
+impl<'a> Visit<'a> for FunctionCollector<'_> {
     fn visit_item_mod(&mut self, module: &'a syn::ItemMod) {
         if !is_test(&module.attrs) {
             visit::visit_item_mod(self, module);
@@ -228,7 +228,7 @@ mod tests {
 
     fn functions(source: &str) -> Vec<Function> {
         let mut functions = Vec::new();
-        let mut collector = Collector {
+        let mut collector = FunctionCollector {
             file: Path::new("a.rs"),
             source: source.lines().collect(),
             functions: &mut functions,

@@ -10,7 +10,7 @@ use warpwright_engine::{Batch, BatchOptions, SequenceId};
 use warpwright_kernels::cache::PAGE;
 
 use super::nodes::{self, NodeTable, percent};
-use super::report::Spread;
+use super::report::TimeSpread;
 use super::*;
 
 /// The largest number of sequences in a batch.
@@ -37,7 +37,7 @@ pub(super) struct BatchReport {
 struct BatchFigures {
     ctx: u32,
     sequences: u32,
-    us_per_step: Spread,
+    us_per_step: TimeSpread,
     tokens_per_s: f64,
     /// The rate of the matrix products with weights, without attention.
     tflops: f64,
@@ -247,7 +247,7 @@ fn decode(
     let rounds = (0..setup.args.rounds)
         .map(|_| round(tokens))
         .collect::<Result<Vec<_>, _>>()?;
-    let us_per_step = Spread::of(tokens, rounds.iter().map(|(time, _)| *time));
+    let us_per_step = TimeSpread::of(tokens, rounds.iter().map(|(time, _)| *time));
     let outline = setup.outline();
     let sequences = all.len() as u32;
     let mean = |of: &dyn Fn(u32) -> u64| {

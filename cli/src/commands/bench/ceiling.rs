@@ -23,7 +23,7 @@ use crate::device;
 
 /// The fastest read of device memory.
 #[derive(Serialize, Clone)]
-pub(crate) struct Ceiling {
+pub(crate) struct BandwidthCeiling {
     pub(crate) gb_per_s: f64,
     pub(crate) bytes: usize,
     pub(crate) kernel: String,
@@ -70,13 +70,13 @@ const TIMES: u32 = 4096;
 /// The same on the emulator.
 const EMULATOR_TIMES: u32 = 2;
 
-pub(crate) fn measure(context: &Context) -> Result<Ceiling, Error> {
+pub(crate) fn measure(context: &Context) -> Result<BandwidthCeiling, Error> {
     let stream = Stream::new(context)?;
     let x = numbers(&stream, bytes(context)?)?;
     let processors = context
         .device()
         .attribute(CUdevice_attribute::MULTIPROCESSOR_COUNT)? as u32;
-    let mut best: Option<Ceiling> = None;
+    let mut best: Option<BandwidthCeiling> = None;
     for read in Read::ALL {
         let kernel = load_read(context, read)?;
         for blocks in BLOCKS.map(|blocks| blocks * processors) {
@@ -84,7 +84,7 @@ pub(crate) fn measure(context: &Context) -> Result<Ceiling, Error> {
             let bytes = x.region().bytes();
             let gb_per_s = bytes as f64 / time.as_secs_f64() / 1e9;
             if best.as_ref().is_none_or(|best| best.gb_per_s < gb_per_s) {
-                best = Some(Ceiling {
+                best = Some(BandwidthCeiling {
                     gb_per_s,
                     bytes,
                     kernel: kernel.function().name().into(),

@@ -21,7 +21,7 @@ use warpwright_train::step::{
 use warpwright_train::{Config, Lora, Projection, Training};
 
 use super::nodes::percent;
-use super::report::Spread;
+use super::report::TimeSpread;
 use super::*;
 use crate::commands::finetune::plan::{HEAD_CHUNK, mebibytes, precision};
 use crate::emulation::TrainingTokens;
@@ -70,9 +70,9 @@ pub(super) struct FinetuneReport {
 struct FinetuneFigures {
     batch: u32,
     seq: u32,
-    ms_per_step: Spread,
+    ms_per_step: TimeSpread,
     /// The time of a step that is launched kernel by kernel.
-    eager_ms_per_step: Spread,
+    eager_ms_per_step: TimeSpread,
     graph_speedup: f64,
     tokens_per_s: f64,
     nodes: usize,
@@ -324,7 +324,7 @@ fn figures(
         vec![]
     };
     let [ms_per_step, eager_ms_per_step] =
-        [times, eager_times].map(|times| Spread::of(1, times.into_iter()).scaled(1e-3));
+        [times, eager_times].map(|times| TimeSpread::of(1, times.into_iter()).scaled(1e-3));
     let tokens = f64::from(batch * seq);
     let tflops =
         operations(setup.outline(), &lora, &config, [batch, seq]) * 1e-9 / ms_per_step.median;

@@ -41,9 +41,9 @@ use crate::device::{self, DeviceChoice};
 use crate::emulation::{self, EmulationWork};
 use crate::failure::Failure;
 use crate::options::{self as shared, Launch, ModelArg};
-use crate::output::{Content, Output, write_if};
+use crate::output::{Output, OutputContent, write_if};
 use crate::progress::Bar;
-use ceiling::{Ceiling, Ceilings, TensorCeiling};
+use ceiling::{BandwidthCeiling, Ceilings, TensorCeiling};
 use report::{BenchHeader, DecodeReport, MeasuredContext};
 
 #[derive(clap::Args)]
@@ -329,7 +329,7 @@ fn deliver<R: BenchOutput>(
             option,
             path,
             inputs,
-            content: Content::Aside,
+            content: OutputContent::Aside,
         })
     });
     let report = write_if(json, |json| {
@@ -362,7 +362,7 @@ struct BenchSetup<'a> {
     adapter: Option<Arc<Adapter>>,
     contexts: Vec<u32>,
     context: Context,
-    ceiling: Ceiling,
+    ceiling: BandwidthCeiling,
     /// The ceiling of the tensor cores, for prompts and batches.
     tensor_ceiling: Option<TensorCeiling>,
 }

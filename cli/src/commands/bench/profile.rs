@@ -30,7 +30,7 @@ pub(super) struct ProfileReport {
     /// Absent on the emulator.
     #[serde(flatten)]
     times: Option<TokenTimes>,
-    kernels: Vec<ProfileRow>,
+    kernels: Vec<KernelProfileRow>,
     /// The kernels of the last token, from the start of the first block. Empty on the emulator.
     pub(super) timeline: Vec<TimelineBar>,
 }
@@ -49,7 +49,7 @@ struct TokenTimes {
 
 /// The kernels of one kind.
 #[derive(Serialize)]
-struct ProfileRow {
+struct KernelProfileRow {
     part: &'static str,
     kernel: String,
     nodes: usize,
@@ -226,7 +226,7 @@ impl KernelSample {
 
 /// Returns a row for each kind of kernel, in the order of their first. The rows have times if there
 /// is a read ceiling to compare them with, in GB/s.
-fn rows(profile: &Profile, ceiling: Option<f64>) -> Vec<ProfileRow> {
+fn rows(profile: &Profile, ceiling: Option<f64>) -> Vec<KernelProfileRow> {
     let mut kinds: Vec<(&KernelNode, Vec<usize>)> = vec![];
     for (i, link) in profile.nodes.iter().enumerate() {
         match kinds
@@ -237,7 +237,7 @@ fn rows(profile: &Profile, ceiling: Option<f64>) -> Vec<ProfileRow> {
             None => kinds.push((link, vec![i])),
         }
     }
-    let row = |(link, nodes): (&KernelNode, Vec<usize>)| ProfileRow {
+    let row = |(link, nodes): (&KernelNode, Vec<usize>)| KernelProfileRow {
         part: link.role,
         kernel: link.kernel.clone(),
         nodes: nodes.len(),
@@ -372,7 +372,7 @@ impl ProfileReport {
         }
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN).set_header(header);
-        table.add_rows(self.kernels.iter().map(ProfileRow::cells));
+        table.add_rows(self.kernels.iter().map(KernelProfileRow::cells));
         for column in table.column_iter_mut().skip(2) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -380,7 +380,7 @@ impl ProfileReport {
     }
 }
 
-impl ProfileRow {
+impl KernelProfileRow {
     fn cells(&self) -> Vec<String> {
         let mut cells = vec![
             self.part.to_owned(),

@@ -7,7 +7,7 @@ use warpwright_engine::Prefill;
 use warpwright_engine::info::{chunked_multiplications, layer_bytes, layer_weights};
 
 use super::nodes::percent;
-use super::report::Spread;
+use super::report::TimeSpread;
 use super::*;
 
 /// The output of `bench --prompt`.
@@ -28,7 +28,7 @@ struct PromptFigures {
     tokens: u32,
     /// The number of tokens that are prefilled together.
     at_once: u32,
-    us_per_token: Spread,
+    us_per_token: TimeSpread,
     tokens_per_s: f64,
     /// The rate of the matrix products with weights, without attention.
     tflops: f64,
@@ -127,7 +127,7 @@ impl PromptFigures {
         } = way;
         let outline = setup.outline();
         let ceilings = setup.ceilings();
-        let us_per_token = Spread::of(tokens, rounds.iter().map(|round| round.device));
+        let us_per_token = TimeSpread::of(tokens, rounds.iter().map(|round| round.device));
         let us = f64::from(tokens) * us_per_token.median;
         let tflops = 2e-6 * multiplications as f64 / us;
         let gb_per_s = bytes(outline, at_once, tokens) as f64 * 1e-3 / us;

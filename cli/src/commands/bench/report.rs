@@ -37,7 +37,7 @@ pub(super) struct BenchHeader {
     plan: Option<String>,
     /// The times of loading a file.
     loading: Option<LoadingTimes>,
-    pub(super) read_ceiling: Ceiling,
+    pub(super) read_ceiling: BandwidthCeiling,
     #[serde(skip_serializing_if = "Option::is_none")]
     tensor_ceiling: Option<TensorCeiling>,
 }
@@ -92,8 +92,8 @@ pub(super) struct ContextFigures {
     /// The rate, as a share of the rate without the adapter.
     #[serde(skip_serializing_if = "Option::is_none")]
     share_of_base: Option<f64>,
-    wall_us: Spread,
-    device_us: Spread,
+    wall_us: TimeSpread,
+    device_us: TimeSpread,
     pub(super) tokens_per_s: f64,
     /// The rate that the read ceiling allows.
     pub(super) tokens_per_s_limit: f64,
@@ -110,7 +110,7 @@ pub(super) struct ContextFigures {
 /// The median and the range of a time over the rounds, in microseconds unless the field has another
 /// unit.
 #[derive(Serialize)]
-pub(super) struct Spread {
+pub(super) struct TimeSpread {
     pub(super) median: f64,
     min: f64,
     max: f64,
@@ -339,9 +339,9 @@ impl ContextFigures {
         m: &MeasuredContext,
         args: &Args,
         outline: &Outline,
-        ceiling: &Ceiling,
+        ceiling: &BandwidthCeiling,
     ) -> ContextFigures {
-        let wall_us = Spread::of(args.tokens, m.rounds.iter().map(|round| round.wall));
+        let wall_us = TimeSpread::of(args.tokens, m.rounds.iter().map(|round| round.wall));
         // The first token attends `ctx` positions, each next one more.
         let read = (m.ctx..m.ctx + args.tokens).map(|attended| kv_bytes_read(outline, attended));
         let kv_bytes = read.sum::<u64>() / u64::from(args.tokens);
@@ -355,7 +355,7 @@ impl ContextFigures {
             share_of_base: None,
             tokens_per_s: 1e6 / wall_us.median,
             tokens_per_s_limit: ceiling.gb_per_s * 1e9 / (weight_bytes + kv_bytes) as f64,
-            device_us: Spread::of(args.tokens, m.rounds.iter().map(|round| round.device)),
+            device_us: TimeSpread::of(args.tokens, m.rounds.iter().map(|round| round.device)),
             wall_us,
             weight_bytes,
             kv_bytes,
@@ -416,15 +416,15 @@ impl MeasuredContext {
     }
 }
 
-impl Spread {
-    pub(super) fn of(tokens: u32, times: impl Iterator<Item = Duration>) -> Spread {
+impl TimeSpread {
+    pub(super) fn of(tokens: u32, times: impl Iterator<Item = Duration>) -> TimeSpread {
         let mut us: Vec<f64> = times
             .map(|time| time.as_secs_f64() * 1e6 / f64::from(tokens))
             .collect();
         us.sort_by(f64::total_cmp);
         let middle = us.len() / 2;
         let last = us.len() - 1;
-        Spread {
+        TimeSpread {
             median: (us[middle] + us[last - middle]) / 2.0,
             min: us[0],
             max: us[last],
@@ -432,10 +432,10 @@ impl Spread {
     }
 }
 
-impl Spread {
+impl TimeSpread {
     /// Returns the spread in another unit.
-    pub(super) fn scaled(self, factor: f64) -> Spread {
-        Spread {
+    pub(super) fn scaled(self, factor: f64) -> TimeSpread {
+        TimeSpread {
             median: factor * self.median,
             min: factor * self.min,
             max: factor * self.max,
@@ -443,7 +443,7 @@ impl Spread {
     }
 }
 
-impl std::fmt::Display for Spread {
+impl std::fmt::Display for TimeSpread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let digits = if self.median < 10.0 { 2 } else { 1 };
         write!(
@@ -479,7 +479,7 @@ mod tests {
     #[test]
     fn a_spread_is_of_the_time_of_a_token() {
         let spread = |micros: &[u64]| {
-            Spread::of(10, micros.iter().map(|&us| Duration::from_micros(us))).to_string()
+            TimeSpread::of(10, micros.iter().map(|&us| Duration::from_micros(us))).to_string()
         };
         assert_eq!(spread(&[40]), "4.00 (4.00 - 4.00)");
         assert_eq!(spread(&[90, 10, 30]), "3.00 (1.00 - 9.00)");

@@ -10,12 +10,12 @@ use super::session::Session;
 use crate::failure::Failure;
 use crate::limited;
 use crate::message::Message;
-use crate::output::{Content, Output};
+use crate::output::{Output, OutputContent};
 use crate::terminal::{counted, say};
 
 /// A parsed command with its operands.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum ChatCommand {
     /// Sets the system message, or shows it without a text.
     System(Option<String>),
     Reset,
@@ -44,7 +44,7 @@ pub(super) enum Existing {
 
 /// The kind of text that follows the name of a command.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-pub(super) enum Operand {
+pub(super) enum CommandOperand {
     None,
     /// An optional text.
     Text,
@@ -75,7 +75,7 @@ struct CommandRow {
     kind: CommandKind,
     /// The name, followed by its aliases.
     names: &'static [&'static str],
-    operand: Operand,
+    operand: CommandOperand,
     /// The operand as `/help` shows it.
     operand_name: &'static str,
     /// The end of the line in `/help`.
@@ -85,7 +85,7 @@ struct CommandRow {
 const fn row(
     kind: CommandKind,
     names: &'static [&'static str],
-    (operand, operand_name): (Operand, &'static str),
+    (operand, operand_name): (CommandOperand, &'static str),
     help: &'static str,
 ) -> CommandRow {
     CommandRow {
@@ -97,8 +97,8 @@ const fn row(
     }
 }
 
-const FILE: (Operand, &str) = (Operand::File, "FILE");
-const NOTHING: (Operand, &str) = (Operand::None, "");
+const FILE: (CommandOperand, &str) = (CommandOperand::File, "FILE");
+const NOTHING: (CommandOperand, &str) = (CommandOperand::None, "");
 
 const COMMANDS: [CommandRow; 13] = [
     row(
@@ -122,13 +122,13 @@ const COMMANDS: [CommandRow; 13] = [
     row(
         CommandKind::System,
         &["/system"],
-        (Operand::Text, "[TEXT]"),
+        (CommandOperand::Text, "[TEXT]"),
         "sets the system message, or shows it without a text",
     ),
     row(
         CommandKind::Set,
         &["/set"],
-        (Operand::Setting, "NAME VALUE"),
+        (CommandOperand::Setting, "NAME VALUE"),
         "sets a parameter, such as temperature, seed or n; /set verbose shows statistics, /set quiet hides them",
     ),
     row(
@@ -164,7 +164,7 @@ const COMMANDS: [CommandRow; 13] = [
     row(
         CommandKind::Tool,
         &["/tool"],
-        (Operand::Tool, "NAME RESULT"),
+        (CommandOperand::Tool, "NAME RESULT"),
         "returns the result of a tool that the model has called",
     ),
     row(
@@ -187,7 +187,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns the kind of operand that a command takes, or `None` if there is no such command.
-pub(super) fn operand(name: &str) -> Option<Operand> {
+pub(super) fn operand(name: &str) -> Option<CommandOperand> {
     COMMANDS
         .iter()
         .find(|row| row.names.contains(&name))
@@ -200,7 +200,7 @@ pub(super) fn operand(name: &str) -> Option<Operand> {
 ///
 /// # Errors
 /// Returns an error if there is no such command, or if its operand is missing or wrong.
-pub(super) fn parse(line: &str) -> Result<Option<Command>, String> {
+pub(super) fn parse(line: &str) -> Result<Option<ChatCommand>, String> {
     if !line.starts_with('/') {
         return Ok(None);
     }
@@ -213,67 +213,74 @@ pub(super) fn parse(line: &str) -> Result<Option<Command>, String> {
     };
     // The operand is checked here, so that the constructors below need not check it again.
     match (row.operand, rest) {
-        (Operand::None, rest) if !rest.is_empty() => {
+        (CommandOperand::None, rest) if !rest.is_empty() => {
             return Err(format!("{name} takes no operand, not {rest:?}"));
         }
-        (Operand::File, "") => return Err(format!("{name} takes the name of a file")),
-        (Operand::None | Operand::Text | Operand::File | Operand::Tool | Operand::Setting, _) => {}
+        (CommandOperand::File, "") => return Err(format!("{name} takes the name of a file")),
+        (
+            CommandOperand::None
+            | CommandOperand::Text
+            | CommandOperand::File
+            | CommandOperand::Tool
+            | CommandOperand::Setting,
+            _,
+        ) => {}
     }
     Ok(Some(match row.kind {
         CommandKind::System => {
-            Command::System(Some(rest.to_owned()).filter(|rest| !rest.is_empty()))
+            ChatCommand::System(Some(rest.to_owned()).filter(|rest| !rest.is_empty()))
         }
-        CommandKind::Reset => Command::Reset,
-        CommandKind::Save(existing) => Command::Save(rest.into(), existing),
-        CommandKind::Load => Command::Load(rest.into()),
+        CommandKind::Reset => ChatCommand::Reset,
+        CommandKind::Save(existing) => ChatCommand::Save(rest.into(), existing),
+        CommandKind::Load => ChatCommand::Load(rest.into()),
         CommandKind::Tool => tool(rest)?,
-        CommandKind::Set => Command::Set(parameter::parse(rest)?),
-        CommandKind::Show => Command::Show,
-        CommandKind::Regenerate => Command::Regenerate,
-        CommandKind::Undo => Command::Undo,
-        CommandKind::Statistics => Command::Statistics,
-        CommandKind::Help => Command::Help,
-        CommandKind::Exit => Command::Exit,
+        CommandKind::Set => ChatCommand::Set(parameter::parse(rest)?),
+        CommandKind::Show => ChatCommand::Show,
+        CommandKind::Regenerate => ChatCommand::Regenerate,
+        CommandKind::Undo => ChatCommand::Undo,
+        CommandKind::Statistics => ChatCommand::Statistics,
+        CommandKind::Help => ChatCommand::Help,
+        CommandKind::Exit => ChatCommand::Exit,
     }))
 }
 
 /// Parses the operands of `/tool`.
-fn tool(rest: &str) -> Result<Command, String> {
+fn tool(rest: &str) -> Result<ChatCommand, String> {
     let (name, result) = rest
         .split_once(char::is_whitespace)
         .ok_or("/tool takes a name and a result")?;
-    Ok(Command::Tool {
+    Ok(ChatCommand::Tool {
         name: name.to_owned(),
         result: result.trim_start().to_owned(),
     })
 }
 
-impl Command {
+impl ChatCommand {
     /// Executes the command.
     ///
     /// # Errors
     /// Returns an error if the command cannot be executed in this state of the conversation.
     pub(super) fn run(self, session: &mut Session<'_>) -> Result<(), Failure> {
         match self {
-            Command::System(Some(text)) => session.set_system(&text),
-            Command::System(None) => say(session
+            ChatCommand::System(Some(text)) => session.set_system(&text),
+            ChatCommand::System(None) => say(session
                 .system()
                 .unwrap_or("there is no system message; /system TEXT sets one")),
-            Command::Reset => session.reset(),
-            Command::Save(file, existing) => save(session.messages(), &file, existing)?,
-            Command::Load(file) => {
+            ChatCommand::Reset => session.reset(),
+            ChatCommand::Save(file, existing) => save(session.messages(), &file, existing)?,
+            ChatCommand::Load(file) => {
                 let messages = load(&file)?;
                 say(counted(messages.len(), "message"));
                 session.load(messages)?;
             }
-            Command::Tool { name, result } => session.tool(&name, &result)?,
-            Command::Set(setting) => session.set(setting)?,
-            Command::Show => session.show()?,
-            Command::Regenerate => session.regenerate()?,
-            Command::Undo => session.undo()?,
-            Command::Statistics => session.print_statistics(),
-            Command::Help => help(),
-            Command::Exit => {}
+            ChatCommand::Tool { name, result } => session.tool(&name, &result)?,
+            ChatCommand::Set(setting) => session.set(setting)?,
+            ChatCommand::Show => session.show()?,
+            ChatCommand::Regenerate => session.regenerate()?,
+            ChatCommand::Undo => session.undo()?,
+            ChatCommand::Statistics => session.print_statistics(),
+            ChatCommand::Help => help(),
+            ChatCommand::Exit => {}
         }
         Ok(())
     }
@@ -305,7 +312,7 @@ fn save(messages: &[Message], file: &Path, existing: Existing) -> Result<(), Fai
         option: "/save",
         path: file,
         inputs: vec![],
-        content: Content::Text,
+        content: OutputContent::Text,
     };
     match out.write(|sink| sink.write(text.as_bytes())) {
         // A full disk must not end the conversation, so the error becomes one that the user can
@@ -348,40 +355,42 @@ mod tests {
 
     #[test]
     fn lines_with_a_slash_are_commands() {
-        let cases: [(&str, Result<Option<Command>, &str>); 23] = [
+        let cases: [(&str, Result<Option<ChatCommand>, &str>); 23] = [
             ("a /save", Ok(None)),
             (" /save", Ok(None)),
             (
                 "/system  Be brief. ",
-                Ok(Some(Command::System(Some("Be brief.".into())))),
+                Ok(Some(ChatCommand::System(Some("Be brief.".into())))),
             ),
-            ("/system", Ok(Some(Command::System(None)))),
-            ("/reset", Ok(Some(Command::Reset))),
+            ("/system", Ok(Some(ChatCommand::System(None)))),
+            ("/reset", Ok(Some(ChatCommand::Reset))),
             (
                 "/save a b",
-                Ok(Some(Command::Save("a b".into(), Existing::Refused))),
+                Ok(Some(ChatCommand::Save("a b".into(), Existing::Refused))),
             ),
             (
                 "/save! a",
-                Ok(Some(Command::Save("a".into(), Existing::Replaced))),
+                Ok(Some(ChatCommand::Save("a".into(), Existing::Replaced))),
             ),
-            ("/clear", Ok(Some(Command::Reset))),
-            ("/regen", Ok(Some(Command::Regenerate))),
-            ("/?", Ok(Some(Command::Help))),
-            ("/bye", Ok(Some(Command::Exit))),
-            ("/quit", Ok(Some(Command::Exit))),
+            ("/clear", Ok(Some(ChatCommand::Reset))),
+            ("/regen", Ok(Some(ChatCommand::Regenerate))),
+            ("/?", Ok(Some(ChatCommand::Help))),
+            ("/bye", Ok(Some(ChatCommand::Exit))),
+            ("/quit", Ok(Some(ChatCommand::Exit))),
             (
                 "/set quiet",
-                Ok(Some(Command::Set(Setting::Statistics(Statistics::Hidden)))),
+                Ok(Some(ChatCommand::Set(Setting::Statistics(
+                    Statistics::Hidden,
+                )))),
             ),
             ("/save!", Err("/save! takes the name of a file")),
             ("/undo 2", Err("/undo takes no operand, not \"2\"")),
             ("/set seed", Err("/set seed takes a value")),
-            ("/load x", Ok(Some(Command::Load("x".into())))),
-            ("/exit", Ok(Some(Command::Exit))),
+            ("/load x", Ok(Some(ChatCommand::Load("x".into())))),
+            ("/exit", Ok(Some(ChatCommand::Exit))),
             (
                 "/tool now  12 h ",
-                Ok(Some(Command::Tool {
+                Ok(Some(ChatCommand::Tool {
                     name: "now".into(),
                     result: "12 h".into(),
                 })),

@@ -9,7 +9,7 @@ use rustyline::hint::Hinter;
 use rustyline::validate::Validator;
 use rustyline::{Context, Helper};
 
-use super::command::{self, Operand};
+use super::command::{self, CommandOperand};
 use super::parameter;
 
 /// The callbacks of the line editor. Only completion is implemented.
@@ -55,8 +55,8 @@ fn candidates(typed: &str) -> (usize, Vec<String>) {
     let rest = rest.trim_start();
     let start = typed.len() - rest.len();
     match command::operand(name) {
-        Some(Operand::File) => (start, files(rest)),
-        Some(Operand::Setting) => {
+        Some(CommandOperand::File) => (start, files(rest)),
+        Some(CommandOperand::Setting) => {
             let word = rest.strip_prefix("parameter ").unwrap_or(rest).trim_start();
             let names = parameter::names()
                 .filter(|name| name.starts_with(word))
@@ -69,7 +69,9 @@ fn candidates(typed: &str) -> (usize, Vec<String>) {
                 (start, names.collect())
             }
         }
-        Some(Operand::None | Operand::Text | Operand::Tool) | None => (typed.len(), vec![]),
+        Some(CommandOperand::None | CommandOperand::Text | CommandOperand::Tool) | None => {
+            (typed.len(), vec![])
+        }
     }
 }
 

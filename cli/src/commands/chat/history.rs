@@ -11,25 +11,25 @@ use super::input::LineEditor;
 use crate::terminal::say;
 
 /// The file of typed lines, or `None` if lines are not kept.
-pub(super) struct History(Option<PathBuf>);
+pub(super) struct LineHistory(Option<PathBuf>);
 
-impl History {
+impl LineHistory {
     /// Loads the file into the editor. If it cannot be read, prints a warning and never writes to
     /// it.
-    pub(super) fn load(args: &Args, editor: &mut LineEditor) -> History {
+    pub(super) fn load(args: &Args, editor: &mut LineEditor) -> LineHistory {
         let path = args
             .history
             .clone()
             .or_else(usual)
             .filter(|_| !args.no_history);
         let Some(path) = path else {
-            return History(None);
+            return LineHistory(None);
         };
         if !path.exists() {
-            return History(Some(path));
+            return LineHistory(Some(path));
         }
         let loaded = editor.load_history(&path);
-        History(usable(&path, loaded))
+        LineHistory(usable(&path, loaded))
     }
 
     /// Adds a line to the editor and the file. If it cannot be written, prints a warning once and

@@ -8,12 +8,12 @@ use rustyline::{CompletionType, Config, Editor};
 
 use super::Args;
 use super::complete::ChatHelper;
-use super::history::History;
+use super::history::LineHistory;
 use crate::failure::Failure;
 use crate::terminal;
 
 /// The result of reading a line.
-pub(super) enum Line {
+pub(super) enum InputLine {
     /// A line without its line break.
     Text(String),
     /// A message of several lines. It is never a command.
@@ -30,8 +30,8 @@ pub(super) enum Line {
 pub(super) type LineEditor = Editor<ChatHelper, FileHistory>;
 
 /// The source of the user's lines.
-pub(super) enum Input {
-    Terminal(Box<LineEditor>, History),
+pub(super) enum ChatInput {
+    Terminal(Box<LineEditor>, LineHistory),
     Pipe,
 }
 
@@ -44,14 +44,14 @@ const FENCE: &str = "\"\"\"";
 /// The largest message in bytes.
 const LONGEST: u64 = 1 << 26;
 
-impl Input {
+impl ChatInput {
     /// Opens the line editor if both standard streams are a terminal, and reads a pipe otherwise.
     ///
     /// # Errors
     /// Returns an error if the terminal cannot be used.
-    pub(super) fn open(args: &Args) -> Result<Input, Failure> {
+    pub(super) fn open(args: &Args) -> Result<ChatInput, Failure> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-            return Ok(Input::Pipe);
+            return Ok(ChatInput::Pipe);
         }
         terminal::remember();
         let config = Config::builder()
@@ -59,28 +59,28 @@ impl Input {
             .build();
         let mut editor = LineEditor::with_config(config).map_err(fault)?;
         editor.set_helper(Some(ChatHelper));
-        let history = History::load(args, &mut editor);
-        Ok(Input::Terminal(Box::new(editor), history))
+        let history = LineHistory::load(args, &mut editor);
+        Ok(ChatInput::Terminal(Box::new(editor), history))
     }
 
     pub(super) fn is_terminal(&self) -> bool {
-        matches!(self, Input::Terminal(..))
+        matches!(self, ChatInput::Terminal(..))
     }
 
     /// Reads a line, or all lines of a message that begins with `"""`.
     ///
     /// # Errors
     /// Returns an error if the input cannot be read, or if a message is too long or has no end.
-    pub(super) fn read(&mut self) -> Result<Line, Failure> {
+    pub(super) fn read(&mut self) -> Result<InputLine, Failure> {
         let line = self.line(PROMPT)?;
-        let Line::Text(first) = line else {
+        let InputLine::Text(first) = line else {
             return Ok(line);
         };
         let Some(begun) = first.strip_prefix(FENCE) else {
-            return Ok(Line::Text(first));
+            return Ok(InputLine::Text(first));
         };
         if let Some(whole) = begun.trim_end().strip_suffix(FENCE) {
-            return Ok(Line::Message(whole.to_owned()));
+            return Ok(InputLine::Message(whole.to_owned()));
         }
         // A line with nothing but the mark is not part of the message.
         let mut lines: Vec<String> = vec![];
@@ -90,8 +90,8 @@ impl Input {
         let mut bytes = 0;
         loop {
             let next = match self.line(MORE)? {
-                Line::Text(next) => next,
-                Line::End if !self.is_terminal() => {
+                InputLine::Text(next) => next,
+                InputLine::End if !self.is_terminal() => {
                     return Err(Failure::Input(format!(
                         "the last message begins with {FENCE} and has no {FENCE} at its end"
                     )));
@@ -102,7 +102,7 @@ impl Input {
                 if !last.is_empty() {
                     lines.push(last.to_owned());
                 }
-                return Ok(Line::Message(lines.join("\n")));
+                return Ok(InputLine::Message(lines.join("\n")));
             }
             bytes += next.len() as u64;
             lines.push(next);
@@ -116,19 +116,19 @@ impl Input {
     }
 
     /// Reads a single line.
-    fn line(&mut self, prompt: &str) -> Result<Line, Failure> {
-        let Input::Terminal(editor, history) = self else {
+    fn line(&mut self, prompt: &str) -> Result<InputLine, Failure> {
+        let ChatInput::Terminal(editor, history) = self else {
             return piped();
         };
         match editor.readline(prompt) {
             Ok(line) => {
                 history.add(editor, &line);
-                Ok(Line::Text(line))
+                Ok(InputLine::Text(line))
             }
-            Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
-            Err(ReadlineError::Eof) => Ok(Line::End),
+            Err(ReadlineError::Interrupted) => Ok(InputLine::Interrupted),
+            Err(ReadlineError::Eof) => Ok(InputLine::End),
             Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
-                Ok(Line::NoText)
+                Ok(InputLine::NoText)
             }
             Err(error) => Err(fault(error)),
         }
@@ -140,7 +140,7 @@ fn fault(error: ReadlineError) -> Failure {
 }
 
 /// Reads the next line of standard input.
-fn piped() -> Result<Line, Failure> {
+fn piped() -> Result<InputLine, Failure> {
     let mut bytes = vec![];
     // A stream without line breaks, such as a binary file, must not fill the memory.
     let read = io::stdin()
@@ -149,7 +149,7 @@ fn piped() -> Result<Line, Failure> {
         .read_until(b'\n', &mut bytes);
     read.map_err(|error| Failure::Input(format!("cannot read standard input: {error}")))?;
     if bytes.is_empty() {
-        return Ok(Line::End);
+        return Ok(InputLine::End);
     }
     if bytes.len() as u64 > LONGEST {
         return Err(Failure::Input(format!(
@@ -166,5 +166,5 @@ fn piped() -> Result<Line, Failure> {
     let line = text
         .strip_suffix('\n')
         .map(|text| text.strip_suffix('\r').unwrap_or(text));
-    Ok(Line::Text(line.unwrap_or(&text).to_owned()))
+    Ok(InputLine::Text(line.unwrap_or(&text).to_owned()))
 }

@@ -21,13 +21,13 @@ use crate::failure::Failure;
 use crate::generate::{
     ContextSize, DefaultSampling, EXPECTED_TOKENS, GenerateArgs, TokenLimit, UNLIMITED_CTX,
 };
-use crate::interrupt::{self, Pending};
-use crate::template::{Template, TemplateArgs};
+use crate::interrupt::{self, PendingInterrupt};
+use crate::template::{ConfiguredTemplate, TemplateArgs};
 use crate::terminal::say;
 use crate::{adapter, device, prompt};
-use command::Command;
-use input::{Input, Line};
-use parameter::Parameters;
+use command::ChatCommand;
+use input::{ChatInput, InputLine};
+use parameter::ChatParameters;
 use session::{ContextLimits, ReloadableModel, Session, TextTools};
 
 #[derive(clap::Args)]
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let stops = args.generate.stops()?;
     let model = args.generate.open()?;
     let sampling = args.generate.sampling(&model, DefaultSampling::Sampled)?;
-    let template = Template::open(&args.template, &model)?;
+    let template = ConfiguredTemplate::open(&args.template, &model)?;
     let tokenizer = Arc::new(prompt::tokenizer(&model)?);
     let grammar = args.generate.grammar.compile(&model, &tokenizer)?;
     let context = device::open(args.generate.target.device)?;
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         stops: &stops,
         grammar: grammar.as_ref(),
     };
-    let parameters = Parameters {
+    let parameters = ChatParameters {
         sampling: sampling.clone(),
         tokens: args.n.limit(),
     };
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(text) = args.template.system() {
         session.set_system(text);
     }
-    let input = Input::open(args)?;
+    let input = ChatInput::open(args)?;
     if sampling.temperature > 0.0 {
         say(format!(
             "temperature {}, --seed {}",
@@ -129,7 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Reads lines and executes them, until the user leaves or the input ends.
-fn talk(session: &mut Session<'_>, mut input: Input) -> Result<(), Failure> {
+fn talk(session: &mut Session<'_>, mut input: ChatInput) -> Result<(), Failure> {
     if input.is_terminal() {
         say(format!(
             "/help lists the commands, Ctrl-D leaves ({} positions)",
@@ -138,20 +138,20 @@ fn talk(session: &mut Session<'_>, mut input: Input) -> Result<(), Failure> {
     }
     loop {
         let line = match input.read()? {
-            Line::Text(line) | Line::Message(line) if line.trim().is_empty() => continue,
-            line @ (Line::Text(_) | Line::Message(_)) => line,
-            Line::Interrupted => {
+            InputLine::Text(line) | InputLine::Message(line) if line.trim().is_empty() => continue,
+            line @ (InputLine::Text(_) | InputLine::Message(_)) => line,
+            InputLine::Interrupted => {
                 say("Ctrl-D or /exit leaves");
                 continue;
             }
-            Line::NoText => {
+            InputLine::NoText => {
                 say("error: the line is not valid UTF-8 and is ignored");
                 continue;
             }
-            Line::End => return Ok(()),
+            InputLine::End => return Ok(()),
         };
         // While a line is executed, Ctrl-C ends the answer and not the program.
-        let pending = Pending::short();
+        let pending = PendingInterrupt::short();
         let done = execute(session, &line);
         drop(pending);
         if input.is_terminal() {
@@ -172,18 +172,20 @@ fn talk(session: &mut Session<'_>, mut input: Input) -> Result<(), Failure> {
 }
 
 /// Executes a command or sends a message. Returns `Break` if the line ends the conversation.
-fn execute(session: &mut Session<'_>, line: &Line) -> Result<ControlFlow<()>, Failure> {
+fn execute(session: &mut Session<'_>, line: &InputLine) -> Result<ControlFlow<()>, Failure> {
     let line = match line {
-        Line::Text(line) => line,
-        Line::Message(message) => {
+        InputLine::Text(line) => line,
+        InputLine::Message(message) => {
             session.say(message)?;
             return Ok(ControlFlow::Continue(()));
         }
-        Line::Interrupted | Line::NoText | Line::End => return Ok(ControlFlow::Continue(())),
+        InputLine::Interrupted | InputLine::NoText | InputLine::End => {
+            return Ok(ControlFlow::Continue(()));
+        }
     };
     match command::parse(line).map_err(Failure::Input)? {
         None => session.say(line)?,
-        Some(Command::Exit) => return Ok(ControlFlow::Break(())),
+        Some(ChatCommand::Exit) => return Ok(ControlFlow::Break(())),
         Some(command) => command.run(session)?,
     }
     Ok(ControlFlow::Continue(()))

@@ -7,7 +7,7 @@ use warpwright_engine::Sampling;
 pub(super) enum Setting {
     System(String),
     Statistics(Statistics),
-    Parameter(Parameter, String),
+    Parameter(ChatParameter, String),
 }
 
 /// Whether statistics follow each answer.
@@ -19,7 +19,7 @@ pub(super) enum Statistics {
 
 /// A parameter of text generation.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-pub(super) enum Parameter {
+pub(super) enum ChatParameter {
     Temperature,
     TopK,
     TopP,
@@ -33,9 +33,9 @@ pub(super) enum Parameter {
     Tokens,
 }
 
-use Parameter::*;
+use ChatParameter::*;
 
-impl Parameter {
+impl ChatParameter {
     /// Returns true if the parameter has no effect at temperature 0.
     pub(super) fn needs_sampling(self) -> bool {
         match self {
@@ -48,7 +48,7 @@ impl Parameter {
 
 /// The parameters with their names. The first name is shown, and the others are llama.cpp's and
 /// Ollama's.
-const PARAMETERS: [(Parameter, &[&str]); 11] = [
+const PARAMETERS: [(ChatParameter, &[&str]); 11] = [
     (Temperature, &["temperature", "temp"]),
     (TopK, &["top_k"]),
     (TopP, &["top_p"]),
@@ -116,20 +116,24 @@ fn first_word(text: &str) -> (&str, &str) {
 
 /// The parameters of a conversation.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Parameters {
+pub(super) struct ChatParameters {
     pub(super) sampling: Sampling,
     /// The largest number of tokens in an answer; `None` means without a limit.
     pub(super) tokens: Option<u32>,
 }
 
-impl Parameters {
+impl ChatParameters {
     /// Returns the parameters with one of them changed.
     ///
     /// The range of the value is not checked here, because [`Sampling::check`] does that.
     ///
     /// # Errors
     /// Returns an error if the value is not a number of the right kind.
-    pub(super) fn with(&self, parameter: Parameter, value: &str) -> Result<Parameters, String> {
+    pub(super) fn with(
+        &self,
+        parameter: ChatParameter,
+        value: &str,
+    ) -> Result<ChatParameters, String> {
         let name = name(parameter);
         let real = || {
             value
@@ -166,7 +170,7 @@ impl Parameters {
 
     /// Returns the lines of `/show`, one for each parameter.
     pub(super) fn lines(&self) -> impl Iterator<Item = String> {
-        let Parameters { sampling, tokens } = self.clone();
+        let ChatParameters { sampling, tokens } = self.clone();
         PARAMETERS.into_iter().map(move |(parameter, names)| {
             let value = match parameter {
                 Temperature => sampling.temperature.to_string(),
@@ -187,7 +191,7 @@ impl Parameters {
 }
 
 /// Returns the name of a parameter that is shown.
-fn name(parameter: Parameter) -> &'static str {
+fn name(parameter: ChatParameter) -> &'static str {
     let named = PARAMETERS
         .into_iter()
         .find(|(other, _)| *other == parameter);
@@ -233,7 +237,7 @@ mod tests {
 
     #[test]
     fn each_parameter_can_be_set_and_shown() {
-        let before = Parameters {
+        let before = ChatParameters {
             sampling: Sampling {
                 seed: 3,
                 ..Sampling::default()

@@ -13,18 +13,18 @@ use warpwright_engine::{
 };
 
 use super::WhenFull;
-use super::parameter::{Parameters, Setting, Statistics};
+use super::parameter::{ChatParameters, Setting, Statistics};
 use crate::failure::Failure;
 use crate::grammar;
 use crate::interrupt;
-use crate::message::{ASSISTANT, Call, Message, SYSTEM, TOOL, USER, waiting};
+use crate::message::{ASSISTANT, AssistantCall, Message, SYSTEM, TOOL, USER, waiting};
 use crate::progress::PromptBar;
-use crate::reply::{Printer, Reply, ReplyFormat, ReplyParts, why};
+use crate::reply::{Reply, ReplyFormat, ReplyParts, ReplyPrinter, why};
 use crate::sampling;
-use crate::speculative::Writer;
-use crate::template::Template;
+use crate::speculative::TextGenerator;
+use crate::template::ConfiguredTemplate;
 use crate::terminal::{counted, say};
-use crate::times::Times;
+use crate::times::ArrivalTimes;
 
 /// The limits of a conversation.
 pub(super) struct ContextLimits {
@@ -37,7 +37,7 @@ pub(super) struct ContextLimits {
 /// conversation.
 pub(super) struct TextTools<'a> {
     pub(super) tokenizer: &'a Tokenizer,
-    pub(super) template: &'a Template,
+    pub(super) template: &'a ConfiguredTemplate,
     /// The tokens that end a text.
     pub(super) end_tokens: &'a [u32],
     pub(super) stops: &'a StopStrings,
@@ -47,16 +47,16 @@ pub(super) struct TextTools<'a> {
 
 /// The loaded model, and a function that loads it again for another sampling.
 pub(super) struct ReloadableModel<'a> {
-    pub(super) load: &'a dyn Fn(&Sampling) -> Result<Writer, Failure>,
+    pub(super) load: &'a dyn Fn(&Sampling) -> Result<TextGenerator, Failure>,
     /// `None` only while the model is loaded again. The old one is freed first, because the device
     /// may not have enough memory for both.
-    pub(super) writer: Option<Writer>,
+    pub(super) writer: Option<TextGenerator>,
     /// The size of the vocabulary.
     pub(super) vocab: u32,
 }
 
 impl ReloadableModel<'_> {
-    fn writer(&mut self) -> &mut Writer {
+    fn writer(&mut self) -> &mut TextGenerator {
         self.writer
             .as_mut()
             .expect("a model that cannot be loaded again ends the program")
@@ -69,7 +69,7 @@ struct AnswerStatistics {
     prompt: usize,
     /// The number of prompt tokens that were in the decoder's cache already.
     kept: u32,
-    times: Times,
+    times: ArrivalTimes,
     /// The number of tokens in the conversation, with the answer.
     positions: usize,
     /// The seed, if the answer was sampled.
@@ -77,7 +77,7 @@ struct AnswerStatistics {
 }
 
 /// A finished answer.
-struct Answer {
+struct ChatAnswer {
     reply: Reply,
     ending: TextEnding,
     /// True if the answer is complete within its grammar, or if there is no grammar.
@@ -90,7 +90,7 @@ pub(super) struct Session<'a> {
     cached: CachedTokens,
     tools: TextTools<'a>,
     pub(super) limits: ContextLimits,
-    parameters: Parameters,
+    parameters: ChatParameters,
     statistics: Statistics,
     /// The statistics of the last answer.
     last_answer: Option<AnswerStatistics>,
@@ -106,7 +106,7 @@ impl<'a> Session<'a> {
         model: ReloadableModel<'a>,
         tools: TextTools<'a>,
         limits: ContextLimits,
-        parameters: Parameters,
+        parameters: ChatParameters,
     ) -> Session<'a> {
         Session {
             model,
@@ -336,7 +336,7 @@ impl<'a> Session<'a> {
             .model
             .writer
             .as_ref()
-            .map(Writer::summary)
+            .map(TextGenerator::summary)
             .unwrap_or_default();
         say(format!("({}{guesses})", times.summary()));
         let seed = seed
@@ -436,7 +436,7 @@ impl<'a> Session<'a> {
 
     /// Prints the answer to the last message, and adds it to the conversation.
     fn answer(&mut self) -> Result<(), Failure> {
-        let Some(Answer {
+        let Some(ChatAnswer {
             reply,
             ending,
             is_complete,
@@ -487,7 +487,7 @@ impl<'a> Session<'a> {
     ///
     /// If the context fills up while the answer grows, the oldest turns are dropped and the answer
     /// continues.
-    fn generate(&mut self) -> Result<Option<Answer>, Failure> {
+    fn generate(&mut self) -> Result<Option<ChatAnswer>, Failure> {
         let TextTools {
             tokenizer,
             end_tokens,
@@ -506,7 +506,7 @@ impl<'a> Session<'a> {
         let mut statistics = AnswerStatistics {
             prompt: prompt.len(),
             kept: 0,
-            times: Times::from(Duration::ZERO),
+            times: ArrivalTimes::from(Duration::ZERO),
             positions: 0,
             seed: if temperature > 0.0 { Some(seed) } else { None },
         };
@@ -514,7 +514,7 @@ impl<'a> Session<'a> {
         // time.
         let mut first = true;
         stream.spell(|token| template.shows_token(token));
-        let mut printer = Printer::new(ReplyFormat::Text)
+        let mut printer = ReplyPrinter::new(ReplyFormat::Text)
             .with_calls(template.calls(self.shown(), &template.text(self.shown())?));
         loop {
             let (kept, prefilled) = self.prefill(&prompt)?;
@@ -547,7 +547,7 @@ impl<'a> Session<'a> {
                     matcher.is_none_or(|mut matcher| grammar::is_complete(&mut matcher, &ending));
                 statistics.positions = self.cached.tokens().len();
                 self.last_answer = Some(statistics);
-                return Ok(Some(Answer {
+                return Ok(Some(ChatAnswer {
                     reply,
                     ending,
                     is_complete,
@@ -564,7 +564,7 @@ impl<'a> Session<'a> {
         reply: &mut Reply,
         stream: &mut TextStream<'_>,
         matcher: Option<&mut Matcher>,
-        printer: &mut Printer<'_>,
+        printer: &mut ReplyPrinter<'_>,
         each: &mut dyn FnMut(u32),
     ) -> Result<TextEnding, Failure> {
         let limit = self.parameters.tokens.unwrap_or(u32::MAX) - reply.tokens.len() as u32;
@@ -687,7 +687,7 @@ impl<'a> Session<'a> {
 }
 
 /// Returns the names of the called tools, separated by commas.
-fn names(calls: &[&Call]) -> String {
+fn names(calls: &[&AssistantCall]) -> String {
     calls
         .iter()
         .map(|call| call.function.name.as_str())

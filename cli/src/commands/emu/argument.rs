@@ -14,7 +14,7 @@ const FORMS: &str = "TYPE:VALUE, in:TYPE:COUNT[=FILL], inout:TYPE:COUNT[=FILL], 
 
 /// The value of `--arg`, `NAME=VALUE`.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Argument {
+pub(crate) struct EmuArgument {
     /// The name or the number of a parameter, or the name of a buffer that only other arguments
     /// refer to.
     pub(crate) name: String,
@@ -70,7 +70,7 @@ pub(crate) enum Fill {
     File(PathBuf),
 }
 
-impl Argument {
+impl EmuArgument {
     /// Returns the size of the buffer in bytes, or 0 for another kind of argument.
     ///
     /// The size of a file is only an estimate, because the file is not read.
@@ -89,12 +89,12 @@ impl Argument {
     }
 }
 
-impl FromStr for Argument {
+impl FromStr for EmuArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, value) = named(text)?;
-        Ok(Argument {
+        Ok(EmuArgument {
             name,
             value: value.parse()?,
         })
@@ -311,7 +311,7 @@ fn tolerance(text: &str) -> Result<f64, String> {
 
 /// The value of `--const`: `NAME=TYPE:VALUE,VALUE..`, `NAME=file:FILE.npy` or `NAME=@BUFFER`.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Constant {
+pub(crate) struct EmuConstant {
     pub(crate) name: String,
     pub(crate) value: ConstantValue,
 }
@@ -325,13 +325,13 @@ pub(crate) enum ConstantValue {
     Pointer(Member),
 }
 
-impl FromStr for Constant {
+impl FromStr for EmuConstant {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, value) = named(text)?;
         if value.starts_with('@') {
-            return Ok(Constant {
+            return Ok(EmuConstant {
                 name,
                 value: ConstantValue::Pointer(value.parse()?),
             });
@@ -345,7 +345,7 @@ impl FromStr for Constant {
                 ConstantValue::Values(values.split(',').map(str::to_owned).collect(), element(ty)?)
             }
         };
-        Ok(Constant { name, value })
+        Ok(EmuConstant { name, value })
     }
 }
 
@@ -417,7 +417,7 @@ mod tests {
             ("x=@y+four", "expected @BUFFER or @BUFFER+BYTES"),
         ];
         for (text, message) in cases {
-            let error = text.parse::<Argument>().unwrap_err();
+            let error = text.parse::<EmuArgument>().unwrap_err();
             assert!(error.contains(message), "{text}: {error}");
         }
     }
@@ -425,7 +425,7 @@ mod tests {
     #[test]
     fn arguments_are_read() {
         let value = |text: &str| {
-            text.parse::<Argument>()
+            text.parse::<EmuArgument>()
                 .unwrap_or_else(|error| panic!("{text}: {error}"))
                 .value
         };

@@ -5,7 +5,7 @@ use ptx_emu::check::{Buffer, Check, Expected, Field, Role};
 use ptx_emu::{Kernel, Param};
 
 use super::argument::{
-    Argument, ArgumentValue, BufferValue, Constant, ConstantValue, Expectation, Fill, Member,
+    ArgumentValue, BufferValue, ConstantValue, EmuArgument, EmuConstant, Expectation, Fill, Member,
 };
 use super::proposal::example;
 use super::{fill, npy};
@@ -25,12 +25,12 @@ pub(crate) struct NamedBuffers {
 /// Returns a message if an argument does not suit its parameter, or if a parameter has no argument.
 pub(crate) fn bind(
     check: &mut Check<'_>,
-    given: &[Argument],
-    constants: &[Constant],
+    given: &[EmuArgument],
+    constants: &[EmuConstant],
     seed: u64,
 ) -> Result<NamedBuffers, String> {
     let kernel = check.kernel;
-    let mut slots: Vec<Option<&Argument>> = vec![None; kernel.params.len()];
+    let mut slots: Vec<Option<&EmuArgument>> = vec![None; kernel.params.len()];
     let mut buffers = NamedBuffers::default();
     // All buffers are made first. An argument may refer to a buffer that comes after it.
     for argument in given {
@@ -129,7 +129,7 @@ fn unknown(kernel: &Kernel) -> String {
 }
 
 /// Returns true if another argument refers to the buffer as `@NAME`.
-fn is_member(given: &[Argument], constants: &[Constant], name: &str) -> bool {
+fn is_member(given: &[EmuArgument], constants: &[EmuConstant], name: &str) -> bool {
     let is = |member: &Member| matches!(member, Member::Pointer { buffer, .. } if buffer == name);
     if constants
         .iter()
@@ -172,7 +172,7 @@ fn buffer(label: &str, value: &BufferValue, seed: u64) -> Result<Buffer, String>
 fn packed(
     kernel: &Kernel,
     number: usize,
-    argument: &Argument,
+    argument: &EmuArgument,
     buffers: &NamedBuffers,
 ) -> Result<check::Argument, String> {
     let param = &kernel.params[number];
@@ -298,15 +298,15 @@ impl NamedBuffers {
 
 /// Returns the content of variables.
 fn variables(
-    constants: &[Constant],
+    constants: &[EmuConstant],
     buffers: &NamedBuffers,
 ) -> Result<Vec<(String, check::Argument)>, String> {
-    let value = |constant: &Constant| match &constant.value {
+    let value = |constant: &EmuConstant| match &constant.value {
         ConstantValue::Values(values, element) => fill::values(values, *element).map(of_bytes),
         ConstantValue::File(path) => npy::read(path.as_ref()).map(|array| of_bytes(array.bytes)),
         ConstantValue::Pointer(member) => member_of(member, buffers),
     };
-    let one = |constant: &Constant| {
+    let one = |constant: &EmuConstant| {
         let wrong = |what: String| format!("--const {}: {what}", constant.name);
         Ok((constant.name.clone(), value(constant).map_err(wrong)?))
     };

@@ -7,11 +7,11 @@ use std::thread::available_parallelism;
 use ptx_emu::check::{Check, CheckReport};
 use ptx_emu::{Faults, Followed, Module, Trace};
 
-use super::argument::Argument;
+use super::argument::EmuArgument;
 use super::{CheckArgs, LaunchArgs, bind, json, profile, words};
 use crate::emulation;
 use crate::failure::Failure;
-use crate::output::{Content, Output};
+use crate::output::{Output, OutputContent};
 use crate::terminal::printable;
 
 /// Runs a kernel and prints the findings.
@@ -30,7 +30,7 @@ pub(crate) fn run(
         option: "--json",
         path: file,
         inputs: vec![("PTX", path)],
-        content: Content::Aside,
+        content: OutputContent::Aside,
     });
     output.as_ref().map_or(Ok(()), Output::check)?;
     let report = check
@@ -112,11 +112,11 @@ pub(crate) fn prepare<'a>(
 ///
 /// The initial content exists once. Each concurrent schedule has its own memory with a shadow bit
 /// per byte, and a copy of the result.
-fn bytes(args: &[Argument], schedules: u64) -> u64 {
+fn bytes(args: &[EmuArgument], schedules: u64) -> u64 {
     let concurrent = schedules.min(available_parallelism().map_or(1, usize::from) as u64);
     let size = args
         .iter()
-        .map(Argument::bytes)
+        .map(EmuArgument::bytes)
         .fold(0, u64::saturating_add);
     size.saturating_add(
         size.saturating_add(size / 8)

@@ -19,8 +19,8 @@ use serde_json::Value;
 
 use super::words;
 use crate::failure::Failure;
-use crate::interrupt::{self, Pending};
-use crate::output::{Content, Output};
+use crate::interrupt::{self, PendingInterrupt};
+use crate::output::{Output, OutputContent};
 use crate::terminal::printable;
 
 #[derive(clap::Args)]
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         option: "--json",
         path,
         inputs: Vec::new(),
-        content: Content::Aside,
+        content: OutputContent::Aside,
     });
     output.as_ref().map_or(Ok(()), Output::check)?;
     let library = library(args.library.as_deref())?;
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     link(&library, folder.path()).map_err(|error| unprepared(&error))?;
     let status = {
         // Ctrl-C reaches the program too. Its report is still printed after it ends.
-        let _pending = Pending::short();
+        let _pending = PendingInterrupt::short();
         start(args, folder.path(), &file)?
     };
     let text = fs::read_to_string(&file).unwrap_or_default();

@@ -187,13 +187,13 @@ fn options<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::argument::{Argument, ArgumentValue};
+    use super::super::argument::{ArgumentValue, EmuArgument};
     use super::*;
 
     #[test]
     fn textures_and_surfaces_are_read() {
-        let read = |text: &str| match text.parse::<Argument>() {
-            Ok(Argument {
+        let read = |text: &str| match text.parse::<EmuArgument>() {
+            Ok(EmuArgument {
                 value: ArgumentValue::Buffer(value),
                 ..
             }) => value,
@@ -284,7 +284,7 @@ mod tests {
             ),
         ];
         for (text, message) in cases {
-            let error = text.parse::<Argument>().unwrap_err();
+            let error = text.parse::<EmuArgument>().unwrap_err();
             assert!(error.contains(message), "{text}: {error}");
         }
     }

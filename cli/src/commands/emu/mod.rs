@@ -22,7 +22,7 @@ use std::time::Duration;
 use ptx_emu::Module;
 
 use crate::failure::Failure;
-use argument::{Argument, Constant, Expectation, extent};
+use argument::{EmuArgument, EmuConstant, Expectation, extent};
 use proposal::Prints;
 
 /// The text at the end of `warpwright emu --help`.
@@ -55,7 +55,7 @@ Examples:
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = HELP)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<EmuCommand>,
     /// File with PTX text; - is standard input
     #[arg(value_name = "FILE.ptx", required = true)]
     file: Option<PathBuf>,
@@ -69,7 +69,7 @@ pub(crate) struct Args {
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
+enum EmuCommand {
     /// Run a program on the emulated CUDA driver, and report errors of its kernels
     Exec(exec::Args),
 }
@@ -98,14 +98,14 @@ pub(crate) struct LaunchArgs {
     pub(crate) cooperative: bool,
     /// Value of a parameter, in one of the forms listed below; can be repeated
     #[arg(long = "arg", value_name = "NAME=VALUE", requires = "kernel")]
-    pub(crate) args: Vec<Argument>,
+    pub(crate) args: Vec<EmuArgument>,
     /// Content of a .const or .global variable, such as taps=f32:1,2,3 or taps=file:FILE.npy; can
     /// be repeated
     ///
     /// A variable that is a texture reference takes @TEXTURE, where TEXTURE is the name of an
     /// --arg.
     #[arg(long = "const", value_name = "NAME=VALUES", requires = "kernel")]
-    pub(crate) constants: Vec<Constant>,
+    pub(crate) constants: Vec<EmuConstant>,
     /// Seed for the random content of buffers
     #[arg(long, value_name = "N", default_value_t = 0, requires = "kernel")]
     pub(crate) data_seed: u64,
@@ -197,7 +197,7 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    if let Some(Command::Exec(args)) = &args.command {
+    if let Some(EmuCommand::Exec(args)) = &args.command {
         return exec::run(args);
     }
     let path = args

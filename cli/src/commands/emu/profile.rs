@@ -15,13 +15,13 @@ pub(crate) const MOST_STEPS: usize = 10_000;
 /// The value of `--trace`: a block and a thread in it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct TracedThread {
-    block: Index,
-    thread: Index,
+    block: ProfileIndex,
+    thread: ProfileIndex,
 }
 
 /// An index on the command line: a linear one, or three coordinates.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Index {
+enum ProfileIndex {
     Linear(u32),
     Place([u32; 3]),
 }
@@ -40,8 +40,8 @@ impl std::str::FromStr for TracedThread {
                 .map(|n| n.parse().ok())
                 .collect::<Option<Vec<u32>>>()?;
             match numbers[..] {
-                [n] => Some(Index::Linear(n)),
-                [x, y, z] => Some(Index::Place([x, y, z])),
+                [n] => Some(ProfileIndex::Linear(n)),
+                [x, y, z] => Some(ProfileIndex::Place([x, y, z])),
                 _ => None,
             }
         };
@@ -59,11 +59,11 @@ impl TracedThread {
     /// # Errors
     /// Returns a message if the launch has no such block or thread.
     pub(crate) fn within(self, grid: [u32; 3], block: [u32; 3]) -> Result<[[u32; 3]; 2], String> {
-        let find = |what: &str, index: Index, size: [u32; 3]| {
+        let find = |what: &str, index: ProfileIndex, size: [u32; 3]| {
             let [x, y, z] = size;
             let place = match index {
-                Index::Linear(n) => [n % x, n / x % y, n / x / y],
-                Index::Place(place) => place,
+                ProfileIndex::Linear(n) => [n % x, n / x % y, n / x / y],
+                ProfileIndex::Place(place) => place,
             };
             let inside = place.iter().zip(size).all(|(at, size)| *at < size);
             if inside {

@@ -19,7 +19,7 @@ const MEAN: usize = 100;
 const REPORT: Duration = Duration::from_secs(10);
 
 /// The progress of a training run.
-pub(super) struct Progress {
+pub(super) struct TrainingProgress {
     bar: Bar,
     steps: u32,
     /// The number of steps of earlier runs.
@@ -37,14 +37,14 @@ pub(super) struct Progress {
     losses: Vec<f64>,
 }
 
-impl Progress {
+impl TrainingProgress {
     /// Starts the progress of a run with `steps` steps, of which earlier runs have done `from`.
-    pub(super) fn new(steps: u32, from: u32) -> Progress {
+    pub(super) fn new(steps: u32, from: u32) -> TrainingProgress {
         let bar = Bar::new("step {pos}/{len} {wide_bar} {msg}", steps.into());
         bar.set_position(from.into());
         bar.set_message("the first step is running");
         let now = Instant::now();
-        Progress {
+        TrainingProgress {
             bar,
             steps,
             from,

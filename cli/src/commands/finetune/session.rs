@@ -13,11 +13,11 @@ use warpwright_train::step::{Evaluation, Trainer};
 use super::args::Args;
 use super::metrics::Metrics;
 use super::plan::TrainingPlan;
-use super::progress::Progress;
+use super::progress::TrainingProgress;
 use super::samples::Samples;
 use crate::failure::Failure;
-use crate::interrupt::{self, Pending};
-use crate::output::{Content, Output};
+use crate::interrupt::{self, PendingInterrupt};
+use crate::output::{Output, OutputContent};
 use crate::terminal::{print, say};
 
 /// The number of steps in a row after which skipped steps end the training.
@@ -117,8 +117,8 @@ impl<'a> TrainingSession<'a> {
     fn steps(&mut self, samples: &Samples) -> Result<(), Failure> {
         let steps = samples.training.steps();
         // Until the adapter is written, a signal ends the training after the current step.
-        let pending = Pending::begin("this step, with a checkpoint");
-        let mut progress = Progress::new(steps, self.from);
+        let pending = PendingInterrupt::begin("this step, with a checkpoint");
+        let mut progress = TrainingProgress::new(steps, self.from);
         self.evaluate(samples, &mut progress)?;
         self.pause(&progress, steps)?;
         while self.done < steps {
@@ -144,7 +144,7 @@ impl<'a> TrainingSession<'a> {
     }
 
     /// Runs a step. Several skipped steps in a row are an error.
-    fn step(&mut self, samples: &Samples, progress: &mut Progress) -> Result<(), Failure> {
+    fn step(&mut self, samples: &Samples, progress: &mut TrainingProgress) -> Result<(), Failure> {
         let batches = &samples.training;
         let step = self.done;
         let record = self.trainer.step(&batches.step(step))?;
@@ -172,7 +172,11 @@ impl<'a> TrainingSession<'a> {
     /// Evaluates the adapters, if an evaluation is due and an earlier run has not done it.
     ///
     /// A signal ends the evaluation without a record, so that a resumed run evaluates again.
-    fn evaluate(&mut self, samples: &Samples, progress: &mut Progress) -> Result<(), Failure> {
+    fn evaluate(
+        &mut self,
+        samples: &Samples,
+        progress: &mut TrainingProgress,
+    ) -> Result<(), Failure> {
         let Some(evaluation) = &samples.evaluation else {
             return Ok(());
         };
@@ -197,7 +201,7 @@ impl<'a> TrainingSession<'a> {
 
     /// Writes a checkpoint if one is due. After a signal, also writes one and returns the signal as
     /// an error.
-    fn pause(&mut self, progress: &Progress, steps: u32) -> Result<(), Failure> {
+    fn pause(&mut self, progress: &TrainingProgress, steps: u32) -> Result<(), Failure> {
         let stop = interrupt::check();
         let done = self.done;
         let due = self
@@ -245,7 +249,7 @@ impl<'a> TrainingSession<'a> {
             option: "--out",
             path: &path,
             inputs: vec![],
-            content: Content::Text,
+            content: OutputContent::Text,
         };
         output.write(|file| file.write(self.metrics.draw()?.as_bytes()))
     }

@@ -33,9 +33,9 @@ pub(super) struct ModelFacts {
     pub(super) rope: Vec<RopeFacts>,
     /// Whether the LM head is a separate matrix, and not the embedding.
     pub(super) own_head: bool,
-    pub(super) tokenizer: Known<TokenizerFacts>,
-    pub(super) chat_template: Known<TemplateFacts>,
-    pub(super) sampling: Known<SamplingFacts>,
+    pub(super) tokenizer: ModelFact<TokenizerFacts>,
+    pub(super) chat_template: ModelFact<TemplateFacts>,
+    pub(super) sampling: ModelFact<SamplingFacts>,
     pub(super) weight_bytes_per_token: u64,
     pub(super) kv_bytes_per_position: u64,
     pub(super) path: String,
@@ -47,7 +47,7 @@ pub(super) struct ModelFacts {
 /// with the error.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Known<T> {
+pub(super) enum ModelFact<T> {
     Error(String),
     #[serde(untagged)]
     None,
@@ -185,16 +185,16 @@ fn window(c: &Config) -> Option<AttentionWindow> {
 }
 
 /// Returns the facts about the tokenizer.
-fn tokenizer(model: &Model) -> Known<TokenizerFacts> {
+fn tokenizer(model: &Model) -> ModelFact<TokenizerFacts> {
     let words = match model.tokenizer() {
         Ok(words) => words,
-        Err(error) => return Known::Error(sentence(&error)),
+        Err(error) => return ModelFact::Error(sentence(&error)),
     };
     let token = |id: u32| SpecialToken {
         id,
         spelling: words.control(id).map(str::to_owned),
     };
-    Known::Some(TokenizerFacts {
+    ModelFact::Some(TokenizerFacts {
         begins_with: words.bos().map(token),
         ends_with: model.outline.stop.iter().map(|id| token(*id)).collect(),
         warnings: words.warnings().to_vec(),
@@ -202,22 +202,22 @@ fn tokenizer(model: &Model) -> Known<TokenizerFacts> {
 }
 
 /// Returns the facts about the chat template.
-fn template(model: &Model) -> Known<TemplateFacts> {
+fn template(model: &Model) -> ModelFact<TemplateFacts> {
     match model.chat_template() {
-        Ok(None) => Known::None,
-        Ok(Some(template)) => Known::Some(TemplateFacts {
+        Ok(None) => ModelFact::None,
+        Ok(Some(template)) => ModelFact::Some(TemplateFacts {
             asks_date: template.asks_date(),
             marks_replies: template.marks_replies(),
         }),
-        Err(error) => Known::Error(sentence(&error)),
+        Err(error) => ModelFact::Error(sentence(&error)),
     }
 }
 
 /// Returns the facts about `generation_config.json`.
-fn sampling(model: &Model) -> Known<SamplingFacts> {
+fn sampling(model: &Model) -> ModelFact<SamplingFacts> {
     let config = match model.generation_config() {
         Ok(config) => config,
-        Err(error) => return Known::Error(sentence(&error)),
+        Err(error) => return ModelFact::Error(sentence(&error)),
     };
     // Only settings that the sampler follows are listed, so the output shows what a text depends
     // on.
@@ -239,9 +239,9 @@ fn sampling(model: &Model) -> Known<SamplingFacts> {
         .collect();
     let warning = config.warning();
     if says.is_empty() && warning.is_none() {
-        return Known::None;
+        return ModelFact::None;
     }
-    Known::Some(SamplingFacts { says, warning })
+    ModelFact::Some(SamplingFacts { says, warning })
 }
 
 impl RopeFacts {

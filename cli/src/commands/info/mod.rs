@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::options::ModelArg;
 use crate::terminal::printable;
 use facts::{
-    Known, ModelFacts, RopeFacts, SamplingFacts, SpecialToken, TemplateFacts, TensorRole,
+    ModelFact, ModelFacts, RopeFacts, SamplingFacts, SpecialToken, TemplateFacts, TensorRole,
     TokenizerFacts,
 };
 
@@ -177,11 +177,11 @@ fn rope_text(rope: &RopeFacts, head_dim: u32) -> String {
 }
 
 /// Returns the rows about the tokenizer.
-fn words(tokenizer: &Known<TokenizerFacts>) -> Rows {
+fn words(tokenizer: &ModelFact<TokenizerFacts>) -> Rows {
     let words = match tokenizer {
-        Known::Some(words) => words,
-        Known::Error(error) => return vec![("tokenizer", format!("cannot be used: {error}"))],
-        Known::None => return vec![],
+        ModelFact::Some(words) => words,
+        ModelFact::Error(error) => return vec![("tokenizer", format!("cannot be used: {error}"))],
+        ModelFact::None => return vec![],
     };
     let begins = words
         .begins_with
@@ -220,11 +220,11 @@ fn token(token: &SpecialToken) -> String {
 }
 
 /// Returns the text about the chat template.
-fn template(template: &Known<TemplateFacts>) -> String {
+fn template(template: &ModelFact<TemplateFacts>) -> String {
     match template {
-        Known::None => "none".to_owned(),
-        Known::Error(error) => error.clone(),
-        Known::Some(TemplateFacts {
+        ModelFact::None => "none".to_owned(),
+        ModelFact::Error(error) => error.clone(),
+        ModelFact::Some(TemplateFacts {
             asks_date,
             marks_replies,
         }) => {
@@ -244,11 +244,11 @@ fn template(template: &Known<TemplateFacts>) -> String {
 }
 
 /// Returns the rows about generation_config.json.
-fn sampling(sampling: &Known<SamplingFacts>) -> Rows {
+fn sampling(sampling: &ModelFact<SamplingFacts>) -> Rows {
     match sampling {
-        Known::None => vec![],
-        Known::Error(error) => vec![("sampling", format!("cannot be used: {error}"))],
-        Known::Some(SamplingFacts { says, warning }) => {
+        ModelFact::None => vec![],
+        ModelFact::Error(error) => vec![("sampling", format!("cannot be used: {error}"))],
+        ModelFact::Some(SamplingFacts { says, warning }) => {
             let says = says.iter().map(|(key, value)| format!("{key} {value}"));
             let says = says.collect::<Vec<_>>().join(", ");
             let says = if says.is_empty() {

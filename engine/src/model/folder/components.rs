@@ -9,30 +9,30 @@ use crate::model::vocabulary_fault::Fault;
 
 /// The part of the file that a component stands in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ComponentSection {
     Normalizer,
     PreTokenizer,
     PostProcessor,
     Decoder,
 }
 
-impl Part {
+impl ComponentSection {
     pub(crate) fn key(self) -> &'static str {
         match self {
-            Part::Normalizer => "normalizer",
-            Part::PreTokenizer => "pre_tokenizer",
-            Part::PostProcessor => "post_processor",
-            Part::Decoder => "decoder",
+            ComponentSection::Normalizer => "normalizer",
+            ComponentSection::PreTokenizer => "pre_tokenizer",
+            ComponentSection::PostProcessor => "post_processor",
+            ComponentSection::Decoder => "decoder",
         }
     }
 
     /// The key of a sequence with its steps.
     fn steps(self) -> &'static str {
         match self {
-            Part::Normalizer => "normalizers",
-            Part::PreTokenizer => "pretokenizers",
-            Part::PostProcessor => "processors",
-            Part::Decoder => "decoders",
+            ComponentSection::Normalizer => "normalizers",
+            ComponentSection::PreTokenizer => "pretokenizers",
+            ComponentSection::PostProcessor => "processors",
+            ComponentSection::Decoder => "decoders",
         }
     }
 }
@@ -103,7 +103,7 @@ const TYPES: [(&str, &[&str]); 32] = [
 ];
 
 /// A component, or the steps that it consists of; none of `null`.
-pub(crate) fn steps(part: Part, component: &Value) -> Vec<&Value> {
+pub(crate) fn steps(part: ComponentSection, component: &Value) -> Vec<&Value> {
     match component.get(part.steps()).and_then(Value::as_array) {
         Some(steps) => steps.iter().flat_map(|step| steps_of(part, step)).collect(),
         None if component.is_null() => vec![],
@@ -111,7 +111,7 @@ pub(crate) fn steps(part: Part, component: &Value) -> Vec<&Value> {
     }
 }
 
-fn steps_of(part: Part, step: &Value) -> Vec<&Value> {
+fn steps_of(part: ComponentSection, step: &Value) -> Vec<&Value> {
     // A step is no null.
     if step.is_null() {
         vec![step]
@@ -122,7 +122,7 @@ fn steps_of(part: Part, step: &Value) -> Vec<&Value> {
 
 /// Refuses a component with what is not known of it; adds the keys that are left out to `spare`.
 pub(crate) fn check(
-    part: Part,
+    part: ComponentSection,
     component: &Value,
     vocab: u32,
     spare: &mut Vec<String>,
@@ -169,7 +169,7 @@ fn known(component: &Value) -> Option<(&'static str, &'static [&'static str])> {
 
 /// Refuses a step that the library would read and then panic on, or understand otherwise than in
 /// Python.
-fn step(part: Part, kind: &'static str, step: &Value, vocab: u32) -> Result<(), Fault> {
+fn step(part: ComponentSection, kind: &'static str, step: &Value, vocab: u32) -> Result<(), Fault> {
     let wrong = |key, problem: &str| {
         Err(Fault::Setting {
             part: part.key(),

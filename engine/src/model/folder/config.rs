@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::model::architecture::Architecture;
 use crate::model::config::Config;
-use crate::model::folder::json::{Object, shown};
+use crate::model::folder::json::{NamedObject, shown};
 use crate::model::folder::{known, quantization, rope};
 use crate::model::keys::MAX_SIZE;
 use crate::model::problem::Problem;
@@ -18,7 +18,7 @@ const FAMILIES: [(&Architecture, &str); 3] = [
 ];
 
 /// What a configuration says of the forward pass.
-pub(crate) struct Read {
+pub(crate) struct ForwardConfig {
     pub(crate) config: Config,
     pub(crate) rope_factors: Option<RopeFactors>,
     /// Whether the embedding serves as head.
@@ -26,8 +26,8 @@ pub(crate) struct Read {
 }
 
 /// Reads and checks all keys.
-pub(crate) fn read(values: &Map<String, Value>) -> Result<Read, Problem> {
-    let keys = Object { values, prefix: "" };
+pub(crate) fn read(values: &Map<String, Value>) -> Result<ForwardConfig, Problem> {
+    let keys = NamedObject { values, prefix: "" };
     let architecture = family(keys)?;
     known::check(keys, architecture.name)?;
     quantization::check(keys)?;
@@ -59,14 +59,14 @@ pub(crate) fn read(values: &Map<String, Value>) -> Result<Read, Problem> {
         vocab: keys.required("vocab_size")?,
     };
     config.check()?;
-    Ok(Read {
+    Ok(ForwardConfig {
         config,
         rope_factors,
         tied: keys.bool("tie_word_embeddings")?.unwrap_or(false),
     })
 }
 
-fn family(keys: Object<'_>) -> Result<&'static Architecture, Problem> {
+fn family(keys: NamedObject<'_>) -> Result<&'static Architecture, Problem> {
     let name = keys
         .text("model_type")?
         .ok_or_else(|| keys.missing("model_type"))?;
@@ -94,7 +94,7 @@ fn family(keys: Object<'_>) -> Result<&'static Architecture, Problem> {
 /// A head's length. Where no key says it, the head norms' family has 128, and the others divide the
 /// hidden length.
 fn head_dim(
-    keys: Object<'_>,
+    keys: NamedObject<'_>,
     architecture: &Architecture,
     hidden: u32,
     heads: u32,
@@ -125,7 +125,7 @@ fn head_dim(
     Ok(head_dim)
 }
 
-fn epsilon(keys: Object<'_>) -> Result<f32, Problem> {
+fn epsilon(keys: NamedObject<'_>) -> Result<f32, Problem> {
     let name = "rms_norm_eps";
     let epsilon = keys.positive(name)?.ok_or_else(|| keys.missing(name))?;
     if epsilon < 1.0 {

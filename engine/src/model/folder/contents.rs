@@ -19,7 +19,7 @@ use crate::model::folder::folder_fault::Fault;
 use crate::model::folder::four_bit::{self, FourBit};
 use crate::model::folder::read;
 use crate::model::folder::shard::Shard;
-use crate::model::folder::tensor::Tensor;
+use crate::model::folder::tensor::FolderTensor;
 
 pub(crate) const ONE: &str = "model.safetensors";
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
@@ -31,7 +31,7 @@ pub struct Folder {
     pub path: PathBuf,
     /// Of weights and of everything else, in order.
     shards: Vec<(usize, Shard)>,
-    tensors: BTreeMap<String, Tensor>,
+    tensors: BTreeMap<String, FolderTensor>,
     /// What is another number format in the files, by where it begins.
     converted: BTreeMap<usize, Converted>,
 }
@@ -99,7 +99,7 @@ impl Folder {
                     }
                     _ => None,
                 };
-                let own = Tensor {
+                let own = FolderTensor {
                     dtype: tensor.dtype,
                     shape: tensor.shape.clone(),
                     range,
@@ -143,7 +143,7 @@ impl Folder {
         }
     }
 
-    pub(crate) fn tensor(&self, name: &str) -> Option<&Tensor> {
+    pub(crate) fn tensor(&self, name: &str) -> Option<&FolderTensor> {
         self.tensors.get(name)
     }
 

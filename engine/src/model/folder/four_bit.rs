@@ -23,7 +23,7 @@ use warpwright_kernels::train::nf4::{self, Nf4};
 use crate::Error;
 use crate::model::folder::folder_fault::Fault;
 use crate::model::folder::json::shown;
-use crate::model::folder::tensor::Tensor;
+use crate::model::folder::tensor::FolderTensor;
 use crate::model::outline::{self, floats};
 
 /// How the name of a matrix' settings ends, before its type.
@@ -55,8 +55,8 @@ enum Absmax {
 }
 
 /// The tensors of a folder: those of matrices in NF4 are taken out.
-struct Taken<'a> {
-    tensors: &'a mut BTreeMap<String, Tensor>,
+struct Nf4Tensors<'a> {
+    tensors: &'a mut BTreeMap<String, FolderTensor>,
     path: &'a Path,
     /// The name of the matrix.
     name: &'a str,
@@ -64,7 +64,7 @@ struct Taken<'a> {
 
 /// Takes the tensors of all matrices in NF4 out of those of a folder.
 pub(crate) fn take(
-    tensors: &mut BTreeMap<String, Tensor>,
+    tensors: &mut BTreeMap<String, FolderTensor>,
     path: &Path,
     bytes: Bytes<'_>,
 ) -> Result<Vec<(String, FourBit)>, Error> {
@@ -73,7 +73,7 @@ pub(crate) fn take(
         .map(|(name, kind)| (name.to_owned(), kind.to_owned()))
         .collect();
     let of = |(name, kind): (String, String)| {
-        let matrix = Taken {
+        let matrix = Nf4Tensors {
             tensors,
             path,
             name: &name,
@@ -84,7 +84,7 @@ pub(crate) fn take(
     states.into_iter().map(of).collect()
 }
 
-impl Taken<'_> {
+impl Nf4Tensors<'_> {
     fn matrix(&mut self, kind: &str, bytes: Bytes<'_>) -> Result<FourBit, Error> {
         if kind != "nf4" {
             return self.refuse(format!("is in {kind}; of 4-bit formats NF4 is supported"));
@@ -222,14 +222,14 @@ impl Taken<'_> {
 
 impl FourBit {
     /// As a tensor whose numbers begin at `start`.
-    pub(crate) fn tensor(&self, start: usize) -> Tensor {
+    pub(crate) fn tensor(&self, start: usize) -> FolderTensor {
         let len = self.shape[0] * self.shape[1] * self.number();
         let absmax = if self.absmax.is_nested() {
             outline::Absmax::Nested
         } else {
             outline::Absmax::F32
         };
-        Tensor {
+        FolderTensor {
             dtype: self.dtype,
             shape: self.shape.to_vec(),
             range: start..start + len,

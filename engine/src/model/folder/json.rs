@@ -9,12 +9,12 @@ use crate::model::value::Quoted;
 
 /// The keys of an object, and what its own name is put in front of them in messages.
 #[derive(Clone, Copy)]
-pub(crate) struct Object<'a> {
+pub(crate) struct NamedObject<'a> {
     pub(crate) values: &'a Map<String, Value>,
     pub(crate) prefix: &'a str,
 }
 
-impl<'a> Object<'a> {
+impl<'a> NamedObject<'a> {
     pub(crate) fn key(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::model::folder::json::{Object, shown};
+use crate::model::folder::json::{NamedObject, shown};
 use crate::model::problem::Problem;
 
-enum Fate {
+enum ConfigKeyFate {
     /// Something reads it.
     Used,
     /// It changes neither logits nor tokens.
@@ -16,10 +16,10 @@ enum Fate {
     Refused,
 }
 
-use Fate::{Harmless, Only, Refused, Used};
+use ConfigKeyFate::{Harmless, Only, Refused, Used};
 
 /// A key, its fate, and why other values are refused.
-type Row = (&'static str, Fate, &'static str);
+type Row = (&'static str, ConfigKeyFate, &'static str);
 
 const OWN_CODE: &str = "models with code of their own are not supported";
 const HEADS: &str = "only models that write text are supported";
@@ -165,7 +165,7 @@ const ROWS: &[Row] = &[
 ];
 
 /// Checks every key. What is `null` says nothing.
-pub(crate) fn check(config: Object<'_>, family: &'static str) -> Result<(), Problem> {
+pub(crate) fn check(config: NamedObject<'_>, family: &'static str) -> Result<(), Problem> {
     for (key, value) in config.values {
         if value.is_null() {
             continue;

@@ -7,8 +7,8 @@ use safetensors::Dtype;
 use warpwright_kernels::Format;
 
 use crate::model::folder::contents::Folder;
-use crate::model::folder::tensor::Tensor;
-use crate::model::outline::{Source, Weight, Weights};
+use crate::model::folder::tensor::FolderTensor;
+use crate::model::outline::{TensorSource, Weight, Weights};
 use crate::model::problem::Problem;
 
 /// Names outside the layers: in GGUF files, and in folders.
@@ -41,7 +41,7 @@ const MODULES: [(&str, &str); 11] = [
 const FREQUENCIES: &str = ".self_attn.rotary_emb.inv_freq";
 
 /// A folder, of a model whose embedding may be its head.
-pub(crate) struct Named<'a> {
+pub(crate) struct NamedFolder<'a> {
     pub(crate) folder: &'a Folder,
     /// Whether the embedding serves as head.
     pub(crate) tied: bool,
@@ -58,9 +58,9 @@ fn name(gguf: &str) -> Option<String> {
     Some(format!("model.layers.{layer}.{module}.{kind}"))
 }
 
-impl Named<'_> {
+impl NamedFolder<'_> {
     /// A tensor by name and shape, the contiguous dimension last.
-    fn find(&self, gguf: &str, expected: Vec<u64>) -> Result<(String, &Tensor), Problem> {
+    fn find(&self, gguf: &str, expected: Vec<u64>) -> Result<(String, &FolderTensor), Problem> {
         let name = name(gguf).unwrap_or_else(|| gguf.to_owned());
         let Some(tensor) = self.folder.tensor(&name) else {
             return Err(Problem::MissingTensor { name, expected });
@@ -107,7 +107,7 @@ impl Named<'_> {
     }
 }
 
-impl Source for Named<'_> {
+impl TensorSource for NamedFolder<'_> {
     fn has(&self, name: &str) -> bool {
         name == "output.weight" && !self.tied
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::model::folder::json::Object;
+use crate::model::folder::json::NamedObject;
 use crate::model::problem::Problem;
 
 /// Keys, and the only values of them that are read; a key that is missing has that value.
@@ -32,14 +32,14 @@ enum Expected {
 
 /// Refuses weights of other formats. What is said of how to compute changes no weight: tensors say
 /// what they are.
-pub(crate) fn check(config: Object<'_>) -> Result<(), Problem> {
+pub(crate) fn check(config: NamedObject<'_>) -> Result<(), Problem> {
     let key = "quantization_config";
     let values = match config.get(key) {
         None => return Ok(()),
         Some(Value::Object(values)) => values,
         Some(_) => return config.wrong(key, "an object"),
     };
-    let keys = Object {
+    let keys = NamedObject {
         values,
         prefix: "quantization_config.",
     };

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::model::folder::json::Object;
+use crate::model::folder::json::NamedObject;
 use crate::model::problem::Problem;
 use crate::model::rope::{Rope, RopeFactors, Scaling, Yarn};
 
@@ -22,14 +22,14 @@ const COMMON: [&str; 4] = ["rope_type", "type", "rope_theta", "partial_rotary_fa
 
 /// A rotary embedding, and what each of its frequencies is divided by.
 pub(crate) fn read(
-    config: Object<'_>,
+    config: NamedObject<'_>,
     head_dim: u32,
     context: u32,
 ) -> Result<(Rope, Option<RopeFactors>), Problem> {
     let empty = Map::new();
     let (name, values) = scaling(config)?;
     let prefix = format!("{name}.");
-    let keys = Object {
+    let keys = NamedObject {
         values: values.unwrap_or(&empty),
         prefix: &prefix,
     };
@@ -93,7 +93,7 @@ pub(crate) fn read(
 type Parameters<'a> = (&'static str, Option<&'a Map<String, Value>>);
 
 /// The object with the parameters. Files in which both names say something must say the same.
-fn scaling<'a>(config: Object<'a>) -> Result<Parameters<'a>, Problem> {
+fn scaling<'a>(config: NamedObject<'a>) -> Result<Parameters<'a>, Problem> {
     let [new, old] = ["rope_parameters", "rope_scaling"];
     let object = |name: &str| match config.get(name) {
         None => Ok(None),
@@ -109,7 +109,7 @@ fn scaling<'a>(config: Object<'a>) -> Result<Parameters<'a>, Problem> {
     }
 }
 
-fn factor(keys: Object<'_>) -> Result<f64, Problem> {
+fn factor(keys: NamedObject<'_>) -> Result<f64, Problem> {
     let factor = required(keys, "factor")?;
     if factor < 1.0 || factor.is_nan() {
         return keys.wrong("factor", "a number from 1 up");
@@ -117,13 +117,13 @@ fn factor(keys: Object<'_>) -> Result<f64, Problem> {
     Ok(factor)
 }
 
-fn required(keys: Object<'_>, name: &str) -> Result<f64, Problem> {
+fn required(keys: NamedObject<'_>, name: &str) -> Result<f64, Problem> {
     keys.positive(name)?.ok_or_else(|| keys.missing(name))
 }
 
 /// `_compute_llama3_parameters`: long waves are divided by the factor, short ones by 1, and those
 /// between by a mean.
-fn llama3(keys: Object<'_>, rope: &Rope) -> Result<Vec<f32>, Problem> {
+fn llama3(keys: NamedObject<'_>, rope: &Rope) -> Result<Vec<f32>, Problem> {
     let factor = factor(keys)?;
     let [low, high] = [
         required(keys, "low_freq_factor")?,
@@ -156,7 +156,7 @@ fn llama3(keys: Object<'_>, rope: &Rope) -> Result<Vec<f32>, Problem> {
 
 /// `_compute_yarn_parameters`. Without a magnitude of its own, cosine and sine have that of the
 /// paper.
-fn yarn(keys: Object<'_>, rope: Rope, context: u32) -> Result<Rope, Problem> {
+fn yarn(keys: NamedObject<'_>, rope: Rope, context: u32) -> Result<Rope, Problem> {
     if keys.bool("truncate")? == Some(false) {
         return keys.wrong(
             "truncate",

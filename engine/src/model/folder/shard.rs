@@ -16,12 +16,12 @@ pub(crate) struct Shard {
     /// Its name in the folder.
     pub(crate) name: String,
     pub(crate) file: StableFile,
-    pub(crate) tensors: Vec<Stored>,
+    pub(crate) tensors: Vec<StoredTensor>,
 }
 
 /// A tensor in a file.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Stored {
+pub(crate) struct StoredTensor {
     pub(crate) name: String,
     pub(crate) dtype: Dtype,
     /// The contiguous dimension last.
@@ -104,7 +104,7 @@ fn header(file: &StableFile) -> Result<Result<(Vec<u8>, u64), Fault>, Error> {
 }
 
 /// The tensors of a header. The library holds types, shapes and offsets against each other.
-fn tensors(header: &[u8], data: u64, len: u64) -> Result<Vec<Stored>, Fault> {
+fn tensors(header: &[u8], data: u64, len: u64) -> Result<Vec<StoredTensor>, Fault> {
     let metadata: Metadata = serde_json::from_slice(header).map_err(|error| {
         Fault::Safetensors(format!("its header is no safetensors header: {error}"))
     })?;
@@ -116,12 +116,12 @@ fn tensors(header: &[u8], data: u64, len: u64) -> Result<Vec<Stored>, Fault> {
         );
         return Err(Fault::Safetensors(what));
     }
-    let mut tensors: Vec<Stored> = metadata
+    let mut tensors: Vec<StoredTensor> = metadata
         .tensors()
         .into_iter()
         .map(|(name, info)| {
             let (start, end) = info.data_offsets;
-            Stored {
+            StoredTensor {
                 name,
                 dtype: info.dtype,
                 shape: info.shape.clone(),

@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use crate::model::byte_level;
-use crate::model::folder::components::{Part, steps};
+use crate::model::folder::components::{ComponentSection, steps};
 use crate::model::sentencepiece::model::SPACE;
 use crate::model::sentencepiece::read;
 use crate::model::token_type::{BYTE, CONTROL, NORMAL};
@@ -44,12 +44,12 @@ impl Spelled {
         pre_tokenizer: &Value,
         normalizer: &Value,
     ) -> Result<Spelled, Fault> {
-        let chain = steps(Part::Decoder, decoder);
+        let chain = steps(ComponentSection::Decoder, decoder);
         let byte_level = |step: &&Value| step["type"] == "ByteLevel";
         if chain.first().is_some_and(byte_level) {
             let makes = [
-                (Part::PreTokenizer, pre_tokenizer),
-                (Part::Normalizer, normalizer),
+                (ComponentSection::PreTokenizer, pre_tokenizer),
+                (ComponentSection::Normalizer, normalizer),
             ];
             let made = makes
                 .into_iter()

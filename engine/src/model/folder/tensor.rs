@@ -8,7 +8,7 @@ use crate::model::outline::Absmax;
 
 /// A tensor of the folder.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Tensor {
+pub(crate) struct FolderTensor {
     pub(crate) dtype: Dtype,
     /// The contiguous dimension last.
     pub(crate) shape: Vec<usize>,

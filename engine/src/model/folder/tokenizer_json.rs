@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::model::byte_level;
-use crate::model::folder::components::{self, Part};
+use crate::model::folder::components::{self, ComponentSection};
 use crate::model::folder::special::Added;
 use crate::model::folder::spelled::Spelled;
 use crate::model::sentencepiece::read;
@@ -17,7 +17,7 @@ use crate::model::vocabulary_fault::Fault;
 
 /// The file.
 #[derive(Deserialize)]
-pub(crate) struct File {
+pub(crate) struct TokenizerFile {
     #[serde(default)]
     pub(crate) added_tokens: Vec<Added>,
     #[serde(default)]
@@ -49,18 +49,18 @@ struct Model {
     #[serde(default)]
     vocab: Value,
     #[serde(default)]
-    merges: Vec<Merge>,
+    merges: Vec<MergeRule>,
 }
 
 /// A merge is a pair, or in older files a string with a space.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Merge {
+enum MergeRule {
     Pair(String, String),
     Line(String),
 }
 
-impl File {
+impl TokenizerFile {
     /// One more than the largest number of a token.
     pub(crate) fn size(&self) -> Result<u32, Fault> {
         let listed = self
@@ -159,10 +159,10 @@ impl File {
     pub(crate) fn check_parts(&self, vocab: u32) -> Result<Vec<String>, Fault> {
         let mut spare = vec![];
         let parts = [
-            (Part::Normalizer, &self.normalizer),
-            (Part::PreTokenizer, &self.pre_tokenizer),
-            (Part::PostProcessor, &self.post_processor),
-            (Part::Decoder, &self.decoder),
+            (ComponentSection::Normalizer, &self.normalizer),
+            (ComponentSection::PreTokenizer, &self.pre_tokenizer),
+            (ComponentSection::PostProcessor, &self.post_processor),
+            (ComponentSection::Decoder, &self.decoder),
         ];
         for (part, component) in parts {
             components::check(part, component, vocab, &mut spare)?;
@@ -220,16 +220,18 @@ impl File {
             return Err(Fault::NoMerges("model.merges"));
         }
         // The first line of older files says the version.
-        let version =
-            |merge: &&Merge| matches!(merge, Merge::Line(line) if line.starts_with("#version"));
+        let version = |merge: &&MergeRule| match merge {
+            MergeRule::Line(line) => line.starts_with("#version"),
+            MergeRule::Pair(..) => false,
+        };
         let pairs = self
             .model
             .merges
             .iter()
             .filter(|merge| !version(merge))
             .map(|merge| match merge {
-                Merge::Pair(a, b) => Ok((a.as_str(), b.as_str())),
-                Merge::Line(line) => line.split_once(' ').ok_or(line.as_str()),
+                MergeRule::Pair(a, b) => Ok((a.as_str(), b.as_str())),
+                MergeRule::Line(line) => line.split_once(' ').ok_or(line.as_str()),
             });
         byte_level::merges(pairs, &ids).map(|_| (spelled, lossy))
     }

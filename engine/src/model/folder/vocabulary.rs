@@ -12,7 +12,7 @@ use crate::model::folder::folder_fault::Fault as FolderFault;
 use crate::model::folder::read;
 use crate::model::folder::special::{self, TOKENIZER, TOKENIZER_CONFIG, spelling};
 use crate::model::folder::spelled::Spelled;
-use crate::model::folder::tokenizer_json::File;
+use crate::model::folder::tokenizer_json::TokenizerFile;
 use crate::model::stop;
 use crate::model::token_type::{NORMAL, USER_DEFINED};
 use crate::model::vocabulary::{Encoder, Vocabulary, control};
@@ -64,7 +64,7 @@ pub(crate) fn read(
 }
 
 /// The file, if no object in it has a key twice.
-fn parse(bytes: &[u8]) -> Result<File, FolderFault> {
+fn parse(bytes: &[u8]) -> Result<TokenizerFile, FolderFault> {
     let file =
         serde_json::from_slice(bytes).map_err(|error| FolderFault::Json(error.to_string()))?;
     unique_keys(bytes).map_err(FolderFault::Keys)?;
@@ -84,7 +84,7 @@ fn pieces(tokens: &[(&str, i64)], spelled: Spelled, encoder: &Library) -> Vec<Ve
 }
 
 /// The library's tokenizer, of a file that has been checked.
-fn encoder(bytes: &[u8], file: &File) -> Result<Library, Fault> {
+fn encoder(bytes: &[u8], file: &TokenizerFile) -> Result<Library, Fault> {
     let library = |error: tokenizers::Error| Fault::Library(error.to_string());
     let mut encoder = if file.has_common_markers() {
         Library::from_bytes(with_special_markers(bytes))

@@ -19,7 +19,7 @@ struct Symbol {
 }
 
 /// Two neighbours that make a piece.
-struct Pair {
+struct MergePair {
     score: f32,
     left: usize,
     right: usize,
@@ -31,7 +31,7 @@ struct Merger<'a> {
     model: &'a SentencePiece,
     text: &'a str,
     symbols: Vec<Symbol>,
-    heap: BinaryHeap<Pair>,
+    heap: BinaryHeap<MergePair>,
     /// Where the unused pieces divide into their parts.
     parts: HashMap<&'a str, usize>,
 }
@@ -85,7 +85,7 @@ impl Merger<'_> {
         if piece.unused {
             self.parts.insert(text, self.symbols[left].range.len());
         }
-        self.heap.push(Pair {
+        self.heap.push(MergePair {
             score: piece.score,
             left,
             right,
@@ -93,8 +93,8 @@ impl Merger<'_> {
         });
     }
 
-    fn merge(&mut self, pair: &Pair) {
-        let Pair {
+    fn merge(&mut self, pair: &MergePair) {
+        let MergePair {
             left, right, len, ..
         } = *pair;
         let [a, b] = [left, right].map(|index| self.symbols[index].range.clone());
@@ -128,24 +128,24 @@ impl Merger<'_> {
     }
 }
 
-impl Ord for Pair {
-    fn cmp(&self, other: &Pair) -> Ordering {
+impl Ord for MergePair {
+    fn cmp(&self, other: &MergePair) -> Ordering {
         self.score
             .total_cmp(&other.score)
             .then_with(|| Reverse(self.left).cmp(&Reverse(other.left)))
     }
 }
 
-impl PartialOrd for Pair {
-    fn partial_cmp(&self, other: &Pair) -> Option<Ordering> {
+impl PartialOrd for MergePair {
+    fn partial_cmp(&self, other: &MergePair) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Pair {
-    fn eq(&self, other: &Pair) -> bool {
+impl PartialEq for MergePair {
+    fn eq(&self, other: &MergePair) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Pair {}
+impl Eq for MergePair {}

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::model::sentencepiece::model::{Kind, SentencePiece, Spaces};
+use crate::model::sentencepiece::model::{Segmentation, SentencePiece, Spaces};
 use crate::model::sentencepiece::normalize::{Normalized, normalize};
 use crate::model::sentencepiece::{bpe, unigram};
 
@@ -11,7 +11,7 @@ pub(crate) type Place = (u32, Range<usize>);
 
 /// What a text is to its encoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Text {
+pub(crate) enum EncoderText {
     /// All of it: it gets a space in front, if the model wants one.
     Whole,
     /// What goes on from another text.
@@ -20,7 +20,7 @@ pub(crate) enum Text {
 
 /// Which tokens may stand in a text by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Names {
+pub(crate) enum NamedTokenPolicy {
     /// All.
     Special,
     /// Those of text, and no control tokens.
@@ -29,10 +29,15 @@ pub(crate) enum Names {
 
 impl SentencePiece {
     /// The tokens of a text, each with its bytes.
-    pub(crate) fn encode(&self, text: &str, kind: Text, names: Names) -> Vec<Place> {
+    pub(crate) fn encode(
+        &self,
+        text: &str,
+        kind: EncoderText,
+        names: NamedTokenPolicy,
+    ) -> Vec<Place> {
         let matcher = match names {
-            Names::Special => &self.named.all,
-            Names::Literal => &self.named.user_defined,
+            NamedTokenPolicy::Special => &self.named.all,
+            NamedTokenPolicy::Literal => &self.named.user_defined,
         };
         let mut out = vec![];
         let mut end = 0;
@@ -56,19 +61,19 @@ impl SentencePiece {
     }
 
     /// The tokens of what stands between tokens by name.
-    fn between(&self, text: &str, range: Range<usize>, kind: Text, out: &mut Vec<Place>) {
+    fn between(&self, text: &str, range: Range<usize>, kind: EncoderText, out: &mut Vec<Place>) {
         if range.is_empty() {
             return;
         }
-        let continues = kind == Text::Rest && range.start == 0;
+        let continues = kind == EncoderText::Rest && range.start == 0;
         let spaces = Spaces {
             prefix: self.spaces.prefix && !continues,
             ..self.spaces
         };
         let normalized = normalize(&text[range.clone()], spaces, self.charsmap.as_ref());
         let segments = match self.kind {
-            Kind::Bpe => bpe::segments(self, &normalized.text),
-            Kind::Unigram => unigram::segments(self, &normalized.text),
+            Segmentation::Bpe => bpe::segments(self, &normalized.text),
+            Segmentation::Unigram => unigram::segments(self, &normalized.text),
         };
         let begin = out.len();
         for segment in segments {

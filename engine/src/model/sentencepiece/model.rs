@@ -12,9 +12,9 @@ pub(crate) const SPACE: char = '\u{2581}';
 /// A vocabulary and how texts become its tokens.
 #[derive(Debug)]
 pub(crate) struct SentencePiece {
-    pub(super) kind: Kind,
+    pub(super) kind: Segmentation,
     /// The tokens that texts are made of: normal, user-defined and unused ones.
-    pub(super) pieces: HashMap<Box<str>, Piece>,
+    pub(super) pieces: HashMap<Box<str>, TokenPiece>,
     /// The length of the longest of them, in bytes.
     pub(super) longest: usize,
     /// The score of a character that no piece covers.
@@ -23,21 +23,21 @@ pub(crate) struct SentencePiece {
     pub(super) bytes: Option<Vec<u32>>,
     /// The token of what has no other; there if `bytes` is not.
     pub(super) unknown: Option<u32>,
-    pub(super) named: Named,
+    pub(super) named: NamedTokens,
     pub(super) spaces: Spaces,
     pub(super) charsmap: Option<Charsmap>,
 }
 
 /// How a text is segmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum Segmentation {
     Bpe,
     Unigram,
 }
 
 /// A token that texts are made of.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Piece {
+pub(super) struct TokenPiece {
     pub(super) id: u32,
     pub(super) score: f32,
     /// Made on the way to longer ones only.
@@ -46,15 +46,15 @@ pub(super) struct Piece {
 
 /// Tokens that are found in a text as they stand.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(super) struct NamedTokens {
     /// With the control tokens among them.
-    pub(super) all: Matcher,
+    pub(super) all: TokenMatcher,
     /// What the vocabulary's maker took for text.
-    pub(super) user_defined: Matcher,
+    pub(super) user_defined: TokenMatcher,
 }
 
 #[derive(Debug)]
-pub(super) struct Matcher {
+pub(super) struct TokenMatcher {
     pub(super) search: AhoCorasick,
     pub(super) tokens: Vec<NamedToken>,
 }

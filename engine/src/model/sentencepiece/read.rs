@@ -9,11 +9,11 @@ use crate::model::byte_level::utf8;
 use crate::model::gguf::Value;
 use crate::model::sentencepiece::charsmap::Charsmap;
 use crate::model::sentencepiece::model::{
-    Kind, Matcher, Named, NamedToken, Piece, SPACE, SentencePiece, Spaces,
+    NamedToken, NamedTokens, SPACE, Segmentation, SentencePiece, Spaces, TokenMatcher, TokenPiece,
 };
 use crate::model::token_type::{BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED};
 use crate::model::vocabulary_fault::Fault;
-use crate::model::vocabulary_tables::Tables;
+use crate::model::vocabulary_tables::VocabularyTables;
 
 /// What a character without a token costs, below the least score of all normal tokens
 /// (`unigram_model.cc`).
@@ -25,8 +25,8 @@ const LONGEST: usize = 1024;
 
 /// Reads a vocabulary. `unknown` is the number of the unknown token where the file does not say.
 pub(crate) fn read(
-    tables: &Tables<'_>,
-    kind: Kind,
+    tables: &VocabularyTables<'_>,
+    kind: Segmentation,
     tokens: &[&str],
     types: &[i64],
     unknown: u32,
@@ -34,7 +34,7 @@ pub(crate) fn read(
     let scores = tables.scores(tokens.len())?;
     let pieces = pieces(tokens, types, &scores)?;
     let longest = pieces.keys().map(|text| text.len()).max().unwrap_or(0);
-    if kind == Kind::Unigram {
+    if kind == Segmentation::Unigram {
         check_lengths(pieces.keys().map(|text| &**text))?;
     }
     let unknown = tables.id(
@@ -73,7 +73,7 @@ fn pieces(
     tokens: &[&str],
     types: &[i64],
     scores: &[f32],
-) -> Result<HashMap<Box<str>, Piece>, Fault> {
+) -> Result<HashMap<Box<str>, TokenPiece>, Fault> {
     let mut seen = HashMap::with_capacity(tokens.len());
     let mut pieces = HashMap::with_capacity(tokens.len());
     for (((id, text), kind), score) in (0..).zip(tokens).zip(types).zip(scores) {
@@ -92,7 +92,7 @@ fn pieces(
         if matches!(*kind, NORMAL | USER_DEFINED | UNUSED) {
             pieces.insert(
                 (*text).into(),
-                Piece {
+                TokenPiece {
                     id,
                     score,
                     unused: *kind == UNUSED,
@@ -147,7 +147,11 @@ pub(crate) fn check_bytes(ids: &HashMap<&str, u32>) -> Result<(), Fault> {
         .map_or(Ok(()), |byte| Err(Fault::NoByte(byte)))
 }
 
-fn named(tables: &Tables<'_>, tokens: &[&str], types: &[i64]) -> Result<Named, Fault> {
+fn named(
+    tables: &VocabularyTables<'_>,
+    tokens: &[&str],
+    types: &[i64],
+) -> Result<NamedTokens, Fault> {
     // As Phi-3's tokenizer.json has it (`rstrip`), and `llama-vocab.cpp`.
     let phi =
         matches!(tables.get("general.architecture"), Some(Value::String(name)) if name == "phi3");
@@ -170,15 +174,15 @@ fn named(tables: &Tables<'_>, tokens: &[&str], types: &[i64]) -> Result<Named, F
             .match_kind(MatchKind::LeftmostLongest)
             .build(patterns);
         let search = search.map_err(|e| Fault::Library(e.to_string()))?;
-        Ok::<Matcher, Fault>(Matcher { search, tokens })
+        Ok::<TokenMatcher, Fault>(TokenMatcher { search, tokens })
     };
-    Ok(Named {
+    Ok(NamedTokens {
         all: matcher(&[CONTROL, USER_DEFINED, UNKNOWN])?,
         user_defined: matcher(&[USER_DEFINED])?,
     })
 }
 
-fn charsmap(tables: &Tables<'_>) -> Result<Option<Charsmap>, Fault> {
+fn charsmap(tables: &VocabularyTables<'_>) -> Result<Option<Charsmap>, Fault> {
     match tables.bytes("tokenizer.ggml.precompiled_charsmap")? {
         None => Ok(None),
         Some(bytes) if bytes.is_empty() => Ok(None),

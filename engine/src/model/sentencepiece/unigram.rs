@@ -10,7 +10,7 @@ use crate::model::sentencepiece::model::SentencePiece;
 
 /// The best way to a place: its sum, and where its last piece begins.
 #[derive(Clone, Copy)]
-struct Best {
+struct BestSplit {
     sum: f64,
     from: usize,
 }
@@ -18,7 +18,7 @@ struct Best {
 /// The segments of a normalized text.
 pub(super) fn segments(model: &SentencePiece, text: &str) -> Vec<Range<usize>> {
     let mut best = vec![
-        Best {
+        BestSplit {
             sum: f64::NEG_INFINITY,
             from: 0
         };
@@ -29,7 +29,7 @@ pub(super) fn segments(model: &SentencePiece, text: &str) -> Vec<Range<usize>> {
         let sum = best[at].sum;
         let mut reach = |end: usize, score: f64| {
             if sum + score > best[end].sum {
-                best[end] = Best {
+                best[end] = BestSplit {
                     sum: sum + score,
                     from: at,
                 };
@@ -62,7 +62,7 @@ fn ends(text: &str, at: usize, longest: usize) -> impl Iterator<Item = usize> {
 }
 
 /// The best path, read from its end.
-fn path(best: &[Best]) -> Vec<Range<usize>> {
+fn path(best: &[BestSplit]) -> Vec<Range<usize>> {
     let mut path = vec![];
     let mut end = best.len() - 1;
     while end > 0 {

@@ -7,19 +7,19 @@
 use super::super::block::{Checked, Worker};
 use super::super::lanes;
 use super::super::warp::Warp;
-use super::footprint::{Coordinate, Direction, Pair, Texel, face, weighted};
-use super::mean::{Part, border, mean};
+use super::footprint::{Coordinate, Texel, TexelPair, TextureDirection, face, weighted};
+use super::mean::{WeightedTexel, border, mean};
 use super::texel::channels;
 use crate::accesses::MemoryOperation;
-use crate::allocation::Allocation;
+use crate::allocation::ShadowedAllocation;
 use crate::fault::OtherPlace;
 use crate::image::{AddressMode, Coordinates, Filter, Image, ImageShape, ReadMode, Sampler};
-use crate::image_code::{CoordinateType, Fetch, Geometry};
+use crate::image_code::{CoordinateType, Fetch, ImageGeometry};
 use crate::{Class, Fault};
 
 /// The coordinates of a lane.
 #[derive(Clone, Copy)]
-struct Point {
+struct LanePoint {
     layer: u32,
     at: [u32; 3],
     offset: [i32; 3],
@@ -71,8 +71,8 @@ struct Points {
 }
 
 impl Points {
-    fn of(&self, lane: usize) -> Point {
-        Point {
+    fn of(&self, lane: usize) -> LanePoint {
+        LanePoint {
             layer: self.layers[lane],
             at: self.at.map(|c| c[lane]),
             offset: self.offset.map(|c| c[lane].cast_signed()),
@@ -179,7 +179,7 @@ impl Worker<'_, '_> {
     }
 
     /// Returns an instruction of a traced launch that has written a channel of a texel.
-    fn writer_of(&self, a: &Allocation, offset: u64, image: &Image) -> Option<u32> {
+    fn writer_of(&self, a: &ShadowedAllocation, offset: u64, image: &Image) -> Option<u32> {
         let recorder = self.recorder.as_ref()?;
         let format = image.format;
         let mut channels = (0..format.bytes()).step_by(format.channel.bytes() as usize);
@@ -208,10 +208,10 @@ impl Worker<'_, '_> {
         lane: usize,
         (image, sampler): (&Image, &Sampler),
         f: &Fetch,
-        point: Point,
+        point: LanePoint,
     ) -> Checked<[u32; 4]> {
         let (z, pairs) = match f.place.geometry {
-            Geometry::Cube | Geometry::ACube => {
+            ImageGeometry::Cube | ImageGeometry::ACube => {
                 let (face, at) = face(point.at.map(f32::from_bits));
                 let cube = match f.place.layer {
                     Some(_) => self.check_layer(w, lane, image, point.layer, "texture")?,
@@ -219,23 +219,25 @@ impl Worker<'_, '_> {
                 };
                 (Some(cube + face), of_face(image, sampler, f, at))
             }
-            Geometry::A1 | Geometry::A2 => {
+            ImageGeometry::A1 | ImageGeometry::A2 => {
                 let z = self.check_layer(w, lane, image, point.layer, "texture")?;
                 (Some(z), pairs(image, sampler, f, point))
             }
-            Geometry::D1 | Geometry::D2 | Geometry::D3 => (None, pairs(image, sampler, f, point)),
+            ImageGeometry::D1 | ImageGeometry::D2 | ImageGeometry::D3 => {
+                (None, pairs(image, sampler, f, point))
+            }
         };
         let texels = Texels::of(image, sampler, f);
         if let Some(channel) = f.gathers {
             return self.gather(w, lane, &texels, (&pairs, z, channel));
         }
-        let mut parts = [Part::default(); 8];
+        let mut parts = [WeightedTexel::default(); 8];
         let mut n = 0;
         for (mut at, weight, layer) in weighted(&pairs) {
             if let Some(z) = z {
                 at[2] = Some(z);
             }
-            parts[n] = Part {
+            parts[n] = WeightedTexel {
                 channels: self.texel(w, lane, &texels, at)?,
                 weight,
                 layer,
@@ -256,7 +258,7 @@ impl Worker<'_, '_> {
         w: &Warp,
         lane: usize,
         texels: &Texels<'_>,
-        (pairs, z, channel): (&[Pair; 3], Option<u32>, usize),
+        (pairs, z, channel): (&[TexelPair; 3], Option<u32>, usize),
     ) -> Checked<[u32; 4]> {
         let [x, y, _] = pairs.map(|pair| pair.texels);
         let mut all = [0; 4];
@@ -297,7 +299,7 @@ impl Worker<'_, '_> {
 }
 
 /// Returns the texels of a point in each direction.
-fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: Point) -> [Pair; 3] {
+fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: LanePoint) -> [TexelPair; 3] {
     let filter = filter(sampler, f);
     let pair = |i: usize| {
         let float = f.coordinates == CoordinateType::Float;
@@ -307,7 +309,7 @@ fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: Point) -> [Pair; 3]
         } else {
             AddressMode::Border
         };
-        let direction = Direction {
+        let direction = TextureDirection {
             texels: image.extent[i],
             mode,
             coordinates: sampler.coordinates,
@@ -320,27 +322,27 @@ fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: Point) -> [Pair; 3]
         };
         direction.pair(coordinate, point.offset[i], filter)
     };
-    let row = f.place.geometry == Geometry::D1 && sampler.address[1] == AddressMode::Border;
+    let row = f.place.geometry == ImageGeometry::D1 && sampler.address[1] == AddressMode::Border;
     std::array::from_fn(|i| {
         if i < f.place.at.len() || row && i == 1 {
             pair(i)
         } else {
-            Pair::ONE
+            TexelPair::ONE
         }
     })
 }
 
 /// Returns the texels of a face of a cube.
-fn of_face(image: &Image, sampler: &Sampler, f: &Fetch, at: [f64; 2]) -> [Pair; 3] {
+fn of_face(image: &Image, sampler: &Sampler, f: &Fetch, at: [f64; 2]) -> [TexelPair; 3] {
     let mode = AddressMode::Clamp;
     let coordinates = Coordinates::Normalized;
-    let direction = Direction {
+    let direction = TextureDirection {
         texels: image.extent[0],
         mode,
         coordinates,
     };
     let [x, y] = at.map(|at| direction.pair(Coordinate::Float(at), 0, filter(sampler, f)));
-    [x, y, Pair::ONE]
+    [x, y, TexelPair::ONE]
 }
 
 /// Returns the filter of a fetch. `tld4` gathers the texels of a linear filter.

@@ -17,14 +17,14 @@ pub(super) type Texel = Option<u32>;
 
 /// Two neighbors in one direction, and the weight of the second one in 1/256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pair {
+pub(super) struct TexelPair {
     pub(super) texels: [Texel; 2],
     pub(super) second: u32,
 }
 
-impl Pair {
+impl TexelPair {
     /// A direction with one texel, or one that is selected otherwise.
-    pub(super) const ONE: Pair = Pair {
+    pub(super) const ONE: TexelPair = TexelPair {
         texels: [Some(0); 2],
         second: 0,
     };
@@ -40,7 +40,7 @@ pub(super) enum Coordinate {
 
 /// The properties of one direction of a texture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Direction {
+pub(super) struct TextureDirection {
     pub(super) texels: u32,
     pub(super) mode: AddressMode,
     pub(super) coordinates: Coordinates,
@@ -52,9 +52,9 @@ const FAR: f64 = 1e12;
 /// The number of steps of a normalized coordinate from 0 to 1.
 const STEPS: f64 = (1 << 21) as f64;
 
-impl Direction {
+impl TextureDirection {
     /// Returns the texels for a coordinate and an offset in texels.
-    pub(super) fn pair(&self, at: Coordinate, offset: i32, filter: Filter) -> Pair {
+    pub(super) fn pair(&self, at: Coordinate, offset: i32, filter: Filter) -> TexelPair {
         let (first, second) = match (at, filter) {
             (Coordinate::Integer(i), _) => (i.into(), 0),
             (Coordinate::Float(x), Filter::Point) => (self.position(x).floor() as i64, 0),
@@ -69,7 +69,7 @@ impl Direction {
         } else {
             second
         };
-        Pair {
+        TexelPair {
             texels: [self.texel(first), self.texel(first + 1)],
             second,
         }
@@ -148,7 +148,7 @@ pub(super) fn face(direction: [f32; 3]) -> (u32, [f64; 2]) {
 /// The weights add up to 256. They are split between the layers by z, then between the columns by
 /// x, and then between the texels by y. In each split, one weight is rounded to nearest and the
 /// other one is the rest.
-pub(super) fn weighted(pairs: &[Pair; 3]) -> impl Iterator<Item = ([Texel; 3], u32, usize)> {
+pub(super) fn weighted(pairs: &[TexelPair; 3]) -> impl Iterator<Item = ([Texel; 3], u32, usize)> {
     let part = |whole: u32, of: u32| (whole * of + 128) >> 8;
     let [x, y, z] = pairs.map(|pair| pair.second);
     (0..8).filter_map(move |corner| {

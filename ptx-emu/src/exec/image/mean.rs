@@ -10,7 +10,7 @@ use crate::image::ChannelType;
 
 /// A texel of a mean.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Part {
+pub(super) struct WeightedTexel {
     /// The channels, as bits of floats or as integers that are read as floats.
     pub(super) channels: [u32; 4],
     /// The weight in 1/256.
@@ -43,7 +43,7 @@ pub(super) fn border(channel: ChannelType, bits: u32) -> u32 {
 }
 
 /// Returns the means of the channels as float bits.
-pub(super) fn mean(channel: ChannelType, parts: &[Part]) -> [u32; 4] {
+pub(super) fn mean(channel: ChannelType, parts: &[WeightedTexel]) -> [u32; 4] {
     if let ([alone], None) = (parts, one(channel)) {
         return alone.channels;
     }
@@ -80,7 +80,7 @@ const GUARD: i32 = 4;
 
 /// The sum of the texels of a layer.
 #[derive(Clone, Copy)]
-struct Layer {
+struct LayerSum {
     sum: i64,
     /// The exponent of the largest texel.
     exponent: i32,
@@ -104,7 +104,7 @@ fn of_floats(half: bool, floats: impl Iterator<Item = (f32, u32, usize)> + Clone
         let sum = floats
             .map(|(x, weight, _)| fixed(x, lowest) * i64::from(weight))
             .sum();
-        Layer { sum, exponent }
+        LayerSum { sum, exponent }
     });
     let exponent = layers[0].exponent.max(layers[1].exponent);
     let sum = layers

@@ -13,23 +13,23 @@ mod texel;
 
 use super::block::{Checked, Worker};
 use super::warp::Warp;
-use crate::image::{Image, ImageShape, Object, Sampler};
-use crate::image_code::{Geometry, ImagePlace, OfImage};
+use crate::image::{BoundImage, Image, ImageShape, Sampler};
+use crate::image_code::{ImageGeometry, ImagePlace, OfImage};
 use crate::{Class, Fault};
 
 /// Returns the shapes that an instruction can read.
-fn shapes(geometry: Geometry, of_texture: bool) -> &'static [ImageShape] {
+fn shapes(geometry: ImageGeometry, of_texture: bool) -> &'static [ImageShape] {
     match (geometry, of_texture) {
-        (Geometry::D1, true) => &[ImageShape::D1, ImageShape::Linear],
-        (Geometry::D1, false) => &[ImageShape::D1],
-        (Geometry::D2, _) => &[ImageShape::D2],
-        (Geometry::D3, _) => &[ImageShape::D3],
-        (Geometry::A1, _) => &[ImageShape::Layers1],
-        (Geometry::A2, true) => &[ImageShape::Layers2],
+        (ImageGeometry::D1, true) => &[ImageShape::D1, ImageShape::Linear],
+        (ImageGeometry::D1, false) => &[ImageShape::D1],
+        (ImageGeometry::D2, _) => &[ImageShape::D2],
+        (ImageGeometry::D3, _) => &[ImageShape::D3],
+        (ImageGeometry::A1, _) => &[ImageShape::Layers1],
+        (ImageGeometry::A2, true) => &[ImageShape::Layers2],
         // The faces of cubes are layers to stores and loads.
-        (Geometry::A2, false) => &[ImageShape::Layers2, ImageShape::Cube, ImageShape::Cubes],
-        (Geometry::Cube, _) => &[ImageShape::Cube],
-        (Geometry::ACube, _) => &[ImageShape::Cubes],
+        (ImageGeometry::A2, false) => &[ImageShape::Layers2, ImageShape::Cube, ImageShape::Cubes],
+        (ImageGeometry::Cube, _) => &[ImageShape::Cube],
+        (ImageGeometry::ACube, _) => &[ImageShape::Cubes],
     }
 }
 
@@ -65,14 +65,14 @@ impl<'g> Worker<'g, '_> {
 
     fn texture(&self, w: &Warp, lane: usize, handle: u64) -> Checked<(&'g Image, &'g Sampler)> {
         match self.grid.table.objects().find(handle) {
-            Some(Object::Texture(image, sampler)) => Ok((image, sampler)),
+            Some(BoundImage::Texture(image, sampler)) => Ok((image, sampler)),
             found => Err(self.no_object(w, lane, handle, "texture", found)),
         }
     }
 
     fn surface(&self, w: &Warp, lane: usize, handle: u64) -> Checked<&'g Image> {
         match self.grid.table.objects().find(handle) {
-            Some(Object::Surface(image)) => Ok(image),
+            Some(BoundImage::Surface(image)) => Ok(image),
             found => Err(self.no_object(w, lane, handle, "surface", found)),
         }
     }
@@ -84,7 +84,7 @@ impl<'g> Worker<'g, '_> {
         lane: usize,
         handle: u64,
         wanted: &str,
-        found: Option<&Object>,
+        found: Option<&BoundImage>,
     ) -> Box<Fault> {
         let removed = self.grid.table.objects().removed(handle);
         let class = if removed {
@@ -93,10 +93,10 @@ impl<'g> Worker<'g, '_> {
             Class::Descriptor
         };
         let what = match found {
-            Some(Object::Texture(..)) => {
+            Some(BoundImage::Texture(..)) => {
                 format!("0x{handle:x} is the handle of a texture, not of a {wanted}")
             }
-            Some(Object::Surface(_)) => {
+            Some(BoundImage::Surface(_)) => {
                 format!("0x{handle:x} is the handle of a surface, not of a {wanted}")
             }
             None if removed => format!("the {wanted} 0x{handle:x} is used after it was destroyed"),

@@ -6,7 +6,7 @@ use super::super::lanes;
 use super::super::memory::put;
 use super::super::warp::Warp;
 use crate::image::{ChannelType, Image};
-use crate::image_code::{Outside, SurfaceAccess, SurfaceAct};
+use crate::image_code::{OutsideAccess, SurfaceAccess, SurfaceAct};
 use crate::{Class, Fault};
 
 impl Worker<'_, '_> {
@@ -119,8 +119,10 @@ impl Worker<'_, '_> {
             .all(|(at, most)| (0..=most).contains(at));
         let place = match s.outside {
             _ if inside => place,
-            Outside::Zero => return Ok(None),
-            Outside::Clamp if last >= 0 => std::array::from_fn(|i| place[i].clamp(0, most[i])),
+            OutsideAccess::Zero => return Ok(None),
+            OutsideAccess::Clamp if last >= 0 => {
+                std::array::from_fn(|i| place[i].clamp(0, most[i]))
+            }
             _ => return Err(self.outside_surface(w, lane, image, s.bytes(), place)),
         };
         Ok(Some(image.place(

@@ -10,7 +10,7 @@ mod texture;
 
 use super::Decoder;
 use crate::decode::Decode;
-use crate::image_code::{CoordinateType, Geometry, ImagePlace};
+use crate::image_code::{CoordinateType, ImageGeometry, ImagePlace};
 use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
 use crate::parse::{At, Parsed, error};
@@ -26,24 +26,27 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
 ];
 
 /// Returns the number of coordinates.
-fn dimensions(geometry: Geometry) -> usize {
+fn dimensions(geometry: ImageGeometry) -> usize {
     match geometry {
-        Geometry::D1 | Geometry::A1 => 1,
-        Geometry::D2 | Geometry::A2 => 2,
-        Geometry::D3 | Geometry::Cube | Geometry::ACube => 3,
+        ImageGeometry::D1 | ImageGeometry::A1 => 1,
+        ImageGeometry::D2 | ImageGeometry::A2 => 2,
+        ImageGeometry::D3 | ImageGeometry::Cube | ImageGeometry::ACube => 3,
     }
 }
 
 /// Returns true if the index of a layer precedes the coordinates.
-fn layered(geometry: Geometry) -> bool {
-    matches!(geometry, Geometry::A1 | Geometry::A2 | Geometry::ACube)
+fn layered(geometry: ImageGeometry) -> bool {
+    matches!(
+        geometry,
+        ImageGeometry::A1 | ImageGeometry::A2 | ImageGeometry::ACube
+    )
 }
 
 /// Decodes `[handle, {coordinates}]`. A third coordinate is followed by an unused one.
 fn place(
     d: &mut Decode<'_, '_>,
     i: usize,
-    geometry: Geometry,
+    geometry: ImageGeometry,
     ty: CoordinateType,
 ) -> Parsed<ImagePlace> {
     let o = d.operand(i);

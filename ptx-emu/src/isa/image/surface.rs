@@ -2,41 +2,44 @@
 
 use super::place;
 use crate::code::{
-    Address, Atomic, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Unwritten, Width,
+    AccessOrdering, Address, Atomic, InstructionSpace, MemoryScope, Op, RegisterOperand, Transfer,
+    Unwritten, Width,
 };
 use crate::decode::Decode;
-use crate::image_code::{CoordinateType, Geometry, OfImage, Outside, SurfaceAccess, SurfaceAct};
+use crate::image_code::{
+    CoordinateType, ImageGeometry, OfImage, OutsideAccess, SurfaceAccess, SurfaceAct,
+};
 use crate::isa::atomic::update_of;
-use crate::parse::ast::{Operand, OperandKind};
+use crate::parse::ast::{OperandKind, ParsedOperand};
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error};
 
-const GEOMETRIES: &[(&str, Geometry)] = &[
-    (".1d", Geometry::D1),
-    (".2d", Geometry::D2),
-    (".3d", Geometry::D3),
-    (".a1d", Geometry::A1),
-    (".a2d", Geometry::A2),
+const GEOMETRIES: &[(&str, ImageGeometry)] = &[
+    (".1d", ImageGeometry::D1),
+    (".2d", ImageGeometry::D2),
+    (".3d", ImageGeometry::D3),
+    (".a1d", ImageGeometry::A1),
+    (".a2d", ImageGeometry::A2),
 ];
 
-const OUTSIDE: &[(&str, Outside)] = &[
-    (".trap", Outside::Trap),
-    (".clamp", Outside::Clamp),
-    (".zero", Outside::Zero),
+const OUTSIDE: &[(&str, OutsideAccess)] = &[
+    (".trap", OutsideAccess::Trap),
+    (".clamp", OutsideAccess::Clamp),
+    (".zero", OutsideAccess::Zero),
 ];
 
 const TYPES: &[Type] = &[Type::B8, Type::B16, Type::B32, Type::B64];
 
 /// The meaning of the suffixes.
-struct Form {
-    geometry: Geometry,
+struct SurfaceSuffixes {
+    geometry: ImageGeometry,
     count: usize,
     ty: Type,
-    outside: Outside,
+    outside: OutsideAccess,
 }
 
 /// Decodes `.b.geom{.cop}{.vec}.type.outside`.
-fn form(d: &mut Decode<'_, '_>, caches: &[(&str, ())]) -> Parsed<Form> {
+fn form(d: &mut Decode<'_, '_>, caches: &[(&str, ())]) -> Parsed<SurfaceSuffixes> {
     d.require(&[(".b", ())])?;
     let geometry = d.require(GEOMETRIES)?;
     d.choose(caches);
@@ -47,7 +50,7 @@ fn form(d: &mut Decode<'_, '_>, caches: &[(&str, ())]) -> Parsed<Form> {
         return d.error(format!("`{}`: a vector has at most 16 bytes", d.name()));
     }
     d.operands(2, 2)?;
-    Ok(Form {
+    Ok(SurfaceSuffixes {
         geometry,
         count,
         ty,
@@ -56,7 +59,7 @@ fn form(d: &mut Decode<'_, '_>, caches: &[(&str, ())]) -> Parsed<Form> {
 }
 
 /// Returns the elements of a vector in braces, or one register.
-fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Operand<'a>]> {
+fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [ParsedOperand<'a>]> {
     let elements = d.elements(i);
     if elements.len() == count {
         Ok(elements)
@@ -113,7 +116,7 @@ pub(super) fn sust(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 /// Decodes an access whose place is operand `at`.
 fn access(
     d: &mut Decode<'_, '_>,
-    form: &Form,
+    form: &SurfaceSuffixes,
     regs: Vec<Option<RegisterOperand>>,
     at: usize,
 ) -> Parsed<Op> {
@@ -121,7 +124,7 @@ fn access(
     // The handle stands in for the address. The address of each lane follows from the handle and
     // the coordinates during execution.
     let transfer = Transfer {
-        space: Space::Global,
+        space: InstructionSpace::Global,
         address: Address {
             slot: place.handle,
             wide: true,
@@ -134,8 +137,8 @@ fn access(
         regs,
         read_only: false,
         unwritten: Unwritten::Fault,
-        order: MemoryOrder::Weak,
-        scope: Scope::Device,
+        order: AccessOrdering::Weak,
+        scope: MemoryScope::Device,
         site: d.site(),
     };
     let act = if at == 0 {
@@ -200,9 +203,9 @@ pub(super) fn sured(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         offset: 0,
     };
     let site = d.site();
-    let space = Space::Global;
-    let order = MemoryOrder::Relaxed;
-    let scope = Scope::Device;
+    let space = InstructionSpace::Global;
+    let order = AccessOrdering::Relaxed;
+    let scope = MemoryScope::Device;
     let of = |f| Atomic {
         space,
         address,

@@ -3,47 +3,47 @@
 use super::{dimensions, layered, place};
 use crate::code::Op;
 use crate::decode::Decode;
-use crate::image_code::{CoordinateType, Fetch, Geometry, OfImage};
+use crate::image_code::{CoordinateType, Fetch, ImageGeometry, OfImage};
 use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error, unsupported};
 
 /// The operands of a fetch after the destination and the place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Level {
+enum FetchLevel {
     Zero,
     Given,
     Gradients,
 }
 
-const LEVELS: &[(&str, Level)] = &[
-    (".base", Level::Zero),
-    (".level", Level::Given),
-    (".grad", Level::Gradients),
+const LEVELS: &[(&str, FetchLevel)] = &[
+    (".base", FetchLevel::Zero),
+    (".level", FetchLevel::Given),
+    (".grad", FetchLevel::Gradients),
 ];
 
-const GEOMETRIES: &[(&str, Geometry)] = &[
-    (".1d", Geometry::D1),
-    (".2d", Geometry::D2),
-    (".3d", Geometry::D3),
-    (".a1d", Geometry::A1),
-    (".a2d", Geometry::A2),
-    (".cube", Geometry::Cube),
-    (".acube", Geometry::ACube),
+const GEOMETRIES: &[(&str, ImageGeometry)] = &[
+    (".1d", ImageGeometry::D1),
+    (".2d", ImageGeometry::D2),
+    (".3d", ImageGeometry::D3),
+    (".a1d", ImageGeometry::A1),
+    (".a2d", ImageGeometry::A2),
+    (".cube", ImageGeometry::Cube),
+    (".acube", ImageGeometry::ACube),
 ];
 
-const GATHERED: &[(&str, Geometry)] = &[
-    (".2d", Geometry::D2),
-    (".a2d", Geometry::A2),
-    (".cube", Geometry::Cube),
-    (".acube", Geometry::ACube),
+const GATHERED: &[(&str, ImageGeometry)] = &[
+    (".2d", ImageGeometry::D2),
+    (".a2d", ImageGeometry::A2),
+    (".cube", ImageGeometry::Cube),
+    (".acube", ImageGeometry::ACube),
 ];
 
 const DTYPES: &[Type] = &[Type::U32, Type::S32, Type::F32];
 
 /// Decodes `tex{.base,.level,.grad}.geom.v4.dtype.ctype d{|p}, [a, c]{, level | dx, dy}{, offset}`.
 pub(super) fn tex(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let level = d.choose(LEVELS).unwrap_or(Level::Zero);
+    let level = d.choose(LEVELS).unwrap_or(FetchLevel::Zero);
     let geometry = d.require(GEOMETRIES)?;
     d.require(&[(".v4", ())])?;
     let dtype = d.ty(DTYPES)?;
@@ -52,7 +52,7 @@ pub(super) fn tex(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         _ => CoordinateType::Integer,
     };
     if coordinates == CoordinateType::Integer
-        && matches!(geometry, Geometry::Cube | Geometry::ACube)
+        && matches!(geometry, ImageGeometry::Cube | ImageGeometry::ACube)
     {
         return d.error(format!(
             "`{}` needs .f32 coordinates, which are a direction in a cube",
@@ -61,14 +61,14 @@ pub(super) fn tex(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     // There is one mipmap level, so levels and gradients are only checked for their types.
     let least = match level {
-        Level::Zero => 2,
-        Level::Given => 3,
-        Level::Gradients => 4,
+        FetchLevel::Zero => 2,
+        FetchLevel::Given => 3,
+        FetchLevel::Gradients => 4,
     };
     let given = operands(d, least)?;
     match level {
-        Level::Zero => {}
-        Level::Given => {
+        FetchLevel::Zero => {}
+        FetchLevel::Given => {
             d.src(
                 2,
                 if coordinates == CoordinateType::Float {
@@ -78,7 +78,7 @@ pub(super) fn tex(d: &mut Decode<'_, '_>) -> Parsed<Op> {
                 },
             )?;
         }
-        Level::Gradients => {
+        FetchLevel::Gradients => {
             gradient(d, 2, geometry)?;
             gradient(d, 3, geometry)?;
         }
@@ -117,7 +117,7 @@ fn operands(d: &Decode<'_, '_>, least: usize) -> Parsed<usize> {
     }
 }
 
-fn gradient(d: &mut Decode<'_, '_>, i: usize, geometry: Geometry) -> Parsed<()> {
+fn gradient(d: &mut Decode<'_, '_>, i: usize, geometry: ImageGeometry) -> Parsed<()> {
     let given = d.elements(i);
     let wanted = dimensions(geometry);
     let wanted = if wanted == 3 { 4 } else { wanted };
@@ -141,7 +141,7 @@ fn gradient(d: &mut Decode<'_, '_>, i: usize, geometry: Geometry) -> Parsed<()> 
 /// offsets.
 fn fetch(
     d: &mut Decode<'_, '_>,
-    geometry: Geometry,
+    geometry: ImageGeometry,
     dtype: Type,
     coordinates: CoordinateType,
     gathers: Option<usize>,
@@ -187,10 +187,10 @@ fn fetch(
 }
 
 /// Decodes the offsets in texels that are added to the coordinates.
-fn offsets(d: &mut Decode<'_, '_>, i: usize, geometry: Geometry) -> Parsed<Vec<u32>> {
+fn offsets(d: &mut Decode<'_, '_>, i: usize, geometry: ImageGeometry) -> Parsed<Vec<u32>> {
     let given = d.elements(i);
     let n = dimensions(geometry);
-    if matches!(geometry, Geometry::Cube | Geometry::ACube) {
+    if matches!(geometry, ImageGeometry::Cube | ImageGeometry::ACube) {
         return error(d.operand(i).at, format!("`{}` takes no offset", d.name()));
     }
     let padded = if n == 3 { 4 } else { n };

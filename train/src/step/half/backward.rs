@@ -7,12 +7,12 @@ use warpwright_kernels::train::half::norm::RmsNormBackwardArgs;
 use warpwright_kernels::train::half::rotate::HeadsBackwardArgs;
 use warpwright_kernels::train::half::swiglu::SwiGluBackwardArgs;
 
-use super::buffers::{Layer, Rotated};
-use super::pass::Step;
+use super::buffers::{Bf16LayerBuffers, Bf16RotatedBuffers};
+use super::pass::Bf16Step;
 use crate::Projection;
-use crate::step::sizes::Sizes;
+use crate::step::sizes::TrainingSizes;
 
-impl Step {
+impl Bf16Step {
     /// Takes the gradient of the residual stream from after the last layer to the first one's
     /// attention. What that is of the embedded tokens nobody reads, as the embedding is frozen.
     pub(crate) fn backward(&self, queue: &mut impl Queue) -> Result<(), Error> {
@@ -35,9 +35,9 @@ impl Step {
         &self,
         queue: &mut impl Queue,
         l: usize,
-        layer: &Layer,
+        layer: &Bf16LayerBuffers,
     ) -> Result<(), Error> {
-        let (work, x2, Layer { h1, inv2, .. }) =
+        let (work, x2, Bf16LayerBuffers { h1, inv2, .. }) =
             (&self.buffers.work, &self.buffers.kept.inputs(l).x2, layer);
         let (dg, dup, [dx, part]) = (&work.dg, &work.dup, &work.dx);
         use Projection::{Gate, Up};
@@ -62,9 +62,9 @@ impl Step {
         &self,
         queue: &mut impl Queue,
         l: usize,
-        layer: &Layer,
+        layer: &Bf16LayerBuffers,
     ) -> Result<(), Error> {
-        let (work, a, Layer { g, up, .. }) =
+        let (work, a, Bf16LayerBuffers { g, up, .. }) =
             (&self.buffers.work, &self.buffers.kept.inputs(l).a, layer);
         let (da, dg, dup) = (&work.da, &work.dg, &work.dup);
         self.project_backward(queue, (l, Projection::Down), [&work.dh, a], None, da)?;
@@ -83,7 +83,7 @@ impl Step {
         &self,
         queue: &mut impl Queue,
         l: usize,
-        layer: &Layer,
+        layer: &Bf16LayerBuffers,
     ) -> Result<(), Error> {
         let (work, x1) = (&self.buffers.work, &self.buffers.kept.inputs(l).x1);
         use Projection::{K, O, Q, V};
@@ -112,13 +112,18 @@ impl Step {
     }
 
     /// Gradients of the products of queries, keys and values.
-    fn heads_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
+    fn heads_backward(
+        &self,
+        queue: &mut impl Queue,
+        l: usize,
+        layer: &Bf16LayerBuffers,
+    ) -> Result<(), Error> {
         let (work, starts, weights) = (
             &self.buffers.work,
             &self.slots.batch.starts,
             &self.weights.layers[l],
         );
-        let Sizes {
+        let TrainingSizes {
             tokens,
             heads,
             kv_heads,
@@ -191,12 +196,12 @@ impl Step {
         queue: &mut impl Queue,
         parts: &View<f32>,
         group: u32,
-        rotated: Option<(&Rotated, Option<&Buffer<f32>>)>,
+        rotated: Option<(&Bf16RotatedBuffers, Option<&Buffer<f32>>)>,
         dx: &View<bf16>,
     ) -> Result<(), Error> {
         let (
             freq,
-            Sizes {
+            TrainingSizes {
                 tokens, head_dim, ..
             },
         ) = (&self.constants.freq, self.sizes);

@@ -5,23 +5,23 @@ use warpwright_driver::{Buffer, Context, bf16};
 
 use super::limits::padded;
 use super::workspaces::room;
-use crate::step::buffers::{Inputs, Kept, Layers};
-use crate::step::common::Common;
-use crate::step::sizes::Sizes;
+use crate::step::buffers::{KeptActivations, Layers, ProjectionInputs};
+use crate::step::common::CommonState;
+use crate::step::sizes::TrainingSizes;
 use crate::{Error, Projection};
 
 /// Shapes are in rows of tokens: `hidden` means `[tokens, hidden]`.
-pub(crate) struct Buffers<H = Buffer<bf16>, F = Buffer<f32>> {
-    pub(super) kept: Kept<H, Layer<H, F>>,
-    pub(crate) head: Head<H, F>,
-    pub(super) work: Workspace<H, F>,
+pub(crate) struct Bf16Buffers<H = Buffer<bf16>, F = Buffer<f32>> {
+    pub(super) kept: KeptActivations<H, Bf16LayerBuffers<H, F>>,
+    pub(crate) head: Bf16HeadBuffers<H, F>,
+    pub(super) work: Bf16Workspace<H, F>,
 }
 
 /// What the forward keeps of a layer.
-pub(super) struct Layer<H = Buffer<bf16>, F = Buffer<f32>> {
+pub(super) struct Bf16LayerBuffers<H = Buffer<bf16>, F = Buffer<f32>> {
     pub(super) inv1: F,
-    pub(super) q: Rotated<H, F>,
-    pub(super) k: Rotated<H, F>,
+    pub(super) q: Bf16RotatedBuffers<H, F>,
+    pub(super) k: Bf16RotatedBuffers<H, F>,
     pub(super) v: H,
     pub(super) o: H,
     pub(super) lse: F,
@@ -34,14 +34,14 @@ pub(super) struct Layer<H = Buffer<bf16>, F = Buffer<f32>> {
 }
 
 /// Queries or keys.
-pub(super) struct Rotated<H = Buffer<bf16>, F = Buffer<f32>> {
+pub(super) struct Bf16RotatedBuffers<H = Buffer<bf16>, F = Buffer<f32>> {
     /// Before the head norm, and its `inv`; none without one.
     pub(super) normed: Option<(H, F)>,
     pub(super) rotated: H,
 }
 
 /// What the head gives.
-pub(crate) struct Head<H = Buffer<bf16>, F = Buffer<f32>> {
+pub(crate) struct Bf16HeadBuffers<H = Buffer<bf16>, F = Buffer<f32>> {
     /// `hidden`: what the last norm gave.
     pub(super) x: H,
     pub(super) inv: F,
@@ -56,14 +56,14 @@ pub(crate) struct Head<H = Buffer<bf16>, F = Buffer<f32>> {
     pub(super) dx: H,
 }
 
-impl<H, F> Head<H, F> {
+impl<H, F> Bf16HeadBuffers<H, F> {
     pub(crate) fn logits(&self) -> &F {
         &self.logits
     }
 }
 
 /// What no kernel needs for long.
-pub(super) struct Workspace<H = Buffer<bf16>, F = Buffer<f32>> {
+pub(super) struct Bf16Workspace<H = Buffer<bf16>, F = Buffer<f32>> {
     /// Unpacked matrices; others are where the head has gradients of logits: see `unpacked.rs`.
     pub(super) w: H,
     /// The adapters, rounded.
@@ -99,16 +99,16 @@ pub(super) struct Workspace<H = Buffer<bf16>, F = Buffer<f32>> {
     pub(super) dv: H,
 }
 
-impl Buffers {
+impl Bf16Buffers {
     pub(super) fn allocate(
         context: &Context,
-        sizes: &Sizes,
+        sizes: &TrainingSizes,
         shape: &Layers<'_>,
-        common: &Common,
-    ) -> Result<Buffers, Error> {
+        common: &CommonState,
+    ) -> Result<Bf16Buffers, Error> {
         let halves = |label: &str, len| Ok(Buffer::zeroed(context, len)?.labelled(label));
         let singles = |label: &str, len| Ok(Buffer::zeroed(context, len)?.labelled(label));
-        Buffers::new(
+        Bf16Buffers::new(
             sizes,
             shape,
             [common.head_chunk as usize, common.flat.layout.len()],
@@ -118,17 +118,17 @@ impl Buffers {
     }
 }
 
-impl<H, F> Buffers<H, F> {
+impl<H, F> Bf16Buffers<H, F> {
     /// For weights like these; so many tokens have logits at once, and so many numbers are in the
     /// adapters.
     pub(crate) fn new(
-        sizes: &Sizes,
+        sizes: &TrainingSizes,
         shape: &Layers<'_>,
         [chunk, adapters]: [usize; 2],
         halves: &dyn Fn(&str, usize) -> Result<H, Error>,
         singles: &dyn Fn(&str, usize) -> Result<F, Error>,
-    ) -> Result<Buffers<H, F>, Error> {
-        let all = Allocator {
+    ) -> Result<Bf16Buffers<H, F>, Error> {
+        let all = Bf16Allocator {
             sizes,
             halves,
             singles,
@@ -137,25 +137,25 @@ impl<H, F> Buffers<H, F> {
         let unpacked = room(sizes);
         let stream = |l| all.half(&format!("h before layer {l}"), sizes.hidden);
         let inputs = |l| {
-            Inputs::new(sizes, |name, len| {
+            ProjectionInputs::new(sizes, |name, len| {
                 all.half(&format!("{name} of layer {l}"), len)
             })
         };
-        Ok(Buffers {
-            kept: Kept::new(shape, stream, |l| all.layer(l, shape), inputs)?,
+        Ok(Bf16Buffers {
+            kept: KeptActivations::new(shape, stream, |l| all.layer(l, shape), inputs)?,
             head: all.head(chunk, unpacked[1])?,
             work: all.workspace([adapters, unpacked[0]], dropout)?,
         })
     }
 }
 
-struct Allocator<'a, H, F> {
-    sizes: &'a Sizes,
+struct Bf16Allocator<'a, H, F> {
+    sizes: &'a TrainingSizes,
     halves: &'a dyn Fn(&str, usize) -> Result<H, Error>,
     singles: &'a dyn Fn(&str, usize) -> Result<F, Error>,
 }
 
-impl<H, F> Allocator<'_, H, F> {
+impl<H, F> Bf16Allocator<'_, H, F> {
     fn half(&self, label: &str, len: u32) -> Result<H, Error> {
         (self.halves)(label, self.sizes.rows(len))
     }
@@ -164,8 +164,8 @@ impl<H, F> Allocator<'_, H, F> {
         (self.singles)(label, self.sizes.rows(len))
     }
 
-    fn layer(&self, l: usize, shape: &Layers<'_>) -> Result<Layer<H, F>, Error> {
-        let Sizes {
+    fn layer(&self, l: usize, shape: &Layers<'_>) -> Result<Bf16LayerBuffers<H, F>, Error> {
+        let TrainingSizes {
             hidden,
             feed_forward,
             heads,
@@ -176,7 +176,7 @@ impl<H, F> Allocator<'_, H, F> {
         let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
         let half = |name: &str, len| self.half(&format!("{name} of layer {l}"), len);
         let single = |name: &str, len| self.single(&format!("{name} of layer {l}"), len);
-        let rotated = |name: &str, len, heads| -> Result<Rotated<H, F>, Error> {
+        let rotated = |name: &str, len, heads| -> Result<Bf16RotatedBuffers<H, F>, Error> {
             let normed = match shape.head_norms {
                 true => Some((
                     half(&format!("{name}, raw,"), len)?,
@@ -184,7 +184,7 @@ impl<H, F> Allocator<'_, H, F> {
                 )),
                 false => None,
             };
-            Ok(Rotated {
+            Ok(Bf16RotatedBuffers {
                 normed,
                 rotated: half(name, len)?,
             })
@@ -193,7 +193,7 @@ impl<H, F> Allocator<'_, H, F> {
         for p in &shape.lora.targets {
             u[*p as usize] = Some(half(&format!("u of {}", p.name()), padded(rank))?);
         }
-        Ok(Layer {
+        Ok(Bf16LayerBuffers {
             inv1: single("inv1", 1)?,
             q: rotated("q", queries, heads)?,
             k: rotated("k", keys, kv_heads)?,
@@ -208,9 +208,9 @@ impl<H, F> Allocator<'_, H, F> {
         })
     }
 
-    fn head(&self, chunk: usize, unpacked: usize) -> Result<Head<H, F>, Error> {
+    fn head(&self, chunk: usize, unpacked: usize) -> Result<Bf16HeadBuffers<H, F>, Error> {
         let logits = chunk * self.sizes.vocab as usize;
-        Ok(Head {
+        Ok(Bf16HeadBuffers {
             x: self.half("x of the head", self.sizes.hidden)?,
             inv: self.single("inv of the last norm", 1)?,
             logits: (self.singles)("logits", logits)?,
@@ -225,8 +225,8 @@ impl<H, F> Allocator<'_, H, F> {
         &self,
         [adapters, unpacked]: [usize; 2],
         dropout: bool,
-    ) -> Result<Workspace<H, F>, Error> {
-        let Sizes {
+    ) -> Result<Bf16Workspace<H, F>, Error> {
+        let TrainingSizes {
             hidden,
             feed_forward,
             heads,
@@ -238,7 +238,7 @@ impl<H, F> Allocator<'_, H, F> {
         let [q, k, v, o, gate, up, down] = Projection::ALL.map(du);
         let with_dropout = |len: u32| if dropout { len } else { 8 };
         let input = with_dropout(hidden.max(feed_forward).max(queries));
-        Ok(Workspace {
+        Ok(Bf16Workspace {
             w: (self.halves)("unpacked matrices", unpacked)?,
             adapters: (self.halves)("the adapters, rounded", adapters)?,
             raw: [

@@ -14,15 +14,15 @@ use warpwright_kernels::train::half::rotate::RotateForwardArgs;
 use warpwright_kernels::train::half::swiglu::SwiGluForwardArgs;
 use warpwright_kernels::train::products::MatmulLayout;
 
-use super::buffers::{Layer, Rotated};
+use super::buffers::{Bf16LayerBuffers, Bf16RotatedBuffers};
 use super::linear::Linear;
-use super::pass::Step;
+use super::pass::Bf16Step;
 use crate::Projection;
-use crate::step::buffers::Inputs;
+use crate::step::buffers::ProjectionInputs;
 use crate::step::common::{Place, Purpose};
-use crate::step::sizes::Sizes;
+use crate::step::sizes::TrainingSizes;
 
-impl Step {
+impl Bf16Step {
     pub(crate) fn forward(&self, queue: &mut impl Queue, purpose: Purpose) -> Result<(), Error> {
         self.common.fetch(queue)?;
         self.nothing_pending();
@@ -48,7 +48,7 @@ impl Step {
         use Projection::{Down, Gate, K, Q, Up, V};
         let (kept, weights) = (&self.buffers.kept, &self.weights.layers[l]);
         let (
-            Layer {
+            Bf16LayerBuffers {
                 inv1,
                 h1,
                 inv2,
@@ -57,7 +57,7 @@ impl Step {
                 u,
                 ..
             },
-            Inputs { x1, x2, a },
+            ProjectionInputs { x1, x2, a },
         ) = (kept.layer(l), kept.inputs(l));
         let any = |of: &[Projection]| of.iter().any(|p| u[*p as usize].is_some());
         if any(&[Q, K, V]) {
@@ -92,7 +92,7 @@ impl Step {
             },
         )?;
         let h = &self.buffers.kept.streams[0];
-        let (Sizes { vocab, hidden, .. }, ids) = (self.sizes, &self.slots.batch.ids);
+        let (TrainingSizes { vocab, hidden, .. }, ids) = (self.sizes, &self.slots.batch.ids);
         let args = EmbedTokensArgs::<Host> {
             ids,
             table: &self.weights.embed,
@@ -109,7 +109,7 @@ impl Step {
             self.buffers.kept.layer(l),
             &self.buffers.kept.streams[l],
         );
-        let Sizes {
+        let TrainingSizes {
             tokens,
             heads,
             kv_heads,
@@ -150,7 +150,7 @@ impl Step {
         purpose: Purpose,
         place: Place,
         gains: Option<&Buffer<f32>>,
-        to: &Rotated,
+        to: &Bf16RotatedBuffers,
     ) -> Result<(), Error> {
         let n = self.sizes.of(place.1)[0];
         let raw = match &to.normed {
@@ -197,10 +197,10 @@ impl Step {
     fn gated(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
         let kept = &self.buffers.kept;
         let (
-            Layer {
+            Bf16LayerBuffers {
                 h1, inv2, g, up, ..
             },
-            Inputs { x2, a, .. },
+            ProjectionInputs { x2, a, .. },
         ) = (kept.layer(l), kept.inputs(l));
         self.norm(
             queue,
@@ -266,7 +266,7 @@ impl Step {
     }
 
     fn chunk(&self, first: u32, tokens: u32) -> Chunk {
-        let (head, Sizes { hidden, vocab, .. }) = (&self.buffers.head, self.sizes);
+        let (head, TrainingSizes { hidden, vocab, .. }) = (&self.buffers.head, self.sizes);
         let rows = |len: u32| (first * len) as usize..((first + tokens) * len) as usize;
         let all = 0..tokens as usize * vocab as usize;
         Chunk {
@@ -282,7 +282,7 @@ impl Step {
     }
 
     fn chunk_losses(&self, queue: &mut impl Queue, chunk: &Chunk) -> Result<(), Error> {
-        let (rows, Sizes { hidden, vocab, .. }) = (chunk.tokens, self.sizes);
+        let (rows, TrainingSizes { hidden, vocab, .. }) = (chunk.tokens, self.sizes);
         let Chunk {
             labels,
             logits,
@@ -318,7 +318,7 @@ impl Step {
     }
 
     fn chunk_gradients(&self, queue: &mut impl Queue, chunk: &Chunk) -> Result<(), Error> {
-        let Sizes { hidden, vocab, .. } = self.sizes;
+        let TrainingSizes { hidden, vocab, .. } = self.sizes;
         let Chunk {
             tokens,
             dx,

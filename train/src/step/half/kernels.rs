@@ -22,9 +22,9 @@ use super::limits::padded;
 use crate::Error;
 use crate::signed::load;
 use crate::step::settings::{Recomputation, Settings, Tiles};
-use crate::step::sizes::Sizes;
+use crate::step::sizes::TrainingSizes;
 
-pub(super) struct Kernels {
+pub(super) struct Bf16Kernels {
     /// Multiprocessors of the device: blocks of a product.
     pub(super) blocks: u32,
     pub(super) round: Kernel<Round>,
@@ -62,13 +62,13 @@ const FIXED: u32 = 36;
 /// so, with 2,048 one of 8B 2 % faster (docs/lab/README.md).
 const PAIRED: u32 = 2048;
 
-impl Kernels {
+impl Bf16Kernels {
     pub(super) fn load(
         context: &Context,
         settings: &Settings,
-        sizes: &Sizes,
+        sizes: &TrainingSizes,
         head_norms: bool,
-    ) -> Result<Kernels, Error> {
+    ) -> Result<Bf16Kernels, Error> {
         let (threads, pairing, head_dim) = (256, settings.pairing, sizes.head_dim);
         let (rank, blocks) = (
             padded(sizes.rank),
@@ -91,7 +91,7 @@ impl Kernels {
             TensorOp::Mma
         };
         let again = settings.recomputation == Recomputation::Cheap;
-        Ok(Kernels {
+        Ok(Bf16Kernels {
             blocks,
             round: load(context, Round)?,
             embed: load(context, EmbedTokens { threads })?,
@@ -190,7 +190,7 @@ impl Kernels {
 
 /// What a block of gradients of keys sums: whole groups, if that makes a block for each
 /// multiprocessor.
-fn parts(sizes: &Sizes, multiprocessors: u32) -> SummedHeads {
+fn parts(sizes: &TrainingSizes, multiprocessors: u32) -> SummedHeads {
     let blocks = sizes.tokens.div_ceil(FlashKeys::KEYS) * sizes.kv_heads;
     if blocks >= multiprocessors {
         SummedHeads::Groups
@@ -239,7 +239,7 @@ fn each_tile<K>(
 }
 
 /// The tiles that products may have.
-fn tiles(tiles: Tiles, sizes: &Sizes) -> Vec<ProductTile> {
+fn tiles(tiles: Tiles, sizes: &TrainingSizes) -> Vec<ProductTile> {
     let paired =
         |tile: ProductTile| sizes.tokens >= PAIRED && tile.columns() >= ProductTile::PAIRED;
     match tiles {

@@ -2,7 +2,7 @@
 
 use warpwright_driver::Context;
 
-use crate::step::sizes::Sizes;
+use crate::step::sizes::TrainingSizes;
 
 /// The rank as kernels take it: the next multiple of what a matrix instruction has rows of.
 pub(crate) fn padded(rank: u32) -> u32 {
@@ -15,7 +15,7 @@ const MOST_RANK: u32 = 128;
 const MOST_HEAD_DIM: u32 = 128;
 
 /// Why these sizes have no step in `bf16` on this device, if they have none.
-pub(crate) fn unsupported(context: &Context, sizes: &Sizes) -> Option<String> {
+pub(crate) fn unsupported(context: &Context, sizes: &TrainingSizes) -> Option<String> {
     let capability = context.device().compute_capability();
     if capability != (9, 0) {
         let (major, minor) = capability;
@@ -24,7 +24,7 @@ pub(crate) fn unsupported(context: &Context, sizes: &Sizes) -> Option<String> {
             context.device()
         ));
     }
-    let Sizes {
+    let TrainingSizes {
         vocab,
         hidden,
         feed_forward,

@@ -11,10 +11,10 @@ use warpwright_kernels::train::half::linear::{
 use warpwright_kernels::train::half::lora::{LoraDownArgs, LoraGradientsArgs};
 use warpwright_kernels::train::products::MatmulLayout;
 
-use super::buffers::Layer;
+use super::buffers::Bf16LayerBuffers;
 use super::limits::padded;
-use super::pass::Step;
-use super::unpacked::Ahead;
+use super::pass::Bf16Step;
+use super::unpacked::UnpackedAhead;
 use super::workspaces::Way;
 use crate::Projection;
 use crate::step::common::{Place, Purpose};
@@ -32,7 +32,7 @@ pub(super) struct Linear<'a> {
     pub(super) y: &'a View<bf16>,
     /// Rows and columns of `y`, and the length of a row of `x`.
     pub(super) shape: [u32; 3],
-    pub(super) ahead: Ahead,
+    pub(super) ahead: UnpackedAhead,
 }
 
 /// What one projection adds to the gradient of its input.
@@ -45,7 +45,7 @@ struct Term {
     rank: u32,
 }
 
-impl Step {
+impl Bf16Step {
     pub(super) fn linear(&self, queue: &mut impl Queue, of: &Linear<'_>) -> Result<(), Error> {
         let [rows, columns, depth] = of.shape;
         let rank = if of.adapter.is_some() {
@@ -281,7 +281,7 @@ impl Step {
         queue: &mut impl Queue,
         l: usize,
         dy: &View<bf16>,
-        layer: &Layer,
+        layer: &Bf16LayerBuffers,
         [dg, dup]: [&View<bf16>; 2],
     ) -> Result<(), Error> {
         let place = (l, Projection::Down);

@@ -32,6 +32,6 @@ mod unpacked;
 mod weights;
 mod workspaces;
 
-pub(super) use buffers::Buffers;
+pub(super) use buffers::Bf16Buffers;
 pub(super) use limits::{padded, unsupported};
-pub(super) use pass::Step;
+pub(super) use pass::Bf16Step;

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use warpwright_driver::{Buffer, Context};
 use warpwright_kernels::train::half::nested::NestedDequantize;
 
-use super::buffers::Buffers;
-use super::kernels::Kernels;
+use super::buffers::Bf16Buffers;
+use super::kernels::Bf16Kernels;
 use super::limits::padded;
 use super::maps::Maps;
 use super::weights::{DeviceWeights, upload};
@@ -15,9 +15,9 @@ use super::workspaces::Pending;
 use crate::reference::Adapters;
 use crate::step::adapters::Arrangement;
 use crate::step::buffers::Layers;
-use crate::step::common::Common;
+use crate::step::common::CommonState;
 use crate::step::settings::{Settings, Unpacking};
-use crate::step::sizes::Sizes;
+use crate::step::sizes::TrainingSizes;
 use crate::step::weights::{Matrix, Unnesting};
 use crate::{Error, Weights};
 
@@ -34,9 +34,9 @@ fn unpacks_ahead(unpacking: Unpacking, tokens: u32) -> bool {
 }
 
 /// A step in `bf16`.
-pub(crate) struct Step {
-    pub(crate) common: Common,
-    pub(super) kernels: Kernels,
+pub(crate) struct Bf16Step {
+    pub(crate) common: CommonState,
+    pub(super) kernels: Bf16Kernels,
     pub(super) weights: DeviceWeights,
     /// Its empty part stands where a kernel takes no bytes.
     pub(super) no_bytes: Buffer<u8>,
@@ -44,34 +44,34 @@ pub(crate) struct Step {
     pub(super) unpacks_ahead: bool,
     pub(super) pending: Mutex<Pending>,
     pub(super) unnesting: Option<Unnesting<NestedDequantize>>,
-    pub(crate) buffers: Buffers,
+    pub(crate) buffers: Bf16Buffers,
     pub(super) maps: Maps,
 }
 
-impl Deref for Step {
-    type Target = Common;
+impl Deref for Bf16Step {
+    type Target = CommonState;
 
-    fn deref(&self) -> &Common {
+    fn deref(&self) -> &CommonState {
         &self.common
     }
 }
 
-impl Step {
+impl Bf16Step {
     pub(crate) fn new(
         context: &Context,
         settings: &Settings,
-        sizes: Sizes,
+        sizes: TrainingSizes,
         weights: &Weights<Vec<f32>, Matrix>,
         adapters: &Adapters,
         layers: &Layers<'_>,
-    ) -> Result<Step, Error> {
+    ) -> Result<Bf16Step, Error> {
         let arrangement = Arrangement::Padded {
             rank: padded(sizes.rank),
         };
-        let common = Common::new(context, settings, sizes, arrangement, adapters)?;
-        let buffers = Buffers::allocate(context, &sizes, layers, &common)?;
-        Ok(Step {
-            kernels: Kernels::load(context, settings, &sizes, layers.head_norms)?,
+        let common = CommonState::new(context, settings, sizes, arrangement, adapters)?;
+        let buffers = Bf16Buffers::allocate(context, &sizes, layers, &common)?;
+        Ok(Bf16Step {
+            kernels: Bf16Kernels::load(context, settings, &sizes, layers.head_norms)?,
             weights: upload(context, &settings.config, weights)?,
             no_bytes: Buffer::zeroed(context, 1)?.labelled("no bytes"),
             unpacks_ahead: unpacks_ahead(settings.unpacking, sizes.tokens),

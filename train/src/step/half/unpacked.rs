@@ -15,8 +15,8 @@ use warpwright_kernels::train::half::linear::AheadArgs;
 use warpwright_kernels::train::half::nested::NestedDequantizeArgs;
 use warpwright_kernels::train::nested::NestedArgs;
 
-use super::pass::Step;
-use super::weights::DeviceMatrix;
+use super::pass::Bf16Step;
+use super::weights::Bf16DeviceMatrix;
 use super::workspaces::{Pending, Way, before, weights};
 use crate::Projection::{self, Down, Gate, K, O, Q, Up, V};
 use crate::step::common::Place;
@@ -26,15 +26,15 @@ use crate::step::weights::{DeviceNested, Unnesting};
 pub(super) type Matrices<'a> = (usize, &'a [Projection]);
 
 /// What a product unpacks for the next one.
-pub(super) struct Ahead {
+pub(super) struct UnpackedAhead {
     packed: View<u8>,
     absmax: View<f32>,
     unpacked: View<bf16>,
 }
 
-impl Ahead {
+impl UnpackedAhead {
     pub(super) fn args(&self) -> AheadArgs<Host<'_>> {
-        let Ahead {
+        let UnpackedAhead {
             packed,
             absmax,
             unpacked,
@@ -48,7 +48,7 @@ impl Ahead {
     }
 }
 
-impl Step {
+impl Bf16Step {
     /// What is pending is taken: whether it is these matrices, which the next product takes.
     pub(super) fn take_pending(&self, way: Way, (l, of): Matrices<'_>) -> bool {
         let pending = self.pending().take();
@@ -84,9 +84,9 @@ impl Step {
         let matrix = &self.weights.layers[l].projections[p as usize];
         let (w, n) = (self.place(way, p), self.weights_of(p) as u32);
         match matrix {
-            DeviceMatrix::Bf16(w) => return Ok(w.view()),
+            Bf16DeviceMatrix::Bf16(w) => return Ok(w.view()),
             _ if is_unpacked => {}
-            DeviceMatrix::Nf4 { packed, absmax } => {
+            Bf16DeviceMatrix::Nf4 { packed, absmax } => {
                 let args = Nf4DequantizeArgs::<Host> {
                     packed,
                     absmax,
@@ -95,7 +95,7 @@ impl Step {
                 };
                 queue.launch(&self.kernels.dequantize, args)?;
             }
-            DeviceMatrix::Nested(DeviceNested {
+            Bf16DeviceMatrix::Nested(DeviceNested {
                 packed,
                 codes,
                 scales,
@@ -126,7 +126,7 @@ impl Step {
 
     /// Lets a product unpack the matrices of the next one, if it can: they are pending from then
     /// on.
-    pub(super) fn unpack_ahead(&self, next: Option<(Way, Matrices<'_>)>) -> Ahead {
+    pub(super) fn unpack_ahead(&self, next: Option<(Way, Matrices<'_>)>) -> UnpackedAhead {
         let found = next
             .filter(|_| self.unpacks_ahead)
             .and_then(|(way, (l, of))| {
@@ -135,7 +135,7 @@ impl Step {
                 let n = of.iter().map(|&p| self.weights_of(p)).sum::<usize>();
                 *self.pending() = Some((way, l, of.to_vec()));
                 let unpacked = self.workspaces()[workspace].view_range(start..start + n);
-                Some(Ahead {
+                Some(UnpackedAhead {
                     packed,
                     absmax,
                     unpacked,
@@ -145,8 +145,8 @@ impl Step {
     }
 
     /// For a product that unpacks nothing.
-    pub(super) fn nothing_ahead(&self) -> Ahead {
-        Ahead {
+    pub(super) fn nothing_ahead(&self) -> UnpackedAhead {
+        UnpackedAhead {
             packed: self.no_bytes.view_range(0..0),
             absmax: self.constants.one.view_range(0..0),
             unpacked: self.buffers.work.w.view_range(0..0),

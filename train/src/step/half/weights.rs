@@ -7,7 +7,7 @@ use crate::step::weights::{DeviceNested, Matrix, check};
 use crate::{Config, Error, LayerWeights, Projection, Weights};
 
 /// A frozen matrix in device memory.
-pub(super) enum DeviceMatrix {
+pub(super) enum Bf16DeviceMatrix {
     Bf16(Buffer<bf16>),
     Nf4 { packed: View<u8>, absmax: View<f32> },
     Nested(DeviceNested),
@@ -19,7 +19,7 @@ pub(super) struct DeviceWeights {
     /// `[vocab, hidden]`; a model without one uses `embed`.
     head: Option<Buffer<bf16>>,
     pub(super) norm: Buffer<f32>,
-    pub(super) layers: Vec<LayerWeights<Buffer<f32>, DeviceMatrix>>,
+    pub(super) layers: Vec<LayerWeights<Buffer<f32>, Bf16DeviceMatrix>>,
     packed: Vec<Option<PackedLayer>>,
 }
 
@@ -112,19 +112,19 @@ pub(super) fn upload(
         let matrix = &mut |(name, _): (String, _), matrix: &Matrix| {
             let p = projections.next();
             Ok(match (matrix, &packed[l]) {
-                (Matrix::F32(w), _) => DeviceMatrix::Bf16(rounded(&name, w)?),
+                (Matrix::F32(w), _) => Bf16DeviceMatrix::Bf16(rounded(&name, w)?),
                 (Matrix::Nf4(_), Some(all)) => {
                     let (packed, absmax) = all.of(p.map(std::slice::from_ref).unwrap_or_default());
-                    DeviceMatrix::Nf4 { packed, absmax }
+                    Bf16DeviceMatrix::Nf4 { packed, absmax }
                 }
-                (Matrix::Nf4(Nf4 { packed, absmax }), None) => DeviceMatrix::Nf4 {
+                (Matrix::Nf4(Nf4 { packed, absmax }), None) => Bf16DeviceMatrix::Nf4 {
                     packed: Buffer::from_slice(context, packed)?.labelled(&name).view(),
                     absmax: Buffer::from_slice(context, absmax)?
                         .labelled(&format!("the absmax of {name}"))
                         .view(),
                 },
                 (Matrix::Nested(of), _) => {
-                    DeviceMatrix::Nested(DeviceNested::new(context, &name, of)?)
+                    Bf16DeviceMatrix::Nested(DeviceNested::new(context, &name, of)?)
                 }
             })
         };

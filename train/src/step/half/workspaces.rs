@@ -1,7 +1,7 @@
 //! Where matrices are unpacked: which of two workspaces, and where in it.
 
 use crate::Projection::{self, Down, Gate, K, O, Q, Up, V};
-use crate::step::sizes::Sizes;
+use crate::step::sizes::TrainingSizes;
 
 /// Which way a pass goes: it decides where matrices are unpacked.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) fn before(way: Way, p: Projection) -> (usize, &'static [Projection]) 
 }
 
 /// Weights that the two workspaces have room for.
-pub(super) fn room(sizes: &Sizes) -> [usize; 2] {
+pub(super) fn room(sizes: &TrainingSizes) -> [usize; 2] {
     let all = [Way::Forward, Way::Backward]
         .into_iter()
         .flat_map(|way| Projection::ALL.map(|p| (way, p)));
@@ -45,6 +45,6 @@ pub(super) fn room(sizes: &Sizes) -> [usize; 2] {
     room
 }
 
-pub(super) fn weights(sizes: &Sizes, p: Projection) -> usize {
+pub(super) fn weights(sizes: &TrainingSizes, p: Projection) -> usize {
     sizes.of(p).map(|n| n as usize).iter().product()
 }
