@@ -42,6 +42,7 @@ pub(super) fn fold(schema: &mut Value) {
     }
 }
 
+/// Changes the keywords of one object.
 fn object(keywords: &mut Map<String, Value>) {
     let Some(Value::Object(patterns)) = keywords.get("patternProperties") else {
         return;

@@ -53,18 +53,37 @@ const CHARACTERS: [&[&[(u8, u8)]]; 8] = [
 
 const REST: &[(u8, u8)] = &[(0x80, 0xbf)];
 
+/// The numbers of characters that are known for a state.
+#[derive(Debug, Clone, Copy)]
+struct StateBounds {
+    /// The largest number for which the lexer is known to stay.
+    stays: u8,
+    /// The smallest number for which it is known not to stay.
+    ends: u8,
+}
+
 /// The bounds of a state that has not been examined.
-const UNKNOWN: (u8, u8) = (0, u8::MAX);
+const UNKNOWN: StateBounds = StateBounds {
+    stays: 0,
+    ends: u8::MAX,
+};
+
+/// The states of the lexer after one plain character.
+#[derive(Debug, Clone)]
+enum Successors {
+    /// A plain character ends the lexeme or is rejected.
+    Ends,
+    States(Box<[StateID]>),
+}
 
 /// The cached results for the states of one lexer. State numbers are meaningless for another lexer.
 pub(super) struct StayCache {
     /// `CHARACTERS` with one byte of each class that the grammar distinguishes.
     characters: Vec<Vec<Vec<u8>>>,
-    /// The states after one plain character, or `None` if a plain character ends the lexeme.
-    after: HashMap<StateID, Option<Box<[StateID]>>>,
-    /// For each state, the number of characters for which it is known to stay, and the least number
-    /// for which it does not.
-    bounds: Vec<(u8, u8)>,
+    /// The successors of each state that was examined.
+    after: HashMap<StateID, Successors>,
+    /// The bounds of each state, by its number.
+    bounds: Vec<StateBounds>,
     /// The results of [`stays_after_one`](StayCache::stays_after_one).
     after_one: HashMap<StateID, bool>,
     /// The highest state number so far. A higher one is a new state.
@@ -175,50 +194,47 @@ impl StayCache {
         characters: u8,
     ) -> Option<bool> {
         let known = self.bounds.get(state.as_usize()).copied();
-        let (stays, ends) = known.unwrap_or(UNKNOWN);
-        if characters <= stays {
+        let known = known.unwrap_or(UNKNOWN);
+        if characters <= known.stays {
             return Some(true);
         }
-        if characters >= ends {
+        if characters >= known.ends {
             return Some(false);
         }
         let after = self.after(lexer, state)?;
-        let stays = self.all(lexer, after.as_deref(), characters - 1)?;
+        let stays = self.all(lexer, &after, characters - 1)?;
         if self.bounds.len() <= state.as_usize() {
             self.bounds.resize(state.as_usize() + 1, UNKNOWN);
         }
         let bounds = &mut self.bounds[state.as_usize()];
         if stays {
-            bounds.0 = bounds.0.max(characters);
+            bounds.stays = bounds.stays.max(characters);
         } else {
-            bounds.1 = bounds.1.min(characters);
+            bounds.ends = bounds.ends.min(characters);
         }
         Some(stays)
     }
 
-    /// Returns whether the lexer stays in all of these states. `None` as states means that the
-    /// lexeme has ended.
+    /// Returns whether the lexer stays in all successors, or `None` if the effort is exceeded.
     fn all(
         &mut self,
         lexer: &mut ParserRecognizer<'_>,
-        states: Option<&[StateID]>,
+        successors: &Successors,
         characters: u8,
     ) -> Option<bool> {
-        for state in states.unwrap_or_default() {
+        let Successors::States(states) = successors else {
+            return Some(false);
+        };
+        for state in states {
             if !self.find(lexer, *state, characters)? {
                 return Some(false);
             }
         }
-        Some(states.is_some())
+        Some(true)
     }
 
-    /// Returns the states after one plain character. The outer `None` means that the effort is
-    /// exceeded.
-    fn after(
-        &mut self,
-        lexer: &mut ParserRecognizer<'_>,
-        state: StateID,
-    ) -> Option<Option<Box<[StateID]>>> {
+    /// Returns the successors of a state, or `None` if the effort is exceeded.
+    fn after(&mut self, lexer: &mut ParserRecognizer<'_>, state: StateID) -> Option<Successors> {
         self.spend(1)?;
         if let Some(after) = self.after.get(&state) {
             return Some(after.clone());
@@ -239,21 +255,21 @@ impl StayCache {
         lexer: &mut ParserRecognizer<'_>,
         state: StateID,
         characters: &[Vec<Vec<u8>>],
-    ) -> Option<Option<Box<[StateID]>>> {
+    ) -> Option<Successors> {
         let mut all = vec![];
         for bytes in characters {
             let mut states = vec![state];
             for byte in bytes {
                 match step(lexer, &states, byte) {
                     Some(after) => states = after,
-                    None => return Some(None),
+                    None => return Some(Successors::Ends),
                 }
                 self.spend_on(&states, byte.len())?;
             }
             all.extend(states);
         }
         unique(&mut all);
-        Some(Some(all.into()))
+        Some(Successors::States(all.into()))
     }
 
     /// Counts the effort of transitions to these states by `bytes` bytes each.
