@@ -18,7 +18,7 @@ use crate::limits::Limits;
 use crate::lock::lock;
 use crate::order::{Clock, StreamOrder};
 use crate::release::{Pending, Release};
-use crate::timeline::{Mark, State, Timeline};
+use crate::timeline::{Mark, State, StreamOrigin, Timeline};
 use crate::wait::wait_for_work;
 use crate::{Device, Driver, Error};
 
@@ -222,7 +222,7 @@ impl Context {
     /// stream was drawn into.
     #[inline]
     pub(crate) fn captures(&self, timeline: &Timeline, state: &State) -> bool {
-        let may_be = timeline.borrowed || self.driver().gate().any();
+        let may_be = timeline.origin == StreamOrigin::Elsewhere || self.driver().gate().any();
         state.capture.is_some() || (may_be && self.is_captured_by_others(timeline.raw))
     }
 
@@ -399,7 +399,7 @@ impl Context {
     /// stream counted.
     pub(crate) fn add_stream(
         &self,
-        borrowed: bool,
+        origin: StreamOrigin,
         make: impl FnOnce() -> Result<CUstream, DriverError>,
     ) -> Result<Arc<Timeline>, Error> {
         let _current = self.enter()?;
@@ -408,7 +408,7 @@ impl Context {
         let mut streams = lock(&self.0.streams);
         let raw = make()?;
         let (slot, count, only) = self.0.order.add();
-        let timeline = Arc::new(Timeline::new(raw, slot, borrowed, count));
+        let timeline = Arc::new(Timeline::new(raw, slot, origin, count));
         if let Some(only) = only {
             // Accesses are recorded from here on. An operation that still saw the old flag holds
             // the lock of the only stream. Marking takes that lock, so the operation is counted by
@@ -666,7 +666,7 @@ impl Resources {
         for event in timeline.take_events() {
             drop(Release::Event(event).now(driver));
         }
-        if !timeline.borrowed {
+        if timeline.origin == StreamOrigin::Here {
             destroy_stream(driver, timeline.raw);
         }
     }

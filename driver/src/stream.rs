@@ -9,7 +9,7 @@ use crate::element::{Element, as_bytes, as_bytes_mut, zeroed};
 use crate::event::RecordedPoint;
 use crate::memory::refuse_memory;
 use crate::order::Clock;
-use crate::timeline::{Captured, State, Timeline};
+use crate::timeline::{Captured, State, StreamOrigin, Timeline};
 use crate::wait::wait_for_work;
 use crate::{Context, DriverError, Error, Event, Region, View};
 
@@ -79,7 +79,7 @@ impl Stream {
     /// Returns an error if the driver cannot create the stream.
     pub fn new(context: &Context) -> Result<Self, Error> {
         let driver = context.driver();
-        Self::add(context, false, || {
+        Self::add(context, StreamOrigin::Here, || {
             let mut raw = CUstream::NULL;
             // SAFETY: `raw` is a local variable that the driver may write.
             unsafe {
@@ -104,15 +104,15 @@ impl Stream {
     ///   and the work queued through them are gone.
     /// - Other code that queues work in the stream must order that work itself.
     pub unsafe fn from_raw(context: &Context, raw: CUstream) -> Result<Self, Error> {
-        Self::add(context, true, || Ok(raw))
+        Self::add(context, StreamOrigin::Elsewhere, || Ok(raw))
     }
 
     pub(crate) fn add(
         context: &Context,
-        borrowed: bool,
+        origin: StreamOrigin,
         make: impl FnOnce() -> Result<CUstream, DriverError>,
     ) -> Result<Self, Error> {
-        let timeline = context.add_stream(borrowed, make)?;
+        let timeline = context.add_stream(origin, make)?;
         Ok(Self(Arc::new(Inner {
             timeline,
             context: Collected(context.clone()),

@@ -8,6 +8,7 @@ use crate::callback::{Registration, call};
 use crate::element::Element;
 use crate::memory::refuse_memory;
 use crate::queue::Work;
+use crate::timeline::StreamOrigin;
 use crate::{Context, Error, Host, Kernel, Stream, View};
 
 /// The condition under which a stream that waits for a word of memory continues.
@@ -67,7 +68,7 @@ impl Stream {
     /// Returns an error if the driver cannot create the stream.
     pub fn with_priority(context: &Context, priority: i32) -> Result<Self, Error> {
         let driver = context.driver();
-        Self::add(context, false, || {
+        Self::add(context, StreamOrigin::Here, || {
             let mut raw = CUstream::NULL;
             let flags = CUstream_flags::NON_BLOCKING;
             // SAFETY: `raw` is a local variable that the driver may write.

@@ -31,8 +31,7 @@ pub(crate) struct Timeline {
     pub(crate) raw: CUstream,
     /// The index in the tables of the context's [`StreamOrder`](crate::order::StreamOrder).
     pub(crate) slot: usize,
-    /// Whether the stream was created elsewhere, so that dropping it must not destroy it.
-    pub(crate) borrowed: bool,
+    pub(crate) origin: StreamOrigin,
     /// Whether a [`Stream`](crate::Stream) handle exists.
     has_handle: AtomicBool,
     /// The number of operations known to be complete.
@@ -50,6 +49,15 @@ pub(crate) struct Timeline {
     /// A host wait on a capturing stream would invalidate the capture and return before the work is
     /// complete. This lock is taken before every other lock.
     waits: RwLock<()>,
+}
+
+/// The origin of a stream, which determines whether it is destroyed here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum StreamOrigin {
+    /// Created by this crate, which destroys it.
+    Here,
+    /// Created elsewhere. It is not destroyed, and other code may queue work in it or capture it.
+    Elsewhere,
 }
 
 /// The part of a timeline that is guarded by the stream's lock.
@@ -140,7 +148,7 @@ impl State {
 
 impl Timeline {
     /// Returns the timeline of a stream whose first `done` operations count as complete.
-    pub(crate) fn new(raw: CUstream, slot: usize, borrowed: bool, done: u64) -> Self {
+    pub(crate) fn new(raw: CUstream, slot: usize, origin: StreamOrigin, done: u64) -> Self {
         let state = Mutex::new(State {
             queued: done,
             ..State::default()
@@ -152,7 +160,7 @@ impl Timeline {
         Self {
             raw,
             slot,
-            borrowed,
+            origin,
             has_handle,
             done,
             waited,

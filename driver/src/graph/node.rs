@@ -117,17 +117,19 @@ impl NodeId {
         };
         match known {
             Some(node) if !matches!(node.kind, NodeKind::Removed) => Ok(self.index),
-            _ => Err(self.unknown(known.is_some())),
+            Some(_) => Err(self.removed()),
+            None => Err(self.foreign()),
         }
     }
 
     #[cold]
-    fn unknown(self, removed: bool) -> Error {
-        if removed {
-            Error::RemovedNode { node: self.index }
-        } else {
-            Error::ForeignNode { node: self.index }
-        }
+    fn removed(self) -> Error {
+        Error::RemovedNode { node: self.index }
+    }
+
+    #[cold]
+    fn foreign(self) -> Error {
+        Error::ForeignNode { node: self.index }
     }
 }
 
