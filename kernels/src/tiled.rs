@@ -223,8 +223,10 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
     /// Creates the ring in `memory`. `beside` is the shared memory that the kernel uses for itself.
     /// All threads of the block must call it.
     pub(crate) fn new(
-        (memory, k): (Ptr<'k, u8, Shared>, Builder<'k>),
-        (tile, beside): (ProductTile, u32),
+        k: Builder<'k>,
+        memory: Ptr<'k, u8, Shared>,
+        tile: ProductTile,
+        beside: u32,
         shape: OutputShape<'k>,
         pairs: Vec<Pair<'k, E>>,
         extras: Vec<Tiles<'k, E, ReadOnly>>,

@@ -89,7 +89,7 @@ impl KernelDef for Dense {
             rows: a.rows,
             columns: a.n,
         };
-        let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, vec![pair], vec![]);
+        let tiled = Tiled::new(k, memory, self.tile, BESIDE, shape, vec![pair], vec![]);
         let out = memory.at(self.tile.ring(BESIDE).memory());
         tiled.run(|leaving, summed| {
             let tile = a.y.of(y).at(out.row(leaving.group, PART));

@@ -131,7 +131,8 @@ impl<'k> Unit<'k> {
         k: Builder<'k>,
         overlap: bool,
         batch: u32,
-        (a, u): (Ptr<'k, f32, ReadOnly>, Ptr<'k, f32, WriteOnly>),
+        a: Ptr<'k, f32, ReadOnly>,
+        u: Ptr<'k, f32, WriteOnly>,
         [ranks, n]: [U32<'k>; 2],
     ) -> Self {
         /// The number of `f32` elements of a line of the L2 cache.
@@ -188,7 +189,7 @@ impl KernelDef for LoraA {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraAArgs<Dev<'k>>) {
-        let unit = Unit::begin(k, self.overlap, self.batch, (a.a, a.u), [a.ranks, a.n]);
+        let unit = Unit::begin(k, self.overlap, self.batch, a.a, a.u, [a.ranks, a.n]);
         let blocks = a.n / BFP_BLOCK;
         let values = a.x.row(unit.item, a.n * 2).fresh();
         let scales = a.x_scale.at(unit.item * blocks).fresh();
@@ -241,7 +242,7 @@ impl KernelDef for LoraANormed {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraANormedArgs<Dev<'k>>) {
-        let unit = Unit::begin(k, self.overlap, self.batch, (a.a, a.u), [a.ranks, a.n]);
+        let unit = Unit::begin(k, self.overlap, self.batch, a.a, a.u, [a.ranks, a.n]);
         let x = a.x.row(unit.item, a.n * 4).fresh();
         k.section(
             "pipeline/lora_a/multiply_normed",

@@ -41,7 +41,21 @@ enum Kind {
     NoPlace,
 }
 
-type RowCase = (Logits, Kind, SampleParams);
+/// A row of a batch.
+struct RowCase {
+    logits: Logits,
+    kind: Kind,
+    params: SampleParams,
+}
+
+/// Returns a row of a batch.
+fn row(logits: Logits, kind: Kind, params: SampleParams) -> RowCase {
+    RowCase {
+        logits,
+        kind,
+        params,
+    }
+}
 
 /// The number of positions of a sequence.
 const MAX_TOKENS: u32 = 9;
@@ -83,7 +97,7 @@ const TOP_P: SampleParams = SampleParams {
 fn small() -> Vec<RowCase> {
     use Logits::*;
     vec![
-        (
+        row(
             Peaked,
             Kind::Plain,
             SampleParams {
@@ -91,13 +105,13 @@ fn small() -> Vec<RowCase> {
                 ..PENALIZED
             },
         ),
-        (Peaked, Kind::InPrompt, SampleParams::GREEDY),
-        (Peaked, Kind::Plain, SampleParams { best: 2, ..TYPICAL }),
-        (NotANumber, Kind::Plain, USUAL),
-        (Even, Kind::Done, USUAL),
-        (Even, Kind::NoState, USUAL),
-        (Even, Kind::NoPlace, USUAL),
-        (
+        row(Peaked, Kind::InPrompt, SampleParams::GREEDY),
+        row(Peaked, Kind::Plain, SampleParams { best: 2, ..TYPICAL }),
+        row(NotANumber, Kind::Plain, USUAL),
+        row(Even, Kind::Done, USUAL),
+        row(Even, Kind::NoState, USUAL),
+        row(Even, Kind::NoPlace, USUAL),
+        row(
             Even,
             Kind::Full,
             SampleParams {
@@ -106,16 +120,16 @@ fn small() -> Vec<RowCase> {
                 ..OFF
             },
         ),
-        (Flat, Kind::Plain, SampleParams { top_k: 7, ..TOP_P }),
+        row(Flat, Kind::Plain, SampleParams { top_k: 7, ..TOP_P }),
     ]
 }
 
 fn large() -> Vec<RowCase> {
     use Logits::*;
     vec![
-        (Peaked, Kind::Plain, USUAL),
-        (Peaked, Kind::Plain, SampleParams { best: 1, ..TOP_P }),
-        (
+        row(Peaked, Kind::Plain, USUAL),
+        row(Peaked, Kind::Plain, SampleParams { best: 1, ..TOP_P }),
+        row(
             Flat,
             Kind::Plain,
             SampleParams {
@@ -123,8 +137,8 @@ fn large() -> Vec<RowCase> {
                 ..USUAL
             },
         ),
-        (Flat, Kind::Plain, TOP_P),
-        (
+        row(Flat, Kind::Plain, TOP_P),
+        row(
             Even,
             Kind::Plain,
             SampleParams {
@@ -132,7 +146,7 @@ fn large() -> Vec<RowCase> {
                 ..TYPICAL
             },
         ),
-        (
+        row(
             Even,
             Kind::Plain,
             SampleParams {
@@ -140,7 +154,7 @@ fn large() -> Vec<RowCase> {
                 ..USUAL
             },
         ),
-        (
+        row(
             Peaked,
             Kind::Plain,
             SampleParams {
@@ -150,7 +164,7 @@ fn large() -> Vec<RowCase> {
                 ..USUAL
             },
         ),
-        (
+        row(
             Even,
             Kind::Plain,
             SampleParams {
@@ -166,11 +180,11 @@ pub(super) fn stages(seed: u64) -> Vec<Stage> {
     // The vocabularies are: one token, few equal tokens, part of a chunk, and three chunks, of
     // which the last has one token.
     let one = vec![
-        (Logits::Even, Kind::Plain, USUAL),
-        (Logits::Even, Kind::Plain, OFF),
+        row(Logits::Even, Kind::Plain, USUAL),
+        row(Logits::Even, Kind::Plain, OFF),
     ];
     let alike =
-        [7, 1, 127].map(|top_k| (Logits::Flat, Kind::Plain, SampleParams { top_k, ..TOP_P }));
+        [7, 1, 127].map(|top_k| row(Logits::Flat, Kind::Plain, SampleParams { top_k, ..TOP_P }));
     vec![
         stage(seed, 1, &one),
         stage(seed, 127, &alike),
@@ -191,11 +205,11 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
         args,
         bound: 0.0,
     };
-    let params = (0..sequences as usize).map(|i| rows.get(i).map_or(OFF, |row| row.2));
+    let params = (0..sequences as usize).map(|i| rows.get(i).map_or(OFF, |row| row.params));
     let params = CpuArg::U32(params.flat_map(|params| params.words()).collect());
     let mut given: Vec<u32> = (0..count).map(|i| states - 1 - i).collect();
     for (i, row) in rows.iter().enumerate() {
-        if row.1 == Kind::NoState {
+        if row.kind == Kind::NoState {
             given[i] = states;
         }
     }
@@ -210,7 +224,7 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
         .collect();
     let mut logits: Vec<f32> = rows
         .iter()
-        .flat_map(|row| logits(&mut random, row.0, vocab))
+        .flat_map(|row| logits(&mut random, row.logits, vocab))
         .collect();
     logits.resize((capacity * vocab) as usize, 7.0);
     let floats = |len: u32| CpuArg::F32(vec![0.0; len as usize]);
@@ -294,7 +308,7 @@ fn after<const N: usize>(kernel: &dyn AnyKernel, args: &[CpuArg]) -> [CpuArg; N]
 /// The sequence of a row is the row's index.
 fn states_of(random: &mut Random, rows: &[RowCase], states: u32, sequences: u32) -> Vec<u32> {
     let mut words: Vec<u32> = (0..states * LEN as u32).map(|_| random.below(7)).collect();
-    for (i, (_, kind, _)) in (0..).zip(rows) {
+    for (i, RowCase { kind, .. }) in (0..).zip(rows) {
         let mut write =
             |word: u32, to: u32| words[((states - 1 - i) * LEN as u32 + word) as usize] = to;
         let all = [

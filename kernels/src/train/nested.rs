@@ -154,7 +154,7 @@ impl KernelDef for NestedDequantize {
             scales,
             map,
         } = a.from;
-        nf4::unpack(k, self.threads, a.n, (packed, a.w), |block| {
+        nf4::unpack(k, self.threads, a.n, packed, a.w, |block| {
             let value = map.at(codes.at(block).ld()).ld();
             let scale = scales.at(block / BLOCK as u32).ld();
             value * scale + a.offset

@@ -146,7 +146,7 @@ impl KernelDef for Nf4Dequantize {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: Nf4DequantizeArgs<Dev<'k>>) {
-        unpack(k, self.threads, a.n, (a.packed, a.w), |block| {
+        unpack(k, self.threads, a.n, a.packed, a.w, |block| {
             a.absmax.at(block).ld()
         });
     }
@@ -161,7 +161,8 @@ pub(super) fn unpack<'k>(
     k: Builder<'k>,
     threads: u32,
     n: U32<'k>,
-    (packed, w): (Ptr<'k, u8, ReadOnly>, Ptr<'k, f32, WriteOnly>),
+    packed: Ptr<'k, u8, ReadOnly>,
+    w: Ptr<'k, f32, WriteOnly>,
     absmax: impl Fn(U32<'k>) -> F32<'k>,
 ) {
     let values = values(k);

@@ -27,6 +27,18 @@ args! {
 /// [`Nf4Dequantize`](super::convert::Nf4Dequantize).
 pub struct NestedDequantize;
 
+/// Eight codes, with the code and the scale of their `absmax`.
+struct Fetched<'k> {
+    /// The index of the first element.
+    first: U32<'k>,
+    /// The codes of the elements.
+    word: U32<'k>,
+    /// The code of the `absmax`.
+    nested: U32<'k>,
+    /// The scale of the `absmax`.
+    scale: F32<'k>,
+}
+
 impl KernelDef for NestedDequantize {
     type Args<S: Side> = NestedDequantizeArgs<S>;
 
@@ -73,7 +85,12 @@ impl KernelDef for NestedDequantize {
                 .at(block / BLOCK as u32)
                 .fresh()
                 .ld_if(i.lt(a.n), &mut scale);
-            (i, word.get(), nested.get(), scale.get())
+            Fetched {
+                first: i,
+                word: word.get(),
+                nested: nested.get(),
+                scale: scale.get(),
+            }
         });
         // The barrier inside is reached with all loads in flight.
         let values = values(k);
@@ -81,16 +98,17 @@ impl KernelDef for NestedDequantize {
             "train/nested/half_absmax",
             "absmax = value * scale + offset, rounded twice; past the end, of code 0",
         );
-        let of = eights.map(|(i, word, nested, scale)| (i, word, map.at(nested).ld(), scale));
-        let of = of.map(|(i, word, value, scale)| (i, word, value * scale + a.offset));
+        let coded = eights.each_ref().map(|eight| map.at(eight.nested).ld());
+        let absmax: [F32; AT_ONCE as usize] = from_fn(|i| coded[i] * eights[i].scale + a.offset);
         k.section(
             "train/nested/half_weights",
             "w = value * absmax; the first of two codes is in the high nibble",
         );
-        for (i, word, absmax) in of {
-            k.when(i.lt(a.n), || {
+        for (eight, absmax) in eights.into_iter().zip(absmax) {
+            let Fetched { first, word, .. } = eight;
+            k.when(first.lt(a.n), || {
                 store(
-                    a.w.at(i),
+                    a.w.at(first),
                     from_fn(|j| values.at(code(word, j as u32)).ld() * absmax),
                 )
             });

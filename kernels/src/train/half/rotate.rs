@@ -17,7 +17,7 @@ use crate::contract::Contract;
 use crate::reduce::warp_sum;
 use crate::simple::rope::{Pairing, angle, revolutions};
 use crate::train::rms_norm;
-use crate::train::rope::{self, Angles, frequencies};
+use crate::train::rope::{self, Angles, Direction, frequencies};
 use ptx_gen::*;
 use std::f64::consts::TAU;
 
@@ -156,13 +156,12 @@ impl<'k> Quad<'k> {
         });
     }
 
-    /// Returns the elements rotated by the angles of a position, or by the negative angles if
-    /// `back`.
+    /// Returns the elements rotated by the angles of a position, or back by the negative angles.
     fn rotate(
         &self,
         freq: Ptr<'k, f32, ReadOnly>,
         position: U32<'k>,
-        back: bool,
+        direction: Direction,
         v: Four<'k>,
     ) -> Four<'k> {
         // A lane without pairs takes the angle of the first pair, whose frequency is in bounds.
@@ -171,7 +170,10 @@ impl<'k> Quad<'k> {
             let t = angle(freq, j + further, position);
             let sin = t.sin();
             let cos = t.cos();
-            let sin = if back { -sin } else { sin };
+            let sin = match direction {
+                Direction::Forward => sin,
+                Direction::Backward => -sin,
+            };
             [p.fma(cos, -(q * sin)), q.fma(cos, p * sin)]
         };
         let [a, b] = v;
@@ -271,7 +273,7 @@ impl KernelDef for RotateForward {
                 quad.store(
                     k,
                     a.y.at(row * dim),
-                    quad.rotate(a.freq, position, false, x),
+                    quad.rotate(a.freq, position, Direction::Forward, x),
                 );
             }
         });
@@ -346,7 +348,7 @@ impl KernelDef for HeadsBackward {
                 dy = dy
                     .into_iter()
                     .zip(&quads)
-                    .map(|(dy, quad)| quad.rotate(a.freq, position, true, dy))
+                    .map(|(dy, quad)| quad.rotate(a.freq, position, Direction::Backward, dy))
                     .collect();
             }
             if self.norm {

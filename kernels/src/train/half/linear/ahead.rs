@@ -40,7 +40,8 @@ pub(super) fn grid(
     kernel: &impl Contract,
     ahead: &AheadArgs<Shape>,
     tile: ProductTile,
-    ([rows, columns], blocks): ([u32; 2], u32),
+    [rows, columns]: [u32; 2],
+    blocks: u32,
     beside: u32,
 ) -> Result<Grid, ShapeError> {
     let AheadArgs {

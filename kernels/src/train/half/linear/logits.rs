@@ -81,7 +81,7 @@ impl KernelDef for Logits {
             by_rows: false,
             depth: a.depth,
         }];
-        let tiled = Tiled::new((memory, k), (TILE, 0), shape, pairs, vec![]);
+        let tiled = Tiled::new(k, memory, TILE, 0, shape, pairs, vec![]);
         tiled.run(|_, summed| {
             // Results are `f32` and twice as wide as the tiles for results, so they are stored from
             // registers.

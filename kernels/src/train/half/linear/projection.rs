@@ -209,7 +209,8 @@ impl KernelDef for LoraLinear {
             self,
             &a.ahead,
             self.tile,
-            ([a.rows, a.columns], a.blocks),
+            [a.rows, a.columns],
+            a.blocks,
             BESIDE,
         )
     }
@@ -224,8 +225,10 @@ impl KernelDef for LoraLinear {
         let residual = vec![a.residual.of(X)];
         let residual = if self.residual { residual } else { vec![] };
         let tiled = Tiled::new(
-            (memory, k),
-            (self.tile, BESIDE),
+            k,
+            memory,
+            self.tile,
+            BESIDE,
             shape,
             self.pairs(&a),
             residual,

@@ -161,7 +161,8 @@ impl KernelDef for LoraSum {
             self,
             &a.ahead,
             self.tile,
-            ([a.rows, a.columns], a.blocks),
+            [a.rows, a.columns],
+            a.blocks,
             BESIDE,
         )
     }
@@ -197,7 +198,7 @@ impl KernelDef for LoraSum {
             (a.u2, a.a2, a.rank2),
         ];
         let pairs = frozen.into_iter().chain(adapters).map(pair).collect();
-        let tiled = Tiled::new((memory, k), (self.tile, BESIDE), shape, pairs, vec![]);
+        let tiled = Tiled::new(k, memory, self.tile, BESIDE, shape, pairs, vec![]);
         let out = memory.at(self.tile.ring(BESIDE).memory());
         let finish = |leaving: &Leaving<'k>, summed: Summed<'_, 'k, bf16>| {
             let y = a.y.of(Y).at(out.row(leaving.group, Y.bytes()));

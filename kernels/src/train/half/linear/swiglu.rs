@@ -147,7 +147,8 @@ impl KernelDef for LoraSwiGlu {
             self,
             &a.ahead,
             self.tile,
-            ([a.rows, a.columns], a.blocks),
+            [a.rows, a.columns],
+            a.blocks,
             BESIDE,
         )
     }
@@ -171,13 +172,7 @@ impl KernelDef for LoraSwiGlu {
             }
         };
         let pairs = vec![pair(a.x, a.w, false, a.depth), pair(a.u, a.b, true, a.rank)];
-        let tiled = Tiled::new(
-            (memory, k),
-            (self.tile, BESIDE),
-            shape,
-            pairs,
-            vec![a.g.of(X)],
-        );
+        let tiled = Tiled::new(k, memory, self.tile, BESIDE, shape, pairs, vec![a.g.of(X)]);
         let out = memory.at(self.tile.ring(BESIDE).memory());
         let finish = |leaving: &Leaving<'k>, mut summed: Summed<'_, 'k, bf16>| {
             let out = out.row(leaving.group, 2 * Y.bytes());

@@ -152,7 +152,8 @@ impl KernelDef for LoraSwiGluBackward {
             self,
             &a.ahead,
             self.tile,
-            ([a.rows, a.columns], a.blocks),
+            [a.rows, a.columns],
+            a.blocks,
             BESIDE,
         )
     }
@@ -174,8 +175,10 @@ impl KernelDef for LoraSwiGluBackward {
         };
         let pairs = vec![pair(a.x, a.w, a.depth), pair(a.u, a.a, a.rank)];
         let tiled = Tiled::new(
-            (memory, k),
-            (self.tile, BESIDE),
+            k,
+            memory,
+            self.tile,
+            BESIDE,
             shape,
             pairs,
             vec![a.g.of(X), a.up.of(X)],
