@@ -114,7 +114,8 @@ pub(crate) fn check_table(
 /// Checks the length `found` of a paged cache.
 pub(crate) fn check_pages(
     kernel: &impl Contract,
-    (name, found): (&str, usize),
+    name: &str,
+    found: usize,
     [pages, kv_heads, head_dim]: [u32; 3],
 ) -> Result<(), ShapeError> {
     kernel.range("cache_pages", pages, 1, 1 << 24)?;
@@ -129,7 +130,8 @@ pub(crate) fn check_pages(
 /// Checks the length `found` of the cache of a decoder with a single sequence of `ctx` positions.
 pub(crate) fn check_own(
     kernel: &impl Contract,
-    (name, found): (&str, usize),
+    name: &str,
+    found: usize,
     [ctx, kv_heads, head_dim]: [u32; 3],
 ) -> Result<(), ShapeError> {
     let formula = "ceil(ctx / 64) * kv_heads * 64 * head_dim";

@@ -254,8 +254,8 @@ impl BatchAttention {
     fn check_cache(&self, a: &BatchAttentionArgs<Shape>) -> Result<(), ShapeError> {
         cache::check_table(self, a.pages, [a.sequences, a.max_pages])?;
         let of_layer = [a.cache_pages, a.kv_heads, self.head_dim];
-        cache::check_pages(self, ("k_cache", a.k_cache), of_layer)?;
-        cache::check_pages(self, ("v_cache", a.v_cache), of_layer)
+        cache::check_pages(self, "k_cache", a.k_cache, of_layer)?;
+        cache::check_pages(self, "v_cache", a.v_cache, of_layer)
     }
 }
 

@@ -178,7 +178,7 @@ impl Append {
             &[a.capacity, p.heads, dim],
         )?;
         for (name, found) in [("k_cache", p.k_cache), ("v_cache", p.v_cache)] {
-            cache::check_pages(kernel, (name, found), [p.cache_pages, p.kv_heads, dim])?;
+            cache::check_pages(kernel, name, found, [p.cache_pages, p.kv_heads, dim])?;
         }
         Ok(())
     }

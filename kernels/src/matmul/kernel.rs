@@ -107,7 +107,9 @@ impl MatmulArgs<Shape> {
     pub(super) fn check(
         &self,
         kernel: &impl Contract,
-        (format, rows, tokens): (Format, RowOrder, u32),
+        format: Format,
+        rows: RowOrder,
+        tokens: u32,
         epilogue: Epilogue,
     ) -> Result<(), ShapeError> {
         let tile = tile::of(format);
@@ -157,7 +159,7 @@ impl Matmul {
             TOKENS,
             self.form.most_tokens(),
         )?;
-        a.check(self, (self.format, self.rows, self.tokens), self.epilogue)?;
+        a.check(self, self.format, self.rows, self.tokens, self.epilogue)?;
         self.check_tail(a.capacity)?;
         self.range(
             "the kernel's split",
@@ -413,7 +415,7 @@ impl<'k> MatmulBlock<'_, 'k> {
             let source = self.a.w.row(block.mad(row_tiles, part.first), tile.bytes);
             k.for_each(0, part.count, 1, |column| {
                 self.weights
-                    .fill(k, at, (row_blocks, tile.bytes), |to, landed| {
+                    .fill(k, at, row_blocks, tile.bytes, |to, landed| {
                         source
                             .row(column, tile.bytes)
                             .bulk_copy(to, tile.bytes, landed, policy);
@@ -436,7 +438,7 @@ impl<'k> MatmulBlock<'_, 'k> {
             let first = part.first.mad(of_tile, k.lane());
             let bytes = part.width * 2 * PANEL;
             k.for_each(0, part.count * of_tile, depth, |panel| {
-                self.panels.fill(k, at, (depth, bytes), |to, landed| {
+                self.panels.fill(k, at, depth, bytes, |to, landed| {
                     let source = self
                         .a
                         .x

@@ -57,7 +57,8 @@ impl<'k> Ring<'k> {
         &self,
         k: Builder<'k>,
         at: &mut Cursor<'k>,
-        (count, bytes): (u32, u32),
+        count: u32,
+        bytes: u32,
         copy: impl FnOnce(Ptr<'k, u8, Shared>, Mbarrier<'k>),
     ) {
         // In the first pass, the phase before the first one counts as complete.

@@ -147,7 +147,7 @@ impl KernelDef for MatmulSync {
         self.require(self.fits(), || {
             format!("{} tokens do not fit in shared memory", self.tokens)
         })?;
-        a.check(self, (self.format, self.rows, self.tokens), self.epilogue)?;
+        a.check(self, self.format, self.rows, self.tokens, self.epilogue)?;
         let blocks = a.blocks.min(self.jobs(a.rows, a.tokens_given));
         let panels = self.stages().unwrap_or(0) * self.panel_bytes();
         Ok(Grid {

@@ -316,7 +316,7 @@ impl KernelDef for PipelinedAttention {
         })?;
         batched("q", a.q, "heads * head_dim", &[a.heads, self.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_own(self, (name, found), [a.ctx, a.kv_heads, self.head_dim])?;
+            cache::check_own(self, name, found, [a.ctx, a.kv_heads, self.head_dim])?;
         }
         let y = [a.y, a.y_scale];
         super::bfp_lengths(

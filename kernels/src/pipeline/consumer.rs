@@ -133,7 +133,7 @@ impl<'k> Consumer<'_, 'k> {
             let first = segments[..i]
                 .iter()
                 .fold(share.first, |first, &(_, count)| first + count);
-            tail.request(first, share.count, (thread, threads));
+            tail.request(first, share.count, thread, threads);
         }
         Some((tail, segments.iter().map(|&(_, count)| count).collect()))
     }

@@ -166,7 +166,7 @@ impl KernelDef for HeadNorm {
         }
         batched("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_own(self, (name, found), [a.ctx, a.kv_heads, a.head_dim])?;
+            cache::check_own(self, name, found, [a.ctx, a.kv_heads, a.head_dim])?;
         }
         Ok(Grid {
             shared: a.shared,

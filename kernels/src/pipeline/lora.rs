@@ -156,12 +156,7 @@ impl<'k> Tail<'k> {
 
     /// Requests the rows of B of `count` row blocks into the L2 cache. Each of the `threads`
     /// threads requests some lines.
-    pub(super) fn request(
-        &self,
-        first: U32<'k>,
-        count: U32<'k>,
-        (thread, threads): (U32<'k>, u32),
-    ) {
+    pub(super) fn request(&self, first: U32<'k>, count: U32<'k>, thread: U32<'k>, threads: u32) {
         let LoraArgs { lora_b, rank, .. } = self.args;
         self.k.section(
             "pipeline/lora/request_rows",

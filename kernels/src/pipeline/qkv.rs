@@ -165,7 +165,7 @@ impl KernelDef for Qkv {
             }
         }
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_own(self, (name, found), [a.ctx, a.kv_heads, a.head_dim])?;
+            cache::check_own(self, name, found, [a.ctx, a.kv_heads, a.head_dim])?;
         }
         super::contract(
             self,
@@ -393,6 +393,8 @@ struct QkvEpilogue<'a, 'k> {
 struct MatrixShare<'k> {
     /// The segment that contains the matrix.
     run: usize,
+    /// The index of the matrix: queries, keys or values.
+    matrix: usize,
     /// The first row block, relative to the matrix, and relative to the block's share of the
     /// segment.
     first: [U32<'k>; 2],
@@ -411,6 +413,23 @@ struct FirstPair<'k> {
 struct Prefetched<'k> {
     position: U32<'k>,
     angles: [[Var<'k, f32>; 2]; 2],
+}
+
+/// A token of the batch, with its position.
+#[derive(Clone, Copy)]
+struct PlacedToken<'k> {
+    item: BatchItem<'k>,
+    position: U32<'k>,
+}
+
+impl<'k> PlacedToken<'k> {
+    /// Returns the only token of a batch of one.
+    fn only(position: U32<'k>) -> Self {
+        PlacedToken {
+            item: BatchItem::ONLY,
+            position,
+        }
+    }
 }
 
 /// A rotary pair: its head, its two dimensions, and its index in the head.
@@ -432,6 +451,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
         let from = first.max(begin).min(end);
         let to = (first + count).min(end).max(from);
         MatrixShare {
+            matrix: m,
             run,
             first: [from - begin, from - first],
             count: to - from,
@@ -476,7 +496,11 @@ impl<'k> QkvEpilogue<'_, 'k> {
                     .row(pair.j, 8)
                     .fresh()
                     .ld2();
-                self.rotate(r, (m, share), i, pair, angle, (item, position(item)));
+                let token = PlacedToken {
+                    item,
+                    position: position(item),
+                };
+                self.rotate(r, share, i, pair, angle, token);
             });
         }
         r.k.section(
@@ -485,7 +509,11 @@ impl<'k> QkvEpilogue<'_, 'k> {
         );
         let share = self.share(r, 2);
         r.each(share.count * ROWS, ROWS, |i, item| {
-            self.value(r, share, i, (item, position(item)))
+            let token = PlacedToken {
+                item,
+                position: position(item),
+            };
+            self.value(r, share, i, token)
         });
     }
 
@@ -495,7 +523,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
         r: &Results<'k>,
         share: MatrixShare<'k>,
         i: U32<'k>,
-        (item, position): (BatchItem<'k>, U32<'k>),
+        PlacedToken { item, position }: PlacedToken<'k>,
     ) {
         let row = share.first[0] * ROWS + i;
         let v = r.row(share.run, share.first[1] + i / ROWS, i % ROWS, item);
@@ -570,12 +598,13 @@ impl<'k> QkvEpilogue<'_, 'k> {
     fn rotate(
         &self,
         r: &Results<'k>,
-        (m, share): (usize, MatrixShare<'k>),
+        share: MatrixShare<'k>,
         i: U32<'k>,
         pair: RotaryPair<'k>,
         [cos, sin]: [F32<'k>; 2],
-        (item, position): (BatchItem<'k>, U32<'k>),
+        PlacedToken { item, position }: PlacedToken<'k>,
     ) {
+        let m = share.matrix;
         let id = if self.qkv.bias { "_bias" } else { "" };
         let bias = if self.qkv.bias { ", with bias" } else { "" };
         r.k.section(
@@ -690,10 +719,10 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
             );
             k.when(exists, || {
                 // The angles of the first pair were loaded before the multiplication.
-                let only = (BatchItem::ONLY, position);
+                let only = PlacedToken::only(position);
                 self.rotate(
                     r,
-                    (m, share),
+                    share,
                     r.thread,
                     pair,
                     [angle[0].get(), angle[1].get()],
@@ -703,7 +732,7 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
             k.for_each(r.thread + r.threads, pairs, r.threads, |i| {
                 let pair = self.pair(share, i);
                 let angle = self.angle(&pair);
-                self.rotate(r, (m, share), i, pair, angle, (BatchItem::ONLY, position));
+                self.rotate(r, share, i, pair, angle, PlacedToken::only(position));
             });
         }
         k.section(
@@ -711,7 +740,7 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
             "epilogue: append the values to the cache",
         );
         let share = self.share(r, 2);
-        let only = (BatchItem::ONLY, position);
+        let only = PlacedToken::only(position);
         k.for_each(r.thread, share.count * ROWS, r.threads, |i| {
             self.value(r, share, i, only)
         });

@@ -225,7 +225,8 @@ impl KernelDef for PromptAttention {
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             cache::check_pages(
                 self,
-                (name, found),
+                name,
+                found,
                 [a.cache_pages, a.kv_heads, self.head_dim],
             )?;
         }

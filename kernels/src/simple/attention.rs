@@ -120,7 +120,7 @@ impl KernelDef for Attention {
         self.range("splits", a.splits, 1, MAX_SPLITS)?;
         self.length("q", a.q, "heads * head_dim", &[a.heads, self.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_own(self, (name, found), [a.ctx, a.kv_heads, self.head_dim])?;
+            cache::check_own(self, name, found, [a.ctx, a.kv_heads, self.head_dim])?;
         }
         let part = [a.heads, a.splits, self.head_dim + 2];
         self.length(

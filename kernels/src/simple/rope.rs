@@ -140,7 +140,7 @@ impl KernelDef for Rope {
             )?;
         }
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_own(self, (name, found), [a.ctx, a.kv_heads, a.head_dim])?;
+            cache::check_own(self, name, found, [a.ctx, a.kv_heads, a.head_dim])?;
         }
         Ok(Grid::line(a.heads + 2 * a.kv_heads))
     }
