@@ -80,8 +80,8 @@ impl<'k> BlockFloat<'k, WriteOnly> {
     pub(crate) fn store4(self, i: U32<'k>, inside: Pred<'k>, v: [F32<'k>; 4]) {
         let k = self.k;
         let bits = v.map(|v| v.abs().bits::<u32>());
-        // The bits of positive floats have the order of the floats, and integers need one
-        // instruction for the maximum of two lanes.
+        // The bits of magnitudes have the order of the magnitudes, and a NaN has the largest bits.
+        // The maximum of floats would drop the NaN.
         let most = lanes_max_u32(1, bits[0].max(bits[1]).max(bits[2].max(bits[3])));
         let scale = scale(most);
         let inverse = scale.rcp();

@@ -9,7 +9,7 @@ use ptx_gen::CpuArg;
 
 /// The shape of a test matrix, and the number of blocks that share it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ProductCase {
+pub(crate) struct GemvCase {
     pub(crate) rows: u32,
     pub(crate) n: u32,
     pub(crate) blocks: u32,
@@ -25,7 +25,7 @@ const SHARED: [u32; 2] = [115_712, 232_448];
 
 /// Returns shapes with one row block, blocks without work, several row blocks per block, more tiles
 /// than stages, and outliers.
-pub(crate) fn shapes(format: Format, batch: u32) -> Vec<ProductCase> {
+pub(crate) fn shapes(format: Format, batch: u32) -> Vec<GemvCase> {
     let of_tile = tile::of(format).columns;
     let long = if batch == 1 { 40 } else { 20 };
     [
@@ -36,7 +36,7 @@ pub(crate) fn shapes(format: Format, batch: u32) -> Vec<ProductCase> {
         (32, 9, 3, 1e4),
     ]
     .into_iter()
-    .map(|(rows, tiles, blocks, outlier)| ProductCase {
+    .map(|(rows, tiles, blocks, outlier)| GemvCase {
         rows,
         n: tiles * of_tile,
         blocks,
@@ -56,7 +56,7 @@ impl Packed {
     /// Returns random tiles and activations. The activations have the signs of the first row. The
     /// sum is then about as large as the sum of the magnitudes, to which rounding errors are
     /// relative.
-    pub(crate) fn random(format: Format, shape: ProductCase, seed: u64) -> (Random, Packed) {
+    pub(crate) fn random(format: Format, shape: GemvCase, seed: u64) -> (Random, Packed) {
         let mut random = Random(seed);
         let tile_columns = tile::of(format).columns;
         let count = shape.rows / ROWS * (shape.n / tile_columns);
@@ -73,7 +73,7 @@ impl Packed {
 }
 
 /// Returns the layout of a case. Each group has at most three stages of the ring.
-fn layout(segments: &Segments, plan: Plan, shape: ProductCase) -> Layout {
+fn layout(segments: &Segments, plan: Plan, shape: GemvCase) -> Layout {
     let shared = SHARED[usize::from(plan.batch > 1)];
     let layout = segments
         .layout(plan, shape.n, shape.blocks, shared)
@@ -87,7 +87,7 @@ fn layout(segments: &Segments, plan: Plan, shape: ProductCase) -> Layout {
 /// Creates a case from arguments, sizes and the layout.
 pub(crate) fn case(
     (plan, segments): (Plan, &Segments),
-    shape: ProductCase,
+    shape: GemvCase,
     mut args: Vec<CpuArg>,
     sizes: &[u32],
 ) -> Case {
@@ -109,7 +109,7 @@ pub(crate) fn case(
         CpuArg::scalar(7),
     ]);
     args.push(CpuArg::U64(vec![0]));
-    let ProductCase {
+    let GemvCase {
         rows,
         n,
         blocks,

@@ -810,7 +810,7 @@ impl Qkv {
         } else {
             heads * dim
         };
-        let shape = case::ProductCase {
+        let shape = case::GemvCase {
             rows,
             n,
             blocks,

@@ -28,7 +28,7 @@ args! {
     }
 }
 
-/// Kernel of the logits. They stay `f32`, because the loss subtracts large logits.
+/// Kernel of the logits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Logits;
 
