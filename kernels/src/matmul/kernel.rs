@@ -14,8 +14,8 @@
 use super::activations::{PANEL, TOKENS};
 use super::append::AppendArgs;
 use super::epilogue::{Epilogue, LaneSums};
-use super::form::{BARRIERS, SmShare, Stages};
 use super::ring::{Cursor, Ring};
+use super::sm_share::{BARRIERS, SmShare, Stages};
 use super::split::{JobSlice, Jobs};
 use crate::contract::Contract;
 use crate::format::Format;

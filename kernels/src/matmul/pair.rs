@@ -4,8 +4,8 @@
 //! Values have few rows. A separate kernel for them would take longer to begin and to end than to
 //! multiply. In this kernel, some blocks process the values while the others process the rest.
 
-use super::form::{SmShare, Stages};
 use super::kernel::{Matmul, MatmulArgs};
+use super::sm_share::{SmShare, Stages};
 use super::{Epilogue, kernel};
 use crate::contract::Contract;
 use crate::format::tile;
