@@ -19,6 +19,33 @@ pub(crate) struct GemvCase {
     pub(crate) outlier: f32,
 }
 
+/// The heads of a test case, and the position of its token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeadsCase {
+    pub(crate) heads: u32,
+    pub(crate) kv_heads: u32,
+    pub(crate) head_dim: u32,
+    /// The number of positions of the cache.
+    pub(crate) ctx: u32,
+    pub(crate) position: u32,
+    pub(crate) blocks: u32,
+}
+
+impl HeadsCase {
+    /// Returns the case with these fields, in their order.
+    pub(crate) fn new(fields: [u32; 6]) -> HeadsCase {
+        let [heads, kv_heads, head_dim, ctx, position, blocks] = fields;
+        HeadsCase {
+            heads,
+            kv_heads,
+            head_dim,
+            ctx,
+            position,
+            blocks,
+        }
+    }
+}
+
 /// The bytes of shared memory in the cases, for a batch of one and for larger batches. The ring
 /// gets only a few stages, so that it wraps around.
 const SHARED: [u32; 2] = [115_712, 232_448];

@@ -12,6 +12,7 @@
 //! time. The next kernel's blocks then become resident evenly, one per SM.
 
 use super::batch::BatchItem;
+use super::case::HeadsCase;
 use super::plan::MAX_BATCH;
 use crate::cache::{self, OwnRows, key, keys};
 use crate::case::{Case, Random, Variant};
@@ -413,28 +414,31 @@ fn pair<'k, A: Loads>(
 
 impl Variant for HeadNorm {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // heads, kv_heads, head_dim, positions of the cache, the position, blocks: one head a block
-        // and idle blocks; several heads a block; pairs that fill no warp, one, several; a full
-        // cache
+        // The cases have one head per block and idle blocks, several heads per block, pairs that
+        // fill less than a warp, one warp or several, and a full cache.
         let shapes = [
-            (4, 2, 128, 65, 63, 11),
-            (6, 1, 16, 3, 0, 3),
-            (2, 2, 64, 64, 64, 6),
-            (3, 1, 256, 70, 65, 1),
+            [4, 2, 128, 65, 63, 11],
+            [6, 1, 16, 3, 0, 3],
+            [2, 2, 64, 64, 64, 6],
+            [3, 1, 256, 70, 65, 1],
         ];
         shapes
             .into_iter()
-            .map(|shape| self.case(shape, seed))
+            .map(|shape| self.case(HeadsCase::new(shape), seed))
             .collect()
     }
 }
 
 impl HeadNorm {
-    fn case(
-        &self,
-        (heads, kv, dim, ctx, position, blocks): (u32, u32, u32, u32, u32, u32),
-        seed: u64,
-    ) -> Case {
+    fn case(&self, shape: HeadsCase, seed: u64) -> Case {
+        let HeadsCase {
+            heads,
+            kv_heads: kv,
+            head_dim: dim,
+            ctx,
+            position,
+            blocks,
+        } = shape;
         let mut random = Random(seed);
         let batch = self.batch;
         let rows = batch * self.angles.count;

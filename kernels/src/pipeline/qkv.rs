@@ -749,26 +749,29 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
 
 impl Variant for Qkv {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // Query heads, KV heads, head dimension, positions of the cache, the position, blocks.
         let shapes = [
-            (4, 2, 32, 65, 63, 3),
-            (6, 1, 16, 3, 0, 5),
-            (2, 2, 64, 64, 64, 2),
-            (4, 2, 16, 70, 65, 1),
+            [4, 2, 32, 65, 63, 3],
+            [6, 1, 16, 3, 0, 5],
+            [2, 2, 64, 64, 64, 2],
+            [4, 2, 16, 70, 65, 1],
         ];
         shapes
             .into_iter()
-            .map(|shape| self.case(shape, seed))
+            .map(|shape| self.case(case::HeadsCase::new(shape), seed))
             .collect()
     }
 }
 
 impl Qkv {
-    fn case(
-        &self,
-        (heads, kv, dim, ctx, position, blocks): (u32, u32, u32, u32, u32, u32),
-        seed: u64,
-    ) -> Case {
+    fn case(&self, shape: case::HeadsCase, seed: u64) -> Case {
+        let case::HeadsCase {
+            heads,
+            kv_heads: kv,
+            head_dim: dim,
+            ctx,
+            position,
+            blocks,
+        } = shape;
         let n = 512;
         let segments = self.segments(heads, kv, dim);
         let mut random = crate::case::Random(seed);
