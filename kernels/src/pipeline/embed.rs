@@ -344,8 +344,8 @@ fn exact(freq: &[f32], state: &[u32], angles: &mut [f32]) {
 impl Variant for EmbedTiled {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let tile_columns = self.format.tile().map_or(0, |tile| tile.columns);
-        // First and second rows of lanes, the last row, and past it; fewer fragments than threads,
-        // and several per thread.
+        // The tokens are first and second rows of lanes, the last row, and one past it. A row has
+        // fewer fragments than threads, or several per thread.
         [
             EmbedCase {
                 token: 0,

@@ -286,10 +286,10 @@ fn multiply(a: &[f32], x: &[f64], u: &mut [f32]) {
     }
 }
 
-/// Rows and their lengths: a part of a block's threads, all of them, several rounds; and a factor
-/// of the activations.
+/// The number of rows, their length, and the magnitude of the activations. The lengths take some of
+/// a block's threads, all of them, or several rounds.
 const SHAPES: [(u32, u32, f32); 4] = [(1, 8, 1.0), (3, 520, 1e3), (24, 1032, 1e-3), (5, 2304, 1.0)];
-/// A row's sum is about as large as the sum of its magnitudes: numbers of one sign.
+/// The bound: a row has numbers of one sign, so its sum is as large as the sum of its magnitudes.
 const BOUND: f64 = 4e-6;
 
 fn label(ranks: u32, n: u32, magnitude: f32) -> String {

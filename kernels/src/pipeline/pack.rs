@@ -155,8 +155,8 @@ impl Pack {
 
 impl Variant for Pack {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // Each row order; fewer tiles than warps, and more; rows of an odd and of an even number of
-        // blocks.
+        // The cases cover each row order, fewer and more tiles than warps, and rows with an odd and
+        // with an even number of blocks.
         [
             (RowOrder::PLAIN, 1, 1),
             (RowOrder::PLAIN, 3, 3),

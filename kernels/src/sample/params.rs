@@ -11,7 +11,7 @@ use ptx_gen::*;
 pub struct SampleParams {
     /// The key of the random words.
     pub seed: u64,
-    /// The number of tokens that top-k keeps; 0 keeps all.
+    /// The number of tokens that top-k keeps. 0 keeps all tokens.
     pub top_k: u32,
     /// The probability of top-p in units of 2^-32. 0 keeps all tokens. See [`SampleParams::share`].
     pub top_p: u32,

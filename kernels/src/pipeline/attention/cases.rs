@@ -197,8 +197,8 @@ impl AttentionCase {
         args.push(CpuArg::scalar(4.0 / (dim as f32).sqrt()));
         args.extend([batch * units * self.splits + self.idle, kernel.shared()].map(CpuArg::scalar));
         args.push(CpuArg::U64(vec![0]));
-        // Two halves hold 22 bits of a query and of a weight; sums of some hundred products add
-        // their roundings.
+        // Two halves hold 22 bits of a query and of a weight. Sums of some hundred terms add their
+        // roundings.
         Case {
             label: format!("{self:?}"),
             args,
