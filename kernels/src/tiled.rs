@@ -6,8 +6,8 @@
 //! all columns of a tile. Elements outside of a matrix read as 0. A block computes one tile of `y`
 //! after another. Tiles are ordered in bands of 8 rows of tiles, column by column. The blocks that
 //! run at the same time thus cover a nearly square area, and their operands come from the L2 cache.
-//! The operands of the epilogue, which are added to the sums or multiply them, also come through
-//! the ring, after the last stage of the tile and while `wgmma` is still running.
+//! The operands of the epilogue are added to the sums or multiply them. They also come through the
+//! ring, after the last stage of the tile and while `wgmma` is still running.
 //!
 //! The blocks of a cluster have neighboring rows of `y` and the same columns. Each copies its share
 //! of the right operand and multicasts it to all.

@@ -13,9 +13,9 @@
 //! small weights do not become subnormal. The epilogue divides by it.
 //!
 //! The weights of a group share the rounding error of their scale and offset. Formats with minima
-//! keep it small with their bias (`Affine::less`). In formats with a block scale for the integer
-//! scales of groups, the first multiplication is by the integer, which is exact, and the second by
-//! the block scale (`Affine::Block`).
+//! keep it small with their bias (`Affine::less`). Some formats have a block scale for the integer
+//! scales of groups. There, the first multiplication is by the integer, which is exact. The second
+//! one is by the block scale (`Affine::Block`).
 
 use super::multiply::{TileLane, TilePtr};
 use super::unpack::Code;

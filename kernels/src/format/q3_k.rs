@@ -3,9 +3,9 @@
 //!
 //! Each half of a block is 128 weights: weight `32 k + l` has its two low bits in `qs[l]`, starting
 //! at bit `2 k`. Bit `k` of `hmask[l]` is the third bit of weight `32 k + l` of the whole block.
-//! The scale of group `j` of 16 weights has its low four bits in a nibble of byte `j mod 8` (the
-//! high one for j > 7), and its upper two bits in byte `8 + j mod 4`, starting at bit `2 (j / 4)`.
-//! A tile has the low bits, the third bits, the scales, then `d`.
+//! The scale of group `j` of 16 weights has its low four bits in a nibble of byte `j mod 8`, the
+//! high one for j > 7. Its upper two bits are in byte `8 + j mod 4`, starting at bit `2 (j / 4)`. A
+//! tile has the low bits, the third bits, the scales, then `d`.
 
 use super::bits::{BitRange, Bits, Field, one, two};
 use super::dequantize::{Affine, CodeValues, Codes, Units, times};

@@ -1,7 +1,7 @@
 //! `Q6_K`: `ql: [u8; 128], qh: [u8; 64], scales: [i8; 16], d: f16`, `w = d * scale * (q - 32)`.
 //!
-//! Each half of a block is 128 weights: weight `32 k + l` has its four low bits in a nibble of
-//! `ql[32 (k mod 2) + l]` (the high one for k > 1), and its two high bits in `qh[l]`, starting at
+//! Each half of a block is 128 weights. Weight `32 k + l` has its four low bits in a nibble of
+//! `ql[32 (k mod 2) + l]`, the high one for k > 1. Its two high bits are in `qh[l]`, starting at
 //! bit `2 k`. In a tile, three words hold eight columns of both rows: six bits in each of their
 //! bytes, and the bits of a fourth word in the two bits that remain.
 

@@ -193,8 +193,8 @@ impl<'a, 'k> Jobs<'a, 'k> {
             return;
         };
         k.section("matmul/split/tail_jobs", "jobs of the tail");
-        // The first job of the tail goes to the block after the last full job, so that no block
-        // gets a full job and a tail job more than the others.
+        // The first job of the tail goes to the block after the last full job. This keeps the
+        // number of jobs per block even.
         let rounds = (self.all.max(self.block()) - self.block() + (k.nctaid() - 1)) / k.nctaid();
         let first = rounds.mad(k.nctaid(), self.block()) - self.all;
         k.for_each(first, tail.all, k.nctaid(), |item| {

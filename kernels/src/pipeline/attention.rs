@@ -3,12 +3,12 @@
 //!
 //! # Splits and tiles
 //!
-//! A block processes one KV head, for up to 8 of the query heads that share it, over a range of the
-//! positions (split-K, as in Flash-Decoding by Dao et al., 2023). The range is divided into tiles
-//! of 16 positions, which the warps process round-robin. A warp loads its own tiles into shared
-//! memory with `cp.async` and does not wait for other warps. As many tiles as fit are resident at a
-//! time, and a longer range streams through the same slots. A tile lies in one [page](crate::cache)
-//! of the cache.
+//! A block processes one KV head over a range of the positions, for up to 8 of the query heads that
+//! share it. This is split-K, as in Flash-Decoding (Dao et al., 2023). The range is divided into
+//! tiles of 16 positions, which the warps process round-robin. A warp loads its own tiles into
+//! shared memory with `cp.async` and does not wait for other warps. As many tiles as fit are
+//! resident at a time, and a longer range streams through the same slots. A tile lies in one
+//! [page](crate::cache) of the cache.
 //!
 //! # Overlap
 //!

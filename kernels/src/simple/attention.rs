@@ -1,7 +1,7 @@
 //! Attention of one token over the KV cache, split over positions: `softmax(scale * q k^T) v`.
 //!
 //! [`Attention`] assigns a contiguous range of positions and a few query heads of one KV head to
-//! each block, so each key and value is read once per block (Flash-Decoding, Dao et al., 2023). A
+//! each block. Each key and value is then read once per block (Flash-Decoding, Dao et al., 2023). A
 //! team of lanes processes one position, with 8 dimensions per lane. The softmax is online (Milakov
 //! and Gimelshein, 2018, arXiv:1805.02867). With scores in log2 units, a team keeps the running
 //! maximum `m`, the sum `s` of `2^(score - m)` and the weighted values. A new maximum rescales the
