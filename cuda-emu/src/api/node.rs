@@ -343,7 +343,7 @@ fn destroy_node(m: &'static Machine, node: CUgraphNode) -> Result {
     })?;
     // A condition whose node is gone counts as unused, so the graph cannot be instantiated. Driver
     // 580 on an H100 does the same.
-    if let Content::Conditional(conditional) = &s.nodes[id].content {
+    if let NodeContent::Conditional(conditional) = &s.nodes[id].content {
         let handle = conditional.handle;
         for condition in &mut s.graphs[graph].conditions {
             if condition.handle == handle {
