@@ -1,4 +1,4 @@
-//! The pass of a step in either precision, and what is launched of it.
+//! The choice between the `f32` and `bf16` implementations of a step, and the phases of a step.
 
 use warpwright_driver::{Buffer, Context, Error as DriverError, Queue, View};
 use warpwright_kernels::train::nested::NestedDequantize;
@@ -15,14 +15,14 @@ use super::weights::{Matrix, Unnesting, upload};
 use crate::reference::Adapters;
 use crate::{Error, Weights};
 
-/// What is launched at once.
+/// The work of one launch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
-    /// A micro-batch.
+    /// A micro-batch that is not the last of its step.
     Micro,
     /// The last micro-batch of a step, and the update.
     Last,
-    /// A micro-batch's losses.
+    /// The losses of a micro-batch, without gradients.
     Evaluation,
 }
 
@@ -67,13 +67,14 @@ impl StepPhase {
     ];
 }
 
-/// A pass in one precision.
+/// A step in one of the precisions.
 pub(super) enum Pass {
     F32(Box<Step>),
     Bf16(Box<half::Step>),
 }
 
 impl Pass {
+    /// Allocates the buffers and loads the kernels of a step in the precision of `settings`.
     pub(super) fn new(
         context: &Context,
         settings: &Settings,
@@ -94,6 +95,7 @@ impl Pass {
         })
     }
 
+    /// Returns the parts that do not depend on the precision.
     pub(super) fn common(&self) -> &Common {
         match self {
             Pass::F32(step) => &step.common,
@@ -101,7 +103,7 @@ impl Pass {
         }
     }
 
-    /// `[tokens]`: the losses of the last micro-batch.
+    /// Returns the losses of the last micro-batch, `[tokens]`.
     pub(super) fn losses(&self) -> &View<f32> {
         match self {
             Pass::F32(step) => &step.buffers.head.losses,
@@ -109,7 +111,7 @@ impl Pass {
         }
     }
 
-    /// `[chunk, vocab]`: the logits of the last chunk of an evaluation.
+    /// Returns the logits of the last chunk of an evaluation, `[chunk, vocab]`.
     pub(super) fn logits(&self) -> &View<f32> {
         match self {
             Pass::F32(step) => &step.buffers.head.logits,
@@ -117,22 +119,26 @@ impl Pass {
         }
     }
 
+    /// Launches `work` on a queue.
     pub(super) fn run(&self, queue: &mut impl Queue, work: Work) -> Result<(), DriverError> {
         match work {
             Work::Evaluation => self.evaluate(queue),
             Work::Micro => {
-                StepPhase::ALL[..3]
-                    .iter()
-                    .try_for_each(|part| self.part(queue, *part))?;
+                for part in [StepPhase::Forward, StepPhase::Head, StepPhase::Backward] {
+                    self.part(queue, part)?;
+                }
                 self.common().end_micro_batch(queue, self.losses())
             }
-            Work::Last => StepPhase::ALL
-                .iter()
-                .try_for_each(|part| self.part(queue, *part)),
+            Work::Last => {
+                for part in StepPhase::ALL {
+                    self.part(queue, part)?;
+                }
+                Ok(())
+            }
         }
     }
 
-    /// A part of the last micro-batch of a step.
+    /// Launches one phase of the last micro-batch of a step.
     pub(super) fn part(&self, queue: &mut impl Queue, part: StepPhase) -> Result<(), DriverError> {
         match (part, self) {
             (StepPhase::Forward, Pass::F32(step)) => step.forward(queue, Purpose::Training),
@@ -148,7 +154,8 @@ impl Pass {
         }
     }
 
-    /// The losses of the next micro-batch, without dropout. It counts nothing and adds to nothing.
+    /// Computes the losses of the next micro-batch without dropout, and leaves counters and
+    /// gradients unchanged.
     fn evaluate(&self, queue: &mut impl Queue) -> Result<(), DriverError> {
         match self {
             Pass::F32(step) => {
@@ -163,6 +170,7 @@ impl Pass {
     }
 }
 
+/// Allocates the buffers and loads the kernels of a step in `f32`.
 fn simple(
     context: &Context,
     settings: &Settings,
