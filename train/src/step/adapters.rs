@@ -81,13 +81,12 @@ impl Layout {
         };
         let mut of = |p: Projection| {
             let [n, k] = p.shape(config);
-            let both = || {
-                [
-                    place([rank, k], false, rows * k),
-                    place([n, rank], transposed, rows * n),
-                ]
-            };
-            lora.targets.contains(&p).then(both)
+            if !lora.targets.contains(&p) {
+                return None;
+            }
+            let a = place([rank, k], false, rows * k);
+            let b = place([n, rank], transposed, rows * n);
+            Some([a, b])
         };
         let places = (0..config.layers)
             .map(|_| Projection::ALL.map(&mut of))

@@ -73,15 +73,15 @@ impl<H, L> Kept<H, L> {
         let count = shape.config.layers;
         // The layers can share buffers because the backward pass computes the activations of a
         // layer again right before it reads them. A model without layers needs none.
-        let [layers, all] = match shape.recomputation {
-            Recomputation::None => [count, count],
-            Recomputation::Cheap => [count, count.min(1)],
-            Recomputation::Layers => [count.min(1); 2],
+        let (layers, inputs_of) = match shape.recomputation {
+            Recomputation::None => (count, count),
+            Recomputation::Cheap => (count, count.min(1)),
+            Recomputation::Layers => (count.min(1), count.min(1)),
         };
         Ok(Kept {
             streams: (0..=count).map(stream).collect::<Result<_, _>>()?,
             layers: (0..layers).map(layer).collect::<Result<_, _>>()?,
-            inputs: (0..all).map(inputs).collect::<Result<_, _>>()?,
+            inputs: (0..inputs_of).map(inputs).collect::<Result<_, _>>()?,
         })
     }
 

@@ -44,7 +44,7 @@ impl Sizes {
 
     /// Checks that no tensor has more than 2^31 elements.
     fn check_products(&self) -> Result<(), Error> {
-        // The products are computed in 64 bits, because those of two sizes can exceed 32.
+        // The product of two sizes can exceed 32 bits.
         let wide = |a: u32, b: u32| u64::from(a) * u64::from(b);
         let queries = wide(self.heads.max(self.kv_heads), self.head_dim);
         Error::unless(

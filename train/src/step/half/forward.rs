@@ -308,6 +308,7 @@ impl Step {
             losses,
             ..
         } = chunk;
+        // The kernel of the logits has fixed tiles, unlike other matmuls, and no adapter.
         let [x, w] = [
             self.maps.of(&chunk.x, [rows, hidden], Logits::X)?,
             self.maps

@@ -94,7 +94,12 @@ impl Kernels {
         } else {
             TensorOp::Mma
         };
-        let again = settings.recomputation == Recomputation::Cheap;
+        // The forward pass has SwiGLU fused into a matmul, so only recomputation needs the kernel.
+        let swiglu = if settings.recomputation == Recomputation::Cheap {
+            Some(load(context, SwiGluForward { threads })?)
+        } else {
+            None
+        };
         Ok(Kernels {
             blocks,
             round: load(context, Round)?,
@@ -132,9 +137,7 @@ impl Kernels {
                     op,
                 },
             )?,
-            swiglu: again
-                .then(|| load(context, SwiGluForward { threads }))
-                .transpose()?,
+            swiglu,
             swiglu_backward: load(context, SwiGluBackward { threads })?,
             logits: load(context, Logits)?,
             losses: load(context, TokenLosses { threads })?,

@@ -50,5 +50,8 @@ pub(crate) fn unsupported(context: &Context, sizes: &Sizes) -> Option<String> {
             "heads of a multiple of 16 up to {MOST_HEAD_DIM} dimensions, not of {head_dim}"
         ));
     }
-    (rank > MOST_RANK).then(|| format!("a rank up to {MOST_RANK}, not {rank}"))
+    if rank > MOST_RANK {
+        return Some(format!("a rank up to {MOST_RANK}, not {rank}"));
+    }
+    None
 }
