@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// List every kernel, with its threads, shared memory and arguments
     #[arg(long, conflicts_with_all = ["kernels", "out", "diff"])]
     all: bool,
-    /// Print how the kernels (all of them by default) differ from those of this git revision
+    /// Print how the kernels (all of them by default) differ from this git revision
     #[arg(long, value_name = "REV", conflicts_with_all = ["out", "lines", "target"])]
     diff: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! Detection of launches that stand still: every block polls or waits, and nothing changes what the
-//! blocks see.
+//! Detection of launches that stand still: every block polls or waits, and no value changes that a
+//! block reads.
 //!
 //! Each host thread runs the blocks of one [`Rotation`](super::rotation::Rotation). A counter of
 //! changes is increased after every step in which a block did something that another block can see.
