@@ -1,8 +1,9 @@
-//! Times attention of many sequences at once on a GPU, and the choice of their tokens: microseconds, GB/s of the keys,
-//! values or logits that are read, and the time over that of reading them at 4 TB/s, plus 3 us.
+//! Times attention of many sequences on a GPU, and the choice of their tokens. Prints microseconds,
+//! the GB/s of the keys, values or logits that are read, and the ratio of the time to a bound:
+//! reading them at 4 TB/s, plus 3 us.
 //!
-//! `batch_attention [SPLITS]`, a list with commas. Each figure is a graph of launches that read different pages in turn,
-//! 512 MiB in all, with a rest before it; the best of five.
+//! Usage: `batch_attention [SPLITS]`, a list with commas. Each figure is the best of five launches
+//! of a graph, each after a pause. The kernels in a graph read different pages, 512 MiB in total.
 
 mod timing;
 
@@ -213,7 +214,8 @@ impl<'a> Batch<'a> {
 
 const VOCAB: u32 = 151_936;
 
-/// Microseconds to choose a token for each row. Logits come from as many buffers as are more than the L2 cache.
+/// Microseconds to choose a token for each row. Logits come from as many buffers as are more than
+/// the L2 cache.
 fn time_choice(context: &Context, rows: u32, blocks: u32) -> Result<f64, Failure> {
     let numbers = Random(3).units((rows * VOCAB) as usize);
     let copies = (1 << 28) / (rows * VOCAB * 4) + 1;

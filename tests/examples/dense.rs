@@ -1,9 +1,11 @@
-//! Times products of two matrices of 16-bit numbers on a GPU: microseconds and TFLOPS of `Dense` (f16) and of a frozen
-//! projection of a training step (bf16), the way `benchmarks/cublas.py` times cuBLAS.
+//! Times matmuls of two 16-bit matrices on a GPU, in the way `benchmarks/cublas.py` times cuBLAS.
+//! Prints microseconds and TFLOPS of `Dense` (f16) and of a frozen projection of a training step
+//! (bf16).
 //!
-//! `dense [TOKENS]`, a list with commas; each tile alone, and with blocks in pairs. Each figure is a graph of launches that
-//! go through enough copies of the weights to find none in the L2 cache, with a rest before it; the best of five. Results
-//! are compared with those of the first tile.
+//! Usage: `dense [TOKENS]`, a list with commas. Each tile is timed alone and with blocks in pairs.
+//! Each figure is the best of five launches of a graph, each after a pause. The kernels in a graph
+//! go through so many copies of the weights that none is in the L2 cache. The results of all tiles
+//! are compared with the first tile.
 
 #![allow(unsafe_code)]
 
@@ -95,7 +97,7 @@ fn each<E: Element + TileElem<Memory = E> + PartialEq>(
         .into_iter()
         .flat_map(|tile| [(tile, false), (tile, true)])
     {
-        // A tile that is not stored must not look like the one before.
+        // A new buffer, so that a tile that is not stored cannot pass with the previous result.
         product.y = Buffer::zeroed(context, tokens * rows)?;
         let us = time(&product, if paired { tile.in_pairs() } else { tile })?;
         let found = product.y.to_vec()?;
@@ -141,7 +143,7 @@ impl<E: Element + TileElem<Memory = E>> Product<'_, E> {
         ))
     }
 
-    /// Times launches; `launch` records the one with this number of a copy of the weights.
+    /// Times launches. `launch` records the launch for the copy of the weights with this index.
     fn microseconds(
         &self,
         launch: impl Fn(&mut Recorder, usize) -> Result<(), Error>,

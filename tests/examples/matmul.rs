@@ -1,10 +1,13 @@
-//! Times products of many tokens on a GPU: microseconds, TFLOPS, and bytes of weights a second, for each form.
+//! Times matmuls of many tokens on a GPU. Prints microseconds, TFLOPS, and the bytes of weights per
+//! second.
 //!
-//! Each figure is a graph of launches that go through enough copies of the weights to find none in the L2 cache, with a
-//! rest before it; the best of five. Each argument is a list with a name, of which `KEYS` has the rest:
-//! `tokens=16,64 width=16,64 split=1,4`. `kernel=wgmma,sync` times `MatmulSync` beside `Matmul`: forms, splits and overlap
-//! are of the one, row blocks of a warp of the other, and of the widths each takes those that it has. The results of each
-//! are compared with those of the first.
+//! Each figure is the best of five launches of a graph, each after a pause. The kernels in a graph
+//! go through so many copies of the weights that none is in the L2 cache.
+//!
+//! Each argument is a list with a key, for example `tokens=16,64 width=16,64 split=1,4`. All keys
+//! are in `KEYS`. `kernel=wgmma,sync` also times `MatmulSync`. Forms, splits and overlap apply to
+//! `Matmul` only, and row blocks of a warp to `MatmulSync` only. Each kernel ignores widths that it
+//! does not support. All results are compared with the first.
 
 mod timing;
 
@@ -29,10 +32,10 @@ const COLD: usize = 256 << 20;
 const ROOM: u32 = 768;
 /// Parts of jobs, in sums.
 const PARTIALS: usize = 1 << 24;
-/// What two orders of sums may differ by, relative to the largest.
+/// The largest difference between two orders of summation, relative to the largest sum.
 const BOUND: f32 = 1e-4;
 
-/// The lists, and what they are if not given.
+/// The keys of the arguments and their default values.
 const KEYS: [(&str, &str); 10] = [
     ("kernel", "wgmma"),
     ("format", "Q4_K"),
@@ -137,7 +140,7 @@ fn numbers(list: &str) -> Result<Vec<u32>, Failure> {
     Ok(list.split(',').map(str::parse).collect::<Result<_, _>>()?)
 }
 
-/// A matrix, and what it is multiplied with.
+/// A matrix, and the activations by which it is multiplied.
 struct Product<'a> {
     context: &'a Context,
     format: Format,
@@ -283,7 +286,7 @@ impl<'a> Product<'a> {
         })
     }
 
-    /// Prints the figures of a kernel, and compares its results with those of the first.
+    /// Prints the figures of a kernel, and compares its results with the first kernel.
     fn one(
         &self,
         kernel: Timed,

@@ -1,8 +1,10 @@
-//! Times attention of many tokens on a GPU, and what prepares its queries, keys and values: microseconds and causal
-//! TFLOPS (`2 heads head_dim tokens^2` operations), and GB/s of the sums that are read and the numbers that are stored.
+//! Times attention of many tokens on a GPU, and the kernels that prepare its queries, keys and
+//! values. Prints microseconds and causal TFLOPS (`2 heads head_dim tokens^2` operations), and the
+//! GB/s of the sums that are read and the values that are stored.
 //!
-//! `prompt_attention [TOKENS] [HEAD_DIMS] [QUERIES]`, lists with commas; queries are those of a block on `mma.sync`. Each
-//! figure is a graph of launches, with a rest before it; the best of five.
+//! Usage: `prompt_attention [TOKENS] [HEAD_DIMS] [QUERIES]`, lists with commas. The last list has
+//! the queries of a block with `mma.sync`. Each figure is the best of five launches of a graph,
+//! each after a pause.
 
 mod timing;
 

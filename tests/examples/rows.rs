@@ -1,10 +1,16 @@
-//! Runs every row of the instruction table, and the forms of `forms`, on a GPU and on the emulator, on the same operands,
-//! and names the rows whose results differ by more than their accuracy. `xtask gpu-round` runs it.
+//! Runs every row of the instruction table and the forms in `forms` on a GPU and on the emulator,
+//! with the same operands, and reports rows whose results differ by more than their accuracy.
+//! `xtask gpu-round` runs this program.
 //!
-//! `rows forms` runs the forms alone, and `rows forms only TEXT` those with a text in their names. `rows emulated` and
-//! `rows forms emulated` put the emulator in the place of the GPU. `rows forms keep FOLDER` keeps the first results of each
-//! form, and `rows forms before FOLDER` compares the emulator with those, without a GPU. `rows forms print FOLDER` writes the
-//! kernels of the forms to a folder and runs nothing.
+//! | arguments | effect |
+//! |---|---|
+//! | none | compares rows and forms |
+//! | `forms` | compares only the forms |
+//! | `forms only TEXT` | compares only forms whose name contains the text |
+//! | `emulated`, `forms emulated` | uses the emulator in place of the GPU |
+//! | `forms keep FOLDER` | keeps the first results of each form in a folder |
+//! | `forms before FOLDER` | compares the emulator with kept results, without a GPU |
+//! | `forms print FOLDER` | writes the kernels of the forms to a folder without running them |
 
 #![allow(unsafe_code)]
 
@@ -120,7 +126,8 @@ const INCOMPARABLE: [(&Op, &str); 10] = [
     (&isa::ELECT, "which lane is chosen is the chip's own"),
 ];
 
-/// Whether it gives the same on every device, and can be printed for the one that is asked.
+/// Returns true if the results of a row are equal on every device, and the row can be printed for
+/// the target of this one.
 fn comparable(sample: &Sample) -> bool {
     let named = |&(op, _): &(&Op, &str)| op == sample.op;
     !INCOMPARABLE.iter().any(named)
@@ -171,7 +178,7 @@ fn operands(round: u64) -> Vec<u32> {
     (0..WORDS).map(word).collect()
 }
 
-/// The first word that differs: its index, and what the GPU and the emulator have there.
+/// Returns the index of the first word that differs, and its values on the GPU and on the emulator.
 fn first_difference(sample: &Sample, found: &[u32], wanted: &[u32]) -> Option<(usize, u32, u32)> {
     let kind = match sample.op.form.dst.first() {
         Some(Slot::Is(kind) | Slot::Regs(kind, _)) => *kind,
@@ -186,7 +193,8 @@ fn first_difference(sample: &Sample, found: &[u32], wanted: &[u32]) -> Option<(u
     pairs.find(|&(i, f, w)| f != w && !same(sample, kind, i / WORDS, f, w))
 }
 
-/// Whether two words are one result: NaN is NaN whatever its bits, and an approximation is as near as its row says.
+/// Returns true if two words are the same result. NaN equals NaN with other bits, and an
+/// approximation must be as close as its row requires.
 fn same(sample: &Sample, kind: Kind, round: usize, f: u32, w: u32) -> bool {
     let halves = |v: u32| [f16(v as u16), f16((v >> 16) as u16)].map(f16::to_f32);
     match kind {
@@ -214,7 +222,7 @@ fn near(sample: &Sample, round: usize, f: f32, w: f32) -> bool {
     }
 }
 
-/// The round whose numbers the bound of the row holds on, and what the text of its accuracy says, as a number.
+/// Returns the round whose operands the accuracy of the row covers, and that accuracy as a number.
 fn bound(sample: &Sample, w: f32) -> (usize, f32) {
     match sample.op.id {
         "SIN" | "COS" => (1, 2f32.powf(-20.9)),
@@ -225,9 +233,11 @@ fn bound(sample: &Sample, w: f32) -> (usize, f32) {
     }
 }
 
-/// The largest term that a sum over the last round has, of both devices up to two sums each.
+/// Returns the largest term of a sum in the last round. The results of two devices may differ by up
+/// to two such sums.
 ///
-/// Its words are two halves below 3 in magnitude. Read as bf16 or as f32, they are below 33, and so is what is added.
+/// Its words are two `f16` values below 3 in magnitude. Read as `bf16` or `f32`, they are below 33,
+/// and so are the terms.
 fn largest_term(kind: Kind) -> f32 {
     match kind {
         Kind::F16 => 33.0,

@@ -1,10 +1,11 @@
-//! Writes a GGUF file of a known model's shapes and formats with random weights, to measure loading without a download:
+//! Writes a GGUF file with the shapes and formats of a known model and random weights, to measure
+//! loading without a download:
 //!
 //! ```sh
 //! cargo run --release -p warpwright-tests --example synthetic -- OUT.gguf llama3.1-8b q4_k_m
 //! ```
 //!
-//! The file has no tokenizer: `bench` and `logits` take it.
+//! The file has no tokenizer. `bench` and `logits` accept it.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! A kernel of a chain reads by `ld.global.nc` only what no kernel writes that may still run when it starts.
+//! Checks that a kernel uses `ld.global.nc` only for memory that no kernel writes which may still
+//! be running.
 
 #![allow(unsafe_code)]
 
@@ -154,7 +155,7 @@ fn a_chain_is_refused_that_reads_past_coherence_what_it_writes() {
         text(bench.chain(&[(fresh, From::A, false), (cached, From::Low, false)])),
         next
     );
-    // Those before the one before may run too.
+    // The kernel before the previous one may still be running too.
     let later = "node 2 (cached) reads bytes 0 to 128 of a with ld.global.nc as x, but node 0 (fresh), which writes them \
                  as y, may still be running, so the values may be stale; read them with `fresh()`, \
                  or add a full edge between the two nodes";
@@ -171,7 +172,7 @@ fn a_chain_is_taken_that_reads_fresh_or_what_is_not_written_or_apart() {
     let bench = Bench::new(warpwright_cuda_emu::api());
     let (fresh, cached) = (&bench.fresh, &bench.cached);
     for (steps, programmatic, sum) in [
-        // Fresh, and weights that nobody writes.
+        // Fresh data, and weights that no kernel writes.
         (
             vec![
                 (fresh, From::A, false),
@@ -181,19 +182,19 @@ fn a_chain_is_taken_that_reads_fresh_or_what_is_not_written_or_apart() {
             2,
             2.0,
         ),
-        // The other half of what is written.
+        // The half of the buffer that is not written.
         (
             vec![(fresh, From::A, false), (cached, From::High, false)],
             1,
             1.0,
         ),
-        // What is written later: the writer waits.
+        // The data is written later, and the writer waits.
         (
             vec![(cached, From::A, false), (fresh, From::Low, false)],
             1,
             2.0,
         ),
-        // Parted from the writer; the reader still overlaps with what follows.
+        // The reader waits for the writer, but it still overlaps with the next kernel.
         (
             vec![
                 (fresh, From::A, false),
@@ -261,7 +262,7 @@ fn graphs_by_hand_are_held_to_it_too() {
         text(graph.add_edge_of(Programmatic, first, second)),
         refused(0, 2)
     );
-    // Beside a full path, a programmatic one does no harm.
+    // A programmatic path in addition to a full one is safe.
     graph.add_edge_of(Full, first, third).unwrap();
     graph.add_edge_of(Programmatic, first, second).unwrap();
 

@@ -1,7 +1,9 @@
-//! Errors print as sentences wherever Rust prints them: `fn main() -> Result<(), E>`, `unwrap`, `Box<dyn Error>`.
+//! Checks that errors print as sentences wherever Rust prints them: `fn main() -> Result<(), E>`,
+//! `unwrap` and `Box<dyn Error>`.
 //!
-//! All of these print `Debug`, so an error type implements it as its `Display`. Every type of the libraries that
-//! implements `std::error::Error` has a sample here; the sources are searched for types that have none.
+//! All of these print `Debug`, so our error types implement it as their `Display`. Every public
+//! type that implements `std::error::Error` has a sample here. The test searches the sources for
+//! types without one.
 
 #![allow(unsafe_code)] // loading a kernel is unsafe
 
@@ -110,7 +112,7 @@ fn ptx_emu_samples() -> Vec<(&'static str, Box<dyn Error>)> {
     ]
 }
 
-/// What a kernel gives that writes where nothing is.
+/// Returns the fault of a kernel that writes to an invalid address.
 fn fault() -> ptx_emu::Fault {
     let text = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() {\n.reg .b64 %a;\n.reg .b32 %v;\n\
                 mov.u64 %a, 64;\nmov.u32 %v, 1;\nst.global.u32 [%a], %v;\nret;\n}\n";
@@ -394,7 +396,8 @@ fn every_error_type_has_a_sample() {
     );
 }
 
-/// The error types of a crate, as `crate::Type`, and `crate::module::Type` where the type does not name what failed.
+/// Returns the error types of a crate, as `crate::Type`, or as `crate::module::Type` if the type
+/// does not name the failed operation.
 fn declared(library: &str) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("..")

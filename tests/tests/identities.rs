@@ -1,13 +1,14 @@
-//! No kernel computes what a literal already tells: `x + 0`, `x * 1`, `x >> 0` and their like, of integers.
+//! Checks that no kernel has integer operations whose result is obvious from a literal: `x + 0`, `x
+//! * 1`, `x >> 0` and similar ones.
 //!
-//! The builder leaves them out. This reads the PTX, which the emulator's parser lists as it understood it, and so does
-//! not take the builder's word for it.
+//! The builder omits them. This test reads the PTX with the parser of the emulator instead of
+//! trusting the builder.
 
 use ptx_emu::Module;
 use ptx_gen::{Target, print};
 use warpwright_kernels::ALL;
 
-/// What is left of `x op literal`: nothing but `x`, or nothing but a literal.
+/// The operations and literals for which `x op literal` is `x` or a literal.
 const NEEDLESS: [(&str, &[&str]); 9] = [
     ("add", &["0"]),
     ("sub", &["0"]),

@@ -1,11 +1,11 @@
-//! Random programs: what ptx-gen prints, ptx-emu reads as the same instructions, and runs to the same numbers as
-//! the same actions in Rust.
+//! Random programs: ptx-emu must parse the PTX that ptx-gen prints as the same instructions, and
+//! compute the same results as Rust.
 
 use proptest::prelude::*;
 use ptx_emu::{Launch, Memory, Module, Order, Schedule, Trace, run};
 use ptx_gen::*;
 
-/// What a program does to its variable, which starts as the thread's index.
+/// An operation on the variable of a program, which starts as the index of the thread.
 #[derive(Clone, Debug)]
 enum Action {
     Add(u32),
@@ -108,7 +108,7 @@ fn emit<'k>(k: Builder<'k>, v: &mut Var<'k, u32>, actions: &[Action], together: 
     }
 }
 
-/// The same in Rust, on the threads where `active`.
+/// Performs the actions in Rust, on the threads for which `active` is true.
 fn perform(values: &mut [u32], active: &[bool], actions: &[Action], together: bool) {
     for action in actions {
         let before = values.to_vec();
@@ -165,8 +165,8 @@ fn perform(values: &mut [u32], active: &[bool], actions: &[Action], together: bo
     }
 }
 
-/// The instructions of a block in order, as the printer lays out its tree. Labels count from 0 in each block, and name
-/// how deep it stands.
+/// The instructions of a block in order, as the printer lays out its tree. Labels count from 0 in
+/// each block, and name how deep it stands.
 fn flat(stmts: &[Stmt], depth: usize, labels: &mut u32, out: &mut Vec<String>) {
     for s in stmts {
         match s {

@@ -1,7 +1,8 @@
-//! What a crate's files may use of each other, and of the environment.
+//! Checks which files of a crate may use each other, and which may read the environment.
 //!
-//! A file of a listed crate uses only files below it: the graph of `crate::` and `super::` paths has no cycle, so each
-//! file can be read with those that it uses, and without those that use it. The few that are still knotted are listed.
+//! A file of a listed crate uses only files below it, so the graph of `crate::` and `super::` paths
+//! has no cycle. Each file can therefore be read with the files that it uses, and without the files
+//! that use it. The few remaining cycles are listed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,10 +18,13 @@ const LAYERED: &[&str] = &[
     "xtask",
 ];
 
-/// Files that all use each other, directly or not: a graph, its nodes and edges, and what a node may be, which holds
-/// graphs of its own; a module, and the images that it is made of. The files of the Jinja interpreter share one module
-/// with their values and errors, and the reader of tool calls renders the template to find the format of its calls. The
-/// comparisons of PTX forms share the assembler.
+/// Files that all use each other, directly or indirectly:
+///
+/// - A graph, its nodes and its edges, because a node may contain graphs. A module and the images
+///   from which it is made.
+/// - The files of the Jinja interpreter, which share a module with their values and errors. The
+///   reader of tool calls renders the template to find the format of its calls.
+/// - The comparisons of PTX forms, which share the assembler.
 const KNOTS: &[(&str, &[&str])] = &[
     (
         "driver",
@@ -230,8 +234,8 @@ fn code(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Every path from the root of the crate that the code of a module names, groups written out: those that begin with
-/// `crate`, with `super` or with a module that it declares.
+/// Every path from the root of the crate that the code of a module names, groups written out: those
+/// that begin with `crate`, with `super` or with a module that it declares.
 fn paths(code: &str, module: &[String]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let children = code
@@ -247,7 +251,7 @@ fn paths(code: &str, module: &[String]) -> Vec<Vec<String>> {
         .flat_map(|word| code.match_indices(word.as_str()))
     {
         let before = code[..start].chars().next_back();
-        // `$crate` of a macro is a path of whoever uses the macro.
+        // The crate in `$crate` is the one that defines the macro, so such a path is skipped.
         if before.is_some_and(|c| c.is_alphanumeric() || ['_', ':', '$'].contains(&c)) {
             continue;
         }
@@ -267,7 +271,7 @@ fn paths(code: &str, module: &[String]) -> Vec<Vec<String>> {
     found
 }
 
-/// Reads a path or a group of paths that begins `text`. Returns what follows it.
+/// Reads a path or a group of paths at the start of `text`, and returns the rest of the text.
 fn tree<'a>(text: &'a str, base: &[String], found: &mut Vec<Vec<String>>) -> &'a str {
     let text = text.trim_start();
     if let Some(mut rest) = text.strip_prefix('{') {
@@ -296,8 +300,8 @@ fn tree<'a>(text: &'a str, base: &[String], found: &mut Vec<Vec<String>>) -> &'a
     }
 }
 
-/// The file of the item that a path names: that of the longest module in it, or the one from which that module names
-/// the item again.
+/// Returns the file of the item that a path names. It is the file of the longest module in the
+/// path, or the file from which that module re-exports the item.
 fn file_of(
     sources: &BTreeMap<String, String>,
     paths: &BTreeMap<&String, Vec<Vec<String>>>,
@@ -352,7 +356,7 @@ fn knots(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
     found.into_iter().collect()
 }
 
-/// What a file uses, and what that uses.
+/// Returns the files that a file uses, directly or indirectly.
 fn used_by<'a>(
     file: &'a String,
     graph: &'a BTreeMap<String, BTreeSet<String>>,

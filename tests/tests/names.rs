@@ -1,5 +1,5 @@
-//! Shows that the names of `ptx-gen` and `warpwright-driver` can be imported together, and that neither hides a name of the
-//! standard prelude.
+//! Checks that the names of `ptx-gen` and `warpwright-driver` can be imported together, and that
+//! neither hides a name of the standard prelude.
 
 #![allow(unsafe_code)] // loading a kernel is unsafe
 

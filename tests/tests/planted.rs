@@ -1,4 +1,4 @@
-//! Mistakes planted in kernels are caught and named, with the Rust line that made them.
+//! Checks that bugs planted in kernels are reported with the Rust line that contains them.
 //!
 //! A store out of bounds and a missing edge are planted in the tests of the driver crate.
 
@@ -18,7 +18,7 @@ struct Reverse {
     barrier: bool,
 }
 
-/// The line below that reads what another warp wrote.
+/// The line below that reads a value which another warp wrote.
 const READ: u32 = 38;
 
 impl KernelDef for Reverse {

@@ -1,4 +1,4 @@
-//! Every row of the instruction table runs on the emulator, which knows nothing of the table.
+//! Runs every row of the instruction table on the emulator, which does not use the table.
 
 use ptx_emu::{Class, ElementKind, Launch, Memory, Module, Schedule, TensorMap, Trace, run};
 use ptx_gen::{Sample, Target, Tile, isa, print, samples};

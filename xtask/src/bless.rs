@@ -1,4 +1,4 @@
-//! `cargo xtask bless`: accepts the PTX that the snapshot tests print now, and reports which kernels
+//! `cargo xtask bless`: accepts the current output of the snapshot tests, and reports which kernels
 //! changed since the last commit.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,19 +21,22 @@ const KERNELS: &str = "tests/tests/snapshots/kernels.snap";
 /// family.
 const MOST_NAMED: usize = 40;
 
+/// Updates the snapshots, deletes unused ones and prints a summary.
 pub(crate) fn run(_: &Args) -> Result<()> {
     let work = tempfile::tempdir()?;
     let written = work.path().join("written");
-    // With INSTA_UPDATE=always insta writes the new text and the test passes: no tool to install.
+    // With INSTA_UPDATE=always insta writes the new text itself, so `cargo insta` is not needed.
     let accept = [
         ("INSTA_UPDATE", Path::new("always")),
         ("INSTA_SNAPSHOT_REFERENCES_FILE", &written),
     ];
+    // That test would fail on the unused snapshots, which are deleted below.
     test(&accept, &["--skip", "none_is_left_over"])?;
     for gone in left_over(&written)? {
         println!("deleted {}", gone.display());
         fs::remove_file(gone)?;
     }
+    // A second run must pass without updates, because a test can fail for other reasons.
     test(&[("INSTA_UPDATE", Path::new("no"))], &[])?;
     let now = fs::read_to_string(paths::root().join(KERNELS))?;
     let before = revision::file("HEAD", KERNELS)?.unwrap_or_default();
@@ -42,6 +45,7 @@ pub(crate) fn run(_: &Args) -> Result<()> {
     Ok(())
 }
 
+/// Runs the snapshot tests.
 fn test(environment: &[(&str, &Path)], arguments: &[&str]) -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo
@@ -93,10 +97,10 @@ fn snapshots(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A kernel's lines and hash, by its name.
+/// The number of lines and the hash of each kernel, by name.
 type Kernels<'a> = BTreeMap<&'a str, (usize, &'a str)>;
 
-/// The kernels of the snapshot that lists them: name, target, lines, hash.
+/// Parses the snapshot that lists all kernels, with name, target, lines and hash in each line.
 fn kernels(snapshot: &str) -> Kernels<'_> {
     let kernel = |line| match str::split(line, ' ').collect::<Vec<_>>()[..] {
         [name, _, lines, hash] => Some((name, (lines.parse().ok()?, hash))),
@@ -105,13 +109,16 @@ fn kernels(snapshot: &str) -> Kernels<'_> {
     snapshot.lines().filter_map(kernel).collect()
 }
 
-/// What happened to a kernel, and by how many lines it grew.
+/// A kernel that was added, removed or changed.
 struct KernelChange<'a> {
     name: &'a str,
+    /// The word for the change in the summary.
     what: &'static str,
+    /// The number of lines by which the kernel grew.
     lines: isize,
 }
 
+/// Returns the kernels that differ, in the order of their names.
 fn changes<'a>(before: &Kernels<'a>, now: &Kernels<'a>) -> Vec<KernelChange<'a>> {
     let all: BTreeSet<_> = before.keys().chain(now.keys()).copied().collect();
     let change = |name: &'a str| match (before.get(name), now.get(name)) {
@@ -125,6 +132,7 @@ fn changes<'a>(before: &Kernels<'a>, now: &Kernels<'a>) -> Vec<KernelChange<'a>>
             what: "added",
             lines: *lines as isize,
         }),
+        // The hash decides, because a change can keep the number of lines.
         (Some(a), Some(b)) if a.1 != b.1 => Some(KernelChange {
             name,
             what: "changed",
@@ -135,6 +143,7 @@ fn changes<'a>(before: &Kernels<'a>, now: &Kernels<'a>) -> Vec<KernelChange<'a>>
     all.into_iter().filter_map(change).collect()
 }
 
+/// Returns the report on the changed kernels.
 fn summary(before: &Kernels, now: &Kernels) -> String {
     let changes = changes(before, now);
     let count = |what| changes.iter().filter(|change| change.what == what).count();
@@ -152,6 +161,7 @@ fn summary(before: &Kernels, now: &Kernels) -> String {
             change.what, change.name, change.lines
         )
     };
+    // A change of a shared function can affect hundreds of kernels.
     let lines = if changes.len() > MOST_NAMED {
         families(&changes)
     } else {
@@ -163,7 +173,7 @@ fn summary(before: &Kernels, now: &Kernels) -> String {
         .join("\n")
 }
 
-/// A line for each family and what happened to its kernels.
+/// Returns a line for each family of kernels and kind of change.
 fn families(changes: &[KernelChange]) -> Vec<String> {
     let mut groups: BTreeMap<(&str, &str), (usize, isize)> = BTreeMap::new();
     for change in changes {
@@ -201,7 +211,8 @@ mod tests {
                 .map(|i| format!("gemv_{i} sm_75 7 {hash}\n"))
                 .collect::<String>()
         };
-        let (before, now) = (list("aa"), list("bb"));
+        let before = list("aa");
+        let now = list("bb");
         let said = summary(&kernels(&before), &kernels(&now));
         assert_eq!(
             said,

@@ -20,7 +20,8 @@ pub(crate) struct BarGroup {
     pub(crate) values: Vec<Option<f64>>,
 }
 
-/// Okabe and Ito's blue, orange and gray: readers with a color vision deficiency can tell them apart.
+/// Okabe and Ito's blue, orange and gray: readers with a color vision deficiency can tell them
+/// apart.
 const COLORS: [&str; 3] = ["#0072b2", "#e69f00", "#999999"];
 
 const WIDTH: u32 = 760;
@@ -89,7 +90,8 @@ fn rectangle(x: u32, y: u32, width: u32, height: u32, color: &str) -> String {
 
 /// A line of text whose vertical middle is `y`.
 fn text(x: u32, y: u32, anchor: &str, content: &str) -> String {
-    let (y, content) = (y + 4, escaped(content));
+    let y = y + 4;
+    let content = escaped(content);
     format!(
         "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\" fill=\"#222222\">{content}</text>\n"
     )

@@ -1,7 +1,7 @@
 //! `docs/reference/cli.md`: the help of every command, as the program prints it.
 //!
-//! Running the program keeps `xtask` small. To link the command-line parser instead would compile the engine for every
-//! command of `cargo xtask`.
+//! Running the program keeps `xtask` small. To link the command-line parser instead would compile
+//! the engine for every command of `cargo xtask`.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -56,8 +56,8 @@ pub(crate) fn build() -> Result<()> {
 
 /// Returns the program as it was last built, or builds it.
 ///
-/// In `cargo xtask ci`, an earlier step has built it with all features of the workspace. To build the package alone would
-/// take minutes and give the same help.
+/// In `cargo xtask ci`, an earlier step has built it with all features of the workspace. To build
+/// the package alone would take minutes and give the same help.
 fn program() -> Result<PathBuf> {
     let file = paths::target()
         .join("debug")

@@ -1,4 +1,5 @@
-//! `cargo xtask codegen`: what is written from tables and measurements, and the check that it is up to date.
+//! `cargo xtask codegen`: writes the files and tables that are generated from code and
+//! measurements, and checks that they are up to date.
 
 use std::fs;
 
@@ -20,15 +21,15 @@ struct Generated {
     text: fn() -> Result<String>,
 }
 
-/// How much of the file is generated.
+/// The part of a file that is generated.
 #[derive(Clone, Copy)]
 pub(crate) enum GeneratedPart {
     Whole,
-    /// What stands between these two lines.
+    /// The text between these two lines.
     Between(&'static str, &'static str),
 }
 
-/// Around the tables of figures.
+/// The lines around the tables of figures.
 const FIGURES: GeneratedPart = GeneratedPart::Between(
     "<!-- figures: written by `cargo xtask codegen` from benchmarks/ -->\n",
     "<!-- end of figures -->\n",
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.check { check() } else { write() }
 }
 
-/// That every file holds what would be written now.
+/// Checks that every file is up to date.
 pub(crate) fn check() -> Result<()> {
     let mut stale = vec![];
     for generated in &FILES {
@@ -87,10 +88,12 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
+/// Writes all files.
 fn write() -> Result<()> {
     cli::build()?;
     for generated in &FILES {
-        let (file, (_, text)) = (generated.file, generated.texts()?);
+        let file = generated.file;
+        let (_, text) = generated.texts()?;
         fs::write(paths::root().join(file), text)
             .with_context(|| format!("cannot write {file}"))?;
         println!("wrote {file}");
@@ -99,7 +102,7 @@ fn write() -> Result<()> {
 }
 
 impl Generated {
-    /// What stands in the file, and what should.
+    /// Returns the current contents of the file, and the expected contents.
     fn texts(&self) -> Result<(String, String)> {
         let path = paths::root().join(self.file);
         let text = (self.text)()?;
@@ -115,7 +118,7 @@ impl Generated {
 }
 
 impl GeneratedPart {
-    /// The page with this text in its place.
+    /// Returns the page with the generated text replaced by `text`.
     pub(crate) fn filled(self, page: &str, text: &str) -> Result<String> {
         let GeneratedPart::Between(start, end) = self else {
             return Ok(text.into());
@@ -127,7 +130,7 @@ impl GeneratedPart {
             ends.with_context(|| format!("these lines are missing, in this order:\n{start}{end}"))?;
         ensure!(
             !after.contains(start),
-            "the line stands there twice: {}",
+            "this line is there twice: {}",
             start.trim_end()
         );
         Ok(format!("{before}{start}{text}{end}{after}"))
@@ -155,7 +158,7 @@ mod tests {
         assert_eq!(filled("x\n"), Err(missing.into()));
         assert_eq!(
             filled("<a>\n<b>\n<a>\n<b>\n"),
-            Err("the line stands there twice: <a>".into())
+            Err("this line is there twice: <a>".into())
         );
         assert_eq!(GeneratedPart::Whole.filled("old", "new").unwrap(), "new");
     }

@@ -1,11 +1,13 @@
-//! The size of a kernel's machine code, read from the cubin (64-bit little-endian ELF) that ptxas writes.
+//! Reads the number of instructions of a kernel from the cubin that ptxas writes, which is a 64-bit
+//! little-endian ELF file.
 
-/// Bytes of an instruction from Volta on.
+/// The number of bytes in an instruction, since Volta.
 const INSTRUCTION: usize = 16;
 /// The opcode (low 12 bits) of NOP, with which ptxas pads the section.
 const NOP: u16 = 0x918;
 
-/// Instructions in `kernel`'s code, the padding at its end left out; `None` if the file is no such cubin.
+/// Returns the number of instructions in the code of `kernel`, without the padding at its end, or
+/// `None` if the file is not a cubin with this kernel.
 pub(crate) fn instructions(cubin: &[u8], kernel: &str) -> Option<usize> {
     let wanted = format!(".text.{kernel}");
     let sections = Sections::of(cubin)?;
@@ -22,14 +24,20 @@ pub(crate) fn instructions(cubin: &[u8], kernel: &str) -> Option<usize> {
 /// The section table of an ELF file.
 struct Sections<'a> {
     file: &'a [u8],
+    /// The offset of the table in the file.
     table: usize,
+    /// The number of sections.
     count: usize,
+    /// The index of the section with the names.
     names: usize,
 }
 
 impl<'a> Sections<'a> {
+    /// Reads the header of a 64-bit little-endian ELF file.
     fn of(file: &'a [u8]) -> Option<Self> {
-        file.starts_with(b"\x7fELF\x02\x01").then_some(())?;
+        if !file.starts_with(b"\x7fELF\x02\x01") {
+            return None;
+        }
         let table = word::<8>(file, 0x28)?;
         Some(Self {
             file,
@@ -39,16 +47,19 @@ impl<'a> Sections<'a> {
         })
     }
 
+    /// Returns a field of a section header of 64 bytes.
     fn field<const N: usize>(&self, section: usize, at: usize) -> Option<usize> {
         word::<N>(self.file, self.table.checked_add(section * 64 + at)?)
     }
 
+    /// Returns the contents of a section.
     fn bytes(&self, section: usize) -> Option<&'a [u8]> {
         let start = self.field::<8>(section, 0x18)?;
         self.file
             .get(start..start.checked_add(self.field::<8>(section, 0x20)?)?)
     }
 
+    /// Returns the name of a section.
     fn name(&self, section: usize) -> Option<&'a [u8]> {
         let name = self
             .bytes(self.names)?
@@ -57,7 +68,7 @@ impl<'a> Sections<'a> {
     }
 }
 
-/// A little-endian number of `N` bytes.
+/// Returns the little-endian integer of `N` bytes at an offset.
 fn word<const N: usize>(file: &[u8], at: usize) -> Option<usize> {
     let bytes = file.get(at..at.checked_add(N)?)?;
     Some(

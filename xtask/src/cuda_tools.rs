@@ -1,7 +1,7 @@
-//! ptxas: the one on this machine, or a pinned one from PyPI.
+//! Finds ptxas on this machine, or installs a pinned release from PyPI.
 //!
-//! The wheel is fetched by pip, which checks its hash, and unpacked under the target folder.
-//! It is never committed: its licence does not let others hand it on.
+//! pip downloads the wheel and checks its hash, and the wheel is unpacked under the target folder.
+//! Do not commit it, because its license forbids redistribution.
 
 use std::env::consts::{ARCH, OS};
 use std::ffi::OsString;
@@ -13,10 +13,10 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::paths;
 
-/// The release that is fetched, and the only one whose figures `kernels/ptxas.tsv` holds.
+/// The release that is downloaded, and from which the figures in `kernels/ptxas.tsv` come.
 pub(crate) const VERSION: &str = "13.5.37";
 
-/// One wheel of `nvidia-cuda-nvcc` for each machine it is published for.
+/// The supported machines and the SHA-256 hash of the `nvidia-cuda-nvcc` wheel for each.
 const WHEELS: [(&str, &str, &str); 2] = [
     (
         "linux",
@@ -30,13 +30,16 @@ const WHEELS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// The ptxas to use: `PTXAS`, what was fetched before, `CUDA_PATH`, `CUDA_HOME`, `PATH`, else fetched now.
+/// Returns the path of ptxas, and downloads it if this machine has none.
+///
+/// The variable `PTXAS` comes first, then an earlier download, then `CUDA_PATH`, `CUDA_HOME` and
+/// `PATH`. An earlier download precedes installed tools because the kept figures come from it.
 pub(crate) fn ptxas() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("PTXAS") {
         let path = PathBuf::from(path);
         ensure!(
             path.is_file(),
-            "PTXAS names {}, which is no file",
+            "PTXAS is {}, which is not a file",
             path.display()
         );
         return Ok(path);
@@ -52,7 +55,7 @@ pub(crate) fn ptxas() -> Result<PathBuf> {
     Ok(fetched)
 }
 
-/// What `ptxas --version` calls its release: `13.5, V13.5.37`.
+/// Returns the release that `ptxas --version` prints, for example `13.5, V13.5.37`.
 pub(crate) fn release(ptxas: &Path) -> Result<String> {
     let output = Command::new(ptxas)
         .arg("--version")
@@ -66,11 +69,12 @@ pub(crate) fn release(ptxas: &Path) -> Result<String> {
     release.with_context(|| format!("{} --version does not name a release", ptxas.display()))
 }
 
+/// Returns the folder of the downloaded tools.
 fn bin() -> PathBuf {
     paths::target().join("cuda-tools").join(VERSION).join("bin")
 }
 
-/// The tool of this name in `CUDA_PATH`, `CUDA_HOME` or `PATH`.
+/// Finds a tool in `CUDA_PATH`, `CUDA_HOME` or `PATH`.
 pub(crate) fn installed(tool: &str) -> Option<PathBuf> {
     let toolkits = ["CUDA_PATH", "CUDA_HOME"]
         .into_iter()
@@ -83,12 +87,13 @@ pub(crate) fn installed(tool: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
+/// Downloads and installs the pinned ptxas.
 fn fetch() -> Result<()> {
     let Some((_, _, hash)) = WHEELS
         .into_iter()
         .find(|&(os, arch, _)| os == OS && arch == ARCH)
     else {
-        bail!("no ptxas is pinned for {OS} on {ARCH}: set PTXAS to one of your own")
+        bail!("no ptxas is pinned for {OS} on {ARCH}: set PTXAS to an installed ptxas")
     };
     eprintln!("fetching ptxas {VERSION} from PyPI (47 MB, once)");
     let work = tempfile::tempdir()?;
@@ -97,7 +102,9 @@ fn fetch() -> Result<()> {
     install(&work.path().join("unpacked/nvidia/cu13/bin/ptxas"))
 }
 
+/// Downloads the wheel with this hash to a folder, and returns its path.
 fn download(to: &Path, hash: &str) -> Result<PathBuf> {
+    // pip accepts hashes only from a file of requirements.
     let requirements = to.join("requirements.txt");
     fs::write(
         &requirements,
@@ -117,7 +124,7 @@ fn download(to: &Path, hash: &str) -> Result<PathBuf> {
     .into();
     pip.extend(["-d".into(), to.into(), "-r".into(), requirements.into()]);
     python(&pip).context(
-        "cannot fetch ptxas from PyPI: run again with a network, or set PTXAS to one of your own",
+        "cannot fetch ptxas from PyPI: run again with a network, or set PTXAS to an installed ptxas",
     )?;
     let wheel = fs::read_dir(to)?
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -125,6 +132,7 @@ fn download(to: &Path, hash: &str) -> Result<PathBuf> {
     wheel.context("pip fetched no wheel")
 }
 
+/// Unpacks a wheel, which is a ZIP archive.
 fn unpack(wheel: &Path, to: &Path) -> Result<()> {
     let arguments = [
         "-m".into(),
@@ -136,12 +144,14 @@ fn unpack(wheel: &Path, to: &Path) -> Result<()> {
     python(&arguments).with_context(|| format!("cannot unpack {}", wheel.display()))
 }
 
-/// Puts the file in its place in one step, so that a broken-off run leaves nothing half there.
+/// Copies the unpacked ptxas to its place.
+///
+/// The last step is a rename, so that an interrupted run does not leave a partial file there.
 fn install(unpacked: &Path) -> Result<()> {
     fs::create_dir_all(bin())?;
     let part = bin().join(format!("ptxas.{}", std::process::id()));
     fs::copy(unpacked, &part)
-        .with_context(|| format!("the wheel holds no {}", unpacked.display()))?;
+        .with_context(|| format!("the wheel does not contain {}", unpacked.display()))?;
     make_executable(&part)?;
     fs::rename(part, bin().join("ptxas"))?;
     Ok(())
@@ -161,6 +171,7 @@ fn make_executable(_: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Runs Python, and returns an error with its last line of output if it fails.
 fn python(arguments: &[OsString]) -> Result<()> {
     let output = Command::new("python3")
         .args(arguments)

@@ -1,4 +1,4 @@
-//! `deny.toml`, held against `Cargo.lock` by cargo-deny: the one installed, or a pinned one built on first use.
+//! Checks the dependencies in `Cargo.lock` against the rules in `deny.toml` with cargo-deny.
 
 use std::process::{Command, Stdio};
 
@@ -13,7 +13,8 @@ const CARGO_DENY: Tool = Tool {
     options: &[],
 };
 
-/// Checks licences, sources and duplicates, and the security advisories where their database can be fetched.
+/// Checks licenses, sources and duplicates, and also security advisories if their database can be
+/// fetched.
 pub(crate) fn check() -> Result<()> {
     let deny = CARGO_DENY.find_or_install()?;
     let run = |arguments: &[&str]| {
@@ -30,6 +31,7 @@ pub(crate) fn check() -> Result<()> {
         "sources",
     ])?;
     ensure!(offline.success(), "cargo-deny refuses a dependency");
+    // A machine without a network must be able to run the other checks.
     let fetched = Command::new(&deny)
         .current_dir(paths::root())
         .args(["fetch", "db"])

@@ -1,4 +1,4 @@
-//! `cargo xtask ptx --diff REV`: how the text of kernels differs from that of another revision.
+//! `cargo xtask ptx --diff REV`: prints how the PTX of kernels differs from another revision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -8,13 +8,15 @@ use similar::{ChangeTag, TextDiff};
 
 use crate::{names, revision};
 
-/// Prints the differences between a revision's kernels and `now`, by name: of the kernels of these names, or of all.
+/// Prints the differences between the kernels of a revision and `now`, for the `wanted` kernels or,
+/// if none are listed, for all.
 pub(crate) fn print(
     revision: &str,
     now: &BTreeMap<String, String>,
     wanted: &[String],
 ) -> Result<()> {
     let before = revision::texts(revision)?;
+    // A wanted kernel may exist in only one of the two versions.
     let all: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
     if let Some(unknown) = wanted.iter().find(|name| !all.contains(name)) {
         bail!(
@@ -41,16 +43,16 @@ pub(crate) fn print(
     Ok(())
 }
 
-/// How a kernel's text changed.
+/// The difference between two versions of a kernel.
 struct KernelDifference {
-    /// As a unified diff; empty for a kernel that is only on one side.
+    /// The unified diff, empty if one version does not have the kernel.
     text: String,
-    /// What happened, in a line.
+    /// One line for the summary.
     line: String,
 }
 
 impl KernelDifference {
-    /// `None` if both sides have the same text.
+    /// Returns the difference, or `None` if both versions have the same text.
     fn of(name: &str, before: Option<&String>, now: Option<&String>) -> Option<KernelDifference> {
         let lines = |text: &String| text.lines().count();
         let only = |line: String| {
@@ -69,6 +71,7 @@ impl KernelDifference {
         }
     }
 
+    /// Compares two texts line by line.
     fn between(name: &str, before: &str, now: &str) -> KernelDifference {
         let diff = TextDiff::from_lines(before, now);
         let count = |tag| {
@@ -76,8 +79,10 @@ impl KernelDifference {
                 .filter(|change| change.tag() == tag)
                 .count()
         };
-        let (plus, minus) = (count(ChangeTag::Insert), count(ChangeTag::Delete));
-        let (old, new) = (format!("a/{name}.ptx"), format!("b/{name}.ptx"));
+        let plus = count(ChangeTag::Insert);
+        let minus = count(ChangeTag::Delete);
+        let old = format!("a/{name}.ptx");
+        let new = format!("b/{name}.ptx");
         let text = diff
             .unified_diff()
             .context_radius(3)

@@ -1,7 +1,8 @@
-//! The tables of figures in README.md and BENCHMARKS.md, from what `warpwright bench --json` wrote.
+//! The tables of figures in README.md and BENCHMARKS.md, and the chart, from files that
+//! `warpwright bench --json` wrote.
 //!
-//! `benchmarks/README.md` says which files there are. Every field of theirs is named here, and an unknown one is an
-//! error: a change of the report cannot go by unseen.
+//! `benchmarks/README.md` explains the files. An unknown field is an error, so that a change of the
+//! report format is noticed here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,7 +54,7 @@ struct Ceiling {
     blocks: u32,
 }
 
-/// Of one context.
+/// The figures for one context length.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ContextMeasurement {
@@ -71,7 +72,7 @@ struct ContextMeasurement {
     first_tokens: Vec<u32>,
 }
 
-/// Microseconds a token, over the rounds.
+/// The microseconds per token over all rounds.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MeasuredSpread {
@@ -80,13 +81,13 @@ struct MeasuredSpread {
     max: f64,
 }
 
-/// What a report does not say.
+/// The conditions of a measurement that a report does not contain.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReportConditions {
-    /// The card's name in the tables.
+    /// The name of the GPU in the tables.
     card: String,
-    /// Version of the NVIDIA driver.
+    /// The version of the NVIDIA driver.
     driver: String,
     commit: String,
     source: String,
@@ -94,6 +95,7 @@ struct ReportConditions {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+/// The figures of other engines.
 struct Peers {
     source: String,
     models: Vec<PeerRow>,
@@ -103,41 +105,41 @@ struct Peers {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PeerRow {
-    /// As `bench` names the model.
+    /// The name of the model in the reports of `bench`.
     model: String,
     title: String,
     llama_cpp: Option<f64>,
     torch_compile: Option<f64>,
 }
 
-/// The newest measurement of a card.
+/// The newest measurement of a GPU.
 struct Measurement {
     folder: String,
     conditions: ReportConditions,
     reports: Vec<SavedBenchReport>,
 }
 
-/// Everything under `benchmarks/`.
+/// The contents of `benchmarks/`.
 struct Benchmarks {
     peers: Peers,
-    /// By card.
+    /// The newest measurement of each GPU, in the order of their names.
     measurements: Vec<Measurement>,
 }
 
-/// The context that README.md shows.
+/// The context length of the figures in README.md.
 const README_CTX: u32 = 128;
 
-/// The table in README.md: whole tokens per second beside other engines.
+/// Returns the table in README.md, which compares tokens per second with other engines.
 pub(crate) fn readme() -> Result<String> {
     Ok(Benchmarks::read()?.comparison())
 }
 
-/// The chart in README.md: the same rates as its table.
+/// Returns the chart in README.md as SVG. It shows the rates of the table.
 pub(crate) fn chart() -> Result<String> {
     Ok(Benchmarks::read()?.chart().svg())
 }
 
-/// The tables in BENCHMARKS.md: everything that a reader needs to believe them.
+/// Returns the tables in BENCHMARKS.md, with the conditions under which they were measured.
 pub(crate) fn benchmarks() -> Result<String> {
     let Benchmarks {
         peers,
@@ -151,6 +153,7 @@ pub(crate) fn benchmarks() -> Result<String> {
 }
 
 impl Benchmarks {
+    /// Reads and checks all files.
     fn read() -> Result<Benchmarks> {
         let folder = paths::root().join("benchmarks");
         let all = Benchmarks {
@@ -161,6 +164,7 @@ impl Benchmarks {
         Ok(all)
     }
 
+    /// Checks that each reported model has a row in the tables.
     fn check(&self) -> Result<()> {
         ensure!(
             !self.measurements.is_empty(),
@@ -190,6 +194,7 @@ impl Benchmarks {
         Ok(())
     }
 
+    /// Returns the table that compares engines.
     fn comparison(&self) -> String {
         let cards: String = self
             .measurements
@@ -236,6 +241,7 @@ impl Benchmarks {
         }
     }
 
+    /// Returns the row of a model.
     fn row(&self, peer: &PeerRow) -> String {
         let figures = || {
             self.measurements
@@ -252,11 +258,12 @@ impl Benchmarks {
     }
 }
 
+/// Formats a rate without decimals, or `-` if there is none.
 fn cell(rate: Option<f64>) -> String {
     rate.map_or("-".into(), |rate| thousands(rate.round() as u64))
 }
 
-/// `12,345`.
+/// Formats a number with commas, such as `12,345`.
 fn thousands(n: u64) -> String {
     if n < 1000 {
         n.to_string()
@@ -266,6 +273,7 @@ fn thousands(n: u64) -> String {
 }
 
 impl Measurement {
+    /// Reads and checks the files in a folder.
     fn read(root: &Path, folder: String) -> Result<Measurement> {
         let path = root.join(&folder);
         let files = names(&path)?
@@ -283,7 +291,9 @@ impl Measurement {
         Ok(read)
     }
 
-    /// That the reports belong together: the table says once what holds for all of them.
+    /// Checks that the reports belong together.
+    ///
+    /// The table prints device and conditions once, so they must be equal in all reports.
     fn check(&self) -> Result<()> {
         let Some((first, others)) = self.reports.split_first() else {
             anyhow::bail!("there are no reports")
@@ -313,6 +323,7 @@ impl Measurement {
         Ok(())
     }
 
+    /// Returns the figures of a model for a context length.
     fn figures(&self, model: &str, ctx: u32) -> Option<&ContextMeasurement> {
         self.report(model)?
             .contexts
@@ -320,10 +331,12 @@ impl Measurement {
             .find(|figures| figures.ctx == ctx)
     }
 
+    /// Returns the report of a model.
     fn report(&self, model: &str) -> Option<&SavedBenchReport> {
         self.reports.iter().find(|report| report.model == model)
     }
 
+    /// Returns the conditions and the table of a measurement.
     fn table(&self, peers: &Peers) -> String {
         let mut out = format!("{}\n\n", self.title());
         out += "| model | ctx | us per token: median (min - max) | tokens/s | weights + KV, MB | GB/s | of the ceiling | nodes |\n";
@@ -338,7 +351,7 @@ impl Measurement {
         out
     }
 
-    /// The conditions, as a sentence or two.
+    /// Returns the conditions as text.
     fn title(&self) -> String {
         let ReportConditions {
             driver,
@@ -354,7 +367,8 @@ impl Measurement {
             cuda,
             ..
         } = &first.device;
-        let (memory, date) = (memory_bytes / 1_000_000_000, first.day());
+        let memory = memory_bytes / 1_000_000_000;
+        let date = first.day();
         format!(
             "{name} (compute capability {compute_capability}, {memory} GB), driver {driver}, CUDA {cuda}, {date}, \
              commit {commit}, version {}: {}. {}. From `benchmarks/{}/`: {source}.",
@@ -365,13 +379,12 @@ impl Measurement {
         )
     }
 
+    /// Returns the measured read bandwidth, and the kernel that measured it.
     fn ceiling(&self) -> String {
         let all = || self.reports.iter().map(|report| &report.read_ceiling);
         let rates = || all().map(|ceiling| ceiling.gb_per_s / 1e3);
-        let (low, high) = (
-            rates().fold(f64::MAX, f64::min),
-            rates().fold(0.0, f64::max),
-        );
+        let low = rates().fold(f64::MAX, f64::min);
+        let high = rates().fold(0.0, f64::max);
         let mut grids: Vec<_> = all()
             .map(|Ceiling { kernel, blocks, .. }| format!("`{kernel}` x {blocks}"))
             .collect();
@@ -386,7 +399,7 @@ impl Measurement {
 }
 
 impl SavedBenchReport {
-    /// What was measured and how; the same in all reports of a measurement.
+    /// Returns the work that was measured. It is the same in all reports of a measurement.
     fn work(&self) -> String {
         let weights = if self.random_weights {
             "random weights, "
@@ -405,10 +418,12 @@ impl SavedBenchReport {
         )
     }
 
+    /// Returns the date without the time.
     fn day(&self) -> &str {
         self.date.split('T').next().unwrap_or_default()
     }
 
+    /// Checks that the report is fit for publication and agrees with itself.
     fn check(&self) -> Result<()> {
         ensure!(
             !self.device.emulator,
@@ -423,16 +438,17 @@ impl SavedBenchReport {
             "a file is loaded, random weights are not"
         );
         ensure!(!self.device.driver.is_empty(), "the driver has no name");
-        self.contexts.iter().try_for_each(|figures| {
+        for figures in &self.contexts {
             figures
                 .check(self)
-                .with_context(|| format!("context {}", figures.ctx))
-        })
+                .with_context(|| format!("context {}", figures.ctx))?;
+        }
+        Ok(())
     }
 }
 
 impl ContextMeasurement {
-    /// That the figures follow from each other as `bench` computes them.
+    /// Checks that the derived figures follow from the measured ones as in `bench`.
     fn check(&self, report: &SavedBenchReport) -> Result<()> {
         ensure!(
             self.other_tokens.is_empty(),
@@ -447,10 +463,8 @@ impl ContextMeasurement {
             self.wall_us.in_order() && self.device_us.in_order(),
             "a median outside minimum and maximum"
         );
-        let (bytes, ceiling) = (
-            (self.weight_bytes + self.kv_bytes) as f64,
-            report.read_ceiling.gb_per_s,
-        );
+        let bytes = (self.weight_bytes + self.kv_bytes) as f64;
+        let ceiling = report.read_ceiling.gb_per_s;
         let derived = [
             ("tokens_per_s", self.tokens_per_s, 1e6 / self.wall_us.median),
             (
@@ -466,6 +480,7 @@ impl ContextMeasurement {
             ),
         ];
         for (name, found, expected) in derived {
+            // `bench` prints all digits, so only the order of operations can differ.
             let close = (found - expected).abs() <= 1e-9 * expected;
             ensure!(
                 close,
@@ -475,6 +490,7 @@ impl ContextMeasurement {
         Ok(())
     }
 
+    /// Returns the row of the table.
     fn row(&self, title: &str) -> String {
         let megabytes = |bytes: u64| bytes as f64 / 1e6;
         let MeasuredSpread { median, min, max } = self.wall_us;
@@ -492,15 +508,16 @@ impl ContextMeasurement {
 }
 
 impl MeasuredSpread {
+    /// Returns true if the median is between minimum and maximum.
     fn in_order(&self) -> bool {
         self.min <= self.median && self.median <= self.max
     }
 }
 
-/// The newest measurement of each card.
+/// Returns the newest measurement of each GPU.
 fn measurements(root: &Path) -> Result<Vec<Measurement>> {
     let mut newest = BTreeMap::new();
-    // Names come in order, so that of one card the last folder stays.
+    // The names begin with the date and are sorted, so the newest folder of each GPU is kept.
     for folder in names(root)?
         .into_iter()
         .filter(|name| root.join(name).is_dir())
@@ -511,7 +528,7 @@ fn measurements(root: &Path) -> Result<Vec<Measurement>> {
     Ok(newest.into_values().collect())
 }
 
-/// The names in a folder, in order.
+/// Returns the sorted names of the files in a folder.
 fn names(folder: &Path) -> Result<Vec<String>> {
     let entries =
         fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
@@ -523,12 +540,14 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
+/// Reads and checks a report.
 fn report(path: &Path) -> Result<SavedBenchReport> {
     let report: SavedBenchReport = read(path)?;
     report.check().with_context(|| path.display().to_string())?;
     Ok(report)
 }
 
+/// Reads a JSON file.
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;

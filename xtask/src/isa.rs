@@ -1,4 +1,5 @@
-//! `docs/reference/instructions.tsv`: the instruction table of `ptx-gen`. `docs/reference/instructions.md` explains the columns.
+//! `docs/reference/instructions.tsv`: the instruction table of `ptx-gen`.
+//! `docs/reference/instructions.md` explains the columns.
 
 use ptx_gen::isa::{
     Accuracy, CHAPTERS, Completion, Effect, GridStep, MbarrierStep, MemoryOrder, Op, Slot,

@@ -1,4 +1,5 @@
-//! The repository's own commands: `cargo xtask help` lists them. One file a command.
+//! The commands with which this repository is checked, generated and released. `cargo xtask help`
+//! lists them. Each command has a file or a folder.
 
 mod bless;
 mod book;
@@ -43,13 +44,13 @@ enum XtaskCommand {
     Ptx(ptx::Args),
     /// Assemble every kernel for every target with ptxas
     Ptxas(ptxas::Args),
-    /// Compare the forms of instructions that ptxas takes with those of the emulator
+    /// Compare the forms of instructions that ptxas and the emulator accept
     Forms(forms::Args),
     /// Write the generated files and tables
     Codegen(codegen::Args),
     /// Build the book under docs/, and check its links and code
     Book(book::Args),
-    /// Accept what the snapshot tests print now, and say what changed
+    /// Accept the current output of the snapshot tests, and report the changes
     Bless(bless::Args),
     /// Build the archive of a release for this machine
     Dist,
@@ -75,7 +76,7 @@ fn main() -> ExitCode {
         XtaskCommand::Sizes(args) => meters::sizes::run(&args),
         XtaskCommand::GpuRound(args) => gpu_round::run(&args),
     };
-    // Not through `main`'s result: there anyhow prints a backtrace where one is asked for.
+    // Returned from `main`, the error would be printed with a backtrace if `RUST_BACKTRACE` is set.
     match result {
         Err(error) if !is_broken_pipe(&error) => {
             eprintln!("error: {error:#}");
@@ -85,7 +86,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the reader of the output has read enough: `cargo xtask ptx | head`.
+/// Returns true if the reader of the output has closed the pipe, as in `cargo xtask ptx | head`.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<io::Error>()

@@ -1,13 +1,13 @@
-//! The names of kernels, for people: families, and what somebody may have meant.
+//! Families of kernel names, and suggestions for misspelled names.
 
 use std::collections::BTreeMap;
 
-/// Names that an error suggests, at most.
+/// The maximum number of names that an error suggests.
 const MOST: usize = 6;
-/// How alike two names are at least, from 0 to 1, if one may be meant by the other.
+/// The least similarity of a suggested name, from 0 to 1.
 const ALIKE: f64 = 0.6;
 
-/// What to say about a name that none of `all` is.
+/// Returns the error for a name that is not in `all`.
 pub(crate) fn unknown<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> String {
     let meant = match suggestions(name, all).as_slice() {
         [] => String::new(),
@@ -26,27 +26,31 @@ pub(crate) fn unknown<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Str
     format!("no kernel {name:?}{meant} (`cargo xtask ptx --all` lists them)")
 }
 
-/// Names that begin like this one; without any, those with it inside; without those too, the most alike.
+/// Returns the names that begin with `name`.
+///
+/// If there are none, returns the names that contain it, and if there are none either, the most
+/// similar names.
 fn suggestions<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let wanted = name.to_lowercase().replace('-', "_");
     let all: Vec<_> = all.collect();
-    let those = |fits: &dyn Fn(&str) -> bool| {
+    let matching = |fits: &dyn Fn(&str) -> bool| {
         all.iter()
             .copied()
             .filter(|name| fits(name))
             .collect::<Vec<_>>()
     };
-    let (beginning, inside) = (
-        those(&|name| name.starts_with(&wanted)),
-        those(&|name| name.contains(&wanted)),
-    );
-    match (beginning.is_empty(), inside.is_empty()) {
-        (false, _) => beginning,
-        (_, false) => inside,
-        _ => alike(&wanted, all),
+    let beginning = matching(&|name| name.starts_with(&wanted));
+    let inside = matching(&|name| name.contains(&wanted));
+    if !beginning.is_empty() {
+        beginning
+    } else if !inside.is_empty() {
+        inside
+    } else {
+        alike(&wanted, all)
     }
 }
 
+/// Returns the most similar names, by Damerau-Levenshtein distance.
 fn alike<'a>(wanted: &str, all: Vec<&'a str>) -> Vec<&'a str> {
     let score = |name: &str| strsim::normalized_damerau_levenshtein(wanted, name);
     let mut scored: Vec<_> = all
@@ -62,15 +66,18 @@ fn alike<'a>(wanted: &str, all: Vec<&'a str>) -> Vec<&'a str> {
         .collect()
 }
 
-/// The first word of a name.
+/// Returns the first word of a name.
 pub(crate) fn family(name: &str) -> &str {
     name.split('_').next().unwrap_or(name)
 }
 
-/// A line for each family: its name, how many kernels it has, and as many of them as fit the width.
+/// Returns a line for each family: its name, its number of kernels, and the kernels that fit into
+/// `width` columns.
 pub(crate) fn families<'a>(all: impl Iterator<Item = &'a str>, width: usize) -> Vec<String> {
     let mut families: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    all.for_each(|name| families.entry(family(name)).or_default().push(name));
+    for name in all {
+        families.entry(family(name)).or_default().push(name);
+    }
     let longest = families
         .keys()
         .map(|family| family.len())
@@ -84,7 +91,7 @@ pub(crate) fn families<'a>(all: impl Iterator<Item = &'a str>, width: usize) -> 
     families.iter().map(line).collect()
 }
 
-/// As many of the names as there is room for.
+/// Returns the first names that fit into `room` columns, and at least one.
 fn fitted(names: &[&str], room: usize) -> String {
     const REST: &str = " ...";
     let mut text = String::new();

@@ -1,7 +1,8 @@
-//! Programs that know nothing of this project, run unchanged on the emulator's shared library.
+//! Runs programs that do not use this project, unchanged, on the emulator's shared library.
 //!
-//! One uses the crate cudarc, the other NVIDIA's bindings for Python. A third one compares what calls of cudarc and of
-//! this project cost, on a driver of its own. What cannot be installed here is named and not run; what can be must pass.
+//! One uses the crate cudarc, and one uses NVIDIA's bindings for Python. A third compares the cost
+//! of calls through cudarc and through this project, on a driver that does nothing. Programs whose
+//! dependencies cannot be installed here are reported and skipped. All others must pass.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,15 +11,15 @@ use anyhow::{Context, Result, ensure};
 
 use crate::paths;
 
-/// The packages of cudarc's programs, outside the workspace: the one on the emulator, and the one that compares.
+/// The manifests of the two programs with cudarc, which are outside the workspace.
 const CUDARC: &str = "tests/outside/cudarc/Cargo.toml";
 const COMPARE: &str = "tests/outside/compare/Cargo.toml";
 
-/// The program in Python, and the packages it needs, each at its version.
+/// The program in Python, and the pinned packages that it needs.
 const PYTHON: &str = "tests/outside/cuda_bindings.py";
 const PACKAGES: [&str; 2] = ["cuda-bindings==13.5.0", "numpy==2.4.6"];
 
-/// Runs both on the library at `emulator`.
+/// Runs all programs on the library at `emulator`.
 pub(crate) fn check(emulator: &Path) -> Result<()> {
     let library = folder(emulator)?;
     let mut left_out = Vec::new();
@@ -26,6 +27,7 @@ pub(crate) fn check(emulator: &Path) -> Result<()> {
         (CUDARC, &["run", "--locked"][..]),
         (COMPARE, &["run", "--locked", "--release"]),
     ] {
+        // Only a failure to download is tolerated, so it is a separate step.
         match quietly(&mut cargo(package, &["fetch", "--locked"])) {
             Ok(()) => run(cargo(package, arguments), &library)?,
             Err(error) => left_out.push(format!("{package}: {error:#}")),
@@ -41,7 +43,7 @@ pub(crate) fn check(emulator: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A folder in which the library has the driver's name.
+/// Copies the library to a folder under the name of the driver, and returns the folder.
 fn folder(emulator: &Path) -> Result<PathBuf> {
     let folder = paths::target().join("outside/lib");
     std::fs::create_dir_all(&folder)?;
@@ -55,6 +57,7 @@ fn folder(emulator: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// Returns a cargo command for a package outside the workspace.
 fn cargo(package: &str, arguments: &[&str]) -> Command {
     let mut cargo = Command::new("cargo");
     cargo.args(arguments).args(["--manifest-path", package]);
@@ -66,7 +69,7 @@ fn cargo(package: &str, arguments: &[&str]) -> Command {
     cargo
 }
 
-/// Makes a virtual environment with the packages; its Python.
+/// Creates a virtual environment with the packages, and returns the path of its Python.
 fn install_packages() -> Result<PathBuf> {
     let folder = paths::target().join("outside/python");
     let python = folder.join(if cfg!(windows) {
@@ -90,7 +93,7 @@ fn install_packages() -> Result<PathBuf> {
     Ok(python)
 }
 
-/// Runs a command whose words matter only if it fails.
+/// Runs a command, and reports the last line of its output only if it fails.
 fn quietly(command: &mut Command) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -111,6 +114,7 @@ fn quietly(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Runs a program with the folder of the library on the search path.
 fn run(mut command: impl std::borrow::BorrowMut<Command>, library: &Path) -> Result<()> {
     let command = command.borrow_mut();
     let search = if cfg!(windows) {

@@ -1,4 +1,5 @@
-//! `cargo xtask ptx`: the PTX of the kernels, for people and for programs in other languages.
+//! `cargo xtask ptx`: prints the PTX of the kernels, or writes it to a folder with an index that
+//! programs in other languages can read.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -28,11 +29,12 @@ pub(crate) struct Args {
     /// List every kernel, with its threads, shared memory and arguments
     #[arg(long, conflicts_with_all = ["kernels", "out", "diff"])]
     all: bool,
-    /// Print how the kernels (all of them by default) differ from those of this git revision
+    /// Print how the kernels (all of them by default) differ from this git revision
     #[arg(long, value_name = "REV", conflicts_with_all = ["out", "lines", "target"])]
     diff: Option<String>,
 }
 
+/// Parses the name of a target.
 fn target(name: &str) -> Result<Target, String> {
     let known = || Target::ALL.map(|target| target.name).join(", ");
     Target::named(name)
@@ -49,13 +51,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     match &args.out {
         Some(folder) => write(args, &kernels, folder),
         None if args.kernels.is_empty() => list(args, &kernels),
-        None => kernels
-            .iter()
-            .try_for_each(|program| Ok(write!(io::stdout(), "{}", text(args, program)?)?)),
+        None => {
+            for program in &kernels {
+                write!(io::stdout(), "{}", text(args, program)?)?;
+            }
+            Ok(())
+        }
     }
 }
 
-/// The kernels of these names, built; all of them, by name, if none is given.
+/// Builds the kernels with these names, or all kernels if there are none, sorted by name.
 pub(crate) fn named(names: &[String]) -> Result<Vec<Program>> {
     let all: Vec<_> = ALL.iter().map(|kernel| kernel.name()).collect();
     if let Some(unknown) = names.iter().find(|name| !all.contains(name)) {
@@ -64,6 +69,7 @@ pub(crate) fn named(names: &[String]) -> Result<Vec<Program>> {
             names::unknown(unknown, all.iter().map(String::as_str))
         );
     }
+    // Building a kernel takes longer than naming it, so only the wanted ones are built.
     let wanted = ALL
         .iter()
         .filter(|kernel| names.is_empty() || names.contains(&kernel.name()));
@@ -75,6 +81,7 @@ pub(crate) fn named(names: &[String]) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
+/// Prints a program for the target that was requested, or for its oldest target.
 fn text(args: &Args, program: &Program) -> Result<String> {
     let print = if args.lines {
         ptx_gen::print_with_lines
@@ -87,7 +94,7 @@ fn text(args: &Args, program: &Program) -> Result<String> {
     )?)
 }
 
-/// The oldest target that a program runs on.
+/// Returns the oldest target on which a program runs.
 pub(crate) fn oldest(program: &Program) -> Target {
     let runs = |target: &Target| ptx_gen::print(program, *target).is_ok();
     Target::ALL
@@ -96,6 +103,7 @@ pub(crate) fn oldest(program: &Program) -> Target {
         .expect("the newest target has every row")
 }
 
+/// Writes the PTX of kernels and their index to a folder.
 fn write(args: &Args, kernels: &[Program], folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let put = |name: &str, text: &str| {
@@ -111,7 +119,7 @@ fn write(args: &Args, kernels: &[Program], folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a program in another language needs to know to launch the kernel.
+/// Returns the entry of the index: the data that a program needs to launch the kernel.
 fn entry(args: &Args, program: &Program) -> Value {
     let target = args.target.unwrap_or_else(|| oldest(program));
     json!({
@@ -127,6 +135,7 @@ fn entry(args: &Args, program: &Program) -> Value {
     })
 }
 
+/// Returns the description of a kernel argument in the index.
 fn argument(param: &Param) -> Value {
     let doc = param.doc.trim();
     match param.kind {
@@ -145,10 +154,10 @@ fn argument(param: &Param) -> Value {
     }
 }
 
-/// Columns of a terminal.
+/// The number of columns of a terminal.
 const WIDTH: usize = 80;
 
-/// Every kernel; on a terminal the families, unless all are asked for.
+/// Prints the list of kernels, or of their families if the output is a terminal.
 fn list(args: &Args, kernels: &[Program]) -> Result<()> {
     let mut out = io::stdout();
     if args.all || !out.is_terminal() {
@@ -163,6 +172,7 @@ fn list(args: &Args, kernels: &[Program]) -> Result<()> {
     )?)
 }
 
+/// Returns the table of kernels with their resources and arguments.
 fn table(kernels: &[Program]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header([
@@ -189,6 +199,7 @@ fn table(kernels: &[Program]) -> Table {
     table
 }
 
+/// Returns an argument as the table shows it.
 fn declaration(param: &Param) -> String {
     match param.kind {
         ParamKind::Buffer(kind, access) => format!("{}: {access} {}", param.name, kind.name()),

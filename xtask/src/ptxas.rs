@@ -1,7 +1,7 @@
-//! `cargo xtask ptxas`: every kernel assembled for every target, by somebody who did not write it.
+//! `cargo xtask ptxas`: assembles every kernel for every target with NVIDIA's assembler.
 //!
-//! A spill, a stack frame or local memory is a failure. What the assembler makes of each kernel is kept in
-//! `kernels/ptxas.tsv`, so that a change of registers or size shows in review.
+//! A spill, a stack frame or local memory is an error. The registers and instructions of each
+//! kernel are kept in `kernels/ptxas.tsv`, so that a change is visible in review.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,16 +19,19 @@ use crate::{cubin, cuda_tools, forms, paths, ptx, tsv};
 pub(crate) struct Args {
     /// Kernels to assemble; all of them by default
     kernels: Vec<String>,
-    /// Write what ptxas makes of the kernels to kernels/ptxas.tsv
+    /// Write the registers and instructions of each kernel to kernels/ptxas.tsv
     #[arg(long, conflicts_with = "kernels")]
     update: bool,
 }
 
+/// The file with the figures of each kernel, relative to the root.
 const FIGURES: &str = "kernels/ptxas.tsv";
-/// The target with the instructions of one architecture that kernels here have.
+/// The target whose architecture-specific instructions our kernels use.
 const SPECIFIC: &str = "sm_90a";
+/// The command that assembles for all targets.
 const REST: &str = "cargo xtask ptxas --update";
 
+/// Assembles the kernels for all targets.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let figures = assemble_kernels(&ptx::named(&args.kernels)?, |_| Target::ALL.to_vec())?;
     if args.update {
@@ -38,9 +41,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Assembles every kernel and every row of the instruction table, and compares the kernels with the figures kept,
-/// where this ptxas is the one they come from. For the oldest target of each and that of the specific instructions: for
-/// all, it takes four times as long.
+/// Assembles every kernel and every row of the instruction table, and compares the figures with the
+/// kept ones if this ptxas is the pinned release.
+///
+/// Kernels are assembled for their oldest target and for `sm_90a` only, because all targets take
+/// four times as long.
 pub(crate) fn check() -> Result<()> {
     assemble_rows()?;
     let checked = |program: &Program| {
@@ -50,6 +55,7 @@ pub(crate) fn check() -> Result<()> {
     };
     let figures = assemble_kernels(&ptx::named(&[])?, checked)?;
     println!("Not run here: the other targets ({REST})");
+    // Each release of ptxas allocates registers differently.
     let release = cuda_tools::release(&cuda_tools::ptxas()?)?;
     if !release.ends_with(cuda_tools::VERSION) {
         println!(
@@ -69,10 +75,8 @@ pub(crate) fn check() -> Result<()> {
 /// Returns true if two tables have the same cells, except where a cell of `found` is empty.
 fn agree(kept: &str, found: &str) -> bool {
     let cells = |(kept, found): (&str, &str)| {
-        let (kept, found) = (
-            kept.split('\t').collect::<Vec<_>>(),
-            found.split('\t').collect::<Vec<_>>(),
-        );
+        let kept = kept.split('\t').collect::<Vec<_>>();
+        let found = found.split('\t').collect::<Vec<_>>();
         let same =
             |(kept, found): (&&str, &&str)| found.trim().is_empty() || kept.trim() == found.trim();
         kept.len() == found.len() && kept.iter().zip(&found).all(same)
@@ -80,7 +84,7 @@ fn agree(kept: &str, found: &str) -> bool {
     kept.lines().count() == found.lines().count() && kept.lines().zip(found.lines()).all(cells)
 }
 
-/// A program and a target: what to assemble.
+/// A program to assemble, and its target.
 struct AssemblyJob<'a> {
     program: &'a Program,
     target: Target,
@@ -89,7 +93,7 @@ struct AssemblyJob<'a> {
     strict: bool,
 }
 
-/// What ptxas made of a kernel.
+/// The resources of an assembled kernel.
 #[derive(Clone, Copy)]
 struct PtxasFigures {
     registers: u32,
@@ -97,9 +101,10 @@ struct PtxasFigures {
     instructions: usize,
 }
 
-/// By kernel, then by the target's name.
+/// The figures by kernel, then by the name of the target.
 type AllFigures = BTreeMap<String, BTreeMap<&'static str, PtxasFigures>>;
 
+/// Assembles kernels for their targets, and prints a table.
 fn assemble_kernels(
     kernels: &[Program],
     targets: impl Fn(&Program) -> Vec<Target>,
@@ -124,8 +129,11 @@ fn assemble_kernels(
     Ok(figures)
 }
 
-/// Every row of the instruction table, in a program of its own, for the oldest and the newest target that has it. Such a
-/// program may use local memory: on sm_120, ptxas copies a tensor map there whose address is taken.
+/// Assembles each row of the instruction table in a separate program, for the oldest and the newest
+/// target that has it.
+///
+/// These programs may use local memory, because ptxas copies a tensor map there on sm_120 if its
+/// address is taken.
 fn assemble_rows() -> Result<()> {
     let programs: Vec<_> = ptx_gen::samples()
         .into_iter()
@@ -140,12 +148,12 @@ fn assemble_rows() -> Result<()> {
     Ok(())
 }
 
-/// The oldest target that a program can be printed for, and the newest of all.
+/// Returns the oldest target of a program, and the newest of all targets.
 fn ends(program: &Program) -> [Target; 2] {
     [ptx::oldest(program), Target::ALL[Target::ALL.len() - 1]]
 }
 
-/// The targets among these that the program can be printed for.
+/// Returns a job for each of the targets that the program supports.
 fn jobs<'a>(program: &'a Program, targets: &[Target], strict: bool) -> Vec<AssemblyJob<'a>> {
     let job = |&target| {
         Some(AssemblyJob {
@@ -158,6 +166,7 @@ fn jobs<'a>(program: &'a Program, targets: &[Target], strict: bool) -> Vec<Assem
     targets.iter().filter_map(job).collect()
 }
 
+/// Assembles all jobs, and returns the errors of all if any fails.
 fn assemble_all(jobs: &[AssemblyJob]) -> Result<Vec<PtxasFigures>> {
     let ptxas = cuda_tools::ptxas()?;
     let work = tempfile::tempdir()?;
@@ -177,17 +186,20 @@ fn assemble_all(jobs: &[AssemblyJob]) -> Result<Vec<PtxasFigures>> {
     results.into_iter().collect()
 }
 
-/// Runs `work` on each item, on as many threads as there are cores; results in the items' order.
+/// Runs `work` on each item, on one thread per core, and returns the results in the items' order.
 fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(usize, &T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
+    // Threads take the next item when they are done, because some kernels take far longer than
+    // others. The counter orders nothing else, so `Relaxed` suffices.
     let take = || {
         let mut done = Vec::new();
-        while let Some((i, item)) =
-            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, items.get(i)?)))
-        {
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(i) else {
+                return done;
+            };
             done.push((i, work(i, item)));
         }
-        done
     };
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
@@ -201,6 +213,7 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(usize, &T) -> R + Sy
     results.into_iter().map(|(_, result)| result).collect()
 }
 
+/// Assembles a job. The files have the path `stem` and other extensions.
 fn assemble(ptxas: &Path, stem: &Path, job: &AssemblyJob) -> Result<PtxasFigures> {
     let cubin = stem.with_extension("cubin");
     let output = call(ptxas, stem, job, &job.text, &cubin)?;
@@ -215,6 +228,7 @@ fn assemble(ptxas: &Path, stem: &Path, job: &AssemblyJob) -> Result<PtxasFigures
     }
 }
 
+/// Runs ptxas on a text.
 fn call(ptxas: &Path, stem: &Path, job: &AssemblyJob, text: &str, cubin: &Path) -> Result<Output> {
     let source: PathBuf = stem.with_extension("ptx");
     fs::write(&source, text)?;
@@ -231,6 +245,7 @@ fn call(ptxas: &Path, stem: &Path, job: &AssemblyJob, text: &str, cubin: &Path) 
     Ok(output)
 }
 
+/// Reads the figures of a kernel from the messages of ptxas and from the cubin.
 fn figures(said: &str, cubin: &[u8], program: &Program) -> Result<PtxasFigures> {
     let used = said
         .lines()
@@ -254,9 +269,10 @@ fn figures(said: &str, cubin: &[u8], program: &Program) -> Result<PtxasFigures> 
     })
 }
 
-/// The errors with the PTX line and the Rust place of each.
+/// Returns the errors of a failed job, each with its PTX line and its place in the Rust source.
 ///
-/// ptxas counts lines of the text it gets and ignores `.loc`, so it gets the text with `.loc` a second time.
+/// ptxas ignores `.loc` and counts the lines of its input. The job is therefore assembled again
+/// from a text with `.loc`, so that the reported lines are lines of that text.
 fn explain(ptxas: &Path, stem: &Path, job: &AssemblyJob) -> Result<String> {
     let text = ptx_gen::print_with_lines(job.program, job.target)?;
     let output = call(ptxas, stem, job, &text, &stem.with_extension("cubin"))?;
@@ -270,6 +286,7 @@ fn explain(ptxas: &Path, stem: &Path, job: &AssemblyJob) -> Result<String> {
     Ok(faults.join("\n"))
 }
 
+/// Returns a message of ptxas with the PTX line and the Rust place that it refers to.
 fn explain_line(said: &str, text: &str) -> String {
     let message = said
         .split_once("error")
@@ -289,7 +306,7 @@ fn explain_line(said: &str, text: &str) -> String {
     format!("  {message}\n    in: {line}{place}")
 }
 
-/// The Rust file and line of a PTX line: the last `.loc` above it.
+/// Returns the Rust file and line of a PTX line, from the last `.loc` above it.
 fn place(text: &str, number: usize) -> Option<String> {
     let above: Vec<_> = text.lines().take(number).collect();
     let loc = above
@@ -297,7 +314,8 @@ fn place(text: &str, number: usize) -> Option<String> {
         .rev()
         .find_map(|line| line.trim().strip_prefix(".loc"))?;
     let mut words = loc.split_whitespace();
-    let (file, line) = (words.next()?, words.next()?);
+    let file = words.next()?;
+    let line = words.next()?;
     let name = text.lines().find_map(|line| {
         line.trim()
             .strip_prefix(".file")?
@@ -311,11 +329,13 @@ fn place(text: &str, number: usize) -> Option<String> {
     Some(format!("{name}:{line}"))
 }
 
-/// Returns a row for each kernel. A cell holds registers and instructions, and shared memory is in bytes.
+/// Returns a row for each kernel. A cell holds registers and instructions, and shared memory is in
+/// bytes.
 fn table(figures: &AllFigures) -> String {
     tsv::table(&header(), &rows(figures))
 }
 
+/// Returns the figures as a table for the terminal.
 fn terminal(figures: &AllFigures) -> Table {
     let mut table = Table::new();
     table
@@ -325,6 +345,7 @@ fn terminal(figures: &AllFigures) -> Table {
     table
 }
 
+/// Returns the names of the columns.
 fn header() -> Vec<&'static str> {
     ["kernel", "shared"]
         .into_iter()
@@ -332,6 +353,7 @@ fn header() -> Vec<&'static str> {
         .collect()
 }
 
+/// Returns a row for each kernel.
 fn rows(figures: &AllFigures) -> Vec<Vec<String>> {
     figures
         .iter()
@@ -339,6 +361,7 @@ fn rows(figures: &AllFigures) -> Vec<Vec<String>> {
         .collect()
 }
 
+/// Returns the row of a kernel.
 fn row(kernel: &str, by_target: &BTreeMap<&'static str, PtxasFigures>) -> Vec<String> {
     let shared = by_target
         .values()
@@ -354,6 +377,7 @@ fn row(kernel: &str, by_target: &BTreeMap<&'static str, PtxasFigures>) -> Vec<St
         .collect()
 }
 
+/// Returns the registers and instructions of a kernel as a cell.
 fn cell(figures: &PtxasFigures) -> String {
     format!("{} / {}", figures.registers, figures.instructions)
 }

@@ -1,6 +1,6 @@
-//! The kernels of another revision: their PTX as that revision's own xtask prints it.
+//! The PTX of the kernels of another revision, printed by the xtask of that revision.
 //!
-//! It is built once for each commit and kept under `target/revisions/`.
+//! It is built once for each commit and cached under `target/revisions/`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::paths;
 
-/// The PTX of the kernels of a revision, by name.
+/// Returns the PTX of each kernel of a revision, by name.
 pub(crate) fn texts(revision: &str) -> Result<BTreeMap<String, String>> {
     let commit = commit(revision)?;
     let folder = paths::target().join("revisions").join(&commit);
@@ -22,7 +22,7 @@ pub(crate) fn texts(revision: &str) -> Result<BTreeMap<String, String>> {
     read(&folder)
 }
 
-/// The commit that a revision names.
+/// Returns the hash of the commit that a revision names.
 fn commit(revision: &str) -> Result<String> {
     let name = format!("{revision}^{{commit}}");
     let output = git(&[
@@ -35,29 +35,32 @@ fn commit(revision: &str) -> Result<String> {
     .output()?;
     ensure!(
         output.status.success(),
-        "{revision:?} is no revision of this repository"
+        "not a revision of this repository: {revision:?}"
     );
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
+/// Returns a git command that runs in the repository.
 fn git(arguments: &[&str]) -> Command {
     let mut git = Command::new("git");
     git.current_dir(paths::root()).args(arguments);
     git
 }
 
-/// Prints the kernels of a commit to this folder, which appears when all of them are there.
+/// Builds the kernels of a commit, and writes their PTX to `folder`.
+///
+/// The folder is created by a rename at the end, so that an interrupted build is not mistaken for a
+/// complete one.
 fn build(commit: &str, folder: &Path) -> Result<()> {
     let revisions = folder.parent().context("a folder for revisions")?;
     fs::create_dir_all(revisions)?;
     let work = tempfile::tempdir_in(revisions)?;
     eprintln!("building the kernels of {commit}, once");
-    let (archive, source, printed) = (
-        work.path().join("source.tar"),
-        work.path().join("source"),
-        work.path().join("ptx"),
-    );
+    let archive = work.path().join("source.tar");
+    let source = work.path().join("source");
+    let printed = work.path().join("ptx");
     fs::create_dir(&source)?;
+    // An archive, unlike a worktree, leaves no record in the repository.
     succeed(git(&["archive", "--format=tar", "-o"]).arg(&archive).args([
         commit,
         "--",
@@ -93,13 +96,16 @@ fn build(commit: &str, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where revisions are built. Each has its source in a folder of its own, so that they share dependencies alone.
+/// Returns the target folder in which all revisions are built.
+///
+/// The sources of each revision have a different path, so cargo shares only the dependencies.
 fn build_folder(revisions: &Path) -> Result<PathBuf> {
     let folder = revisions.join("build");
     fs::create_dir_all(&folder)?;
     Ok(folder.canonicalize()?)
 }
 
+/// Runs a command, and returns an error if it fails.
 fn succeed(command: &mut Command) -> Result<()> {
     let status = command
         .status()
@@ -112,6 +118,7 @@ fn succeed(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Reads the PTX files in a folder, by the names of their kernels.
 fn read(folder: &Path) -> Result<BTreeMap<String, String>> {
     let mut texts = BTreeMap::new();
     for entry in fs::read_dir(folder)? {
@@ -128,11 +135,11 @@ fn read(folder: &Path) -> Result<BTreeMap<String, String>> {
     Ok(texts)
 }
 
-/// A file of a revision; `None` if it has none of this path.
+/// Returns a file of a revision, or `None` if the revision does not have it.
 pub(crate) fn file(revision: &str, path: &str) -> Result<Option<String>> {
     let output = git(&["show", &format!("{revision}:{path}")]).output()?;
-    Ok(output
-        .status
-        .success()
-        .then(|| String::from_utf8_lossy(&output.stdout).into_owned()))
+    if !output.status.success() {
+        return Ok(None);
+    }
+    Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned()))
 }

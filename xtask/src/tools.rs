@@ -1,4 +1,7 @@
-//! Programs that `cargo xtask` needs and that cargo can build: the one on the path, or a pinned one under `target/tools`.
+//! Programs from the registry that `cargo xtask` needs.
+//!
+//! A program on the search path is used if there is one. Otherwise a pinned version is built under
+//! `target/tools`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -30,6 +33,7 @@ impl Tool {
         }
     }
 
+    /// Builds the pinned version.
     fn install(&self) -> Result<PathBuf> {
         let Tool { name, version, .. } = self;
         println!("building {name} {version} (once, some minutes)");
@@ -48,6 +52,7 @@ impl Tool {
     }
 }
 
+/// Returns the folder in which the programs are installed.
 fn folder() -> PathBuf {
     paths::target().join("tools")
 }

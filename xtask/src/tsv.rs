@@ -1,4 +1,5 @@
-//! Tables as tab-separated values, for generated files: a change of one row is a change of one line.
+//! Tables as tab-separated values, for generated files: a change of one row is a change of one
+//! line.
 
 /// Returns a header and rows, each as a line.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {

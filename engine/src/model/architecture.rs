@@ -5,7 +5,7 @@
 
 use warpwright_kernels::{Activation, EmbeddingScale, Pairing};
 
-/// The differences between the forward pass of a model family and that of Llama.
+/// The settings in which the forward pass of a model family differs from Llama.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Architecture {
     /// The name in `general.architecture`, which is also the prefix of the metadata keys.
@@ -95,8 +95,7 @@ impl Architecture {
     /// Gemma 3, text only. The converter has added 1 to the weights of the norms.
     ///
     /// The factor of the embeddings is rounded to F32, as in llama.cpp. The `transformers` library
-    /// rounds it to the format of the weights. The model with 62 layers is the one with 27 billion
-    /// weights.
+    /// rounds it to the format of the weights. A model with 62 layers is the 27B model.
     pub const GEMMA3: &Architecture = &Architecture {
         name: "gemma3",
         pairing: Pairing::HalfSplit,

@@ -120,7 +120,8 @@ impl Config {
         (magnitude * magnitude) as f32 / self.score_root()
     }
 
-    /// What cosine and sine are multiplied by themselves, as the scores do not have it.
+    /// Returns the factor by which RoPE multiplies cosine and sine, if the scores do not include
+    /// it.
     pub(crate) fn angle_magnitude(&self) -> f32 {
         if self.rotates_whole_heads() {
             1.0

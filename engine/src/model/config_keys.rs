@@ -84,7 +84,8 @@ fn windows(
             Ok((if absent { None } else { Some(keys.size(name)?) }, None))
         }
         Windows::Local { period, rope_base } => {
-            // Its default is that of other families, and would be the base of the other layers.
+            // The default of this key belongs to other families, and would apply to the other
+            // layers.
             let base = "rope.freq_base";
             keys.get(base)
                 .ok_or_else(|| Problem::MissingKey(keys.key(base)))?;

@@ -1,5 +1,7 @@
-//! What a text goes through before it becomes tokens: the components of the library `tokenizers`,
-//! with expressions of our own (`expression.rs`) in place of its own, which end without a word.
+//! The steps that a text passes before it becomes tokens: normalization and division into pieces.
+//!
+//! They are the components of the library `tokenizers`, except for the regular expressions. Ours
+//! are in `expression.rs`, because the expressions of the library end silently at a limit.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -23,7 +25,7 @@ pub(crate) type Library =
 pub(crate) const GPT_2: &str =
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
-/// How a text is divided, one step after the other.
+/// The steps that divide a text, in the order in which they run.
 #[derive(Debug)]
 pub(crate) struct Cuts(pub(crate) Vec<Cut>);
 
@@ -41,11 +43,11 @@ pub(crate) enum Cut {
 pub(crate) struct Split {
     expression: Expression,
     behavior: SplitDelimiterBehavior,
-    /// Whether what is between the matches counts as them.
+    /// Whether the pieces between the matches count as matches instead.
     invert: bool,
 }
 
-/// How a text is changed, one step after the other.
+/// The steps that change a text, in the order in which they run.
 #[derive(Debug)]
 pub(crate) struct Changes(pub(crate) Vec<TextChange>);
 
@@ -128,7 +130,7 @@ fn placed(part: &NormalizedString, error: tokenizers::Error) -> tokenizers::Erro
     gave_up
 }
 
-/// The steps of a sequence, or the one that a component is.
+/// Returns the steps of a sequence, or the component itself if it is not a sequence.
 fn steps(component: Value, key: &str) -> Vec<Value> {
     match component {
         Value::Object(mut object) if object.get("type").is_some_and(|kind| kind == "Sequence") => {

@@ -1,21 +1,27 @@
-//! Regular expressions that divide texts: one that gives up says so, with the place.
+//! Regular expressions that divide texts. An expression that reaches a limit returns an error with
+//! the position.
 //!
-//! `fancy-regex` steps back where an expression has look-around, with a stack and a number of steps
-//! that end; the library `tokenizers` takes either end for that of the text. Nearly all
-//! vocabularies end in `\s+(?!\S)|\s+`, whose stack a million of white space fills: it is read as
-//! `(\s+)`, which needs none, and its match gives the last character back where another follows and
-//! it has two. Those that group digits from the right look ahead to the end of a run from each of
-//! its groups; they are read as the run, which is then counted.
+//! `fancy-regex` backtracks where an expression has look-around. Its stack and its number of steps
+//! are limited, and the library `tokenizers` mistakes reaching a limit for the end of the text.
+//!
+//! Two common forms are rewritten so that they do not backtrack:
+//!
+//! - Nearly all vocabularies end in `\s+(?!\S)|\s+`, for which a million characters of white space
+//!   fill the stack. It is read as `(\s+)`. A match of two or more characters gives up its last one
+//!   if another character follows.
+//! - Expressions that group digits from the right look ahead to the end of the run from each group.
+//!   They are read as the whole run, whose digits are then counted.
 
 use tokenizers::tokenizer::pattern::Pattern;
 
-/// How many steps back a search has before it gives up; they take seconds.
+/// The number of steps back after which a search gives up. That many steps take seconds.
 const STEPS_BACK: usize = 100_000_000;
 
-/// What vocabularies end in: white space, of which the last before a word is the word's.
+/// The endings that most vocabularies use for white space. The last space before a word belongs to
+/// the word.
 const RUNS: [&str; 2] = [r"|\s+(?!\S)|\s+", r"|\s+(?!\S)|\s"];
 
-/// Expressions that group digits from the right, with the run that they are of, and what of it
+/// Expressions that group digits from the right, with the run of digits and the part of it that
 /// matches.
 const GROUPS: [(&str, &str, DigitRun); 5] = [
     (
@@ -29,10 +35,10 @@ const GROUPS: [(&str, &str, DigitRun); 5] = [
     (r"(?=(?:\d{3})+(?!\d))", r"\d+", DigitRun::Before),
 ];
 
-/// What of a run of digits matches.
+/// The part of a run of digits that matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DigitRun {
-    /// Each three from the right, and what is left of them.
+    /// Groups of three digits from the right, and the remaining digits on the left.
     Group,
     /// The place before each three.
     Before,
@@ -47,11 +53,11 @@ pub(crate) struct Expression {
     how: MatchKind,
 }
 
-/// What the matches are of what is searched for.
+/// The way in which matches are derived from the matches of the regular expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MatchKind {
     Plain,
-    /// Where this group matches, it gives its last character back.
+    /// If this group matches, its last character does not belong to the match.
     GivesBack(usize),
     Digits(DigitRun),
 }
@@ -63,7 +69,7 @@ pub(crate) struct GaveUp {
     expression: String,
     /// The end of the match before, in bytes.
     pub(crate) at: usize,
-    /// What stands there.
+    /// The text before the position.
     pub(crate) before: String,
     pub(crate) reason: String,
 }
@@ -96,7 +102,7 @@ impl Expression {
                 compile(&format!("{head}|(\\s+)")).ok()?,
             ))
         });
-        // What also matches nothing is found by rules of its own.
+        // An expression that can match an empty text follows other rules, so it is not rewritten.
         match run.filter(|(head, _)| matches!(head.is_match(""), Ok(false))) {
             Some((_, regex)) => Ok(Expression {
                 text,
@@ -135,7 +141,7 @@ impl Expression {
         }
     }
 
-    /// What is found as it is.
+    /// Returns the matches of the expression without changes.
     fn plain(&self, text: &str) -> Result<Vec<(usize, usize)>, GaveUp> {
         let mut found: Vec<(usize, usize)> = vec![];
         for place in self.regex.find_iter(text) {
@@ -146,7 +152,8 @@ impl Expression {
         Ok(found)
     }
 
-    /// What is found, of which this group gives its last character back.
+    /// Returns the matches, without the last character of the group `run` where it must be given
+    /// back.
     fn giving_back(&self, text: &str, run: usize) -> Result<Vec<(usize, usize)>, GaveUp> {
         let mut found = vec![];
         let gave_up = |error: fancy_regex::Error, at| self.gave_up(text, at, &error);
@@ -165,8 +172,8 @@ impl Expression {
         Ok(found)
     }
 
-    /// The bytes that a match is too long by: those of the last character of white space before
-    /// another character.
+    /// Returns the number of bytes by which a match is too long: the length of its last white space
+    /// character if another character follows.
     fn gives_back(
         &self,
         text: &str,
@@ -197,7 +204,7 @@ impl Expression {
     }
 }
 
-/// What matches of a run of digits that begins here.
+/// Returns the matches within a run of digits that begins at `start`.
 fn parts_of_run(run: &str, start: usize, part: DigitRun) -> Vec<(usize, usize)> {
     let digits: Vec<usize> = run.char_indices().map(|(at, _)| start + at).collect();
     let first = digits.len() % 3;
@@ -253,7 +260,7 @@ mod tests {
 
     const QWEN: &str = r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-    /// What `fancy-regex` finds for the expression as it stands.
+    /// Returns the matches that `fancy-regex` finds for the original expression.
     fn plain(regex: &fancy_regex::Regex, text: &str) -> Vec<(usize, usize)> {
         regex
             .find_iter(text)

@@ -1,4 +1,4 @@
-//! What is wrong with a GGUF file.
+//! Errors about GGUF files.
 
 /// Arrays of arrays of arrays are allowed; no known file needs even two levels.
 pub(crate) const MAX_NESTING: u32 = 3;

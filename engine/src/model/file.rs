@@ -1,10 +1,9 @@
 //! A file that must not change while it is read.
 //!
-//! It is read by offset and not mapped: of a mapped file that somebody truncates, a load ends the
-//! process. What is read while somebody writes may be half old and half new; so whoever has read
-//! asks whether the file is still the one that was opened, by its length and the time of its last
-//! change. A file that is replaced under its name, by a rename, is another one: what was opened
-//! stays as it is.
+//! The file is read by offset instead of mapped, because the process would be killed if a mapped
+//! file were truncated. Data read while another process writes may be half old and half new. After
+//! reading, the caller must therefore check that the length and the modification time are still the
+//! same. A file that is replaced by a rename is a different file, so the open one stays as it is.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
@@ -13,7 +12,7 @@ use std::time::SystemTime;
 
 use crate::Error;
 
-/// An open file, and what it was like when it was opened.
+/// An open file, and its length and modification time when it was opened.
 #[derive(Debug)]
 pub(crate) struct StableFile {
     path: PathBuf,
@@ -21,7 +20,7 @@ pub(crate) struct StableFile {
     found: FileStamp,
 }
 
-/// What changes when a file is written.
+/// The attributes that change when a file is written.
 #[derive(Debug, PartialEq)]
 struct FileStamp {
     len: u64,

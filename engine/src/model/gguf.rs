@@ -1,10 +1,10 @@
-//! GGUF files, versions 2 and 3: an open file and a checked directory of what is in it.
+//! GGUF files, versions 2 and 3: an open file, and its checked directory.
 //!
-//! A file is a header (magic, version, two counts), key-value pairs, tensor descriptions, padding,
-//! and the tensors' data, all little-endian; see `docs/gguf.md` in the ggml repository. Whoever
-//! wrote the file is not trusted: each count is held against the bytes that are left before
-//! anything is allocated, all sums are checked, and a [`Gguf`] that exists has its tensors inside
-//! the file, aligned, and apart from each other.
+//! A file has a header (magic, version, two counts), key-value pairs, tensor descriptions, padding,
+//! and the data of the tensors, all little-endian. See `docs/gguf.md` in the ggml repository. The
+//! contents are not trusted. Each count is compared with the remaining bytes before any allocation,
+//! and all sums are checked for overflow. The tensors of a [`Gguf`] are inside the file, aligned,
+//! and do not overlap.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -104,7 +104,8 @@ const MIN_PAIR: u64 = 13;
 /// The least bytes of a tensor description: a name's length, one dimension, a type, an offset.
 const MIN_TENSOR: u64 = 32;
 
-/// Bytes of the directory that are read first: many times what one takes that has no vocabulary.
+/// The number of bytes of the directory that are read first. This is many times the size of a
+/// directory without a vocabulary.
 const FIRST: u64 = 1 << 20;
 
 impl Gguf {
@@ -148,7 +149,7 @@ impl Gguf {
         self.file.len() as usize
     }
 
-    /// Fills `bytes` with those of the file from `start` on.
+    /// Fills `bytes` with the bytes of the file from offset `start`.
     pub(crate) fn read(&self, start: usize, bytes: &mut [u8]) -> Result<(), Error> {
         self.file.read(start as u64, bytes)
     }

@@ -1,5 +1,5 @@
-//! What stands before the tensors' data in a GGUF file that is to be written, version 3: see
-//! `docs/gguf.md` in the ggml repository.
+//! Writes the part of a GGUF file (version 3) before the tensors' data. See `docs/gguf.md` in the
+//! ggml repository.
 
 use crate::model::gguf::{ALIGNMENT, TensorType};
 
@@ -22,7 +22,7 @@ pub struct Head {
     pair_count: u64,
     tensors: Vec<u8>,
     tensor_count: u64,
-    /// Where the next tensor's data begins, behind this head.
+    /// The offset of the next tensor's data, relative to the end of this head.
     offset: u64,
 }
 

@@ -80,7 +80,7 @@ impl<'a> MetadataKeys<'a> {
         }
     }
 
-    /// A float, whatever its value.
+    /// Returns a float of any value.
     pub(crate) fn number(&self, name: &str) -> Result<Option<f64>, Problem> {
         self.float(name, "a floating-point number", |_| true)
     }

@@ -1,9 +1,10 @@
-//! What a path or a file is that is no GGUF file, and what to do with it.
+//! Recognizes paths and files that are not GGUF files, for error messages that name the remedy.
 
 use std::fs::Metadata;
 use std::os::unix::fs::FileTypeExt;
 
-/// How other files begin that are taken for models: offset, bytes, what they are and what to do.
+/// Other files that are mistaken for models: the offset and bytes of a signature, then the kind of
+/// file and the remedy.
 #[rustfmt::skip] // one kind a line
 const KINDS: [(usize, &[u8], &str); 10] = [
     (8, b"{", "it is a safetensors file; name the folder that it is in"),
@@ -18,7 +19,7 @@ const KINDS: [(usize, &[u8], &str); 10] = [
     (0, b"\x28\xb5\x2f\xfd", "it is compressed with zstd; decompress it first"),
 ];
 
-/// What a file is that does not begin as GGUF does.
+/// Returns a description of a file that does not begin as GGUF does.
 pub(crate) fn named(file: &[u8]) -> String {
     known(file).map_or_else(
         || {
@@ -31,7 +32,7 @@ pub(crate) fn named(file: &[u8]) -> String {
     )
 }
 
-/// What a file is, of those that are taken for models.
+/// Returns the kind of a file that is often mistaken for a model, or `None` if it is not known.
 pub(crate) fn known(file: &[u8]) -> Option<&'static str> {
     let begins = |at: usize, with: &[u8]| file.get(at..).is_some_and(|rest| rest.starts_with(with));
     KINDS
@@ -40,7 +41,7 @@ pub(crate) fn known(file: &[u8]) -> Option<&'static str> {
         .map(|(_, _, what)| *what)
 }
 
-/// What a path leads to, if it is no file.
+/// Returns the kind of a path that does not lead to a file.
 pub(crate) fn of(metadata: &Metadata) -> Option<&'static str> {
     let kind = metadata.file_type();
     [

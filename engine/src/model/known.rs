@@ -1,12 +1,12 @@
-//! What every metadata key means for the forward pass, as a table: used, harmless, harmless with
-//! some values, or refused.
+//! The meaning of every metadata key for the forward pass, as a table: used, harmless, harmless
+//! with some values, or rejected.
 //!
-//! A key that changes the forward pass and is not understood gives a model that runs wrongly and
-//! says nothing. So every key under the architecture's own prefix stands in a row; one that does
-//! not is refused by name. Outside of it, what is known to matter is refused, and the rest
-//! describes the file or belongs to other programs: `general.*`, `quantize.*`, `mradermacher.*` and
-//! the like. Names, and which values mean "absent", are those of `llama-arch.cpp` and
-//! `llama-model.cpp` of llama.cpp.
+//! A model with an unknown key that changes the forward pass would run and give wrong results
+//! without an error. Therefore each key under the architecture's prefix must have a row, and others
+//! are rejected by name. Outside the prefix, only keys that are known to matter are rejected. The
+//! rest describes the file or belongs to other programs: `general.*`, `quantize.*`,
+//! `mradermacher.*` and similar keys. The names, and the values that mean "absent", come from
+//! `llama-arch.cpp` and `llama-model.cpp` of llama.cpp.
 
 use warpwright_kernels::Activation;
 
@@ -15,7 +15,7 @@ use crate::model::config::Config;
 use crate::model::gguf::{Directory, Value};
 use crate::model::problem::Problem;
 
-/// What a key's presence means.
+/// The meaning of a key's presence.
 enum MetadataKeyFate {
     /// Something reads it.
     Used,
@@ -38,8 +38,8 @@ enum Neutral {
     ScoreScale,
     /// A window over all positions, or 0; any, in a family with windows.
     Window,
-    /// What the layers with a window have anyway; anything, in a family without windows. `None` if
-    /// it is read.
+    /// Harmless if it has the value that layers with a window use anyway, or any value in a family
+    /// without windows. `None` if the key is read.
     OfWindows(fn(&Config) -> Option<f64>),
     /// The activation function of the family, by its names.
     Activation,
@@ -49,7 +49,7 @@ enum Neutral {
 struct KnownKeyRow {
     key: &'static str,
     fate: MetadataKeyFate,
-    /// Why other values are refused, and what to do.
+    /// The reason why other values are rejected, and the remedy.
     why: &'static str,
 }
 
@@ -100,7 +100,7 @@ const EMBEDDING: &str =
     "this is an embedding or ranking model, which writes no text; open the chat or base model";
 const LATENT: &str = "multi-head latent attention is not supported";
 
-/// Keys outside the architecture's prefix. What changes the text's tokens is the tokenizer's:
+/// The keys outside the architecture's prefix. The keys that change the tokens of a text are in
 /// [`TOKENIZER`].
 const FILE: &[KnownKeyRow] = &[
     used("general.architecture"),

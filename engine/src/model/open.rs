@@ -232,7 +232,7 @@ impl Files {
         }
     }
 
-    /// Fills `bytes` with those of a weight from `start` on.
+    /// Fills `bytes` with the bytes of a weight from offset `start`.
     pub(crate) fn read(&self, start: usize, bytes: &mut [u8]) -> Result<(), Error> {
         match self {
             Files::Gguf(gguf) => gguf.read(start, bytes),

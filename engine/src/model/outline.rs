@@ -25,8 +25,8 @@ pub struct Outline {
     pub config: Config,
     /// The tensors.
     pub weights: Weights<Weight>,
-    /// The tokens that end a text: those that the files name, and those of the vocabulary with a
-    /// known spelling.
+    /// The tokens that end a text: the tokens that the files name, and tokens with a known
+    /// spelling.
     pub stop: Vec<u32>,
     /// The divisors of the rotary frequencies, if the files have some.
     pub rope_factors: Option<RopeFactors>,
@@ -148,7 +148,7 @@ impl<T> Weights<T> {
     }
 }
 
-/// Reads and checks what a GGUF file says.
+/// Reads and checks the metadata and the tensor list of a GGUF file.
 pub(crate) fn of_gguf(gguf: &Gguf) -> Result<Outline, Error> {
     let problem = |problem| Error::Model {
         path: gguf.path.clone(),
@@ -213,7 +213,7 @@ pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
         .collect()
 }
 
-/// Where the tensors of a model are to be had: a file, or a plan to make them.
+/// A source of tensors: a file, or a plan to create them.
 pub(crate) trait TensorSource {
     /// Whether there is a tensor of this name.
     fn has(&self, name: &str) -> bool;

@@ -1,20 +1,19 @@
-//! How a text is cut before its pieces are merged: the pre-tokenizers that `tokenizer.ggml.pre`
-//! names.
+//! Pre-tokenizers: the division of a text into pieces before the pieces are merged, by the names in
+//! `tokenizer.ggml.pre`.
 //!
-//! The names are those of `llama-vocab.cpp` in llama.cpp. The patterns are those of the models' own
-//! `tokenizer.json`, which that file cites where it rewrites them for its own engine of regular
-//! expressions: the two differ in rare texts. Of the names there, those of models that write no
-//! text are missing: `jina-v1-en`, `jina-v2-code`, `roberta-bpe`, which put a separator behind a
-//! text, and `whitespace`.
+//! The names come from `llama-vocab.cpp` in llama.cpp. The patterns come from the `tokenizer.json`
+//! of each model, which that file cites where it rewrites them for its own regular expressions. The
+//! two differ in rare texts. Names of models that do not generate text are missing: `jina-v1-en`,
+//! `jina-v2-code` and `roberta-bpe`, which put a separator after a text, and `whitespace`.
 
 use crate::model::cuts::{Cut, Cuts, GPT_2};
 use crate::model::vocabulary_fault::Fault;
 
-/// How a text is cut, by the names of the cut.
+/// The division of texts, with the names under which files refer to it.
 #[derive(Debug)]
 pub(crate) struct PreTokenizer {
     names: &'static [&'static str],
-    /// Each cuts what the one before left.
+    /// The patterns, each of which divides the pieces of the previous one.
     patterns: &'static [&'static str],
     /// Whether a piece that is a token is taken whole.
     pub(crate) ignore_merges: bool,
@@ -25,7 +24,7 @@ pub(crate) struct PreTokenizer {
     pub(crate) spelling: TokenSpelling,
 }
 
-/// How the tokens are spelled.
+/// The encoding of bytes in the spelling of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenSpelling {
     /// Each byte as a character of GPT-2's alphabet.
@@ -104,13 +103,13 @@ impl PreTokenizer {
     }
 }
 
-/// That of `cl100k_base`, with up to three digits.
+/// The pattern of `cl100k_base`, with up to three digits.
 const LLAMA_3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// The same with one digit.
+/// The pattern of `cl100k_base`, with one digit.
 const QWEN_2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// That of `o200k_base`.
+/// The pattern of `o200k_base`.
 const GPT_4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
@@ -126,7 +125,7 @@ const THREE_DIGITS: &str = r"\p{N}{1,3}";
 
 #[rustfmt::skip] // one cut a paragraph
 const PRE_TOKENIZERS: &[PreTokenizer] = &[
-    // What a file says whose maker did not know better; no model has it of its own.
+    // The fallback of converters that do not know the pre-tokenizer. No model is trained with it.
     cut(&["default"], &[r"[\p{P}$+<=>^~|]+", GPT_2, r"\p{N}+", r"[0-9][0-9][0-9]"]),
     cut(
         &["gpt-2", "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "gigachat", "a.x-4.0", "mellum",
@@ -260,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// What a text is cut into.
+    /// Returns the pieces of a text.
     fn cuts(pre: &PreTokenizer, text: &str) -> Vec<String> {
         let mut steps = pre.cuts().unwrap();
         if pre.spelling == TokenSpelling::Bytes {
@@ -275,7 +274,7 @@ mod tests {
             .collect()
     }
 
-    /// The pieces are those of llama.cpp's own splitter (`unicode_regex_split`) with its default
+    /// Compares the pieces with llama.cpp's own splitter (`unicode_regex_split`) and its default
     /// patterns.
     #[test]
     fn the_default_cuts_as_llama_cpp_does() {
@@ -292,7 +291,7 @@ mod tests {
         }
     }
 
-    /// Names are unique, and what is cut is the text.
+    /// Checks that names are unique, and that the pieces together are the text.
     #[test]
     fn every_cut_is_named_once_and_keeps_the_text() {
         let names: Vec<_> = PRE_TOKENIZERS.iter().flat_map(|pre| pre.names).collect();

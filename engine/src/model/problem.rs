@@ -1,4 +1,4 @@
-//! What does not fit in a model's metadata or tensors.
+//! Errors about inconsistent metadata or tensors of a model.
 
 /// A problem with the metadata or the tensors of a model.
 #[derive(Clone, PartialEq, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use crate::model::fault::Fault;
 
-/// A position in the file. Whoever reads says what it reads, for the error.
+/// A position in the file. Each read takes a description of the item, for the error.
 #[derive(Clone)]
 pub(crate) struct ByteReader<'a> {
     /// The first bytes of the file.

@@ -47,7 +47,8 @@ pub(crate) struct Fused {
 }
 
 impl Role {
-    /// Where the role's rows are, in a family that keeps them in one tensor with others.
+    /// Returns the position of the role's rows, in a family that stores them in one tensor with
+    /// others.
     pub(crate) fn fused(&self, c: &Config) -> Option<Fused> {
         let (tensor, parts) = c
             .architecture
@@ -109,7 +110,7 @@ macro_rules! roles {
         pub(crate) const ROLES: &[Role] = &[$(Role { tensor: $tensor, shape: $shape },)*];
 
         impl<T> Block<T> {
-            /// The same structure of other things.
+            /// Converts each element, and keeps the structure.
             pub(crate) fn try_map<'a, U, E>(
                 &'a self,
                 f: &mut impl FnMut(&'a T) -> Result<U, E>,

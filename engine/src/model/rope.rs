@@ -1,9 +1,9 @@
-//! Rotary position embedding: what a file's keys say of it, and the frequencies that follow.
+//! Rotary position embedding: the keys of a file, and the frequencies that follow from them.
 //!
 //! Pair `i` of a head of `dim` rotated elements is rotated by `position * base^(-2i/dim)`. A model
-//! made for a longer context than it was trained on scales these frequencies: linear scaling
-//! divides all by one factor, YaRN (<https://arxiv.org/abs/2309.00071>) only those whose period is
-//! long. `rope_freqs.weight` divides each by its own.
+//! made for a longer context than it was trained on scales these frequencies. Linear scaling
+//! divides all by one factor. YaRN (<https://arxiv.org/abs/2309.00071>) divides only frequencies
+//! with a long period. `rope_freqs.weight` has a divisor for each frequency.
 
 use crate::model::keys::MetadataKeys;
 use crate::model::problem::Problem;
@@ -49,7 +49,7 @@ pub struct Rope {
 /// The divisors of the rotary frequencies.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RopeFactors {
-    /// The same divisors for every context.
+    /// Divisors that do not depend on the context length.
     Fixed(Vec<f32>),
     /// Divisors that depend on the context length of the decoder, as in llama.cpp
     /// (`llama_model::get_rope_factors`). The `transformers` library chooses by the length of the
@@ -135,7 +135,7 @@ impl Rope {
             .collect()
     }
 
-    /// What scaling leaves of the frequency of pair `i`.
+    /// Returns the factor by which scaling multiplies the frequency of pair `i`.
     fn share(&self, i: usize) -> f64 {
         match self.scaling {
             Scaling::Linear(factor) => 1.0 / factor,
@@ -148,8 +148,8 @@ impl Rope {
 }
 
 impl Scaling {
-    /// What YaRN multiplies cosine and sine by, so that attention stays as sharp over more
-    /// positions.
+    /// Returns the factor by which YaRN multiplies cosine and sine, so that attention stays as
+    /// sharp over more positions.
     pub(crate) fn magnitude(&self) -> f64 {
         match self {
             Scaling::Yarn(Yarn { factor, .. }) if *factor > 1.0 => 1.0 + 0.1 * factor.ln(),

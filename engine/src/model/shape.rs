@@ -84,7 +84,8 @@ const fn shape(
     Shape { name, config, tied }
 }
 
-/// The same with a window in the layers that the family says, and linear scaling in the others.
+/// Returns the shape with a window in the layers that the family defines, and linear scaling in the
+/// others.
 const fn local(window: u32, scaling: f64, mut shape: Shape) -> Shape {
     if let Windows::Local { period, rope_base } = shape.config.architecture.windows {
         shape.config.window = Some(window);

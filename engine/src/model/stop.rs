@@ -53,7 +53,7 @@ const SPECIAL: [&str; 15] = [
 /// Keys that name a token which ends a text.
 const KEYS: [&str; 6] = ["eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep"];
 
-/// Whether a token of this spelling ends a text whatever its type is.
+/// Returns true if a token with this spelling ends a text, independent of its type.
 pub(crate) fn is_marker(token: &str) -> bool {
     MARKERS.contains(&token)
 }
@@ -110,8 +110,8 @@ fn spelled_in(directory: &Directory) -> Vec<u32> {
     )
 }
 
-/// Those of some tokens that end a text by their spelling. The last of each three says whether the
-/// vocabulary tells the token from text.
+/// Returns the tokens that end a text by their spelling. The flag is true if the vocabulary
+/// distinguishes the token from text.
 pub(crate) fn spelled(tokens: &[(u32, &str, bool)]) -> Vec<u32> {
     let ends = |token: &str, special: bool| is_marker(token) || SPECIAL.contains(&token) && special;
     let found = tokens

@@ -5,7 +5,7 @@ use crate::model::vocabulary_fault::Fault;
 
 /// `enum llama_token_type` of `llama.h`: a piece of text.
 pub(crate) const NORMAL: i64 = 1;
-/// What stands for what has no token.
+/// The token for text that has no other token.
 pub(crate) const UNKNOWN: i64 = 2;
 /// A token that steers the model and has no text.
 pub(crate) const CONTROL: i64 = 3;
@@ -16,7 +16,7 @@ pub(crate) const UNUSED: i64 = 5;
 /// A byte: `<0x0A>`.
 pub(crate) const BYTE: i64 = 6;
 
-/// The type of each of so many tokens, where a file says.
+/// Returns the types of `tokens` tokens, if the file has them.
 pub(crate) fn types(directory: &Directory, tokens: usize) -> Result<Option<Vec<i64>>, Fault> {
     let key = "tokenizer.ggml.token_type";
     let wrong = |expected: String| {

@@ -1,7 +1,7 @@
 //! Values of metadata.
 //!
-//! An array keeps the bytes that it has in the file, checked once, so that a file takes no more
-//! memory than its length whatever it says.
+//! An array keeps its bytes from the file, which are checked once. A file can therefore never take
+//! more memory than its length.
 
 use std::fmt;
 
@@ -82,8 +82,8 @@ impl fmt::Display for Value {
     }
 }
 
-/// A string of a file for people: in quotes, control characters and what cannot be seen escaped,
-/// and not without end.
+/// A string of a file for messages: quoted, with control and invisible characters escaped, and
+/// limited in length.
 pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
 /// The most characters of a file's string in a message.
@@ -180,7 +180,8 @@ fn array(r: &mut ByteReader<'_>, what: &dyn Fn() -> String) -> Result<Array, Fau
     })
 }
 
-/// The type and the length that an array begins with. The rest of the file has room for so many.
+/// Reads the type and the length of an array, and checks that the rest of the file has enough
+/// bytes.
 fn prefix(r: &mut ByteReader<'_>, what: &dyn Fn() -> String) -> Result<(u32, u64), Fault> {
     let id = r.u32_of(what)?;
     let count = r.u64_of(what)?;

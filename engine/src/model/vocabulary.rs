@@ -1,5 +1,4 @@
-//! A vocabulary that has been read, whichever file it is from: what makes tokens of a text, and the
-//! bytes of each token.
+//! A vocabulary from any kind of file: the encoder of texts, and the bytes of each token.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -15,7 +14,7 @@ use crate::model::sentencepiece::encode::{EncoderText, NamedTokenPolicy, Place};
 use crate::model::sentencepiece::model::SentencePiece;
 use crate::model::token_type::{CONTROL, UNKNOWN};
 
-/// What a tokenizer is made of.
+/// The parts of a tokenizer.
 #[derive(Debug)]
 pub(crate) struct Vocabulary {
     pub(crate) encoder: Encoder,
@@ -34,7 +33,7 @@ pub(crate) struct Vocabulary {
 #[derive(Debug)]
 pub(crate) enum SpacePrefix {
     None,
-    /// Whatever the first token is.
+    /// Every text begins with the added space, independent of its first token.
     Any,
     /// If the first token is none of these: their space is one of the text.
     Spelled(HashSet<u32>),
@@ -51,7 +50,7 @@ impl SpacePrefix {
     }
 }
 
-/// What makes tokens of a text.
+/// The encoder that converts a text to tokens.
 #[derive(Debug)]
 pub(crate) enum Encoder {
     /// The library `tokenizers`, without a post-processor, and the unknown token of a unigram
@@ -110,11 +109,11 @@ impl Encoder {
     }
 }
 
-/// What the library makes of a text; it panics on some settings that it reads.
+/// Runs the encoder of the library, and returns an error if it panics, because it accepts some
+/// settings on which it panics later.
 ///
-/// What it would print then is left out: `panic_utils` puts one hook in front of the one that there
-/// is, once for the process, which keeps quiet in threads that are within its `catch_unwind` and no
-/// others.
+/// The message of the panic is not printed. `panic_utils` installs a hook once per process, in
+/// front of the existing one. It is silent only in threads that are inside its `catch_unwind`.
 fn guarded<T>(encode: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
     let encoded = panic_utils::catch_unwind(AssertUnwindSafe(|| Ok(encode())));
     encoded
@@ -122,7 +121,8 @@ fn guarded<T>(encode: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error
         .map_err(|error| Error::Encode(error.to_string()))
 }
 
-/// The first line of what is known of a panic; behind it is where it was within the library.
+/// Returns an error with the first line of the message of a panic. The rest is the position within
+/// the library.
 fn panicked(error: impl Display) -> Error {
     let said = error.to_string();
     let first = said.lines().next().unwrap_or_default();
@@ -130,9 +130,11 @@ fn panicked(error: impl Display) -> Error {
     Error::Encode(format!("the tokenizer library panicked: {reason}"))
 }
 
-/// A unigram model that makes no control tokens of what a text spells like them: merges never do,
-/// but here they are entries like others. Each is spelled as the last entry that is none, which the
-/// library then finds in its place.
+/// Returns a unigram model that never encodes text as control tokens.
+///
+/// In BPE no merge produces them, but a unigram model treats them as ordinary entries. Each is
+/// spelled as the last entry that is not a control token, which the library then finds in its
+/// place.
 fn without_control(
     model: &Unigram,
     unknown: Option<usize>,
@@ -184,8 +186,8 @@ mod tests {
         assert!(std::panic::catch_unwind(|| panic!("behind it")).is_err());
     }
 
-    /// In a process of its own, so that what it prints can be read; there, another thread prints
-    /// its own panic.
+    /// Runs in a separate process, so that its output can be read. Another thread there prints its
+    /// panic as usual.
     #[test]
     fn a_panic_within_the_library_is_an_error_and_prints_nothing() {
         let program = std::env::current_exe().unwrap();

@@ -1,4 +1,4 @@
-//! What is wrong with a vocabulary.
+//! Errors about vocabularies.
 
 use crate::model::problem::Problem;
 

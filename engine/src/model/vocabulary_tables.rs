@@ -55,8 +55,8 @@ impl<'a> VocabularyTables<'a> {
         self.strings("tokenizer.ggml.tokens")
     }
 
-    /// The type of each token, if the file says. What ends a text by its spelling is a control
-    /// token whatever it says, so that no text that is taken literally ends itself.
+    /// Returns the type of each token, if the file has types. A token that ends a text by its
+    /// spelling always counts as a control token, so that a text taken literally cannot end itself.
     pub(crate) fn types(&self, tokens: &[&str]) -> Result<Option<Vec<i64>>, Fault> {
         let Some(mut types) = types(self.directory, tokens.len())? else {
             return Ok(None);
@@ -77,7 +77,7 @@ impl<'a> VocabularyTables<'a> {
         Ok(Some(types))
     }
 
-    /// The score of each of so many tokens.
+    /// Returns the scores of `tokens` tokens.
     pub(crate) fn scores(&self, tokens: usize) -> Result<Vec<f32>, Fault> {
         let key = "tokenizer.ggml.scores";
         let expected = format!("an array of {tokens} finite numbers, one for each token");

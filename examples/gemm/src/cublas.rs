@@ -1,4 +1,4 @@
-//! The few functions of cuBLAS that a product needs, from a library opened by its path.
+//! The few functions of cuBLAS that a matmul needs, from a library opened by its path.
 
 use std::ffi::{c_int, c_void};
 use std::path::Path;
@@ -12,7 +12,8 @@ type Handle = *mut c_void;
 type Create = unsafe extern "C" fn(*mut Handle) -> c_int;
 type SetStream = unsafe extern "C" fn(Handle, *mut c_void) -> c_int;
 type SetWorkspace = unsafe extern "C" fn(Handle, *mut c_void, usize) -> c_int;
-/// Handle; operations on a and b; m, n, k; alpha; a, its type and stride; b; beta; c; type of the sums; algorithm.
+/// Handle; operations on a and b; m, n, k; alpha; a, its type and stride; b; beta; c; type of the
+/// sums; algorithm.
 type GemmEx = unsafe extern "C" fn(
     Handle,
     c_int,
@@ -42,7 +43,8 @@ const TRANSPOSED: c_int = 1;
 const HALF: c_int = 2;
 const SUMS_F32: c_int = 68;
 const DEFAULT: c_int = -1;
-/// What NVIDIA recommends for Hopper. With memory of its own cuBLAS may be captured.
+/// The size that NVIDIA recommends for Hopper. cuBLAS can be captured only if the caller provides
+/// the workspace.
 const WORKSPACE: usize = 32 << 20;
 
 pub struct Cublas {
@@ -50,14 +52,16 @@ pub struct Cublas {
     gemm: GemmEx,
     context: Context,
     _workspace: Buffer<u8>,
-    /// Last, because the functions are in it. It is never closed: cuBLAS has threads and memory of its own.
+    /// The last field, because the functions are in it. It is never closed, because cuBLAS has
+    /// threads and memory that outlive its handles.
     _library: std::mem::ManuallyDrop<Library>,
 }
 
 impl Cublas {
     /// Opens a library, and lets it work on the stream.
     pub fn open(path: &Path, context: &Context, stream: &Stream) -> Result<Self, Failure> {
-        // SAFETY: the library is cuBLAS, as whoever gave the path says, and these are the types of its functions.
+        // SAFETY: the caller ensures that the library is cuBLAS, and these are the types of its
+        // functions.
         let library = std::mem::ManuallyDrop::new(unsafe { Library::new(path) }?);
         let workspace = Buffer::<u8>::zeroed(context, WORKSPACE)?;
         let memory = std::ptr::without_provenance_mut(workspace.address() as usize);
@@ -87,7 +91,8 @@ impl Cublas {
         })
     }
 
-    /// `y = x w^T`. cuBLAS has columns where we have rows: its matrices are the transposed ones, and so is the product.
+    /// `y = x w^T`. cuBLAS has columns where we have rows: its matrices are the transposed ones,
+    /// and so is the product.
     pub fn multiply(
         &self,
         shape: Shape,

@@ -1,22 +1,26 @@
 //! `y = x w^T`: f16 in and out, f32 sums, on the tensor cores of sm_90a.
 //!
-//! Tensor cores only wait for data, so a kernel is mostly about bringing it. This one stays on the chip, one block of
-//! three warpgroups (384 threads) on every multiprocessor, and takes tile after tile of `y`, 128 by 256:
+//! Tensor cores are faster than memory, so the main task of the kernel is to keep data coming. The
+//! kernel is persistent: every multiprocessor runs one block of three warpgroups (384 threads),
+//! which computes one tile of `y` after another, each 128 by 256:
 //!
-//! - One thread of the first warpgroup asks the copy engine for the rows of `x` and `w` that a tile needs, 64 elements
-//!   of `k` at a time (a stage), up to four stages ahead.
-//! - The other two warpgroups multiply, each 64 rows of `x` with all 256 rows of `w`. Its sums are 128 registers a thread.
+//! - One thread of the first warpgroup requests copies of the rows of `x` and `w` that a tile
+//!   needs. It copies 64 elements of `k` at a time (a stage), up to four stages ahead.
+//! - The other two warpgroups multiply, each 64 rows of `x` by all 256 rows of `w`. Each thread
+//!   holds 128 sums in registers.
 //!
-//! Two neighbouring blocks are a cluster: they have the same rows of `w`, so each brings half of them and sends it to both.
+//! Two neighboring blocks form a cluster. They use the same rows of `w`, so each copies half of
+//! them to both blocks (multicast).
 
 use ptx_gen::*;
 
-/// A stage: two tiles of 64 rows of `x`, and one of 256 rows of `w`, each row 64 elements of `k`. These constants are all
-/// that says how a tile lies in shared memory: the tensor map that the host makes, the copies, and the operands of products
-/// follow from them. The swizzle spreads the 128 bytes of a row so that eight rows are read without bank conflicts.
+/// A stage: two tiles of 64 rows of `x`, and one of 256 rows of `w`, each row 64 elements of `k`.
+/// These constants are all that says how a tile lies in shared memory: the tensor map that the host
+/// makes, the copies, and the operands of products follow from them. The swizzle spreads the 128
+/// bytes of a row so that eight rows are read without bank conflicts.
 pub const X: TileOf<f16> = TileOf::new(64, DEPTH, Swizzle::B128);
 pub const W: TileOf<f16> = TileOf::new(256, DEPTH, Swizzle::B128).in_parts(CLUSTER);
-/// What leaves at a time: 64 rows of `y`, 64 columns.
+/// The tile of `y` that is stored at a time: 64 rows and 64 columns.
 pub const Y: TileOf<f16> = TileOf::new(64, 64, Swizzle::B128);
 
 const DEPTH: u32 = 64;
@@ -68,7 +72,7 @@ impl KernelDef for Gemm {
         CLUSTER
     }
 
-    /// What may be launched. Tensor maps want rows of whole 16 bytes; tiles may be cut off by the edges.
+    /// Checks the sizes. Tensor maps need rows of whole 16 bytes. The edges may cut off tiles.
     fn grid(&self, a: &GemmArgs<Shape>) -> Result<Grid, ShapeError> {
         let [m, n, k] = [a.m, a.n, a.k].map(|v| v as usize);
         self.require(m > 0 && n > 0 && k > 0, || {
@@ -101,7 +105,7 @@ impl KernelDef for Gemm {
                 multiply(k, &a, &ring, memory.at(RING.memory()), group)
             }),
         ]);
-        // Nobody leaves while the other block may still send something here.
+        // A block must not exit while the other block may still write to its shared memory.
         k.warp_barrier();
         k.cluster_barrier();
     }
@@ -118,8 +122,10 @@ impl KernelDef for Gemm {
     }
 }
 
-/// Runs `body` with the first row of `x` and of `w` of each tile of this block. Tiles go in bands of 8 clusters of rows,
-/// column after column of a band, so that what is multiplied at a time is nearly square, and comes from the L2 cache.
+/// Runs `body` with the first row of `x` and of `w` for each tile of this block.
+///
+/// Tiles are processed in bands of 8 clusters of rows, column by column within a band. The tiles in
+/// progress then form nearly a square, so that most of their data comes from the L2 cache.
 fn each_tile<'k>(k: Builder<'k>, a: &GemmArgs<Dev<'k>>, body: impl FnOnce(U32<'k>, U32<'k>)) {
     const BAND: u32 = 8;
     let (down, across) = ((a.m + (ROWS - 1)) / ROWS, (a.n + (COLUMNS - 1)) / COLUMNS);
@@ -132,8 +138,11 @@ fn each_tile<'k>(k: Builder<'k>, a: &GemmArgs<Dev<'k>>, body: impl FnOnce(U32<'k
     })
 }
 
-/// The thread that asks for copies. `fill` waits until a stage has been released, and tells the stage's mbarrier how many
-/// bytes to expect; the copy engine counts them there as they land. What is outside of a matrix lands as zeros.
+/// Requests the copies, from one thread.
+///
+/// `fill` waits until a stage has been released, and sets the number of bytes that the mbarrier of
+/// the stage expects. The copy engine counts them when they arrive. Elements outside of a matrix
+/// arrive as zeros.
 fn load<'k>(k: Builder<'k>, a: &GemmArgs<Dev<'k>>, ring: &Ring<'k>) {
     let (x, w) = (a.x.of(X), a.w.of(W));
     let mut at = ring.start();
@@ -175,18 +184,21 @@ fn multiply<'k>(
             let stage = ring.wait(&at);
             let x = x.at(stage.row(group, X.bytes())).by_columns();
             let w = w.at(stage.at(2 * X.bytes())).by_columns();
-            // Products run beside the threads: four here, of 16 elements of k each. The first of a tile starts anew.
+            // The tensor cores run asynchronously. Each of the four matmuls has 16 elements of k.
+            // The first matmul of a tile starts from zero instead of the sums.
             k.wgmma_fence();
             sums.multiply_tiles(x, w, depth.ne(0));
             k.wgmma_commit();
-            // All but these four are done, so the stage before has been read. Tensor cores never wait for a release.
+            // All but these four are done, so the stage before has been read. Tensor cores never
+            // wait for a release.
             k.wgmma_wait(1);
             k.when(depth.ne(0), || ring.release_before(&at));
             ring.advance(&mut at);
         });
         k.wgmma_wait(0);
         ring.release_before(&at);
-        // Sums leave through shared memory, 64 columns at a time, while the next stages are already landing.
+        // Sums leave through shared memory, 64 columns at a time, while the next stages are already
+        // landing.
         for from in (0..COLUMNS).step_by(64) {
             k.when(first, || k.wait_stores_read(0));
             together();

@@ -1,4 +1,5 @@
-//! Checks the kernel, and with `--time` times it, beside cuBLAS with `--cublas PATH`.
+//! Checks the kernel. With `--time` it also measures the kernel, and with `--cublas PATH` it
+//! compares the time with cuBLAS.
 
 #![allow(unsafe_code)]
 
@@ -22,7 +23,8 @@ type Shape = [usize; 3];
 /// Shapes that end inside of tiles, and one that does not.
 const SMALL: [Shape; 3] = [[256, 256, 128], [300, 520, 200], [1, 8, 8]];
 
-/// Rows and row lengths of the weights of a model of 8B parameters, and how many tokens go through at a time.
+/// Rows and row lengths of the weights of a model of 8B parameters, and how many tokens go through
+/// at a time.
 const WEIGHTS: [[usize; 2]; 4] = [[6144, 4096], [4096, 4096], [28672, 4096], [4096, 14336]];
 const TOKENS: [usize; 2] = [2048, 8192];
 
@@ -81,7 +83,8 @@ impl Gpu {
         let context = Context::new(device)?;
         let stream = Stream::new(&context)?;
         let clusters = (device.properties().multiprocessors / 2).max(1);
-        // SAFETY: copies stay inside of the tensors of their maps, which are as large as the contract says.
+        // SAFETY: copies stay inside of the tensors of their maps, which are as large as the
+        // contract says.
         let gemm = unsafe { Kernel::load(&context, Gemm { clusters }) }?;
         Ok(Self {
             context,
@@ -146,7 +149,8 @@ impl Product {
         Ok(self.with(0, |args| gpu.stream.launch(&gpu.gemm, args))??)
     }
 
-    /// The relative error of `y`, in the norm of at most so many elements, against sums in f64.
+    /// Returns the relative error of `y` against sums in `f64`, in the norm of at most `most`
+    /// elements.
     fn error(&self, gpu: &Gpu, most: usize) -> Result<f64, Failure> {
         let [_, n, k] = self.shape;
         let read = |view: &View<f16>| gpu.stream.read(view);
@@ -177,7 +181,8 @@ impl Product {
     }
 }
 
-/// Times every shape: graphs of launches that go through copies of the weights, in turn with cuBLAS.
+/// Times every shape: graphs of launches that go through copies of the weights, in turn with
+/// cuBLAS.
 fn table(gpu: &Gpu, cublas: Option<&Cublas>) -> Result<(), Failure> {
     println!(
         "{:>22} {:>9} {:>7} {:>10} {:>7} {:>6}",
@@ -199,7 +204,7 @@ fn table(gpu: &Gpu, cublas: Option<&Cublas>) -> Result<(), Failure> {
                     best[1] = best[1].min(time(gpu, theirs)? / launches as f64);
                 }
             }
-            // What cuBLAS left is not what is checked.
+            // cuBLAS has written `y`, so the kernel must run again before its result is checked.
             product.launch(gpu)?;
             product.error(gpu, 2048)?;
             let [us, tflops] = [
@@ -224,7 +229,7 @@ fn record(gpu: &Gpu, product: &Product, launches: usize) -> Result<GraphExec, Fa
     Ok(recorder.finish().instantiate()?)
 }
 
-/// The same launches by cuBLAS.
+/// Captures the launches of cuBLAS.
 fn captured(
     gpu: &Gpu,
     cublas: &Cublas,

@@ -2,8 +2,9 @@
 
 use warpwright_driver::f16;
 
-/// So many numbers from -1 to 1, of which a quarter of a million are different: those of real data move as many wires, on
-/// which the clock of a GPU depends.
+/// Returns `n` random values from -1 to 1, with a quarter of a million different ones.
+///
+/// Real data toggles as many wires, and the clock of a GPU depends on that.
 pub fn halves(n: usize, seed: u64) -> Vec<f16> {
     let mut state = seed;
     let mut next = || {

@@ -1,4 +1,4 @@
-//! Kernels that the programs of this project share, declared for the PTX in `kernels.ptx`.
+//! The kernels that the programs of this package share, declared for the PTX in `kernels.ptx`.
 
 use warpwright_driver::prelude::*;
 
@@ -31,7 +31,7 @@ impl Kernels {
     /// Compiles the PTX for the context's device.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// Returns an error if the driver cannot load the PTX.
     pub fn load(context: &Context) -> Result<Self, Error> {
         Self::of(&Module::load(context, include_str!("kernels.ptx"))?)
     }
@@ -41,7 +41,8 @@ impl Kernels {
     /// # Errors
     /// Another module.
     pub fn of(module: &Module) -> Result<Self, Error> {
-        // SAFETY: the three kernels read and write what is declared, below `n`; every launch here gives them as much.
+        // SAFETY: the three kernels access their arguments as declared, below index `n`, and every
+        // launch here passes buffers of at least `n` elements.
         unsafe {
             Ok(Self {
                 scale: Scale::load(module)?,
@@ -57,10 +58,10 @@ pub fn blocks(n: u32) -> LaunchConfig {
     LaunchConfig::line(n.div_ceil(128), 128)
 }
 
-/// The first argument of the program: how many of something; without one so many as usual.
+/// Returns the first argument of the program, which is a count, or `usual` if there is none.
 ///
 /// # Errors
-/// An argument that is no such number.
+/// Returns an error if the argument is not a valid count.
 pub fn argument(what: &str, usual: u32) -> Result<u32, String> {
     count(std::env::args().nth(1).as_deref(), what, usual)
 }

@@ -23,8 +23,8 @@ struct BarrierState {
     first: u32,
     reduces: bool,
     participants: Vec<u32>,
-    /// The waiting warps, with the kind of barrier that decides what each writes when it is
-    /// released.
+    /// The waiting warps, each with the kind of its barrier, which decides the results that the
+    /// warp receives when it is released.
     waiting: Vec<(u32, BarrierKind)>,
     /// The number of threads whose predicate was true, and the number of all threads.
     holds: u32,

@@ -1,9 +1,9 @@
 //! Happens-before between the blocks of a traced launch.
 //!
-//! Blocks are ordered by what one publishes at `.gpu` or `.sys` scope and another acquires at that
-//! scope, by the rules of [`super::clocks`]. What a warp has acquired of other blocks it passes on
-//! to the warps of its own block in the way that block orders them, and to further blocks with its
-//! next release.
+//! A release at `.gpu` or `.sys` scope in one block orders an acquire at such a scope in another
+//! block, by the rules of [`super::clocks`]. Knowledge that a warp has acquired from other blocks
+//! spreads to warps of its own block as that block orders them, and to further blocks with the next
+//! release of the warp.
 
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
@@ -156,8 +156,8 @@ impl BlockOrder {
         &mut self.warps[w]
     }
 
-    /// Returns the knowledge of a warp: its own acquisitions, and those of other warps before they
-    /// synchronized with it.
+    /// Returns the knowledge of a warp: its own acquisitions, and acquisitions of other warps
+    /// before they synchronized with it.
     fn known(&mut self, clocks: &Clocks, warp: u32) -> &KnownClocks {
         self.warp(warp);
         let BlockOrder {

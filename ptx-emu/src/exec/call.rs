@@ -1,9 +1,9 @@
 //! Calls of device functions.
 //!
-//! A call has registers and local memory of its own. Lanes that call together run the function
-//! together, until each has returned or exited; then all lanes of the caller go on behind the call.
-//! Lanes that call different functions run one function after another. Lanes that wait for each
-//! other in different calls run as [strands](super::strands).
+//! Each call has separate registers and local memory. Lanes that call together execute the function
+//! together until each has returned or exited. Then all lanes of the caller continue after the
+//! call. Lanes that call different functions execute one function after another. Lanes that wait
+//! for each other in different calls run as [strands](super::strands).
 
 use super::block::{Checked, Worker};
 use super::lanes;
@@ -223,7 +223,7 @@ impl Worker<'_, '_> {
                 write_local(w, frame + offset, bytes, known, &values);
             }
             (p, Formal::Register(r)) => {
-                // What has no value is passed on: whoever uses it is the mistake.
+                // An undefined value may be passed. Only its use is a fault.
                 let known = lanes & self.known(w, lanes, p)?;
                 let values = self.passed(w, known, p)?;
                 set(regs, r, known, &values);

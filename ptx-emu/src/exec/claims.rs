@@ -1,4 +1,5 @@
-//! Words of shared memory that a copy is to write: whether it may, and what is remembered of it.
+//! Pending writes of copies to shared memory: checks whether a copy may write its words, and
+//! records it.
 
 use super::clocks::Clocks;
 use super::shared::{AccessProperties, LastAccess, Proxy, SharedMemory};

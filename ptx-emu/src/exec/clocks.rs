@@ -1,24 +1,24 @@
 //! Happens-before within a block: vector clocks of its warps and mbarriers.
 //!
-//! Each warp counts its synchronisations in `now`; `seen[w][v]` is the count of v up to which
-//! everything that v did is ordered before what w does next. An mbarrier is an agent with a clock
-//! of its own, which counts its phases.
+//! Each warp counts its synchronizations in `now`. `seen[w][v]` is the count of v up to which
+//! everything that v did happens before the next action of w. An mbarrier is an agent with a
+//! separate clock, which counts its phases.
 //!
-//! Warps are ordered by barriers, and by strong accesses as the memory model of the manual says:
+//! Warps are ordered by barriers, and by strong accesses as in the PTX memory model:
 //!
-//! - a release at an address, or a fence and later a strong write, publishes what the warp did and
-//!   knows at that address. A later store there replaces it, unless it is by the same warp; an
-//!   atomic keeps it;
-//! - a strong read takes note of what is published at its address. The note is in force from the
-//!   warp's next acquiring fence on, or at once when the read itself acquires.
+//! - A release at an address, or a fence and a later strong write, publishes the actions and the
+//!   knowledge of the warp at that address. A later store there replaces the publication, unless
+//!   the same warp stores. An atomic keeps it.
+//! - A strong read records the publication at its address. The record takes effect with the next
+//!   acquiring fence of the warp, or immediately if the read itself acquires.
 //!
-//! A clock has a second entry for each warp: the count up to which what that warp did is known to
-//! copies and products that run beside the threads. `fence.proxy.async` raises these to all that
-//! the warp knows; they spread with the rest.
+//! A clock has a second entry for each warp: the count up to which its actions are known to copies
+//! and matmuls that run asynchronously. `fence.proxy.async` raises these entries to everything that
+//! the warp knows. They spread with the other entries.
 //!
-//! Lanes of one warp are ordered by block barriers and by `bar.warp.sync`, which orders the lanes
-//! of its mask alone. For everything else a lane speaks for its whole warp: where lanes fence for
-//! themselves, a race may be missed.
+//! Lanes of one warp are ordered by block barriers and by `bar.warp.sync`, which orders only the
+//! lanes in its mask. In all other cases a lane acts for its whole warp. A race can therefore be
+//! missed if lanes fence separately.
 
 use rustc_hash::FxHashMap;
 

@@ -1,10 +1,11 @@
 //! Clusters: blocks that run together, their barrier, and their access to each other's shared
-//! memory (manual, "barrier.cluster", "mapa"); and the registers that the warpgroups of a block
-//! pass on (manual, "setmaxnreg").
+//! memory (manual, "barrier.cluster", "mapa"). This module also exchanges registers between the
+//! warpgroups of a block (manual, "setmaxnreg").
 //!
-//! A block's part of the arena of shared memory is gone when the block has ended. So every access
-//! of another block must be ordered before the end: some warp of the block must know of it when all
-//! have exited. The vector clocks decide, whatever order the warps happened to run in.
+//! The shared memory of a block is gone when the block has ended. Every access by another block
+//! must therefore be ordered before the end: when all warps of the block have exited, at least one
+//! of them must know of the access. Vector clocks decide this, so the result does not depend on the
+//! order in which the warps ran.
 
 use super::block::{Checked, Worker};
 use super::clocks::Clock;

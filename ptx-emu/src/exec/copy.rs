@@ -1,11 +1,13 @@
 //! Asynchronous copies (manual, "cp.async", "cp.async.bulk").
 //!
-//! A copy covers its destination from issue to completion: nobody may touch it. A bulk copy
-//! completes some turns later, as the seed says, or when all warps wait; its source is read only
-//! then. Its bytes count as written by its mbarrier, so only threads that have waited for the phase
-//! may read them. A thread's own copies complete when the thread waits for their group, and count
-//! as written by the thread at that moment. With `cp.async.mbarrier.arrive` they complete some
-//! turns later, and count as written by the mbarrier.
+//! A copy reserves its destination from issue to completion, and no thread may access it in
+//! between. A bulk copy completes some time slices later, chosen by the seed, or when all warps
+//! wait. Its source is read only then. Its bytes count as written by its mbarrier, so a thread must
+//! wait for the phase before it reads them.
+//!
+//! Copies that a thread makes with `cp.async` complete when the thread waits for their group, and
+//! count as written by the thread at that moment. With `cp.async.mbarrier.arrive` they complete
+//! some time slices later, and count as written by the mbarrier.
 
 use std::rc::Rc;
 
@@ -182,7 +184,8 @@ impl<'g> Worker<'g, '_> {
         Ok(())
     }
 
-    /// Executes `cp.async.bulk` from the shared memory of the block to that of the cluster.
+    /// Executes `cp.async.bulk` from the shared memory of the block to shared memory of the
+    /// cluster.
     fn bulk_between(&mut self, w: &mut Warp, mask: u32, b: &BulkCopy) -> Checked<()> {
         let mut to = [0; 32];
         let mut from = [0; 32];
@@ -304,8 +307,8 @@ impl<'g> Worker<'g, '_> {
     /// Checks that a reduction may change its destination, and records it as a strong write of the
     /// mbarrier.
     ///
-    /// The rules are those of an atomic by the thread. Other reductions and atomics may meet it,
-    /// and a thread that waits may read the result.
+    /// It follows the rules of an atomic by the thread. Other reductions and atomics may access the
+    /// destination concurrently, and a thread that waits may read the result.
     fn claim_reduction(
         &mut self,
         w: &Warp,

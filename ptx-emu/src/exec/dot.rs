@@ -1,19 +1,19 @@
-//! How tensor cores add: the products of one step and the sum so far, together.
+//! Addition on tensor cores: the sum so far and the products of one step are added together.
 //!
-//! Let e be the largest exponent among the sum and the products, where that of a product is the sum
-//! of its factors'. Each is cut, toward zero, to a multiple of `2^(e - fraction)`. They are added
-//! exactly, and the result is cut toward zero to the 24 bits of a single. So neither the order
-//! within a step nor the position of a product matters.
+//! Let e be the largest exponent among the sum and the products. The exponent of a product is the
+//! sum of the exponents of its factors. Each addend is truncated toward zero to a multiple of `2^(e
+//! - fraction)`. They are added exactly, and the result is truncated toward zero to the 24 bits of
+//! an `f32`. The result therefore does not depend on the order of the products within a step.
 //!
-//! On an H200 (driver 580.159), `fraction` is 25, and for 8-bit floats 13, whose results have 14
-//! bits. In November 2026 the sums of two steps of each form of `wgmma` on random bits, 4096 of
-//! each of 66 data sets with exponents up to 60 apart, were those computed here. `mma.sync` gives
-//! the same bits as `wgmma` for 16-bit elements.
+//! On an H200 (driver 580.159), `fraction` is 25. For 8-bit floats it is 13, and results have 14
+//! bits. In November 2026 we compared two steps of each form of `wgmma` on random bits, with 4096
+//! sums in each of 66 data sets and exponents up to 60 apart. All sums had the bits that are
+//! computed here. `mma.sync` gives the same bits as `wgmma` for 16-bit elements.
 //!
-//! A sum of halves is rounded once, from all that the cut of the addends leaves. An H100 gave the
-//! bits computed here, but those of NaN, for each form of `mma`, `wgmma` and their sparse ones,
-//! also with exponents all over, infinities and NaN. Not probed: results that are denormal as
-//! singles.
+//! An `f16` sum is rounded once, from the sum of the truncated addends. An H100 gave the bits
+//! computed here, except for the bits of NaN, for each form of `mma`, `wgmma` and their sparse
+//! forms. The inputs included all exponents, infinities and NaN. Results that are subnormal as
+//! `f32` were not probed.
 
 use std::ops::RangeInclusive;
 
@@ -182,7 +182,7 @@ fn single(n: i64, e: i32, kept: StepPrecision) -> f32 {
     let cut = spare > 0 && magnitude << spare.min(63) != n.unsigned_abs();
     let magnitude = magnitude | u64::from(kept.odd && cut);
     let value = magnitude as f64 * power_of_two(e + spare.max(0));
-    // Toward zero from what no single holds, too.
+    // Any value above the largest `f32` is infinite, but `as` would round some of them down to it.
     let value = if value > f64::from(f32::MAX) {
         f32::INFINITY
     } else {
@@ -217,7 +217,7 @@ mod tests {
         add_products(start, &factors(|p| p.0), &factors(|p| p.1), WIDE)
     }
 
-    /// What an H200 gave for one and fifteen equal products.
+    /// Checks the results of an H200 for one large and fifteen equal products.
     #[test]
     fn sums_are_those_that_were_probed() {
         let one = |n: usize, small: f32| {

@@ -1,8 +1,8 @@
-//! Global memory as a warp accesses it.
+//! Access of a warp to global memory.
 //!
-//! The addresses of a warp usually lie in one allocation, and usually in the one that the same
-//! instruction used last. One comparison of the lowest and the highest address then checks the
-//! bounds of all lanes, and a second one checks that the bytes are initialised.
+//! The addresses of a warp usually lie in one allocation, which is usually the allocation that the
+//! same instruction accessed last. One comparison of the lowest and the highest address then checks
+//! the bounds of all lanes, and a second one checks that the bytes are initialized.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{MutexGuard, PoisonError};
@@ -127,7 +127,7 @@ impl<'g> Worker<'g, '_> {
         pattern: AddressPattern,
         bytes: u32,
     ) -> Checked<()> {
-        // What follows an address without a gap, or is the same, is aligned as that is.
+        // Addresses that are equal or consecutive are aligned if the first one is.
         if pattern != AddressPattern::Scattered && addresses[0] & u64::from(bytes - 1) == 0 {
             Ok(())
         } else {

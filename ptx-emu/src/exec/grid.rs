@@ -404,7 +404,7 @@ impl GridState<'_> {
         match place.print {
             _ if text.is_empty() => {}
             Some(print) => (print.0)(&text),
-            // Nobody is left to be told when standard output is closed.
+            // An error of standard output, for example a closed pipe, cannot be reported anywhere.
             None => _ = std::io::stdout().write_all(text.as_bytes()),
         }
     }

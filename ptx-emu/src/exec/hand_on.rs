@@ -1,10 +1,12 @@
-//! Registers without a value that an instruction hands on: who uses them is the mistake.
+//! Propagates uninitialized registers, as Valgrind's memcheck does.
 //!
-//! What is computed of a register without a value has none either, and the fault of whoever reads
-//! it first is put off until the result decides about something: a branch, an address, a store. A
-//! conjunction with what is false, or a disjunction with what is true, has a value all the same.
-//! Compilers compute in advance what they may not need, and algorithms look one element too far and
-//! ask at the same time whether it is one too far.
+//! The result of an operation on an undefined value is undefined too. Only a use that decides
+//! something is a fault: a branch, an address or a store. A conjunction with false and a
+//! disjunction with true are defined, even if the other operand is not.
+//!
+//! Undefined values are tolerated this long because correct programs compute with them. Compilers
+//! compute results in advance that may not be needed, and algorithms read one element too far and
+//! test for that at the same time.
 
 use super::block::{Checked, Worker};
 use super::regs::{Bank, Regs, Undefined};

@@ -1,8 +1,8 @@
-//! What a traced launch remembers of shared memory besides the last accesses to a word: the last
-//! read of each warp, and the last write that was no strong one.
+//! Additional records of shared memory in a traced launch: the last read of each warp, and the last
+//! write that was not strong.
 //!
-//! Two reads and one write are enough to find a race under some schedule; with these it shows under
-//! every schedule in which the accesses happen.
+//! Two reads and one write per word are enough to find a race under some schedule. With these
+//! records, it is found under every schedule in which the accesses happen.
 
 use super::clocks::Clocks;
 use super::shared::{AccessProperties, LastAccess};

@@ -1,9 +1,10 @@
-//! Lanes of one store that write to the same address, and sums that several warps store there.
+//! Lanes of one store that write to the same address, and sums that several warps store to one
+//! address.
 //!
-//! The values must be equal, as nothing says whose stays. Floats that differ by rounding alone are
-//! only noted: compilers reduce over a warp by shuffles and let all lanes store the sum, though the
-//! lanes fuse different products with it. How far such sums are apart depends on what cancels, so
-//! more is allowed where the value comes from a shuffle.
+//! The values must be equal, because it is undefined which one remains. Floats that differ only by
+//! rounding cause a note instead of a fault. Compilers reduce over a warp by shuffles and let all
+//! lanes store the sum, although the lanes fuse different products into it. The difference of such
+//! sums depends on cancellation, so the tolerance is larger for values that come from a shuffle.
 
 use super::block::{Checked, Worker};
 use super::memory::{Addresses, are_distinct};

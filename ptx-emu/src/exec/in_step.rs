@@ -1,12 +1,12 @@
-//! Lanes that take each other to go in step: they exchange values by volatile accesses to shared
-//! memory, and nothing orders the load of one after the store of another.
+//! Lanes that rely on executing in lockstep: they exchange values by volatile accesses to shared
+//! memory, and nothing orders the load of one lane after the store of another.
 //!
-//! To PTX such accesses are relaxed, so they do not race; which value is loaded is open, since
-//! lanes are threads of their own. Here lanes go in step, and the value is right. A load is left
-//! alone whose value may be an old one:
+//! In PTX such accesses are relaxed, so they do not race. The loaded value is still undefined,
+//! because lanes are separate threads. Here lanes execute in lockstep, so the value looks right and
+//! the bug would stay hidden. A load is not reported if an old value is acceptable:
 //!
-//! - one of a loop without stores, which polls, or one like it in front of that loop;
-//! - one of a single place by all lanes, as of a flag that ends a search.
+//! - a load in a loop without stores, which polls, or a similar load before that loop
+//! - a load of one address by all lanes, for example of a flag that ends a search
 
 use super::block::{Checked, Worker};
 use super::lanes;

@@ -1,10 +1,10 @@
-//! Stores that other blocks see late.
+//! Models store buffering: a strong store may become visible to other blocks late.
 //!
-//! A strong store that is no release may stay in its multiprocessor until its thread fences or
-//! releases at a scope that reaches other blocks, or another thread does that is ordered behind the
-//! store. Until then each other block that reads the address gets what was there before, once: its
-//! next read finds the new value, so loops that ask for it end. Whoever has seen the new value has
-//! seen it for all.
+//! A strong store that is not a release may stay in its multiprocessor until its thread fences or
+//! releases at a scope that includes other blocks, or until another thread does that is ordered
+//! after the store. Until then, each other block that reads the address gets the old value once.
+//! Its next read gets the new value, so that loops that poll for it end. After a block has read the
+//! new value, all blocks read it.
 
 use rustc_hash::FxHashMap;
 

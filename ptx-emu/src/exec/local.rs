@@ -165,7 +165,7 @@ impl Worker<'_, '_> {
         let bytes = t.width.bytes;
         self.check_local(w, mask, t, addresses)?;
         for (i, from) in t.regs.iter().flatten().enumerate() {
-            // What has no value is passed on: whoever reads it is the mistake.
+            // An undefined value may be passed. Only its use is a fault.
             let known = mask & w.regs.defined(from.bits, from.slot);
             self.check_found(w, *from, mask)?;
             let values = self.take(w, *from, known)?;

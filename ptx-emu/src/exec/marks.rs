@@ -1,8 +1,8 @@
-//! What lanes of registers carry besides their values, for checks that follow values: few registers
-//! at a time, by number.
+//! Marks that lanes of registers carry in addition to their values, for checks that follow values.
+//! Few registers are marked at a time, so they are stored by register number.
 //!
-//! A mark holds only as long as the register has the value that it was given for, so that
-//! instructions that know nothing of marks need not remove them.
+//! A mark is valid only as long as the register has the value for which it was set. Instructions
+//! that do not handle marks therefore need not remove them.
 
 use rustc_hash::FxHashMap;
 

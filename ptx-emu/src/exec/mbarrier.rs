@@ -1,15 +1,18 @@
 //! Barriers in shared memory that count arrivals and bytes (manual, "mbarrier").
 //!
-//! A phase completes when all expected arrivals and bytes have come; then the next phase begins. A
-//! thread that has waited for a phase is ordered after everything that the arriving threads had
-//! done.
+//! A phase completes when all expected arrivals and bytes have come. Then the next phase begins. A
+//! thread that has waited for a phase is ordered after all earlier actions of the arriving threads.
 //!
-//! A wait names only the parity of its phase. To give the same answer under every timing, a
-//! successful wait must meet two conditions. The warp must know that the previous phase was
-//! complete; otherwise the phase two before could have satisfied the wait. And the next phase may
-//! end only after the wait; otherwise the wait could have come too late. An arrival must know that
-//! the previous phase is complete; otherwise it could have been one too many for that phase. The
-//! vector clocks decide all three, whatever order the warps happened to run in.
+//! A wait names only the parity of its phase. Its result is independent of timing only if it meets
+//! two conditions:
+//!
+//! - The warp knows that the previous phase was complete. Otherwise an older phase of equal parity
+//!   could have satisfied the wait.
+//! - The next phase ends only after the wait. Otherwise the wait could have come too late.
+//!
+//! An arrival must know that the previous phase is complete. Otherwise it could have been one
+//! arrival too many for that phase. Vector clocks decide all three conditions, so the result does
+//! not depend on the order in which the warps ran.
 
 use super::block::{Checked, Worker};
 use super::clocks::{Clock, join};

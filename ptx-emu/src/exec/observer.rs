@@ -1,4 +1,4 @@
-//! Counts what instructions do, and records those of one thread.
+//! Counts the effects of instructions, and records the instructions of one thread.
 
 use std::collections::BTreeMap;
 

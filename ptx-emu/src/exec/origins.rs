@@ -1,5 +1,5 @@
-//! What instructions do with pointers, for the checks of [`provenance`](super::provenance): read
-//! from their names.
+//! The effects of instructions on pointers, derived from their names, for the checks of
+//! [`provenance`](super::provenance).
 
 use std::collections::BTreeMap;
 

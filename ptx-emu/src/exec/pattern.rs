@@ -1,4 +1,4 @@
-//! How the addresses of a warp lie to each other, and loads and stores of words that lie so.
+//! The pattern of the addresses of a warp, and loads and stores of words with such a pattern.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -10,7 +10,7 @@ use crate::code::{RegisterOperand, Transfer};
 /// The relation of the addresses of the lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AddressPattern {
-    /// The bytes of each lane follow those of the previous lane.
+    /// The bytes of each lane follow the bytes of the previous lane.
     Consecutive,
     /// All lanes have the same address.
     Same,

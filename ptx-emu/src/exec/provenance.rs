@@ -1,10 +1,10 @@
-//! Where pointers come from: an address that was derived from one object must not lead into
+//! Provenance of pointers: an address that was derived from one object must not be used to access
 //! another.
 //!
-//! A register that is given the address of a variable, or is loaded with one of an allocation, is
-//! marked with it; copies, sums with what is no pointer and masks pass the mark on. Whatever else
-//! is done to a pointer removes the mark: then nothing is known, and nothing is found. Local memory
-//! is divided as compilers take the addresses of its parts.
+//! A register is marked when it receives the address of a variable, or is loaded with an address in
+//! an allocation. Copies, sums with values that are not pointers, and masks propagate the mark. Any
+//! other operation removes the mark, and the pointer is not checked from then on. Local memory is
+//! divided at the addresses that the compiled code takes.
 
 use rustc_hash::FxHashMap;
 
@@ -279,7 +279,8 @@ impl Worker<'_, '_> {
                 self.grid.table.find(object.start)?.info(),
                 self.grid.table.find(at)?.info(),
             ),
-            // Those of a cluster have parts of one memory.
+            // The blocks of a cluster share one arena, in which an address does not identify a
+            // variable.
             ResolvedAddress::Shared if self.blocks.len() > 1 => return None,
             ResolvedAddress::Shared => {
                 between(self.shared_variable(object.start)?, self.variable_at(at)?)

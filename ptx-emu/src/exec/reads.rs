@@ -1,10 +1,10 @@
-//! Reads of shared memory that are not remembered by the words yet.
+//! Reads of shared memory that are not recorded in the words yet.
 //!
-//! A word remembers its reads for a later write that may race with them. After a barrier of the
-//! whole block they are over, and mostly no word was written before. So a read of a whole warp is
-//! only noted, in a few numbers. Before anything else happens to shared memory, the words get to
-//! know what was noted, in order and with what the warps knew then; if the block has met at a
-//! barrier since, nobody needs it.
+//! A word records its reads for a later write that may race with them. Most reads never meet such a
+//! write before the next barrier of the whole block, after which they cannot race. A read of a
+//! whole warp is therefore only noted in a few numbers. Before any other access to shared memory,
+//! the notes are transferred to the words, in order and with the clocks that the warps had at the
+//! time. If the block has passed a barrier since, the notes are discarded.
 
 use super::clocks::Clocks;
 use super::shared::LastAccess;

@@ -138,7 +138,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
             self.changed();
             return Some(self.begin(turn));
         }
-        // The blocks that wait for the one that has just ended have mostly begun last.
+        // The blocks that waited for the ended block have mostly started last.
         if std::mem::take(&mut self.ended) {
             self.live.pop_back()
         } else {
@@ -195,7 +195,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
         self.still.turns += 1;
         self.still.same = if proven { self.still.same + 1 } else { 0 };
         let all = self.live.len() as u64;
-        // In two rounds each block has looked at what the last one to do something has done.
+        // After two rounds, each block has seen all effects of the last block that did something.
         let in_vain = self.still.same > 2 * all;
         if self.grid.standstill.is_decided() {
             return true;

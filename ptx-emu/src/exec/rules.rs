@@ -1,5 +1,5 @@
-//! What instructions do with numbers, for the checks of [`values`](super::values): read from their
-//! names.
+//! The effects of instructions on numbers, derived from their names, for the checks of
+//! [`values`](super::values).
 
 use std::collections::BTreeMap;
 

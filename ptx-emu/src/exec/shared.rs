@@ -1,20 +1,22 @@
-//! Shared memory of a block with its shadow: what exists, what is initialised, and who accessed it
-//! last.
+//! Shadow memory and race detection for the shared memory of a block: bounds, initialization and
+//! the last accesses.
 //!
-//! Races are found with [vector clocks](super::clocks). A word remembers its last write and two
-//! reads by different threads. Two are enough to find a race: of two unordered readers, at least
-//! one is not the writer. A traced launch keeps [more](super::history), to find it under every
-//! schedule. A copy that completes on an mbarrier writes as that mbarrier's agent, in the current
-//! phase; a thread that has waited for the phase is ordered after the write. For bytes that a copy
-//! wrote, the last read of each warp is remembered, because the next copy must come after all of
-//! them.
+//! Races are found with [vector clocks](super::clocks). Each word records its last write and two
+//! reads by different threads. Two are enough to find a race, because at least one of two unordered
+//! readers is not the writer. A traced launch keeps [more](super::history), to find the race under
+//! every schedule.
 //!
-//! Bulk copies and products access memory through another proxy than the threads. What a bulk copy
-//! overwrites must be ordered before it, and if a thread wrote or read it, must be known to [that
-//! proxy](Clocks::proxied) too: an arrival at an mbarrier alone lets the copy overtake loads. What
-//! copies and products read is remembered apart from what threads read, since it needs no fence.
+//! A copy that completes on an mbarrier writes as the agent of that mbarrier in its current phase.
+//! A thread that has waited for the phase is ordered after the write. Bytes that a copy wrote
+//! record the last read of each warp, because the next copy must come after all of them.
 //!
-//! Bytes of an mbarrier or under a pending copy count as outside every variable.
+//! Bulk copies and `wgmma` access memory through another proxy than the threads. Accesses to memory
+//! that a bulk copy overwrites must be ordered before the copy. If a thread made them, they must
+//! also be known to [that proxy](Clocks::proxied), because an arrival at an mbarrier alone lets the
+//! copy overtake loads. Reads by copies and `wgmma` are recorded separately from reads by threads,
+//! because they do not need the fence.
+//!
+//! The bytes of an mbarrier, and bytes with a pending copy, count as outside of every variable.
 
 use super::clocks::Clocks;
 use super::history::{self, AccessHistory};
@@ -170,8 +172,8 @@ impl SharedMemory {
             .max()
             .unwrap_or(SHARED_BASE);
         let words = (end - SHARED_BASE).div_ceil(4) as usize;
-        // What lies beside a block's memory is nobody's, and addresses of all blocks are aligned
-        // alike.
+        // The gap between blocks belongs to none of them, and the addresses of all blocks are
+        // aligned equally.
         let stride = if blocks > 1 {
             (4 * words as u32 + 1).next_multiple_of(PATTERN)
         } else {

@@ -1,17 +1,20 @@
-//! `mma.sp` and `wgmma.mma_async.sp`: left matrices of which half the elements are stored, and
-//! metadata says which columns they belong to (manual, "Sparse matrix storage").
+//! `mma.sp` and `wgmma.mma_async.sp`: left matrices of which half the elements are stored. Metadata
+//! contains their columns (manual, "Sparse matrix storage").
 //!
-//! A chunk of a row has four bits of metadata, two indices into its quarters, the lower one first:
-//! a quarter is an element, a pair of those of four bits, or half of one of 32 bits, which both
-//! indices name. Let g = lane / 4. Metadata of 16 and 32-bit elements lies in its lower 16 bits for
-//! row g, in the upper ones for row g + 8, and with two threads the second one has the columns
-//! behind those of the first. Of narrower elements a thread has metadata of one row: the first of
-//! two of row g, the second of row g + 8, and the third and fourth likewise for the columns behind.
-//! The manual shows this in figures only; CUTLASS stores metadata in the same order, and products
-//! of random metadata are an H100's. The rows of a warp of `wgmma` have the metadata that they
+//! A chunk of a row has four bits of metadata: two indices of its quarters, the lower one first. A
+//! quarter is one element, a pair of 4-bit elements, or half of a 32-bit element, which both
+//! indices then select. Let g = lane / 4.
+//!
+//! - For 16-bit and 32-bit elements, row g has the lower 16 bits of the metadata, and row g + 8 has
+//!   the upper 16 bits. If two threads have metadata, the second one has the later columns.
+//! - For narrower elements, a thread has the metadata of one row. The first of two threads has row
+//!   g and the second has row g + 8. The third and the fourth have the later columns of these rows.
+//!
+//! The manual shows this in figures only. CUTLASS stores metadata in this order, and results for
+//! random metadata agree with an H100. The rows of a warp in `wgmma` have the metadata that they
 //! would have in `mma.sp` of the same depth.
 //!
-//! Elements of b that meet nothing stored take no part, also where they are infinite.
+//! Elements of b whose partner is not stored take no part, even if they are infinite.
 
 use super::block::{Checked, Worker};
 use super::lanes;

@@ -1,5 +1,5 @@
-//! Detection of launches that stand still: every block polls or waits, and nothing changes what the
-//! blocks see.
+//! Detection of launches that stand still: every block polls or waits, and no value changes that a
+//! block reads.
 //!
 //! Each host thread runs the blocks of one [`Rotation`](super::rotation::Rotation). A counter of
 //! changes is increased after every step in which a block did something that another block can see.
@@ -108,8 +108,8 @@ impl<'a> Standstill<'a> {
         state.rests.len() - 1
     }
 
-    /// Records that a rotation has no blocks left, or what they wait for if it ends because of a
-    /// verdict.
+    /// Records that a rotation has no blocks left, or the reasons why its blocks wait if a verdict
+    /// ends it.
     pub(super) fn leave(&self, rotation: usize, waiting: impl Iterator<Item = BlockWaits>) {
         let mut state = self.state();
         // A rotation without blocks can change nothing, so it counts as one that rests for ever.

@@ -1,9 +1,9 @@
-//! Bulk copies out of shared memory (manual, "cp.async.bulk", "cp.async.bulk.tensor").
+//! Bulk copies from shared to global memory (manual, "cp.async.bulk", "cp.async.bulk.tensor").
 //!
-//! A copy reads shared memory and writes global memory some turns later, as the seed says, or when
-//! the thread waits for its group. Until the thread has waited, nobody may write what it reads: the
-//! read counts as the thread's at the wait, and what was read must then still be what was there
-//! when the copy was asked for.
+//! A copy reads shared memory and writes global memory some time slices later, chosen by the seed,
+//! or when the thread waits for its group. Until the thread has waited, the source must not be
+//! written. The read counts as a read by the thread at the wait, and the source must then still
+//! have the contents that it had when the copy was issued.
 
 use super::block::{Checked, Worker};
 use super::global::update;

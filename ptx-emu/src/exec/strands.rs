@@ -182,7 +182,7 @@ impl LaneContext {
         self.stack.retain(|frame| frame.mask != 0);
     }
 
-    /// Takes up the lanes of a context that is [beside](LaneContext::is_beside) this one.
+    /// Merges the lanes of a context that is [at the same place](Context::is_beside) as this one.
     fn absorb(&mut self, mut other: LaneContext) {
         self.drop_empty_frames();
         other.drop_empty_frames();

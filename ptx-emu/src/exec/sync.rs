@@ -148,7 +148,7 @@ impl Worker<'_, '_> {
                 let (from, within) = source(s.mode, lane as u32, b[lane], c[lane]);
                 valid |= u32::from(within) << lane;
                 if group >> from & 1 == 0 && s.mask == EXECUTING {
-                    // What comes from a lane that does not take part is undefined.
+                    // The value from a lane that does not participate is undefined.
                     lost |= 1 << lane;
                     continue;
                 }

@@ -1,5 +1,5 @@
-//! What the device's own functions do: `malloc`, `free`, `vprintf`, `__assertfail`, and the setting
-//! of conditions.
+//! The functions of the device runtime: `malloc`, `free`, `vprintf`, `__assertfail`, and the
+//! setting of conditional graph nodes.
 
 use std::sync::PoisonError;
 

@@ -1,9 +1,9 @@
-//! Copies of boxes of tensors to shared memory (manual, "cp.async.bulk.tensor"): what lies outside
-//! of the tensor is zero.
+//! Copies of boxes of tensors to shared memory (manual, "cp.async.bulk.tensor"). Elements outside
+//! of the tensor are zero.
 //!
-//! A box lands like other bulk copies: some turns later, at once, written by its mbarrier. With a
-//! set of blocks it lands in each of them by itself, at the same place, and counts at the mbarrier
-//! at the same place.
+//! A box is written like other bulk copies: some time slices later, all at once, and by its
+//! mbarrier. A multicast copy is written to each of its blocks separately, at the same offset, and
+//! counts at the mbarrier at the same offset.
 
 use std::rc::Rc;
 

@@ -1,8 +1,8 @@
 //! `tensormap.replace` and `tensormap.cp_fenceproxy`: tensor maps that a kernel changes.
 //!
-//! Copies read a map through a proxy of its own. A map in global memory that the block has changed
-//! must be known to that proxy by `fence.proxy.tensormap::generic.acquire` before a copy names it;
-//! of maps that other blocks change, this is not looked at.
+//! Copies read a map through a separate proxy. After the block has changed a map in global memory,
+//! it must execute `fence.proxy.tensormap::generic.acquire` before a copy uses the map. Maps that
+//! other blocks change are not checked.
 
 use super::block::{Checked, Worker};
 use super::lanes;

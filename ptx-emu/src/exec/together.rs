@@ -1,9 +1,9 @@
-//! Accesses of a whole warp to shared memory, checked at once.
+//! Accesses of a whole warp to shared memory, checked together.
 //!
-//! A load or a store of whole words is first checked for all lanes, without a change: in bounds,
-//! initialised, and in order with what was there before. If something may be wrong, nothing has
-//! happened yet, and the lanes go [one by one](super::shared), which names it. Otherwise each word
-//! is remembered once, as it would be after its lanes had come one after another.
+//! A load or a store of whole words is first checked for all lanes without side effects: bounds,
+//! initialization, and order with earlier accesses. If any check fails, the lanes are checked [one
+//! by one](super::shared), which produces the error. Otherwise each word is recorded once, with the
+//! same result as if its lanes had come one after another.
 
 use super::block::Worker;
 use super::lanes;
@@ -45,8 +45,7 @@ impl WordGroups {
     fn of(words: &[u32; 32], mask: u32) -> WordGroups {
         let (low, high) = words.split_at(16);
         let apart = |half: &[u32]| half.iter().fold(0, |all, word| all | (word ^ half[0]));
-        // Numbers of words are small enough to have a sign, and signed comparisons are what
-        // processors have for vectors.
+        // Word indices fit into 31 bits, and vector units of CPUs have signed comparisons.
         let signed = |(a, b): (&u32, &u32)| i32::from(*a as i32 >= *b as i32);
         let falls = |half: &[u32]| {
             half.iter()
@@ -316,8 +315,8 @@ fn are_whole(regs: &[Option<RegisterOperand>], bytes: u32) -> bool {
 }
 
 impl Worker<'_, '_> {
-    /// Returns the number of words per lane and the first word of each lane, if lanes access whole
-    /// words of their own block.
+    /// Returns the number of words per lane and the first word of each lane, if all lanes access
+    /// whole words of their own block.
     #[inline(always)]
     fn words_of(&self, t: &Transfer, addresses: &Addresses) -> Option<(usize, [u32; 32])> {
         let count = (t.width.bytes / 4) as usize * t.regs.len();
@@ -325,8 +324,8 @@ impl Worker<'_, '_> {
             return None;
         }
         let end = (self.shared.words.len() as u64).checked_sub(count as u64)?;
-        // Bits above the lower 32, and the sign of what is left behind the word, say that it is
-        // outside.
+        // An address is outside if it has bits above the lower 32, or if the difference to the end
+        // of the memory is negative.
         let mut first = [0; 32];
         let mut above = 0;
         let mut outside = 0;
@@ -513,8 +512,8 @@ mod tests {
         shared
     }
 
-    /// The same happens to memory whose reads are noted and to memory whose reads are remembered at
-    /// once, until they disagree or a race is found; gives whether one was.
+    /// Applies the same accesses to memory that notes reads and to memory that records reads
+    /// immediately, until they disagree or find a race. Returns true if a race was found.
     fn run(mut next: impl FnMut(u64) -> u64, traced: bool) -> bool {
         let [mut noting, mut plain] = [memory(traced), memory(traced)];
         for pc in 1..60 {

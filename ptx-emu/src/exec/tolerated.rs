@@ -1,10 +1,10 @@
-//! Races that give the same result in whatever order they happen: notes, unless the launch wants
-//! them as faults.
+//! Races whose result does not depend on the order of the accesses. They cause notes, unless the
+//! launch treats them as faults.
 //!
 //! - Threads store the same value at an address.
-//! - A plain load guesses what a loop of compare-and-swap at the same address begins with. If the
-//!   guess is old, the swap fails, and the loop begins again. The two are known by their address:
-//!   one register, or copies of one.
+//! - A plain load reads the initial guess of a compare-and-swap loop at the same address. If the
+//!   guess is old, the swap fails and the loop repeats. The two instructions are matched by their
+//!   address, which must be one register or a copy of it.
 //! - A block resets a counter with a plain store after its own atomic was the last one there.
 
 use super::block::{Checked, Worker};

@@ -1,22 +1,22 @@
-//! The record of a traced launch: bytes by instruction, and who touched each element of global
-//! memory.
+//! The record of a traced launch: the bytes of each instruction, and the threads that accessed each
+//! element of global memory.
 //!
-//! A traced launch runs its blocks on one thread. Two blocks that touch the same bytes, one of them
-//! writing, race whatever order they happened to run in, unless [something orders
-//! them](super::block_order). Within a block, threads are ordered as for [shared
-//! memory](super::shared).
+//! A traced launch runs its blocks on one host thread. Two blocks that access the same bytes race
+//! if one of them writes and [nothing orders them](super::block_order). The order in which they ran
+//! does not matter. Within a block, threads are ordered as for [shared memory](super::shared).
 //!
-//! What is kept, in bytes of the host:
+//! The record needs this much host memory:
 //!
-//! - until the block ends, 32 for each 64 that it touched, if warps touched all of these side by
-//!   side and one warp read them; else 672, and 12 more for each further warp that reads a word;
-//! - until the launch ends, 4 to 12 for each element that any block touched: an element has up to
-//!   128 bytes, and as few as the smallest access near it; and 1 for each 8 that an instruction
-//!   touched of an allocation.
+//! - Until the block ends, 32 bytes for each 64 bytes that it accessed, if each of its accesses
+//!   there was by adjacent lanes and one warp read them. Otherwise 672 bytes, and 12 more for each
+//!   further warp that reads a word.
+//! - Until the launch ends, 4 to 12 bytes for each element that any block accessed. An element has
+//!   up to 128 bytes, and as few as the smallest access near it.
+//! - Until the launch ends, 1 byte for each 8 bytes of an allocation that an instruction accessed.
 //!
-//! When this reaches a [limit](crate::Watch::trace_bytes), the launch ends with a fault that says
-//! so. What strong accesses publish is not counted, nor shared memory, of which 12 bytes are kept
-//! for each word and warp.
+//! If the memory reaches a [limit](crate::Watch::trace_bytes), the launch ends with a fault that
+//! names it. Publications of strong accesses are not counted, and neither is the record of shared
+//! memory, which needs 12 bytes for each word and warp.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -183,7 +183,7 @@ impl Worker<'_, '_> {
         // A block whose warps all sleep is not stuck yet, because a `try_wait` times out.
         while !self.ready.is_empty() || self.end_patience()? {
             if self.grid.stop.load(Relaxed) {
-                // Another block has found a fault, which is the one to report.
+                // Another block has found a fault, and that one is reported.
                 return Ok(BlockProgress::Ended);
             }
             if self.round.is_multiple_of(LOOKS) {

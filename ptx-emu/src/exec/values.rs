@@ -1,10 +1,10 @@
-//! Numbers that arithmetic spoils: divisions by zero, NaN and infinity, conversions that saturate.
+//! Checks of arithmetic: divisions by zero, NaN and infinity, and conversions that saturate.
 //!
-//! Divisions of integers by zero and conversions of what no integer holds are found where they
-//! happen. A NaN that no operand is, and an infinity of finite operands, mark the register that
-//! they appear in; arithmetic and copies pass the mark on. They are found when a thread stores what
-//! is marked or hands it on, and then the place where they appeared is named: functions such as
-//! `powf` compute much that they throw away.
+//! Integer divisions by zero and conversions of values out of range are faults where they happen. A
+//! NaN without a NaN operand, and an infinity from finite operands, mark their register. Arithmetic
+//! and copies propagate the mark. The fault is raised only when a thread stores or passes on a
+//! marked value, because functions such as `powf` compute many intermediate values that they
+//! discard. The error names the place where the value appeared.
 
 use std::collections::BTreeMap;
 

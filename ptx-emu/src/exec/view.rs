@@ -1,5 +1,5 @@
-//! Earlier accesses to memory as all lanes of a warp see them: which are ordered before, and what
-//! two reads of a word are remembered.
+//! Earlier accesses to memory from the view of all lanes of a warp: the accesses that are ordered
+//! before, and the two reads of a word that are recorded.
 
 use super::clocks::Clocks;
 use super::shared::{LastAccess, remember};
@@ -127,7 +127,7 @@ impl<'a> View<'a> {
 mod tests {
     use super::*;
 
-    /// What is remembered of lanes together is what is remembered of one after the other.
+    /// Checks that recording lanes together gives the same result as recording them one by one.
     #[test]
     fn lanes_together_are_lanes_one_by_one() {
         let mut clocks = Clocks::new(3);

@@ -1,8 +1,8 @@
 //! The reasons why warps cannot continue, and the sentence that reports them.
 //!
 //! A launch that stands still may have thousands of warps, most of which wait at the same place. A
-//! report therefore groups the warps of a block by what they wait for, and the blocks by what their
-//! warps wait for.
+//! report therefore groups the warps of a block by their reason, and the blocks by the reasons of
+//! their warps.
 
 use std::time::Duration;
 
@@ -141,7 +141,7 @@ pub(crate) struct BlockWaits {
 }
 
 impl Worker<'_, '_> {
-    /// Returns what the warps wait for, with equal reasons grouped.
+    /// Returns the reasons why warps wait, with equal reasons grouped.
     pub(super) fn wait_reasons(&self) -> String {
         let per_block = self.warps.len() as u32 / self.blocks.len() as u32;
         let mut groups: Vec<(u32, WaitReason, Vec<u32>)> = Vec::new();

@@ -215,8 +215,8 @@ impl Warp {
         }
     }
 
-    /// Records that a shuffle wrote a 32-bit register in the lanes of `mask` except those of
-    /// `lost`.
+    /// Records that a shuffle wrote a 32-bit register in the lanes of `mask`, except for the lanes
+    /// in `lost`.
     pub(crate) fn lose(&mut self, slot: u32, mask: u32, lost: u32) {
         let of_slot = self.lost.iter_mut().filter(|l| l.slot == slot);
         of_slot.for_each(|l| l.lanes &= !mask);

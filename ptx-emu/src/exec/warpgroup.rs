@@ -1,13 +1,14 @@
-//! What `wgmma` computes: a warp's 16 rows of the left matrix by the right one.
+//! The computation of `wgmma`: multiplies the 16 rows of a warp in the left matrix by the right
+//! matrix.
 //!
-//! Let g = lane / 4 and t = lane % 4. A left matrix in registers lies as that of
-//! [`mma.sync`](super::matrix), and so does the metadata of a [sparse](super::sparse) one, which
-//! holds half the columns. Sum `r` of a lane is of row g + 8 (r / 2 mod 2) and column 8 (r / 4) + 2
-//! t + r mod 2; two halves are in one register.
+//! Let g = lane / 4 and t = lane % 4. A left matrix in registers has the layout of
+//! [`mma.sync`](super::matrix). The metadata of a [sparse](super::sparse) one, which holds half the
+//! columns, has its layout there too. Sum `r` of a lane is in row g + 8 (r / 2 mod 2) and column 8
+//! (r / 4) + 2 t + r mod 2. Two `f16` sums share one register.
 //!
-//! All products of an instruction are one step of [tensor cores](super::dot). Sums of halves are
-//! rounded once from it, and of sparse matrices a step adds what is stored: the bits of an H100 are
-//! the same.
+//! All products of an instruction are one step of [tensor cores](super::dot). `f16` sums are
+//! rounded once per step, and a step of a sparse matrix adds only stored elements. The bits agree
+//! with an H100.
 
 use half::{bf16, f16};
 

@@ -1,17 +1,19 @@
-//! Products of warpgroups (manual, "wgmma.mma_async").
+//! Matmuls of warpgroups (manual, "wgmma.mma_async").
 //!
-//! Each warp of a group multiplies its 16 rows of the left matrix by itself; that all four execute
-//! the same products, on the same matrices, is checked one by one. A product is asked for, and
-//! computed when the warp waits for its group, or where the schedule lets it early. Until the wait
-//! its sums belong to it, a left matrix in registers must stay, and what it reads of shared memory
-//! counts as read at the wait by lane 0, and must be what it was.
+//! Each warp of a group multiplies its 16 rows of the left matrix separately. Whether all four
+//! warps execute the same instructions on the same matrices is checked for each instruction. A
+//! matmul is queued when it is executed, and computed when the warp waits for its group, or earlier
+//! if the schedule allows. Until the wait, its sums must not be accessed and a left matrix in
+//! registers must not change. Its reads of shared memory count as reads by lane 0 at the wait, and
+//! the contents must not have changed by then.
 //!
-//! The metadata of a sparse left matrix is read when the product is asked for; of the right matrix
-//! it then takes twice as many bytes of the inner dimension. How factors are added stands
-//! [beside](super::warpgroup).
+//! The metadata of a sparse left matrix is read when the matmul is queued. The right matrix then
+//! has twice as many bytes in its inner dimension. The order of additions is in
+//! [`warpgroup`](super::warpgroup).
 //!
-//! `wgmma.fence` orders products after what instructions did to their registers. A register that an
-//! instruction has written since, or a sum that one has read, must not be used.
+//! `wgmma.fence` orders matmuls after accesses of instructions to their registers. A matmul must
+//! not use a register that an instruction has written since the fence, or a sum that an instruction
+//! has read.
 
 use super::block::{Checked, Worker};
 use super::grid::mix;
@@ -301,7 +303,7 @@ impl<'g> Worker<'g, '_> {
         self.products.warps[w.index as usize]
             .pending
             .retain(|p| !over(p));
-        // All lanes come after what the products read.
+        // All lanes are ordered after the reads of the matmuls.
         self.shared
             .clocks
             .sync_lanes(w.index, u32::MAX, w.present());

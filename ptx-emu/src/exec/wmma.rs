@@ -1,8 +1,8 @@
-//! `wmma`, and `mma` of forms that are seldom: matrices as bits, by row and column.
+//! `wmma` and rare forms of `mma`: matrices as bits, by row and column.
 //!
-//! Floats are added as [tensor cores](super::dot) do, in steps of 16 products or fewer. A sum of
-//! halves is rounded once, at the end, but that of 8-bit floats [after each step](small_sum).
-//! Doubles are added one after another, each product with one rounding. The manual leaves order and
+//! Floats are added as on [tensor cores](super::dot), in steps of 16 products or fewer. An `f16`
+//! sum is rounded once at the end, but a sum of 8-bit floats [after each step](small_sum). `f64`
+//! products are added one after another, each with one rounding. The manual leaves order and
 //! rounding open.
 
 use half::{bf16, f16};
@@ -444,7 +444,7 @@ fn small_sum(p: &Product, factors: &[(u64, u64)], c: f32) -> u64 {
             .iter()
             .enumerate()
             .filter(|(i, _)| (i % 4 >= 2) == upper);
-        // Halves have this least exponent, also where that of the 8-bit floats is larger.
+        // `f16` has this least exponent, even if the least exponent of the 8-bit floats is larger.
         let (left, right) = of_step(p, of_half.map(|(_, factors)| factors), -14);
         let next = add_products(sum, &left, &right, if halves { HALVES } else { WIDE });
         sum = if halves { rounded(next.into()) } else { next };

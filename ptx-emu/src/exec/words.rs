@@ -1,12 +1,12 @@
-//! What the running block of a traced launch did last to each word of global memory.
+//! The last accesses of the running block of a traced launch to each word of global memory.
 //!
-//! Words lie in lines of 64 bytes. As long as all words of a line were last written by lanes side
-//! by side of one warp, and read by such lanes of one warp, the line has one record; otherwise each
-//! of its words has one. A word's record has room for one warp that reads it; the reads of others
-//! go to a list, so that only words that warps share have one.
+//! Words are grouped in lines of 64 bytes. A line has one record as long as all of its words were
+//! last written by adjacent lanes of one warp, and read by adjacent lanes of one warp. Otherwise
+//! each word has a record. The record of a word has space for one warp that reads it. Reads by
+//! other warps go to a list, so that only words that warps share need one.
 //!
-//! Lines lie in pages, which exist where the block has accessed memory and are used again by later
-//! blocks.
+//! Lines are grouped in pages. Pages exist only where the block has accessed memory, and later
+//! blocks reuse them.
 
 use std::ops::Range;
 
@@ -376,7 +376,7 @@ mod tests {
     use super::super::clocks::Clocks;
     use super::*;
 
-    /// What is known of a word, in words.
+    /// Returns the record of a word as text.
     fn show(words: &mut AccessedWords, at: u64) -> String {
         let line = *words.line(at / LINE as u64);
         let word = words.word(&line, (at % LINE as u64) as usize);
@@ -387,7 +387,7 @@ mod tests {
         )
     }
 
-    /// A line with one record says of each of its words what a record of the word would say.
+    /// Checks that a line with one record is equivalent to separate records of its words.
     #[test]
     fn lines_are_words() {
         let mut state = 1u64;

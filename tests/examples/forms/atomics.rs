@@ -1,11 +1,12 @@
-//! Atomics and reductions, each thread on a place of its own: what was there before, and what is there then.
+//! Atomics and reductions, in which each thread has a separate address. The results are the value
+//! before and the value after.
 
 use super::case::{Case, Cases, Exact, expand, kernel, list};
 use super::operands::operand;
 use super::scalar::THREADS;
 use warpwright_kernels::Random;
 
-/// What is done: names with a space to come at `@`, and the type, which stands last.
+/// The operations: names in which a state space replaces `@`, and the type, which is the last part.
 const OPERATIONS: &[(&str, &str)] = &[
     ("{atom,red}@{.add,.min,.max}{.u32,.s32}", "b32"),
     ("{atom,red}@{.add,.min,.max}.u64", "b64"),
@@ -28,7 +29,7 @@ const OPERATIONS: &[(&str, &str)] = &[
     ("{atom,red}@.add.noftz.bf16x2", "bf16x2"),
 ];
 
-/// What is done to several numbers side by side, in global memory alone.
+/// The operations on vectors, which exist for global memory only.
 const VECTORS: &[(&str, &str)] = &[
     ("{atom,red}.global.add{.v2,.v4}.f32", "f32"),
     (
@@ -108,7 +109,8 @@ fn inputs(ty: &str) -> Vec<u64> {
                 .sum::<u64>()
         };
         let mut own: [u64; 6] = std::array::from_fn(|_| word());
-        // What is compared, or counted up to, is there before.
+        // Some words start with the operand, so that comparisons succeed and counters reach their
+        // limit.
         if of.starts_with('b') && own[5].is_multiple_of(3) {
             (own[0], own[1]) = (own[2], own[3]);
         }
@@ -117,8 +119,8 @@ fn inputs(ty: &str) -> Vec<u64> {
     words
 }
 
-/// Registers of a type that are operands, `%{name}0` and on: how they are made of the words `%{from}0` to `%{from}3`, and
-/// how these are made of them.
+/// Registers of a type that are operands, `%{name}0` and on: how they are made of the words
+/// `%{from}0` to `%{from}3`, and how these are made of them.
 fn moves(ty: &str, count: usize, from: &str, name: &str) -> [String; 2] {
     let used = (count * bits(ty)).div_ceil(32);
     let both = |to: String, of: String| {

@@ -1,4 +1,5 @@
-//! Reductions that happen later: of global memory by bulk copies, and of shared memory of another block.
+//! Asynchronous reductions: in global memory by bulk copies, and in the shared memory of another
+//! block.
 
 use super::case::{Case, Cases, Exact, expand, kernel, list};
 use super::operands::operand;
@@ -19,7 +20,7 @@ const COPIES: &[(&str, &str)] = &[
     ("{.min,.max,.add.noftz}.bf16", "bf16"),
 ];
 
-/// Of another block's shared memory.
+/// Reductions in the shared memory of another block.
 const STORES: &[(&str, &str)] = &[
     ("{.add,.min,.max,.inc,.dec}.u32", "b32"),
     ("{.add,.min,.max}.s32", "b32"),

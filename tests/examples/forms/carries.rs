@@ -1,9 +1,10 @@
-//! Chains of instructions that hand on a carry.
+//! Chains of instructions that pass a carry.
 
 use super::case::Exact;
 use super::scalar::Form;
 
-/// Chains of three, whose results are `X`, `Y` and `Z`. `T` is a type; the last one reads the carry.
+/// Chains of three, whose results are `X`, `Y` and `Z`. `T` is a type; the last one reads the
+/// carry.
 const CHAINS: [&str; 10] = [
     "add.cc.T X, %a, %b;\naddc.cc.T Y, %c, %e;\naddc.T Z, 0, 0",
     "sub.cc.T X, %a, %b;\nsubc.cc.T Y, %c, %e;\nsubc.T Z, 0, 0",

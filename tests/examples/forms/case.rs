@@ -1,4 +1,4 @@
-//! A case: a kernel, what it reads, and how exact its results are.
+//! A test case: a kernel, its inputs, and the accuracy of its results.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use warpwright_driver::{
 use super::Failure;
 use super::images::Image;
 
-/// How exact a result is.
+/// The accuracy that is required of a result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Exact {
-    /// All bits, but those of what is no number.
+    /// All bits are equal, except for the bits of NaN.
     Bits,
     /// As near as this, relative to the result, and this.
     Near(f64, f64),
@@ -25,22 +25,23 @@ pub(crate) type Cases = Box<dyn Iterator<Item = Case>>;
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) text: String,
-    /// Makes what is read.
+    /// Returns the inputs.
     pub(crate) inputs: Box<dyn Fn() -> Vec<u64>>,
     pub(crate) stored: usize,
     /// Blocks, and threads of each.
     pub(crate) geometry: (u32, u32),
     /// Words that a thread reads before any others, and that it writes.
     pub(crate) each: [usize; 2],
-    /// The type of what is written, several in a word where they are smaller.
+    /// The type of the results. Several share a word if they are smaller.
     pub(crate) result: &'static str,
     pub(crate) exact: Exact,
-    /// What is fetched from or changed. Its handle is the first word that is read.
+    /// The texture or surface. Its handle is the first word of the inputs.
     pub(crate) image: Option<Image>,
 }
 
 impl Case {
-    /// What the kernel writes from what it reads; of one that changes a surface, that behind it.
+    /// Returns the results of the kernel. If it changes a surface, the contents of the surface
+    /// follow.
     pub(crate) fn run(&self, context: &Context, inputs: &[u64]) -> Result<Vec<u64>, Failure> {
         let Some(image) = &self.image else {
             return self.launch(context, inputs);
@@ -61,7 +62,8 @@ impl Case {
             Parameter::buffer::<u64>("in", Access::Read),
             Parameter::buffer::<u64>("out", Access::Write),
         ];
-        // SAFETY: the kernel reads its part of the first buffer and writes its part of the second one.
+        // SAFETY: the kernel reads its part of the first buffer and writes its part of the second
+        // one.
         let function = unsafe { module.function("k", &params) }?;
         let stream = Stream::new(context)?;
         let source = Buffer::from_slice(context, inputs)?;
@@ -77,7 +79,7 @@ impl Case {
         Ok(stream.read(&target)?)
     }
 
-    /// What a thread computed a result from, and both results.
+    /// Describes a difference: the inputs of the thread and both results.
     pub(crate) fn describe(&self, inputs: &[u64], i: usize, [found, wanted]: [u64; 2]) -> String {
         if i >= self.stored {
             return format!(
@@ -101,12 +103,13 @@ impl Case {
     }
 }
 
-/// A kernel with its thread's number in `%t`, that within its block in `%i`, and that of its block in `%n`.
+/// Returns a kernel with the index of its thread in `%t`, the index within the block in `%i`, and
+/// the index of the block in `%n`.
 pub(crate) fn kernel(declared: &str, body: &str) -> String {
     kernel_for("sm_90", declared, body)
 }
 
-/// The same for a target with instructions of its own.
+/// Returns a kernel as [`kernel`] does, for a target with architecture-specific instructions.
 pub(crate) fn kernel_for(target: &str, declared: &str, body: &str) -> String {
     format!(
         ".version 8.7\n.target {target}\n.address_size 64\n.visible .entry k(.param .u64 in, .param .u64 out)\n{{\n\
@@ -116,7 +119,7 @@ pub(crate) fn kernel_for(target: &str, declared: &str, body: &str) -> String {
     )
 }
 
-/// Registers in braces: so many from one on.
+/// Returns `count` registers in braces, numbered from `from`.
 pub(crate) fn list(name: &str, from: usize, count: usize) -> String {
     let all: Vec<String> = (from..from + count)
         .map(|r| format!("%{name}{r}"))

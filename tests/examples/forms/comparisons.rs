@@ -1,4 +1,4 @@
-//! Comparisons, and choices by them.
+//! Comparisons and selections.
 
 use super::case::{Exact, expand};
 use super::scalar::{Form, Table, listed, plain};

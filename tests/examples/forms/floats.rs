@@ -3,7 +3,7 @@
 use super::case::Exact;
 use super::scalar::{Form, Table, listed};
 
-/// What has one right result.
+/// Instructions whose result is determined exactly.
 const EXACT: &Table = &[
     ("{add,sub,mul}{,.rn,.rz,.rm,.rp}.f64", "f64 = f64 f64", ""),
     (
@@ -80,8 +80,8 @@ fn two(exponent: f64) -> f64 {
     exponent.exp2()
 }
 
-/// What is approximated, and the error that the manual allows: relative, and absolute, which has room for the emulator's
-/// rounding and for results that one side flushes to zero.
+/// Approximations, with the relative and absolute error that the manual allows. The absolute error
+/// also covers the rounding of the emulator, and results that one side flushes to zero.
 fn approximate() -> Vec<Form> {
     let smallest = two(-126.0);
     let all: [(&Table, f64, f64); 9] = [

@@ -1,4 +1,5 @@
-//! Products of matrices spread over the registers of a warp: `mma`, dense here and sparse in [`super::sparse`], and `wmma`.
+//! Matmuls of fragments in the registers of a warp: `wmma` and dense `mma`. Sparse `mma` is in
+//! [`super::sparse`].
 
 use std::fmt::Write as _;
 
@@ -16,7 +17,7 @@ pub(crate) struct Product {
     pub(crate) shape: [usize; 3],
     /// Types of sums and factors.
     pub(crate) types: [&'static str; 3],
-    /// Of a sparse left matrix: whether its metadata ascends, and the selector.
+    /// For a sparse left matrix: whether its metadata ascends, and the selector.
     pub(crate) sparse: Option<(bool, usize)>,
 }
 
@@ -58,7 +59,8 @@ const TYPES: [&str; 14] = [
     "f16", "bf16", "tf32", "f32", "f64", "e4m3", "e5m2", "s8", "u8", "s4", "u4", "b1", "s32", "",
 ];
 
-/// The names of a family: shape, the type of sums with what else is said of them, and the types of factors.
+/// Returns the names of a family: the shape, the type of the sums with modifiers, and the types of
+/// the factors.
 pub(crate) fn names(
     (shapes, sums, lefts, rights): &Family,
 ) -> Vec<(String, String, [&'static str; 3])> {
@@ -112,7 +114,8 @@ pub(crate) fn cases() -> Cases {
     Box::new(all.chain(wholes().into_iter().map(|whole| whole_case(&whole))))
 }
 
-/// `mma.m8n8k4` of halves, four products in one: each lane has as many elements as of one product of this shape.
+/// `mma.m8n8k4` of halves, four products in one: each lane has as many elements as of one product
+/// of this shape.
 fn quads() -> Vec<Product> {
     let name =
         |layouts: &str, sum: &str| format!("mma.sync.aligned.m8n8k4.{layouts}.{sum}.f16.f16.{sum}");

@@ -1,4 +1,4 @@
-//! Arrays, and the textures and surfaces made of them, by the driver's own functions.
+//! Arrays, and their textures and surfaces, created with raw driver calls.
 
 use std::ptr::null;
 
@@ -27,7 +27,7 @@ pub(crate) enum Shape {
     Cubes,
 }
 
-/// How a texture is read.
+/// The settings with which a texture is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampler {
     pub(crate) mode: CUaddress_mode,
@@ -195,7 +195,7 @@ impl Object<'_> {
 
     fn copy(&self, copy: &CUDA_MEMCPY3D_v2) -> Result<(), Failure> {
         let run = there(self.api().cuMemcpy3D_v2)?;
-        // SAFETY: the host's side has rows and slices as large as those of the array.
+        // SAFETY: the host memory has rows and slices as large as the rows and slices of the array.
         done("cuMemcpy3D", unsafe { run(copy) })
     }
 

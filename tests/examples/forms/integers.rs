@@ -27,7 +27,7 @@ const ARITHMETIC: &Table = &[
     ("sad{.u16,.s16}", "b16 = b16 b16 b16", ""),
     ("sad{.u32,.s32}", "b32 = b32 b32 b32", ""),
     ("sad{.u64,.s64}", "b64 = b64 b64 b64", ""),
-    // What becomes of a division by zero is left open.
+    // The result of a division by zero is undefined.
     ("{div,rem}{.u16,.s16}", "b16 = b16 n16", ""),
     ("{div,rem}{.u32,.s32}", "b32 = b32 n32", ""),
     ("{div,rem}{.u64,.s64}", "b64 = b64 n64", ""),

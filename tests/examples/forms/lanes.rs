@@ -1,4 +1,5 @@
-//! What the lanes of a warp do together: shuffles, votes, matches, reductions, and matrices in shared memory.
+//! Instructions that the lanes of a warp execute together: shuffles, votes, matches, reductions,
+//! and matrices in shared memory.
 
 use super::case::{Case, Cases, Exact, expand};
 use super::scalar::{Form, case};
@@ -9,7 +10,7 @@ const SOME: &str = "shr.u32 %x, %t, 5;\nand.b32 %x, %x, 7;\nshl.b32 %y, 1, %x;\n
 /// Masks of the lanes for which `%b` holds, and of the others.
 const HALVES: &str = "vote.sync.ballot.b32 %z, %b, -1;\nnot.b32 %y, %z";
 
-/// What all lanes do: names, the result, and operands behind it.
+/// Instructions that all lanes execute together: names, the result, and the operands after it.
 const TOGETHER: [(&str, &str, &str); 8] = [
     ("vote.sync{.all,.any,.uni}.pred", "p", "%q"),
     ("vote.sync.ballot.b32", "b32", "%q"),
@@ -72,7 +73,7 @@ pub(crate) fn cases() -> Cases {
     Box::new(all.into_iter().map(named))
 }
 
-/// A case whose name is that of the instruction, without what comes before.
+/// Returns a case that is named after its instruction, without the instructions before it.
 fn named(form: Form) -> Case {
     let before = ["ld.", "mov.", "bar.warp"];
     let mut lines = form.text.rsplit("\n");
@@ -83,7 +84,8 @@ fn named(form: Form) -> Case {
     Case { name, ..case(form) }
 }
 
-/// Four matrices of a warp in shared memory at `%x`, a lane's row of one at `%y`, and its 16 bytes at `%z`.
+/// Four matrices of a warp in shared memory at `%x`, a lane's row of one at `%y`, and its 16 bytes
+/// at `%z`.
 const PLACES: &str = ".shared .align 16 .b8 s[2048];\n.reg .b32 %m<4>;\nmov.u32 %x, s;\nshr.u32 %y, %i, 5;\n\
                       mad.lo.u32 %x, %y, 512, %x;\nand.b32 %z, %i, 31;\nmul.lo.u32 %y, %z, 7;\nand.b32 %y, %y, 31;\n\
                       mad.lo.u32 %y, %y, 16, %x;\nmad.lo.u32 %z, %z, 16, %x";
@@ -93,7 +95,8 @@ fn registers(count: usize, of: [&str; 4]) -> String {
     format!("{{{}}}", of[..count].join(", "))
 }
 
-/// Matrices whose rows lie anywhere, loaded from what lanes have stored.
+/// Returns loads of matrices whose rows are at arbitrary places, from memory that lanes have
+/// stored.
 fn loads() -> Vec<Form> {
     let mut all = vec![];
     for (count, turn) in [1, 2, 4]

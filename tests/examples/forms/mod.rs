@@ -1,5 +1,5 @@
-//! Forms of instructions on a GPU and on the emulator, most of which `ptx-gen` does not write: a small kernel applies each
-//! to random and corner operands.
+//! Compares forms of instructions on a GPU and on the emulator. `ptx-gen` does not have most of
+//! them. A small kernel applies each form to random operands and corner cases.
 
 mod atomics;
 mod bulk;
@@ -64,12 +64,12 @@ pub(crate) fn print(folder: &Path, only: &str) -> Result<usize, Failure> {
 /// Failures in a row after which there is no use in going on.
 const LOST: usize = 40;
 
-/// What the emulator is compared with.
+/// The reference with which the emulator is compared.
 pub(crate) enum Real<'a> {
     Device(&'a Context),
     /// A device whose results are kept in this folder.
     Kept(&'a Context, &'a Path),
-    /// What a device gave before, of the forms that were kept.
+    /// The earlier results of a device, which were kept in this folder.
     Before(&'a Path),
 }
 
@@ -102,7 +102,7 @@ impl Real<'_> {
     }
 }
 
-/// Where the results of a form are kept.
+/// Returns the path of the kept results of a form.
 fn file(folder: &Path, case: &Case) -> PathBuf {
     let name: String = case
         .name
@@ -112,8 +112,8 @@ fn file(folder: &Path, case: &Case) -> PathBuf {
     folder.join(name)
 }
 
-/// Runs all forms on both and prints those that differ, last a count; gives the number of those that differ, 1 if there are
-/// no forms.
+/// Runs all forms on both and prints those that differ, last a count; gives the number of those
+/// that differ, 1 if there are no forms.
 pub(crate) fn compare(real: &Real<'_>, emulated: &Context, only: &str) -> usize {
     let (mut count, mut differing, mut any, mut failures) = (0, 0, false, 0);
     let known = |case: &Case| match real {
@@ -150,14 +150,14 @@ pub(crate) fn compare(real: &Real<'_>, emulated: &Context, only: &str) -> usize 
     differing + usize::from(count == 0)
 }
 
-/// What came of one form.
+/// The outcome of one form.
 #[derive(Default)]
 struct Outcome {
     results: usize,
     differing: usize,
     /// Results that are no number on both, with different bits.
     nans: usize,
-    /// The largest difference of numbers, relative to what is emulated.
+    /// The largest difference of floats, relative to the emulated value.
     farthest: f64,
     first: String,
 }
@@ -220,11 +220,12 @@ fn compared(case: &Case, inputs: &[u64], [found, wanted]: [&[u64]; 2]) -> Outcom
     o
 }
 
-/// How two words compare that are not the same.
+/// The comparison of two words that are not equal.
 enum Verdict {
     Near,
     NanBits,
-    /// By how much, relative to what is emulated; 0 of what is no float.
+    /// The words differ by this much, relative to the emulated value, or by 0 if they are not
+    /// floats.
     Differs(f64),
 }
 

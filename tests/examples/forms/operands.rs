@@ -1,4 +1,4 @@
-//! Operands: corners of each type, random bits, and numbers near one another.
+//! Operands: corner cases of each type, random bits, and numbers close to each other.
 
 use super::scalar::{OPERANDS, THREADS};
 use warpwright_kernels::Random;
@@ -90,7 +90,7 @@ pub(crate) fn operand(ty: &str, random: &mut Random) -> u64 {
     }
 }
 
-/// Zeros, ones, limits, subnormals, infinities, what is no number.
+/// Zeros, ones, limits, subnormals, infinities and NaN.
 const F64: [u64; 14] = [
     0,
     1 << 63,
@@ -166,7 +166,8 @@ fn element(ty: &str, random: &mut Random) -> u64 {
     }
 }
 
-/// An element of a matrix with exponents all over, tiny ones among them; now and then infinite or no number.
+/// An element of a matrix with exponents all over, tiny ones among them; now and then infinite or
+/// no number.
 fn wild_element(ty: &str, random: &mut Random) -> u64 {
     let any = random.bits() >> 8;
     let (exponent, fraction) = match ty {
@@ -229,8 +230,8 @@ pub(crate) fn memory(ty: &str, bytes: usize, elements: Elements, random: &mut Ra
         .collect()
 }
 
-/// Bits of metadata that say which two of four elements are stored, or of two singles which one; in ascending order, or
-/// in any.
+/// Bits of metadata that say which two of four elements are stored, or of two singles which one; in
+/// ascending order, or in any.
 pub(crate) fn metadata(ty: &str, ordered: bool, random: &mut Random) -> u64 {
     const ASCENDING: [u64; 6] = [0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110];
     let mut chunk = || {

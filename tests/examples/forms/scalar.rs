@@ -1,12 +1,12 @@
-//! Instructions on registers, which a thread applies to operands of its own.
+//! Instructions on registers. Each thread applies them to different operands.
 
 use std::fmt::Write as _;
 
 use super::case::{Case, Cases, Exact, expand, kernel};
 use super::{carries, comparisons, conversions, floats, integers, operands, video};
 
-/// An instruction on registers: `%d` is its result, or `%p` and `%q` are, `%a`, `%b`, `%c` and `%e` are its sources.
-/// `%x`, `%y`, `%z`, `%u`, `%v` and `%wide` are there for steps in between.
+/// An instruction on registers: `%d` is its result, or `%p` and `%q` are, `%a`, `%b`, `%c` and `%e`
+/// are its sources. `%x`, `%y`, `%z`, `%u`, `%v` and `%wide` are there for steps in between.
 pub(crate) struct Form {
     pub(crate) text: String,
     /// `f64 = f64 f64`
@@ -14,7 +14,8 @@ pub(crate) struct Form {
     pub(crate) exact: Exact,
 }
 
-/// Names with alternatives in braces, types, and operands; where these are empty, the result and the sources.
+/// Names with alternatives in braces, types, and operands; where these are empty, the result and
+/// the sources.
 pub(crate) type Table = [(&'static str, &'static str, &'static str)];
 
 /// Threads that apply a form, each to its own operands.

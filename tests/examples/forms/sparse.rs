@@ -1,4 +1,5 @@
-//! Products of matrices of which half the elements of the left one are stored: `mma.sp`, with random metadata.
+//! Sparse matmuls (`mma.sp`) with random metadata. Half of the elements of the left matrix are
+//! stored.
 
 use super::case::Cases;
 use super::fragments::{Family, Product, both, names, sizes};

@@ -6,7 +6,7 @@ use super::textures::texels;
 use warpwright_driver::sys::CUarray_format;
 use warpwright_kernels::Random;
 
-/// What is accessed at once, and the format of texels of that size.
+/// The types of accesses, with a format whose texels have that size.
 const ACCESSES: [(&str, CUarray_format, usize); 11] = [
     ("b8", CUarray_format::UNSIGNED_INT8, 1),
     ("b16", CUarray_format::UNSIGNED_INT16, 1),
@@ -31,7 +31,7 @@ const GEOMETRIES: [(&str, Shape, [usize; 3]); 5] = [
 
 const OUTSIDE: [&str; 3] = ["trap", "clamp", "zero"];
 
-/// Changes: names with the geometry to come at `@`, and what is accessed.
+/// Reductions: names in which a geometry replaces `@`, and the type of the access.
 const REDUCTIONS: [(&str, &str, CUarray_format, usize); 7] = [
     (
         "sured.b{.add,.min,.max}@{.u32,.s32}",
@@ -124,7 +124,7 @@ pub(crate) fn cases() -> Cases {
             }
         }
     }
-    // Whatever a GPU may not do to a surface comes last.
+    // Instructions that a GPU may reject for a surface come last.
     all.sort_by_key(|access| access.name.starts_with("sured"));
     Box::new(all.into_iter().map(case))
 }
@@ -180,11 +180,12 @@ const LOADS: usize = 24;
 /// Words that a thread reads: its place, 0 and three coordinates of 32 bits, and 16 bytes to store.
 const READ: usize = 4;
 
-/// Two words for the handle, then places and values. Of stores and reductions, no two have the same place.
+/// Two words for the handle, then places and values. Of stores and reductions, no two have the same
+/// place.
 fn inputs(a: &Access, repeats: usize) -> Vec<u64> {
     let (mut words, mut random) = (vec![0; 2], Random(37));
     let texel = a.channels * images::bytes(a.format);
-    // Those of `sured.p` count texels, all others bytes.
+    // The coordinates of `sured.p` count texels, and all others count bytes.
     let step = if a.name.starts_with("sured.p") {
         1
     } else {
@@ -216,8 +217,8 @@ fn inputs(a: &Access, repeats: usize) -> Vec<u64> {
     words
 }
 
-/// A coordinate that is accessed instead: at the edge, one that is clamped to it, and elsewhere, of those that are
-/// dropped, sometimes one outside.
+/// A coordinate that is accessed instead: at the edge, one that is clamped to it, and elsewhere, of
+/// those that are dropped, sometimes one outside.
 fn moved(at: i32, n: i32, outside: &str, random: &mut Random) -> i32 {
     let far = 1 + random.below(100) as i32;
     match outside {

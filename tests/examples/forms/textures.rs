@@ -1,4 +1,4 @@
-//! Fetches from textures.
+//! Texture fetches.
 
 use std::fmt::Write as _;
 
@@ -35,11 +35,12 @@ const FORMATS: [(CUarray_format, &str, &str); 8] = [
 enum Coordinates {
     Float,
     Integer,
-    /// What is no number, infinite, or far away.
+    /// NaN, infinity, and coordinates that are far away.
     Odd,
 }
 
-/// A fetch: the instruction with `V` for the four registers and `C` for the handle and coordinates, and its texture.
+/// A fetch: the instruction with `V` for the four registers and `C` for the handle and coordinates,
+/// and its texture.
 struct Fetch {
     text: String,
     shape: Shape,
@@ -76,7 +77,7 @@ const GEOMETRIES: [(&str, Shape, [usize; 3]); 5] = [
     ("a2d", Shape::Layers2, [16, 8, 3]),
 ];
 
-/// The same with sizes that are no powers of two.
+/// Geometries with sizes that are not powers of two.
 const UNEVEN: [(&str, Shape, [usize; 3]); 3] = [
     ("1d", Shape::D1, [53, 1, 1]),
     ("2d", Shape::D2, [13, 7, 1]),
@@ -185,8 +186,10 @@ fn formats() -> Vec<Fetch> {
     all
 }
 
-/// Coordinates that are integers: of arrays but those of one dimension, which give 0 for any index on a GPU and are a finding
-/// to the emulator, and of linear memory in every format.
+/// Returns fetches with integer coordinates, from arrays and from linear memory in every format.
+///
+/// One-dimensional arrays are left out, because a GPU returns 0 for any index and the emulator
+/// reports a finding.
 fn whole() -> Vec<Fetch> {
     let mut all = vec![];
     for (name, shape, extent) in GEOMETRIES
@@ -230,7 +233,7 @@ fn whole() -> Vec<Fetch> {
     all
 }
 
-/// What names a level, which is the only one, and what adds whole texels.
+/// Returns fetches that name the only level, and fetches that add an offset in texels.
 fn levels() -> Vec<Fetch> {
     let texts = [
         ("tex.base.2d.v4.T.f32 V, C", 1),
@@ -289,7 +292,7 @@ fn gathers() -> Vec<Fetch> {
     all
 }
 
-/// What is asked about a texture. Of the other questions the driver's assembler makes no kernel.
+/// Returns queries of a texture. The assembler of the driver rejects the other queries.
 fn queries() -> Vec<Fetch> {
     let names = "txq{.width,.height,.depth}.b32 V, C";
     let mut all = vec![];
@@ -411,7 +414,7 @@ fn inputs(f: &Fetch) -> Vec<u64> {
     words
 }
 
-/// A coordinate within and around so many texels.
+/// Returns a coordinate within or near `texels` texels.
 fn coordinate(f: &Fetch, texels: usize, random: &mut Random) -> u32 {
     const ODD: [u32; 8] = [
         0x7fc0_0000,
@@ -459,7 +462,7 @@ fn kernel_of(f: &Fetch, text: &str, read: &str) -> String {
     if layered {
         list.insert(0, "%layer".into());
     }
-    // A third coordinate is followed by one that nobody looks at.
+    // A third coordinate is followed by one that is ignored.
     if list.len() == 3 {
         list.push(list[2].clone());
     }

@@ -1,4 +1,5 @@
-//! Products of warpgroups, `wgmma`: dense and sparse, of matrices in shared memory and in registers, in every layout.
+//! Matmuls of warpgroups (`wgmma`): dense and sparse, with the left matrix in shared memory or in
+//! registers, in every layout.
 
 use std::fmt::Write as _;
 
@@ -12,7 +13,8 @@ const BLOCKS: usize = 16;
 /// Bytes of shared memory in front of the right matrix.
 const LEFT: usize = 8192;
 
-/// How a matrix lies in shared memory: its swizzle in bytes, and whether the inner dimension is that of the rows.
+/// The layout of a matrix in shared memory: its swizzle in bytes, and whether the inner dimension
+/// is the dimension of the rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Layout {
     swizzle: usize,
@@ -60,7 +62,7 @@ pub(crate) fn cases() -> Cases {
     Box::new(all.flat_map(kinds))
 }
 
-/// What is done with factors of some types.
+/// Returns the forms with factors of these types.
 fn products(types: [&'static str; 3], saturate: bool) -> Vec<Product> {
     let mut all = vec![];
     let selectors = if operands::bits(types[1]) == 8 { 1 } else { 2 };
@@ -137,7 +139,7 @@ fn arranged(whole: &Product) -> Vec<Product> {
     all
 }
 
-/// Elements of the inner dimension of what is stored of a, and of b.
+/// Returns the number of stored elements in the inner dimension of a and of b.
 fn depths(p: &Product) -> [usize; 2] {
     let stored = 32 * 8 / operands::bits(p.types[1]);
     [
@@ -159,7 +161,7 @@ fn placed(ty: &str, outer: usize, depth: usize, l: Layout) -> (usize, u64) {
         } else {
             depth * bytes / 16
         };
-        // Tiles of 8 by 16 bytes, those of the inner dimension first.
+        // Tiles of 8 by 16 bytes. The inner dimension varies fastest.
         return (outer * depth * bytes, 8 << 16 | (8 * inner as u64) << 32);
     }
     let span = l.swizzle;
@@ -194,7 +196,8 @@ fn filled(p: &Product) -> usize {
         .next_multiple_of(2048)
 }
 
-/// The instruction, with `%a` and `%b` as descriptors, `%x` as registers of a, `%m` as metadata, `%d` as sums.
+/// The instruction, with `%a` and `%b` as descriptors, `%x` as registers of a, `%m` as metadata,
+/// `%d` as sums.
 fn instruction(p: &Product) -> String {
     let [sum, left, right] = p.types;
     let (kind, clamp) = (
@@ -251,7 +254,8 @@ fn case(p: &Product, elements: Elements) -> Case {
     }
 }
 
-/// What shared memory holds, then of each thread registers of a, metadata, and sums.
+/// Returns the contents of shared memory, and then for each thread the registers of a, the metadata
+/// and the sums.
 fn inputs(p: &Product, elements: Elements) -> Vec<u64> {
     let (mut words, mut random) = (vec![], Random(7));
     let [sum, left, right] = p.types;

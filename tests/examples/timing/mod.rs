@@ -1,4 +1,4 @@
-//! How the examples time kernels on a GPU: a graph of launches, with a rest before it; the best of five.
+//! Timing of kernels on a GPU: the best of five launches of a graph, each after a pause.
 
 #![allow(unsafe_code)]
 
@@ -10,12 +10,12 @@ use warpwright_driver::{Context, Event, Kernel, Recorder, Stream};
 
 pub(crate) type Failure = Box<dyn std::error::Error>;
 
-/// How often a graph is launched.
+/// The number of launches of a graph.
 const ROUNDS: usize = 5;
 /// The rest before each.
 const REST: Duration = Duration::from_millis(25);
 
-/// Says what failed.
+/// Reports an error, and returns the exit code.
 pub(crate) fn end(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -32,7 +32,7 @@ pub(crate) fn load<K: KernelDef>(context: &Context, kernel: K) -> Result<Kernel<
     Ok(unsafe { Kernel::load(context, kernel) }?)
 }
 
-/// Microseconds of one of the launches that `record` makes so many of.
+/// Returns the microseconds of one launch, from a graph to which `record` adds `launches` launches.
 pub(crate) fn microseconds(
     mut recorder: Recorder,
     launches: usize,

@@ -22,7 +22,7 @@ impl From<std::io::Error> for MyError {
     }
 }
 
-/// A type whose derived traits are those of the standard prelude.
+/// A type whose derived traits come from the standard prelude.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Number(u32);
 

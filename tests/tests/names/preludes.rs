@@ -1,4 +1,4 @@
-//! Imports both preludes, and runs a kernel of `ptx-gen` by the driver.
+//! Imports both preludes, and runs a kernel of `ptx-gen` with the driver crate.
 
 use ptx_gen::prelude::*;
 use warpwright_driver::prelude::*;
@@ -145,8 +145,8 @@ fn both_preludes_can_be_imported_together() -> Result<(), Box<dyn std::error::Er
 
     let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     let stream = Stream::new(&context)?;
-    // SAFETY: the program uses one element of each buffer for each thread, and the contract has their sizes. Threads share
-    // memory only by atomic operations and across barriers.
+    // SAFETY: the program uses one element of each buffer for each thread, and the contract has
+    // their sizes. Threads share memory only by atomic operations and across barriers.
     let block = unsafe { Kernel::load(&context, Block) }?;
     let values: Vec<f32> = (0..THREADS).map(|i| i as f32 - 96.0 + 0.37).collect();
     let x = Buffer::from_slice(&context, &values)?;

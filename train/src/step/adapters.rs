@@ -1,5 +1,6 @@
-//! The adapters on the device: parameters, moments and gradients, each a flat buffer of the same
-//! layout.
+//! The adapters on the device: parameters, moments and gradients, in flat buffers of one layout.
+//!
+//! Flat buffers let one launch of AdamW, or of the gradient norm, process all adapters.
 
 use std::ops::Range;
 
@@ -9,53 +10,57 @@ use warpwright_kernels::train::clip::PARTS;
 use crate::reference::Adapters;
 use crate::{Config, Error, Lora, Projection};
 
-/// Each tensor begins at a multiple of this many elements: kernels of the optimizer take some at
-/// once, and tensor maps want addresses of multiples of 16 bytes. What lies between two tensors is
-/// zero and stays zero.
+/// The alignment of a tensor in a flat buffer, in elements.
+///
+/// Optimizer kernels process several elements at a time, and tensor maps require addresses that are
+/// multiples of 16 bytes. The elements between two tensors are zero and stay zero.
 const ALIGN: usize = 64;
 
-/// How tensors lie in a flat buffer.
+/// The shapes in which a flat buffer stores the tensors of adapters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrangement {
-    /// A `[rank, k]` and B `[n, rank]`, as they are.
+    /// A as `[rank, k]` and B as `[n, rank]`.
     Plain,
-    /// A `[rank, k]` and B transposed, `[rank, n]`, both with so many rows. The rows that the rank
-    /// leaves over are zeros and stay zeros: their gradients are sums of products with zeros.
+    /// A as `[rank, k]` and B transposed as `[rank, n]`, both padded with rows of zeros. The
+    /// padding stays zero, because its gradients are sums of products with zeros.
     Padded {
-        /// Rows of every tensor.
+        /// The rows of every tensor, including the padding.
         rank: u32,
     },
 }
 
-/// Where a tensor is.
+/// The position of a tensor in a flat buffer.
 #[derive(Clone)]
 struct AdapterSlice {
     range: Range<usize>,
-    /// Rows and columns of the tensor.
+    /// The rows and columns of the tensor, before it is transposed.
     shape: [usize; 2],
     transposed: bool,
 }
 
 impl AdapterSlice {
-    /// The index in the buffer of each number of the tensor.
+    /// Returns the index in the buffer of each element of the tensor, in row-major order.
     fn indices(&self) -> impl Iterator<Item = usize> + '_ {
         let [rows, columns] = self.shape;
-        (0..rows * columns).map(move |i| match self.transposed {
-            true => i % columns * rows + i / columns,
-            false => i,
+        (0..rows * columns).map(move |i| {
+            if self.transposed {
+                i % columns * rows + i / columns
+            } else {
+                i
+            }
         })
     }
 }
 
-/// Where each tensor is.
+/// The positions of all tensors in a flat buffer.
 pub(super) struct AdapterLayout {
-    /// For each layer and projection the places of A and B.
+    /// The places of A and B, by layer and projection.
     places: Vec<[Option<[AdapterSlice; 2]>; 7]>,
     len: usize,
 }
 
 impl AdapterLayout {
-    /// Of the adapters of a model.
+    /// Returns the layout of the adapters of a model.
     pub(super) fn of(config: &Config, lora: &Lora, arrangement: Arrangement) -> AdapterLayout {
         let mut len = 0;
         let mut place = |[rows, columns]: [usize; 2], transposed: bool, stored: usize| {
@@ -67,20 +72,21 @@ impl AdapterLayout {
                 transposed,
             }
         };
-        let (rank, transposed) = (lora.rank, arrangement != Arrangement::Plain);
+        let rank = lora.rank;
+        let transposed = arrangement != Arrangement::Plain;
+        // The stored rows include padding, while `shape` has the rows that the host sees.
         let rows = match arrangement {
             Arrangement::Plain => rank,
             Arrangement::Padded { rank } => rank as usize,
         };
         let mut of = |p: Projection| {
             let [n, k] = p.shape(config);
-            let both = || {
-                [
-                    place([rank, k], false, rows * k),
-                    place([n, rank], transposed, rows * n),
-                ]
-            };
-            lora.targets.contains(&p).then(both)
+            if !lora.targets.contains(&p) {
+                return None;
+            }
+            let a = place([rank, k], false, rows * k);
+            let b = place([n, rank], transposed, rows * n);
+            Some([a, b])
         };
         let places = (0..config.layers)
             .map(|_| Projection::ALL.map(&mut of))
@@ -88,16 +94,17 @@ impl AdapterLayout {
         AdapterLayout { places, len }
     }
 
-    /// The places of every tensor, in the order of [`Adapters::tensors`].
+    /// Returns the place of each tensor, in the order of [`Adapters::tensors`].
     fn all(&self) -> impl Iterator<Item = &AdapterSlice> {
         self.places.iter().flatten().flatten().flatten()
     }
 
+    /// Returns the number of elements of a flat buffer.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// A and B of a projection, if it has an adapter.
+    /// Returns the views of A and B of a projection, or `None` if it has no adapter.
     pub(super) fn of_projection<T>(
         &self,
         buffer: &View<T>,
@@ -112,31 +119,32 @@ impl AdapterLayout {
         })
     }
 
+    /// Returns the adapters as the contents of a flat buffer.
     fn flat(&self, adapters: &Adapters) -> Vec<f32> {
         let mut flat = vec![0.0; self.len];
         for (place, tensor) in self.all().zip(adapters.tensors()) {
             let to = &mut flat[place.range.clone()];
-            place
-                .indices()
-                .zip(tensor)
-                .for_each(|(i, &x)| to[i] = x as f32);
+            for (i, &x) in place.indices().zip(tensor) {
+                to[i] = x as f32;
+            }
         }
         flat
     }
 }
 
-/// Parameters, moments and gradients.
+/// The parameters, moments and gradients of all adapters in device memory.
 pub(super) struct Flat {
     pub(super) layout: AdapterLayout,
     pub(super) parameters: Buffer<f32>,
+    /// The first and the second moment.
     pub(super) moments: [Buffer<f32>; 2],
     pub(super) gradients: Buffer<f32>,
-    /// Sums of squares of the gradients.
+    /// The partial sums of squares of the gradients, for their norm.
     pub(super) squares: Buffer<f32>,
 }
 
 impl Flat {
-    /// These parameters, and zeros.
+    /// Copies the parameters to the device, and starts moments and gradients at zero.
     pub(super) fn new(
         context: &Context,
         layout: AdapterLayout,
@@ -152,20 +160,20 @@ impl Flat {
         })
     }
 
-    /// Copies a buffer to the host. `shapes` has the shapes of the adapters.
+    /// Copies a flat buffer to the host. `shapes` has the shapes of the adapters.
     pub(super) fn read(&self, buffer: &View<f32>, shapes: &Adapters) -> Result<Adapters, Error> {
-        let (flat, mut adapters) = (buffer.to_vec()?, shapes.clone());
+        let flat = buffer.to_vec()?;
+        let mut adapters = shapes.clone();
         for (place, tensor) in self.layout.all().zip(adapters.tensors_mut()) {
             let from = &flat[place.range.clone()];
-            tensor
-                .iter_mut()
-                .zip(place.indices())
-                .for_each(|(to, i)| *to = from[i].into());
+            for (to, i) in tensor.iter_mut().zip(place.indices()) {
+                *to = from[i].into();
+            }
         }
         Ok(adapters)
     }
 
-    /// Copies adapters to a buffer.
+    /// Copies adapters to a flat buffer.
     pub(super) fn write(&self, buffer: &View<f32>, adapters: &Adapters) -> Result<(), Error> {
         Ok(buffer.write(&self.layout.flat(adapters))?)
     }

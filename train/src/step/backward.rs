@@ -1,4 +1,4 @@
-//! The backward of the layers.
+//! The backward pass of the layers.
 
 use warpwright_driver::{Buffer, Error, Host, Kernel, Queue, View};
 use warpwright_kernels::train::attention::{
@@ -13,10 +13,14 @@ use super::sizes::TrainingSizes;
 use crate::Projection;
 
 impl F32Step {
-    /// Takes the gradient of the residual stream from after the last layer to before the first.
+    /// Runs the backward pass of all layers.
+    ///
+    /// `work.dh` holds the gradient of the residual stream after the last layer, and at the end the
+    /// gradient before the first.
     pub(super) fn backward(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let kept = &self.buffers.kept;
         for l in (0..kept.layers()).rev() {
+            // Layers that share buffers have overwritten the activations of layer `l` meanwhile.
             if kept.is_overwritten(l) {
                 self.recompute(queue, l)?;
             }
@@ -30,6 +34,7 @@ impl F32Step {
         Ok(())
     }
 
+    /// Runs the backward pass of the feed-forward block of layer `l`.
     fn feed_forward_backward(
         &self,
         queue: &mut impl Queue,
@@ -37,13 +42,15 @@ impl F32Step {
         layer: &F32LayerBuffers,
     ) -> Result<(), Error> {
         let work = &self.buffers.work;
-        let (
-            F32LayerBuffers {
-                g, up, h1, inv2, ..
-            },
-            ProjectionInputs { x2, a, .. },
-        ) = (layer, self.buffers.kept.inputs(l));
-        let (da, dg, dup, dx, dh) = (&work.da, &work.dg, &work.dup, &work.dx, &work.dh);
+        let F32LayerBuffers {
+            g, up, h1, inv2, ..
+        } = layer;
+        let ProjectionInputs { x2, a, .. } = self.buffers.kept.inputs(l);
+        let da = &work.da;
+        let dg = &work.dg;
+        let dup = &work.dup;
+        let dx = &work.dx;
+        let dh = &work.dh;
         queue.fill(da, 0.0)?;
         self.project_backward(queue, (l, Projection::Down), dh, a, da)?;
         let args = SwiGluBackwardArgs::<Host> {
@@ -55,6 +62,7 @@ impl F32Step {
             n: da.len() as u32,
         };
         queue.launch(&self.kernels.swiglu_backward, args)?;
+        // Gate and up have the same input, so both add to one gradient.
         queue.fill(dx, 0.0)?;
         self.project_backward(queue, (l, Projection::Gate), dg, x2, dx)?;
         self.project_backward(queue, (l, Projection::Up), dup, x2, dx)?;
@@ -64,13 +72,15 @@ impl F32Step {
         )
     }
 
+    /// Runs the backward pass of the attention block of layer `l`.
     fn attention_backward(
         &self,
         queue: &mut impl Queue,
         l: usize,
         layer: &F32LayerBuffers,
     ) -> Result<(), Error> {
-        let (work, weights) = (&self.buffers.work, &self.weights.layers[l]);
+        let work = &self.buffers.work;
+        let weights = &self.weights.layers[l];
         let TrainingSizes {
             heads, kv_heads, ..
         } = self.sizes;
@@ -79,6 +89,7 @@ impl F32Step {
         self.heads_backward(queue, layer)?;
         let dq = self.rotated_back(queue, &work.dq, &layer.q, weights.q_norm.as_ref(), heads)?;
         let dk = self.rotated_back(queue, &work.dk, &layer.k, weights.k_norm.as_ref(), kv_heads)?;
+        // Queries, keys and values have the same input, so all three add to one gradient.
         queue.fill(&work.dx, 0.0)?;
         let x1 = &self.buffers.kept.inputs(l).x1;
         for (p, dy) in [
@@ -100,15 +111,22 @@ impl F32Step {
         )
     }
 
-    /// Gradients of rotated queries and keys, and of values.
+    /// Computes the gradients of queries and keys after RoPE, and of values.
     fn heads_backward(&self, queue: &mut impl Queue, layer: &F32LayerBuffers) -> Result<(), Error> {
-        let (work, starts) = (&self.buffers.work, &self.slots.batch.starts);
+        let work = &self.buffers.work;
+        let starts = &self.slots.batch.starts;
         let TrainingSizes {
             heads, kv_heads, ..
         } = self.sizes;
-        let (q, k, v, lse) = (&layer.q.rotated, &layer.k.rotated, &layer.v, &layer.lse);
-        let (grad, delta, [dk, dv]) = (&work.grad, &work.delta, &work.parts);
-        let (o, dq) = (&layer.o, &work.dq[0]);
+        let q = &layer.q.rotated;
+        let k = &layer.k.rotated;
+        let v = &layer.v;
+        let lse = &layer.lse;
+        let grad = &work.grad;
+        let delta = &work.delta;
+        let [dk, dv] = &work.parts;
+        let o = &layer.o;
+        let dq = &work.dq[0];
         let args = QueryGradientsArgs::<Host> {
             q,
             k,
@@ -122,6 +140,7 @@ impl F32Step {
             heads,
             kv_heads,
         };
+        // This kernel also writes `delta`, which the kernel of keys and values reads.
         queue.launch(&self.kernels.query_gradients, args)?;
         let args = KeyGradientsArgs::<Host> {
             q,
@@ -141,6 +160,7 @@ impl F32Step {
         self.sum_groups(queue, &self.kernels.sum_groups, dv, &work.dv)
     }
 
+    /// Sums the gradients of the query heads that share a head of keys and values.
     fn sum_groups(
         &self,
         queue: &mut impl Queue,
@@ -166,7 +186,7 @@ impl F32Step {
         )
     }
 
-    /// The gradient of a product of queries or keys, of that of what attention took.
+    /// Returns the gradient of a projection's output from `dy`, its gradient after norm and RoPE.
     fn rotated_back<'a>(
         &self,
         queue: &mut impl Queue,
@@ -184,7 +204,7 @@ impl F32Step {
         Ok(raw)
     }
 
-    /// Adds the gradient of a norm's input to `sum`.
+    /// Adds the gradient of a norm's input to `sum`, given the gradient `dy` of its output.
     pub(super) fn norm_backward(
         &self,
         queue: &mut impl Queue,

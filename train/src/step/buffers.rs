@@ -1,5 +1,7 @@
-//! What the forward keeps for the backward, and workspace. `T` is a buffer, or its size where
-//! memory is only counted.
+//! The activations that the forward pass keeps for the backward pass, and the workspace of an `f32`
+//! step.
+//!
+//! `T` is the type of a buffer. Code that only counts memory uses `()` instead of a real buffer.
 
 use warpwright_driver::Buffer;
 
@@ -7,36 +9,40 @@ use super::settings::Recomputation;
 use super::sizes::TrainingSizes;
 use crate::{Config, Error, Lora, Projection};
 
-/// Shapes are in rows of tokens: `hidden` means `[tokens, hidden]`.
+/// The activations, the LM head's buffers and the workspace of an `f32` step.
+///
+/// Shapes list the length of a token's row only. For example, `hidden` means `[tokens, hidden]`.
 pub(super) struct F32Buffers<T = Buffer<f32>> {
     pub(super) kept: KeptActivations<T, F32LayerBuffers<T>>,
     pub(super) head: F32HeadBuffers<T>,
     pub(super) work: F32Workspace<T>,
 }
 
-/// What the forward keeps for the backward: `H` is a tensor like the residual stream, `L` the
-/// others of a layer.
+/// The activations that the forward pass keeps for the backward pass.
+///
+/// `H` is the buffer type of the residual stream, and `L` holds the other activations of a layer.
 pub(super) struct KeptActivations<H, L> {
     /// `hidden`: the residual stream before each layer, and after the last.
     pub(super) streams: Vec<H>,
-    /// One for each layer, or one for all of them.
+    /// The activations of each layer, or one element that all layers share.
     layers: Vec<L>,
-    /// Likewise.
+    /// The projection inputs of each layer, or one element that all layers share.
     inputs: Vec<ProjectionInputs<H>>,
 }
 
-/// Inputs of a layer's projections that few operations make of what is kept besides.
+/// The inputs of a layer's projections that are cheap to compute again from other activations.
 pub(super) struct ProjectionInputs<H> {
-    /// `hidden`: of queries, keys and values.
+    /// `hidden`: the input of the projections of queries, keys and values.
     pub(super) x1: H,
-    /// `hidden`: of the feed-forward block.
+    /// `hidden`: the input of the gate and up projections.
     pub(super) x2: H,
-    /// `feed_forward`: of its last projection.
+    /// `feed_forward`: the input of the down projection.
     pub(super) a: H,
 }
 
 impl<H> ProjectionInputs<H> {
-    /// Made by a function that is given the name and the length of a row.
+    /// Allocates the inputs with `rows`, which takes the name of a buffer and the length of its
+    /// rows.
     pub(super) fn new(
         sizes: &TrainingSizes,
         rows: impl Fn(&str, u32) -> Result<H, Error>,
@@ -55,7 +61,9 @@ impl<H> ProjectionInputs<H> {
 }
 
 impl<H, L> KeptActivations<H, L> {
-    /// Made by functions that are given a layer, the last of them for the end.
+    /// Allocates activations with functions that take the index of a layer.
+    ///
+    /// `stream` is also called with the number of layers, for the stream after the last layer.
     pub(super) fn new(
         shape: &Layers<'_>,
         stream: impl Fn(usize) -> Result<H, Error>,
@@ -63,48 +71,54 @@ impl<H, L> KeptActivations<H, L> {
         inputs: impl Fn(usize) -> Result<ProjectionInputs<H>, Error>,
     ) -> Result<KeptActivations<H, L>, Error> {
         let count = shape.config.layers;
-        let [layers, all] = match shape.recomputation {
-            Recomputation::None => [count, count],
-            Recomputation::Cheap => [count, count.min(1)],
-            Recomputation::Layers => [count.min(1); 2],
+        // The layers can share buffers because the backward pass computes the activations of a
+        // layer again right before it reads them. A model without layers needs none.
+        let (layers, inputs_of) = match shape.recomputation {
+            Recomputation::None => (count, count),
+            Recomputation::Cheap => (count, count.min(1)),
+            Recomputation::Layers => (count.min(1), count.min(1)),
         };
         Ok(KeptActivations {
             streams: (0..=count).map(stream).collect::<Result<_, _>>()?,
             layers: (0..layers).map(layer).collect::<Result<_, _>>()?,
-            inputs: (0..all).map(inputs).collect::<Result<_, _>>()?,
+            inputs: (0..inputs_of).map(inputs).collect::<Result<_, _>>()?,
         })
     }
 
-    /// The number of the model's layers.
+    /// Returns the number of layers of the model.
     pub(super) fn layers(&self) -> usize {
         self.streams.len() - 1
     }
 
+    /// Returns the buffers of the activations of layer `l`, which other layers may share.
     pub(super) fn layer(&self, l: usize) -> &L {
         &self.layers[l.min(self.layers.len() - 1)]
     }
 
+    /// Returns the buffers of the projection inputs of layer `l`, which other layers may share.
     pub(super) fn inputs(&self, l: usize) -> &ProjectionInputs<H> {
         &self.inputs[l.min(self.inputs.len() - 1)]
     }
 
-    /// Whether what the forward left of a layer is gone when the backward comes to it.
+    /// Returns true if later layers have overwritten all activations of layer `l` when the backward
+    /// pass reaches it.
     pub(super) fn is_overwritten(&self, l: usize) -> bool {
         self.layers.len() < self.layers() && l + 1 < self.layers()
     }
 
-    /// Whether of what the forward left of a layer only the inputs of projections are gone then.
+    /// Returns true if later layers have overwritten only the projection inputs of layer `l` when
+    /// the backward pass reaches it.
     pub(super) fn inputs_are_overwritten(&self, l: usize) -> bool {
         self.inputs.len() < self.layers.len() && l + 1 < self.layers()
     }
 
-    /// The residual stream after the last layer.
+    /// Returns the residual stream after the last layer.
     pub(super) fn last(&self) -> &H {
         &self.streams[self.layers()]
     }
 }
 
-/// What the forward keeps of a layer; the names are those of
+/// The activations of a layer, named as in
 /// [`LayerActivations`](crate::reference::LayerActivations).
 pub(super) struct F32LayerBuffers<T = Buffer<f32>> {
     pub(super) inv1: T,
@@ -117,23 +131,24 @@ pub(super) struct F32LayerBuffers<T = Buffer<f32>> {
     pub(super) inv2: T,
     pub(super) g: T,
     pub(super) up: T,
-    /// `rank` of each projection with an adapter.
+    /// `rank`: `scale x A^T` of each projection that has an adapter.
     pub(super) u: [Option<T>; 7],
 }
 
-/// Queries or keys.
+/// The queries or keys of a layer.
 pub(super) struct F32RotatedBuffers<T = Buffer<f32>> {
-    /// Before the head norm, and its `inv`; none without one.
+    /// The input of the head norm and its `inv`, or `None` if the model has no head norms.
     pub(super) normed: Option<[T; 2]>,
+    /// The queries or keys after RoPE.
     pub(super) rotated: T,
 }
 
-/// What the head gives.
+/// The buffers of the LM head.
 pub(super) struct F32HeadBuffers<T = Buffer<f32>> {
-    /// `hidden`: what the last norm gave.
+    /// `hidden`: the output of the last norm.
     pub(super) x: T,
     pub(super) inv: T,
-    /// `[chunk, vocab]`: logits, then their gradients.
+    /// `[chunk, vocab]`: the logits, which their gradients overwrite.
     pub(super) logits: T,
     pub(super) lse: T,
     pub(super) losses: T,
@@ -141,39 +156,42 @@ pub(super) struct F32HeadBuffers<T = Buffer<f32>> {
     pub(super) dx: T,
 }
 
-/// What no kernel needs for long.
+/// Scratch buffers, which all layers share.
 pub(super) struct F32Workspace<T = Buffer<f32>> {
-    /// A matrix, unpacked.
+    /// An unpacked matrix.
     pub(super) w: T,
-    /// The longest input of a projection, with dropout; or a gradient of it.
+    /// The input of a projection after dropout, or a gradient of it. Fits the longest input.
     pub(super) masked: T,
-    /// `rank`
+    /// `rank`: the gradient of `u`.
     pub(super) du: T,
     /// `hidden`: the gradient of the residual stream.
     pub(super) dh: T,
-    /// `hidden`: the gradient of what a norm gave.
+    /// `hidden`: the gradient of the output of a norm.
     pub(super) dx: T,
-    /// `feed_forward`
+    /// `feed_forward`: the gradient of the down projection's input.
     pub(super) da: T,
+    /// `feed_forward`: the gradient of the gate projection's output.
     pub(super) dg: T,
+    /// `feed_forward`: the gradient of the up projection's output.
     pub(super) dup: T,
-    /// Queries: the gradient of attention's output.
+    /// `heads * head_dim`: the gradient of attention's output.
     pub(super) grad: T,
-    /// `heads`
+    /// `heads`: the dot product of attention's output and its gradient, for each head.
     pub(super) delta: T,
-    /// Queries: gradients of the rotated queries, and through their norm.
+    /// `heads * head_dim`: gradients of the queries after RoPE, and before the head norm.
     pub(super) dq: [T; 2],
-    /// Queries: gradients of keys and values of each query head.
+    /// `heads * head_dim`: gradients of keys and values, separate for each query head.
     pub(super) parts: [T; 2],
-    /// Keys: gradients of the rotated keys, and through their norm.
+    /// `kv_heads * head_dim`: gradients of the keys after RoPE, and before the head norm.
     pub(super) dk: [T; 2],
-    /// Keys
+    /// `kv_heads * head_dim`: the gradient of the values.
     pub(super) dv: T,
 }
 
 impl<T> F32Buffers<T> {
-    /// For weights and adapters like these; `chunk` tokens have logits at once. `new` makes a
-    /// buffer of so many elements.
+    /// Allocates all buffers with `new`, which takes the label and the number of elements of each.
+    ///
+    /// The head has logits for `chunk` tokens at the same time.
     pub(super) fn new(
         sizes: &TrainingSizes,
         shape: &Layers<'_>,
@@ -195,7 +213,7 @@ impl<T> F32Buffers<T> {
     }
 }
 
-/// What tells layers apart.
+/// The properties of a model's layers that determine their buffers.
 pub(super) struct Layers<'a> {
     pub(super) config: &'a Config,
     pub(super) lora: &'a Lora,
@@ -203,12 +221,14 @@ pub(super) struct Layers<'a> {
     pub(super) recomputation: Recomputation,
 }
 
+/// Allocates buffers of the sizes of a step.
 struct F32Allocator<'a, T> {
     sizes: &'a TrainingSizes,
     new: &'a dyn Fn(&str, usize) -> Result<T, Error>,
 }
 
 impl<T> F32Allocator<'_, T> {
+    /// Allocates a buffer with a row of `len` elements for each token.
     fn rows(&self, label: &str, len: u32) -> Result<T, Error> {
         self.elements(label, self.sizes.rows(len))
     }
@@ -217,6 +237,7 @@ impl<T> F32Allocator<'_, T> {
         (self.new)(label, len)
     }
 
+    /// Allocates the activations of layer `l`.
     fn layer(&self, l: usize, shape: &Layers<'_>) -> Result<F32LayerBuffers<T>, Error> {
         let TrainingSizes {
             hidden,
@@ -226,21 +247,24 @@ impl<T> F32Allocator<'_, T> {
             rank,
             ..
         } = *self.sizes;
-        let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
+        let queries = self.sizes.queries();
+        let keys = self.sizes.keys();
         let rows = |name: &str, len| self.rows(&format!("{name} of layer {l}"), len);
         let rotated = |name: &str, len, heads| -> Result<F32RotatedBuffers<T>, Error> {
-            let normed = match shape.head_norms {
-                true => Some([
+            let normed = if shape.head_norms {
+                Some([
                     rows(&format!("{name}, raw,"), len)?,
                     rows(&format!("inv of {name}"), heads)?,
-                ]),
-                false => None,
+                ])
+            } else {
+                None
             };
             Ok(F32RotatedBuffers {
                 normed,
                 rotated: rows(name, len)?,
             })
         };
+        // Only the gradients of adapters read `u`.
         let mut u = [const { None }; 7];
         for p in &shape.lora.targets {
             u[*p as usize] = Some(rows(&format!("u of {}", p.name()), rank)?);
@@ -260,6 +284,7 @@ impl<T> F32Allocator<'_, T> {
         })
     }
 
+    /// Allocates the buffers of the LM head.
     fn head(&self, chunk: u32) -> Result<F32HeadBuffers<T>, Error> {
         Ok(F32HeadBuffers {
             x: self.rows("x of the head", self.sizes.hidden)?,
@@ -271,6 +296,7 @@ impl<T> F32Allocator<'_, T> {
         })
     }
 
+    /// Allocates the scratch buffers.
     fn workspace(&self) -> Result<F32Workspace<T>, Error> {
         let TrainingSizes {
             hidden,
@@ -279,8 +305,10 @@ impl<T> F32Allocator<'_, T> {
             rank,
             ..
         } = *self.sizes;
-        let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
+        let queries = self.sizes.queries();
+        let keys = self.sizes.keys();
         let shapes = Projection::ALL.map(|p| self.sizes.of(p).map(|n| n as usize));
+        // Matrices are unpacked one at a time, so a buffer for the largest fits them all.
         let matrix = shapes.map(|[n, k]| n * k).into_iter().max().unwrap_or(0);
         let input = hidden.max(feed_forward).max(queries);
         Ok(F32Workspace {

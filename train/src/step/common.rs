@@ -1,5 +1,8 @@
-//! What steps in every precision have: batches, adapters, counters, and how a step ends - one norm
-//! over all gradients, clip, schedule, AdamW.
+//! The parts of a step that do not depend on the precision: batches, adapters, counters and the
+//! update.
+//!
+//! The update computes the norm of all gradients, clips them to it, applies the learning-rate
+//! schedule and runs AdamW.
 
 use warpwright_driver::{Buffer, Context, Error as DriverError, Host, Kernel, Pinned, Queue, View};
 use warpwright_kernels::simple::rope::revolutions;
@@ -19,24 +22,25 @@ use crate::reference::Adapters;
 use crate::signed::load;
 use crate::{Config, Error, Lora, Projection, Training};
 
-/// Steps whose records the host can still read.
+/// The number of steps whose records the host can still read.
 pub(super) const RECORDS: u32 = 64;
 
-/// A projection of a layer.
+/// The index of a layer, and one of its projections.
 pub(super) type Place = (usize, Projection);
 
-/// What a step has in every precision.
+/// The buffers and kernels of a step that do not depend on the precision.
 pub(crate) struct CommonState {
     ends: EndKernels,
     pub(super) sizes: TrainingSizes,
     pub(super) eps: f32,
-    /// Tokens that have logits at once.
+    /// The number of tokens whose logits are in memory at the same time.
     pub(super) head_chunk: u32,
+    /// The adapters, their moments and their gradients.
     pub(super) flat: Flat,
     pub(super) slots: BatchSlots,
     pub(super) constants: Constants,
     pub(super) state: CarriedState,
-    /// The threshold of dropout; none without.
+    /// The threshold of dropout, or `None` without dropout.
     pub(super) dropout: Option<u32>,
     training: Training,
 }
@@ -50,11 +54,11 @@ struct EndKernels {
     adamw: Kernel<AdamWUpdate>,
 }
 
-/// Numbers that no step changes.
+/// Values in device memory that no step changes.
 pub(super) struct Constants {
     /// `[1]`: 1
     pub(super) one: Buffer<f32>,
-    /// `[1]`: the scale of the adapters and of dropout
+    /// `[1]`: the scale of the adapters times the scale of dropout
     pub(super) scale: Buffer<f32>,
     /// `[1]`: the scale of the adapters alone
     pub(super) evaluation_scale: Buffer<f32>,
@@ -64,7 +68,8 @@ pub(super) struct Constants {
     pub(super) seed: Buffer<u32>,
 }
 
-/// What a step takes from the one before: see [`state`](warpwright_kernels::train::state).
+/// The state that passes from step to step, and the records that a step leaves for the host (see
+/// [`state`](warpwright_kernels::train::state)).
 pub(super) struct CarriedState {
     pub(super) counters: Buffer<u32>,
     pub(super) carried: Buffer<f32>,
@@ -74,16 +79,17 @@ pub(super) struct CarriedState {
     pub(super) outcomes: Pinned<u32>,
 }
 
-/// What a forward is for.
+/// The purpose of a forward pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A backward follows.
+    /// A forward pass with dropout, which a backward pass follows.
     Training,
-    /// Its losses alone, without dropout.
+    /// A forward pass without dropout, of which only the losses are needed.
     Evaluation,
 }
 
 impl CommonState {
+    /// Allocates the buffers, writes `adapters` to the device and loads the kernels.
     pub(super) fn new(
         context: &Context,
         settings: &Settings,
@@ -112,9 +118,10 @@ impl CommonState {
         })
     }
 
-    /// Copies the next batch from the host's memory.
+    /// Copies the next micro-batch from host memory.
     pub(super) fn fetch(&self, queue: &mut impl Queue) -> Result<(), DriverError> {
-        let (batch, counters) = (&self.slots.batch, &self.state.counters);
+        let batch = &self.slots.batch;
+        let counters = &self.state.counters;
         let args = FetchMicroBatchArgs::<Host> {
             slots: &self.slots.ring,
             counters,
@@ -124,7 +131,7 @@ impl CommonState {
         queue.launch(&self.ends.fetch, args)
     }
 
-    /// Counts a micro-batch, and adds its losses.
+    /// Counts a micro-batch and adds its losses to the loss of the step.
     pub(super) fn end_micro_batch(
         &self,
         queue: &mut impl Queue,
@@ -140,9 +147,11 @@ impl CommonState {
         queue.launch(&self.ends.end_micro_batch, args)
     }
 
-    /// Clips the gradients, updates the adapters with them, and clears them for the next step.
+    /// Updates the adapters with the clipped gradients, and clears the gradients for the next step.
     pub(super) fn update(&self, queue: &mut impl Queue) -> Result<(), DriverError> {
-        let (flat, parts, state) = (&self.flat, &self.flat.squares, &self.state);
+        let flat = &self.flat;
+        let parts = &self.flat.squares;
+        let state = &self.state;
         let n = flat.layout.len() as u32;
         queue.launch(
             &self.ends.square_sums,
@@ -165,7 +174,8 @@ impl CommonState {
             eps,
             decay,
         } = self.training.adamw;
-        let (rates, taken) = (&state.rates, &state.taken);
+        let rates = &state.rates;
+        let taken = &state.taken;
         let args = EndStepArgs::<Host> {
             parts,
             counters: &state.counters,
@@ -178,11 +188,15 @@ impl CommonState {
             lr: lr as f32,
             lr_min: lr_min as f32,
             warmup,
+            // A schedule that ends with the warmup still needs a divisor.
             decay_steps: total.saturating_sub(warmup).max(1),
             max_norm: self.training.max_norm as f32,
             beta1: beta1 as f32,
             beta2: beta2 as f32,
         };
+        // `EndStep` decides whether the step is taken and computes the clip factor and the learning
+        // rate, which AdamW then reads from `taken` and `rates`. The host learns them later, from
+        // the records.
         queue.launch(&self.ends.end_step, args)?;
         let args = AdamWUpdateArgs::<Host> {
             p: &flat.parameters,
@@ -203,8 +217,10 @@ impl CommonState {
 }
 
 impl EndKernels {
+    /// Loads the kernels.
     fn load(context: &Context, training: &Training) -> Result<EndKernels, Error> {
-        let (threads, decay) = (256, training.schedule.decay);
+        let threads = 256;
+        let decay = training.schedule.decay;
         Ok(EndKernels {
             fetch: load(
                 context,
@@ -222,6 +238,7 @@ impl EndKernels {
 }
 
 impl Constants {
+    /// Computes the constants and copies them to the device.
     pub(super) fn new(context: &Context, config: &Config, lora: &Lora) -> Result<Constants, Error> {
         let turns = |radians: &f64| revolutions(radians / std::f64::consts::TAU);
         let freq: Vec<f32> = config.frequencies.iter().flat_map(turns).collect();
@@ -242,6 +259,7 @@ impl Constants {
 }
 
 impl CarriedState {
+    /// Allocates the state of a training run that has taken no step.
     pub(super) fn new(context: &Context) -> Result<CarriedState, Error> {
         Ok(CarriedState {
             counters: Buffer::zeroed(context, COUNTERS)?.labelled("counters"),

@@ -1,5 +1,7 @@
-//! The forward of a micro-batch, and the head, which is forward and backward at once where it is
-//! trained.
+//! The forward pass of a micro-batch, and the LM head.
+//!
+//! In training, the head runs forward and backward chunk by chunk, because the logits of all tokens
+//! would take too much memory.
 
 use warpwright_driver::{Buffer, Error, Host, Queue, View};
 use warpwright_kernels::simple::swiglu::SwiGluArgs;
@@ -14,6 +16,7 @@ use super::sizes::TrainingSizes;
 use crate::Projection;
 
 impl F32Step {
+    /// Runs the forward pass from the batch to the residual stream after the last layer.
     pub(super) fn forward(&self, queue: &mut impl Queue, purpose: Purpose) -> Result<(), Error> {
         self.common.fetch(queue)?;
         self.embed(queue)?;
@@ -24,7 +27,7 @@ impl F32Step {
         Ok(())
     }
 
-    /// Computes again what the backward reads of a layer.
+    /// Computes the activations of layer `l` again, up to those that the backward pass reads.
     pub(super) fn recompute(&self, queue: &mut impl Queue, l: usize) -> Result<(), Error> {
         self.attention(queue, Purpose::Training, l)?;
         self.gated(queue, Purpose::Training, l)?;
@@ -33,22 +36,23 @@ impl F32Step {
             .map(drop)
     }
 
-    /// Computes again the inputs of a layer's projections that gradients of adapters are made of.
+    /// Computes the projection inputs of layer `l` again that the gradients of adapters read.
     pub(super) fn recompute_inputs(&self, queue: &mut impl Queue, l: usize) -> Result<(), Error> {
         use Projection::{Down, Gate, K, Q, Up, V};
-        let (kept, weights) = (&self.buffers.kept, &self.weights.layers[l]);
-        let (
-            F32LayerBuffers {
-                inv1,
-                h1,
-                inv2,
-                g,
-                up,
-                u,
-                ..
-            },
-            ProjectionInputs { x1, x2, a },
-        ) = (kept.layer(l), kept.inputs(l));
+        let kept = &self.buffers.kept;
+        let weights = &self.weights.layers[l];
+        let F32LayerBuffers {
+            inv1,
+            h1,
+            inv2,
+            g,
+            up,
+            u,
+            ..
+        } = kept.layer(l);
+        let ProjectionInputs { x1, x2, a } = kept.inputs(l);
+        // The gradient of `A` is the only reader of these inputs, so a group of projections without
+        // adapters does not need its input.
         let any = |of: &[Projection]| of.iter().any(|p| u[*p as usize].is_some());
         if any(&[Q, K, V]) {
             self.norm(queue, [&kept.streams[l], &weights.attention_norm, x1, inv1])?;
@@ -62,6 +66,7 @@ impl F32Step {
         Ok(())
     }
 
+    /// Looks up the embeddings of the tokens.
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let batch = &self.slots.batch;
         let h = &self.buffers.kept.streams[0];
@@ -76,12 +81,11 @@ impl F32Step {
         queue.launch(&self.kernels.embed, args)
     }
 
+    /// Computes the attention block of layer `l`, and adds the residual stream.
     fn attention(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
-        let (weights, layer, h) = (
-            &self.weights.layers[l],
-            self.buffers.kept.layer(l),
-            &self.buffers.kept.streams[l],
-        );
+        let weights = &self.weights.layers[l];
+        let layer = self.buffers.kept.layer(l);
+        let h = &self.buffers.kept.streams[l];
         let TrainingSizes {
             heads, kv_heads, ..
         } = self.sizes;
@@ -102,11 +106,12 @@ impl F32Step {
             kv_heads,
         };
         queue.launch(&self.kernels.attention, args)?;
+        // The projection adds to its output, so the output starts as the residual stream.
         queue.copy(h, &layer.h1)?;
         self.project(queue, purpose, (l, Projection::O), &layer.o, &layer.h1)
     }
 
-    /// A projection, then the head norm if there is one, then RoPE.
+    /// Computes queries or keys: the projection, the head norm if the model has one, then RoPE.
     fn queries_or_keys(
         &self,
         queue: &mut impl Queue,
@@ -126,6 +131,7 @@ impl F32Step {
         self.rotate(queue, &self.kernels.rotate, &to.rotated, heads)
     }
 
+    /// Computes the feed-forward block of layer `l`, and adds the residual stream.
     fn feed_forward(
         &self,
         queue: &mut impl Queue,
@@ -134,20 +140,20 @@ impl F32Step {
     ) -> Result<(), Error> {
         self.gated(queue, purpose, l)?;
         let kept = &self.buffers.kept;
-        let (h1, a, to) = (&kept.layer(l).h1, &kept.inputs(l).a, &kept.streams[l + 1]);
+        let h1 = &kept.layer(l).h1;
+        let a = &kept.inputs(l).a;
+        let to = &kept.streams[l + 1];
         queue.copy(h1, to)?;
         self.project(queue, purpose, (l, Projection::Down), a, to)
     }
 
-    /// The feed-forward block up to its last projection.
+    /// Computes the feed-forward block up to the input of the down projection.
     fn gated(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
         let kept = &self.buffers.kept;
-        let (
-            F32LayerBuffers {
-                h1, inv2, g, up, ..
-            },
-            ProjectionInputs { x2, a, .. },
-        ) = (kept.layer(l), kept.inputs(l));
+        let F32LayerBuffers {
+            h1, inv2, g, up, ..
+        } = kept.layer(l);
+        let ProjectionInputs { x2, a, .. } = kept.inputs(l);
         self.norm(
             queue,
             [h1, &self.weights.layers[l].feed_forward_norm, x2, inv2],
@@ -157,6 +163,7 @@ impl F32Step {
         self.swiglu(queue, [g, up, a])
     }
 
+    /// Computes `y = silu(gate) up`.
     fn swiglu(&self, queue: &mut impl Queue, [gate, up, y]: [&View<f32>; 3]) -> Result<(), Error> {
         queue.launch(
             &self.kernels.swiglu,
@@ -169,10 +176,13 @@ impl F32Step {
         )
     }
 
-    /// The losses, and the gradient of the residual stream after the last layer.
+    /// Computes the losses and the gradient of the residual stream after the last layer.
     pub(super) fn head(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        let (b, head, norm) = (&self.buffers, &self.buffers.head, &self.weights.norm);
+        let b = &self.buffers;
+        let head = &self.buffers.head;
+        let norm = &self.weights.norm;
         self.norm(queue, [b.kept.last(), norm, &head.x, &head.inv])?;
+        // Matmuls and the backward of a norm add to their outputs, so both start as zeros.
         queue.fill(&head.dx, 0.0)?;
         for chunk in self.chunks() {
             self.chunk_losses(queue, &chunk)?;
@@ -185,7 +195,7 @@ impl F32Step {
         )
     }
 
-    /// The losses alone.
+    /// Computes the losses without gradients.
     pub(super) fn losses(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let head = &self.buffers.head;
         self.norm(
@@ -197,17 +207,22 @@ impl F32Step {
                 &head.inv,
             ],
         )?;
-        self.chunks()
-            .try_for_each(|chunk| self.chunk_losses(queue, &chunk))
+        for chunk in self.chunks() {
+            self.chunk_losses(queue, &chunk)?;
+        }
+        Ok(())
     }
 
+    /// Returns the chunks of the micro-batch. The last may be shorter.
     fn chunks(&self) -> impl Iterator<Item = Chunk> {
         let firsts = (0..self.sizes.tokens).step_by(self.head_chunk as usize);
         firsts.map(|first| self.chunk(first, self.head_chunk.min(self.sizes.tokens - first)))
     }
 
+    /// Returns the views of a chunk that begins at token `first`.
     fn chunk(&self, first: u32, tokens: u32) -> Chunk {
-        let (head, TrainingSizes { hidden, vocab, .. }) = (&self.buffers.head, self.sizes);
+        let head = &self.buffers.head;
+        let TrainingSizes { hidden, vocab, .. } = self.sizes;
         let rows = |len: u32| (first * len) as usize..((first + tokens) * len) as usize;
         let [x, dx] = [&head.x, &head.dx].map(|all| all.view_range(rows(hidden)));
         let [lse, losses] = [&head.lse, &head.losses].map(|all| all.view_range(rows(1)));
@@ -224,9 +239,11 @@ impl F32Step {
         }
     }
 
+    /// Computes the logits of a chunk and their losses.
     fn chunk_losses(&self, queue: &mut impl Queue, chunk: &Chunk) -> Result<(), Error> {
-        let (w, one, TrainingSizes { hidden, vocab, .. }) =
-            (self.weights.head(), &self.constants.one, self.sizes);
+        let w = self.weights.head();
+        let one = &self.constants.one;
+        let TrainingSizes { hidden, vocab, .. } = self.sizes;
         let Chunk {
             tokens,
             x,
@@ -256,8 +273,10 @@ impl F32Step {
         )
     }
 
+    /// Computes the gradients of a chunk's logits and of the head's input.
     fn chunk_gradients(&self, queue: &mut impl Queue, chunk: &Chunk) -> Result<(), Error> {
-        let (w, factor) = (self.weights.head(), &self.slots.batch.factor);
+        let w = self.weights.head();
+        let factor = &self.slots.batch.factor;
         let TrainingSizes { hidden, vocab, .. } = self.sizes;
         let Chunk {
             tokens,
@@ -286,7 +305,7 @@ impl F32Step {
     }
 }
 
-/// Tokens that have logits at once.
+/// The tokens whose logits are in memory at the same time, with views of their rows.
 struct Chunk {
     tokens: u32,
     /// `[tokens, hidden]`

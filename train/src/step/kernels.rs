@@ -1,4 +1,4 @@
-//! The kernels of a step in `f32`, loaded.
+//! The loaded kernels of a step in `f32`.
 
 use warpwright_driver::{Context, Kernel};
 use warpwright_kernels::train::attention::{
@@ -18,6 +18,7 @@ use warpwright_kernels::{Activation, Pairing, SwiGlu};
 use crate::Error;
 use crate::signed::load;
 
+/// The loaded kernels of a step in `f32`.
 pub(super) struct F32Kernels {
     pub(super) embed: Kernel<EmbedTokens>,
     pub(super) norm: Kernel<RmsNormForward>,
@@ -40,17 +41,19 @@ pub(super) struct F32Kernels {
     pub(super) logit_gradients: Kernel<LogitGradients>,
 }
 
-/// A product, by the columns of a thread.
+/// Matmul kernels of one layout, which differ in the columns that a thread computes.
 pub(super) struct MatmulKernels {
-    /// For every shape.
+    /// One column per thread, for every shape.
     pub(super) narrow: Kernel<Product>,
-    /// For shapes of multiples of 4.
+    /// Four columns per thread, for shapes that are multiples of 4.
     pub(super) wide: Kernel<Product>,
 }
 
+/// The number of threads in a block, for kernels that have it as a parameter.
 pub(super) const THREADS: u32 = 256;
 
 impl F32Kernels {
+    /// Loads all kernels for heads of `head_dim` dimensions.
     pub(super) fn load(
         context: &Context,
         head_dim: u32,

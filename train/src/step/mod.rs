@@ -1,38 +1,45 @@
-//! A training step on a device: forward and backward of micro-batches, clip and AdamW, as graphs.
+//! A training step on a device: forward and backward passes over micro-batches, gradient clipping
+//! and AdamW, launched as graphs.
 //!
-//! A [`Trainer`] has two graphs. One is a micro-batch: it copies the next batch from the host's
-//! memory, goes forward and backward, and adds to the gradients. The other is the last micro-batch
-//! of a step, which also clips and updates. A third one, forward to the losses without dropout, is
-//! made when [`Trainer::evaluate`] is first called. All are written once, as functions over a
-//! [`Queue`](warpwright_driver::Queue), so the same work can be captured or launched kernel by
-//! kernel: see [`Launch`]. Nothing that changes from step to step is frozen in them; it is in
-//! device memory, as [`warpwright_kernels::train::state`] says.
+//! A [`Trainer`] has two graphs. The first processes one micro-batch: it copies the batch from host
+//! memory, runs forward and backward, and adds to the gradients. The second processes the last
+//! micro-batch of a step. It also clips the gradients and updates the adapters.
+//! [`Trainer::evaluate`] builds a third graph on its first call, which runs forward without dropout
+//! and stops at the losses.
 //!
-//! With [`Recomputation::Cheap`] all layers share the inputs of their projections that a norm or
-//! SwiGLU gives, which the backward makes again of what is kept. With [`Recomputation::Layers`] all
-//! layers share the buffers of one, in which the forward leaves what the backward reads; the
-//! backward of each layer but the last begins by computing them again from the residual stream
-//! before the layer.
+//! Each of them is written once, as a function over a [`Queue`](warpwright_driver::Queue), so that
+//! the work can be recorded, captured or launched kernel by kernel (see [`Launch`]). All values
+//! that change from step to step are in device memory (see
+//! [`state`](warpwright_kernels::train::state)), so the graphs stay valid for all steps.
 //!
-//! There are two passes ([`Precision`]). In `f32` the kernels are simple ones: a thread sums an
-//! element of a product. This is the precision that gates compare with the
-//! [reference](mod@crate::reference). In `bf16` the products are on tensor cores.
+//! [`Recomputation`] trades time for memory:
 //!
-//! | file | holds |
+//! - With [`Recomputation::Cheap`], all layers share one set of buffers for the projection inputs
+//!   that a norm or SwiGLU computes. The backward pass computes them again from the activations
+//!   that are kept.
+//! - With [`Recomputation::Layers`], all layers share the activation buffers of one layer. The
+//!   backward pass of each layer except the last first computes them again from the residual
+//!   stream before the layer.
+//!
+//! There are two implementations ([`Precision`]). The `f32` kernels are simple: one thread sums
+//! an element of a matmul. Tests compare this precision with the
+//! [reference](mod@crate::reference). The `bf16` matmuls run on tensor cores.
+//!
+//! | file | contents |
 //! |---|---|
 //! | `trainer.rs` | graphs, launches and records |
 //! | `profile.rs` | the time of each kernel |
-//! | `settings.rs` | what shapes a trainer |
-//! | `precision.rs` | the pass in either precision, and what is launched of it |
-//! | `common.rs` | what both have: batches, counters, clip and AdamW |
+//! | `settings.rs` | the settings of a trainer |
+//! | `precision.rs` | the choice of the implementation, and the phases of a step |
+//! | `common.rs` | shared by both precisions: batches, counters, clip and AdamW |
 //! | `sizes.rs` | the sizes of a step |
-//! | `adapters.rs` | adapters, moments and gradients, four flat buffers |
-//! | `slots.rs` | batches in the host's memory |
-//! | `needs.rs` | memory, counted |
-//! | `kernels.rs`, `weights.rs`, `buffers.rs` | in `f32`: the loaded kernels, frozen weights, what the forward keeps and workspace |
-//! | `pass.rs` | in `f32`: products with adapters, which forward and backward share |
-//! | `forward.rs`, `backward.rs` | in `f32`: the layers and the head |
-//! | `half/` | the same in `bf16` |
+//! | `adapters.rs` | adapters, moments and gradients in four flat buffers |
+//! | `slots.rs` | micro-batches in host memory |
+//! | `needs.rs` | the device memory that a trainer needs |
+//! | `kernels.rs`, `weights.rs`, `buffers.rs` | `f32`: loaded kernels, frozen weights, activations and workspace |
+//! | `pass.rs` | `f32`: projections with adapters, used by forward and backward |
+//! | `forward.rs`, `backward.rs` | `f32`: the layers and the LM head |
+//! | `half/` | the implementation in `bf16` |
 
 mod adapters;
 mod backward;

@@ -1,4 +1,4 @@
-//! The memory that a trainer takes, counted before any of it is allocated.
+//! The device memory that a trainer needs, counted before any of it is allocated.
 
 use std::cell::Cell;
 
@@ -49,6 +49,8 @@ impl TrainingNeeds {
             head_norms,
             recomputation: *recomputation,
         };
+        // A model without layers needs only the head and the workspace, so the difference is what
+        // the layers keep.
         let rest = buffers(
             settings,
             &sizes,
@@ -58,19 +60,18 @@ impl TrainingNeeds {
             },
         )?;
         let activations = buffers(settings, &sizes, &shape)? - rest;
-        let (chunk, hidden, vocab) = (
-            u64::from(settings.chunk()),
-            u64::from(sizes.hidden),
-            u64::from(sizes.vocab),
-        );
-        // Logits, what goes into the head and its gradient; and of each token, `inv`, `lse` and the
-        // loss. In `bf16` the gradients of logits are apart.
+        let chunk = u64::from(settings.chunk());
+        let hidden = u64::from(sizes.hidden);
+        let vocab = u64::from(sizes.vocab);
+        // The head has the logits, its input and the gradient of its input. Each token adds `inv`,
+        // `lse` and the loss in `f32`. In `bf16` the gradients of the logits have a buffer of 2
+        // bytes per element, while in `f32` they overwrite the logits.
         let [logit, number] = match settings.precision {
             Precision::F32 => [4, 4],
             Precision::Bf16 => [6, 2],
         };
         let head = logit * chunk * vocab + u64::from(sizes.tokens) * (2 * number * hidden + 12);
-        // Four buffers of `f32`.
+        // Adapters, two moments and gradients: four buffers of `f32`.
         let adapters = 16 * arrangement(settings, &sizes).len() as u64;
         Ok(TrainingNeeds {
             weights,
@@ -87,6 +88,7 @@ impl TrainingNeeds {
     }
 }
 
+/// Returns the configuration of the model with all layers removed.
 fn without_layers(config: &Config) -> Config {
     Config {
         layers: 0,
@@ -94,6 +96,7 @@ fn without_layers(config: &Config) -> Config {
     }
 }
 
+/// Returns the layout of the adapters in the precision of `settings`.
 fn arrangement(settings: &Settings, sizes: &TrainingSizes) -> AdapterLayout {
     let arrangement = match settings.precision {
         Precision::F32 => Arrangement::Plain,
@@ -104,8 +107,10 @@ fn arrangement(settings: &Settings, sizes: &TrainingSizes) -> AdapterLayout {
     AdapterLayout::of(&settings.config, &settings.lora, arrangement)
 }
 
-/// Bytes of what the forward keeps, and of workspace.
+/// Returns the bytes of the activations, the head and the workspace.
 fn buffers(settings: &Settings, sizes: &TrainingSizes, shape: &Layers<'_>) -> Result<u64, Error> {
+    // The allocators below only add up sizes, so the code that allocates also counts, and the two
+    // cannot disagree.
     let bytes = Cell::new(0);
     let counting = |size: u64| {
         let bytes = &bytes;

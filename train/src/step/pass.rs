@@ -1,5 +1,5 @@
-//! What forward and backward in `f32` share: all that they have on the device, and projections with
-//! their adapters.
+//! The state of an `f32` step on the device, and the operations that its forward and backward
+//! passes share, such as projections with their adapters.
 
 use std::ops::Deref;
 
@@ -19,7 +19,7 @@ use super::sizes::TrainingSizes;
 use super::weights::{DeviceMatrix, DeviceNested, DeviceWeights, Unnesting};
 use crate::Projection;
 
-/// A step in `f32`.
+/// A step in `f32`: its kernels, weights and buffers.
 pub(super) struct F32Step {
     pub(super) common: CommonState,
     pub(super) kernels: F32Kernels,
@@ -37,7 +37,7 @@ impl Deref for F32Step {
 }
 
 impl F32Step {
-    /// `sum += factor a b`, in the form of the kernels.
+    /// Computes `sum += factor a b`, in the matrix layout of `kernels`.
     pub(super) fn product(
         &self,
         queue: &mut impl Queue,
@@ -62,7 +62,7 @@ impl F32Step {
         )
     }
 
-    /// Adds `x W^T`, and what the adapter adds to it, to `y`.
+    /// Adds `x W^T + u B^T` to `y`, the output of a projection and of its adapter.
     pub(super) fn project(
         &self,
         queue: &mut impl Queue,
@@ -71,7 +71,9 @@ impl F32Step {
         x: &View<f32>,
         y: &View<f32>,
     ) -> Result<(), Error> {
-        let ([n, k], m, one) = (self.sizes.of(p), self.sizes.tokens, &self.constants.one);
+        let [n, k] = self.sizes.of(p);
+        let m = self.sizes.tokens;
+        let one = &self.constants.one;
         let w = self.matrix(queue, (l, p))?;
         self.product(queue, &self.kernels.nt, [x, &w, y], one, [m, n, k])?;
         match self.adapter_u(queue, purpose, (l, p), x)? {
@@ -86,7 +88,8 @@ impl F32Step {
         }
     }
 
-    /// Computes `u = scale x A^T` of the adapter of a projection, if it has one; gives `u` and B.
+    /// Computes `u = scale x A^T` and returns `u` and B, or returns `None` if the projection has no
+    /// adapter.
     pub(super) fn adapter_u(
         &self,
         queue: &mut impl Queue,
@@ -102,13 +105,16 @@ impl F32Step {
             Purpose::Training => (self.input(queue, (l, p), x)?, &self.constants.scale),
             Purpose::Evaluation => (x.clone(), &self.constants.evaluation_scale),
         };
-        let (m, k, rank) = (self.sizes.tokens, self.sizes.of(p)[1], self.sizes.rank);
+        let m = self.sizes.tokens;
+        let k = self.sizes.of(p)[1];
+        let rank = self.sizes.rank;
         queue.fill(u, 0.0)?;
         self.product(queue, &self.kernels.nt, [&x, &a, u], scale, [m, rank, k])?;
         Ok(Some([u.view(), b]))
     }
 
-    /// [`project`](Self::project) to a `y` that begins as the bias, or as zeros.
+    /// Sets `y` to the bias or to zeros, and adds the projection to it as
+    /// [`project`](Self::project).
     pub(super) fn project_afresh(
         &self,
         queue: &mut impl Queue,
@@ -119,7 +125,8 @@ impl F32Step {
     ) -> Result<(), Error> {
         match &self.weights.layers[l].biases[p as usize] {
             Some(row) => {
-                let (rows, n) = (self.sizes.tokens, self.sizes.of(p)[0]);
+                let rows = self.sizes.tokens;
+                let n = self.sizes.of(p)[0];
                 queue.launch(&self.kernels.bias, BroadcastRowArgs { row, y, rows, n })?;
             }
             None => queue.fill(y, 0.0)?,
@@ -127,8 +134,8 @@ impl F32Step {
         self.project(queue, purpose, (l, p), x, y)
     }
 
-    /// Adds the gradient of a projection's input to `dx`, and those of its adapter to the
-    /// gradients.
+    /// Adds the gradient of a projection's input to `dx`, and the gradients of its adapter to the
+    /// sums of the step.
     pub(super) fn project_backward(
         &self,
         queue: &mut impl Queue,
@@ -137,8 +144,11 @@ impl F32Step {
         x: &View<f32>,
         dx: &View<f32>,
     ) -> Result<(), Error> {
-        let ([n, k], m, rank) = (self.sizes.of(p), self.sizes.tokens, self.sizes.rank);
-        let (F32Kernels { nn, tn, .. }, one) = (&self.kernels, &self.constants.one);
+        let [n, k] = self.sizes.of(p);
+        let m = self.sizes.tokens;
+        let rank = self.sizes.rank;
+        let F32Kernels { nn, tn, .. } = &self.kernels;
+        let one = &self.constants.one;
         let gradients = self.flat.layout.of_projection(&self.flat.gradients, l, p);
         let u = &self.buffers.kept.layer(l).u[p as usize];
         if let (Some([a, b]), Some([da, db]), Some(u)) = (self.adapter((l, p)), gradients, u) {
@@ -146,6 +156,7 @@ impl F32Step {
             queue.fill(du, 0.0)?;
             self.product(queue, nn, [dy, &b, du], &self.constants.scale, [m, rank, n])?;
             self.product(queue, tn, [dy, u, &db], one, [n, rank, m])?;
+            // With dropout, `input` is in `work.masked`, which `add_adapter_dx` overwrites.
             let input = self.input(queue, (l, p), x)?;
             self.product(queue, tn, [du, &input, &da], one, [rank, k, m])?;
             self.add_adapter_dx(queue, (l, p), &a, dx)?;
@@ -154,7 +165,7 @@ impl F32Step {
         self.product(queue, nn, [dy, &w, dx], one, [m, k, n])
     }
 
-    /// `dx += m * (du A)`
+    /// Computes `dx += m * (du A)`, in which `m` is the mask of dropout.
     fn add_adapter_dx(
         &self,
         queue: &mut impl Queue,
@@ -162,12 +173,12 @@ impl F32Step {
         a: &View<f32>,
         dx: &View<f32>,
     ) -> Result<(), Error> {
-        let (m, k, rank) = (
-            self.sizes.tokens,
-            self.sizes.of(place.1)[1],
-            self.sizes.rank,
-        );
-        let (nn, one, work) = (&self.kernels.nn, &self.constants.one, &self.buffers.work);
+        let m = self.sizes.tokens;
+        let k = self.sizes.of(place.1)[1];
+        let rank = self.sizes.rank;
+        let nn = &self.kernels.nn;
+        let one = &self.constants.one;
+        let work = &self.buffers.work;
         let Some(threshold) = self.dropout else {
             return self.product(queue, nn, [&work.du, a, dx], one, [m, k, rank]);
         };
@@ -177,7 +188,7 @@ impl F32Step {
         self.add_masked(queue, place, threshold, &all, dx)
     }
 
-    /// The input of an adapter: `x`, or what dropout keeps of it.
+    /// Returns the input of an adapter: `x`, or a copy of `x` after dropout.
     fn input(
         &self,
         queue: &mut impl Queue,
@@ -193,6 +204,7 @@ impl F32Step {
         Ok(masked)
     }
 
+    /// Computes `sum += m * x`, in which `m` is the mask of dropout.
     fn add_masked(
         &self,
         queue: &mut impl Queue,
@@ -202,8 +214,11 @@ impl F32Step {
         sum: &View<f32>,
     ) -> Result<(), Error> {
         let n = self.sizes.tokens * self.sizes.of(p)[1];
+        // Each projection draws from a separate stream of random numbers. The backward pass draws
+        // the same numbers again, so masks are not kept.
         let stream = (Projection::ALL.len() * l) as u32 + p as u32;
-        let (counters, seed) = (&self.state.counters, &self.constants.seed);
+        let counters = &self.state.counters;
+        let seed = &self.constants.seed;
         queue.launch(
             &self.kernels.add_masked,
             AddMaskedArgs {
@@ -218,12 +233,13 @@ impl F32Step {
         )
     }
 
-    /// A and B.
+    /// Returns A and B of a projection, or `None` if it has no adapter.
     fn adapter(&self, (l, p): Place) -> Option<[View<f32>; 2]> {
         self.flat.layout.of_projection(&self.flat.parameters, l, p)
     }
 
-    /// A frozen matrix, unpacked if it is packed.
+    /// Returns a frozen matrix. An NF4 matrix is unpacked to the workspace first, where it stays
+    /// valid until the next call.
     fn matrix(&self, queue: &mut impl Queue, (l, p): Place) -> Result<View<f32>, Error> {
         let [n, k] = self.sizes.of(p);
         match &self.weights.layers[l].projections[p as usize] {
@@ -246,10 +262,11 @@ impl F32Step {
                 offset,
             }) => {
                 let w = self.buffers.work.w.view_range(0..n as usize * k as usize);
-                // Loaded with the weights.
+                // `Unnesting::new` returns the kernel if any matrix is nested.
                 let Unnesting { kernel, map } =
                     self.unnesting.as_ref().expect("some matrix is nested");
-                let (n, offset) = (n * k, *offset);
+                let n = n * k;
+                let offset = *offset;
                 let from = NestedArgs::<Host> {
                     packed,
                     codes,
@@ -268,6 +285,7 @@ impl F32Step {
         }
     }
 
+    /// Computes `y`, the RMSNorm of `x` with gains `g`, and the reciprocal norms `inv`.
     pub(super) fn norm(
         &self,
         queue: &mut impl Queue,
@@ -284,7 +302,7 @@ impl F32Step {
         queue.launch(&self.kernels.norm, args)
     }
 
-    /// Rotates heads in place.
+    /// Applies the rotation of `kernel` to heads in place.
     pub(super) fn rotate(
         &self,
         queue: &mut impl Queue,
@@ -295,7 +313,8 @@ impl F32Step {
         let TrainingSizes {
             tokens, head_dim, ..
         } = self.sizes;
-        let (positions, freq) = (&self.slots.batch.positions, &self.constants.freq);
+        let positions = &self.slots.batch.positions;
+        let freq = &self.constants.freq;
         queue.launch(
             kernel,
             RotateHeadsArgs {

@@ -1,4 +1,4 @@
-//! The pass of a step in either precision, and what is launched of it.
+//! The choice between the `f32` and `bf16` implementations of a step, and the phases of a step.
 
 use warpwright_driver::{Buffer, Context, Error as DriverError, Queue, View};
 use warpwright_kernels::train::nested::NestedDequantize;
@@ -15,14 +15,14 @@ use super::weights::{Matrix, Unnesting, upload};
 use crate::reference::Adapters;
 use crate::{Error, Weights};
 
-/// What is launched at once.
+/// The work of one launch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum LaunchUnit {
-    /// A micro-batch.
+    /// A micro-batch that is not the last of its step.
     Micro,
     /// The last micro-batch of a step, and the update.
     Last,
-    /// A micro-batch's losses.
+    /// The losses of a micro-batch, without gradients.
     Evaluation,
 }
 
@@ -67,13 +67,14 @@ impl StepPhase {
     ];
 }
 
-/// A pass in one precision.
+/// A step in one of the precisions.
 pub(super) enum StepPass {
     F32(Box<F32Step>),
     Bf16(Box<half::Bf16Step>),
 }
 
 impl StepPass {
+    /// Allocates the buffers and loads the kernels of a step in the precision of `settings`.
     pub(super) fn new(
         context: &Context,
         settings: &Settings,
@@ -95,6 +96,7 @@ impl StepPass {
         })
     }
 
+    /// Returns the parts that do not depend on the precision.
     pub(super) fn common(&self) -> &CommonState {
         match self {
             StepPass::F32(step) => &step.common,
@@ -102,7 +104,7 @@ impl StepPass {
         }
     }
 
-    /// `[tokens]`: the losses of the last micro-batch.
+    /// Returns the losses of the last micro-batch, `[tokens]`.
     pub(super) fn losses(&self) -> &View<f32> {
         match self {
             StepPass::F32(step) => &step.buffers.head.losses,
@@ -110,7 +112,7 @@ impl StepPass {
         }
     }
 
-    /// `[chunk, vocab]`: the logits of the last chunk of an evaluation.
+    /// Returns the logits of the last chunk of an evaluation, `[chunk, vocab]`.
     pub(super) fn logits(&self) -> &View<f32> {
         match self {
             StepPass::F32(step) => &step.buffers.head.logits,
@@ -118,22 +120,26 @@ impl StepPass {
         }
     }
 
+    /// Launches `work` on a queue.
     pub(super) fn run(&self, queue: &mut impl Queue, work: LaunchUnit) -> Result<(), DriverError> {
         match work {
             LaunchUnit::Evaluation => self.evaluate(queue),
             LaunchUnit::Micro => {
-                StepPhase::ALL[..3]
-                    .iter()
-                    .try_for_each(|part| self.part(queue, *part))?;
+                for part in [StepPhase::Forward, StepPhase::Head, StepPhase::Backward] {
+                    self.part(queue, part)?;
+                }
                 self.common().end_micro_batch(queue, self.losses())
             }
-            LaunchUnit::Last => StepPhase::ALL
-                .iter()
-                .try_for_each(|part| self.part(queue, *part)),
+            LaunchUnit::Last => {
+                for part in StepPhase::ALL {
+                    self.part(queue, part)?;
+                }
+                Ok(())
+            }
         }
     }
 
-    /// A part of the last micro-batch of a step.
+    /// Launches one phase of the last micro-batch of a step.
     pub(super) fn part(&self, queue: &mut impl Queue, part: StepPhase) -> Result<(), DriverError> {
         match (part, self) {
             (StepPhase::Forward, StepPass::F32(step)) => step.forward(queue, Purpose::Training),
@@ -149,7 +155,8 @@ impl StepPass {
         }
     }
 
-    /// The losses of the next micro-batch, without dropout. It counts nothing and adds to nothing.
+    /// Computes the losses of the next micro-batch without dropout, and leaves counters and
+    /// gradients unchanged.
     fn evaluate(&self, queue: &mut impl Queue) -> Result<(), DriverError> {
         match self {
             StepPass::F32(step) => {
@@ -164,6 +171,7 @@ impl StepPass {
     }
 }
 
+/// Allocates the buffers and loads the kernels of a step in `f32`.
 fn simple(
     context: &Context,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! Where the time of a step goes.
+//! The measured time of each kernel of a step.
 
 use std::time::Duration;
 
@@ -37,7 +37,9 @@ impl Trainer {
                 pass.part(&mut recorder, part)?;
                 let profile = recorder.finish().profile(stream)?;
                 kernels.extend(profile.rows.into_iter().map(|row| {
-                    let (kernel, time, bytes) = (row.name, row.time, row.bytes);
+                    let kernel = row.name;
+                    let time = row.time;
+                    let bytes = row.bytes;
                     TimedKernel {
                         part,
                         kernel,

@@ -1,4 +1,4 @@
-//! What shapes a trainer.
+//! The settings of a trainer.
 
 use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::{Pairing, ProductTile};
@@ -49,7 +49,7 @@ pub enum Tiles {
     /// blocks.
     #[default]
     Fitting,
-    /// The same tile for every matmul, so that a small model can run the kernels of a large one.
+    /// A fixed tile for every matmul, so that a small model can run the kernels of a large one.
     Only(ProductTile),
 }
 
@@ -98,7 +98,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Tokens that have logits at once.
+    /// Returns the number of tokens whose logits are in memory at the same time.
     pub(super) fn chunk(&self) -> u32 {
         self.head_chunk.min(self.tokens) as u32
     }

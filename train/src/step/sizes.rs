@@ -1,8 +1,11 @@
-//! The sizes of a step, as kernels take them.
+//! The sizes of a step, in the types that kernels take.
 
 use crate::{Config, Error, Projection};
 
-/// Sizes as `u32`, whose products of two - rows of all tokens, matrices - fit in 31 bits.
+/// The sizes of a model and its micro-batches, as `u32`.
+///
+/// [`new`](Sizes::new) checks that each tensor has at most 2^31 elements, because kernels compute
+/// indices in 32 bits.
 #[derive(Clone, Copy)]
 pub(super) struct TrainingSizes {
     pub(super) tokens: u32,
@@ -15,10 +18,11 @@ pub(super) struct TrainingSizes {
     pub(super) rank: u32,
 }
 
-/// No size of a model or batch comes near this.
+/// The largest size that is accepted. It is far above the sizes of real models.
 const MOST: usize = 1 << 24;
 
 impl TrainingSizes {
+    /// Converts the sizes and checks their range.
     pub(super) fn new(config: &Config, rank: usize, tokens: usize) -> Result<TrainingSizes, Error> {
         let size = |what, size: usize, wanted| {
             let right = size > 0 && size <= MOST;
@@ -38,7 +42,9 @@ impl TrainingSizes {
         sizes.check_products().map(|()| sizes)
     }
 
+    /// Checks that no tensor has more than 2^31 elements.
     fn check_products(&self) -> Result<(), Error> {
+        // The product of two sizes can exceed 32 bits.
         let wide = |a: u32, b: u32| u64::from(a) * u64::from(b);
         let queries = wide(self.heads.max(self.kv_heads), self.head_dim);
         Error::unless(
@@ -60,28 +66,28 @@ impl TrainingSizes {
             ("the longest row times hidden", wide(longest, self.hidden)),
             ("the longest row times the rank", wide(longest, self.rank)),
         ];
-        let right = |n| n <= 1 << 31;
-        products
-            .into_iter()
-            .try_for_each(|(what, n)| Error::unless(right(n), what, n, "at most 2^31"))
+        for (what, n) in products {
+            Error::unless(n <= 1 << 31, what, n, "at most 2^31")?;
+        }
+        Ok(())
     }
 
-    /// Elements of a tensor with a row of this length for each token.
+    /// Returns the number of elements of a tensor that has a row of `len` elements for each token.
     pub(super) fn rows(&self, len: u32) -> usize {
         self.tokens as usize * len as usize
     }
 
-    /// Numbers of a token's queries.
+    /// Returns the number of elements in a token's queries.
     pub(super) fn queries(&self) -> u32 {
         self.heads * self.head_dim
     }
 
-    /// Numbers of a token's keys.
+    /// Returns the number of elements in a token's keys.
     pub(super) fn keys(&self) -> u32 {
         self.kv_heads * self.head_dim
     }
 
-    /// Outputs and inputs of a projection.
+    /// Returns the number of outputs and of inputs of a projection.
     pub(super) fn of(&self, p: Projection) -> [u32; 2] {
         match p {
             Projection::Q => [self.queries(), self.hidden],

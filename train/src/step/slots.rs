@@ -1,4 +1,7 @@
-//! Batches in the host's memory, from which the device copies them.
+//! Micro-batches in pinned host memory, from which the device copies them.
+//!
+//! The slots form a ring, so the host can write the next micro-batches while the device still works
+//! on earlier ones. An event for each slot keeps the host from overwriting a batch too early.
 
 use warpwright_driver::{Buffer, Context, Event, Pinned, Stream, View};
 use warpwright_kernels::train::cross_entropy::NO_LABEL;
@@ -7,22 +10,24 @@ use warpwright_kernels::train::micro_batch::{HEADER, LISTS};
 use crate::Error;
 use crate::reference::MicroBatch;
 
-/// Micro-batches that the host may be ahead.
+/// The number of slots, and so of micro-batches by which the host may run ahead of the device.
 pub(super) const SLOTS: u32 = 4;
 
-/// Slots in the host's memory, and the batch that the device works on.
+/// The slots in host memory, and the batch on which the device works.
 pub(super) struct BatchSlots {
+    /// `[SLOTS, words]`
     pub(super) ring: Pinned<u32>,
-    /// Reached when the device has done with a slot.
+    /// The event of each slot that completes when the device no longer reads it.
     done: Vec<Event>,
+    /// The number of words in a slot.
     pub(super) words: u32,
     pub(super) batch: DeviceBatch,
 }
 
-/// The batch that the device works on: views of one buffer.
+/// The batch on which the device works, as views of one buffer.
 pub(super) struct DeviceBatch {
     pub(super) all: View<u32>,
-    /// `[1]`: `1 / n`
+    /// `[1]`: `1 / n`, by which the loss and its gradients are multiplied.
     pub(super) factor: View<f32>,
     pub(super) ids: View<u32>,
     pub(super) labels: View<i32>,
@@ -31,6 +36,7 @@ pub(super) struct DeviceBatch {
 }
 
 impl BatchSlots {
+    /// Allocates the slots for micro-batches of `tokens` tokens.
     pub(super) fn new(context: &Context, tokens: u32) -> Result<BatchSlots, Error> {
         let words = HEADER + LISTS * tokens;
         let all = Buffer::<u32>::zeroed(context, words as usize)?.labelled("the micro-batch");
@@ -59,10 +65,14 @@ impl BatchSlots {
         })
     }
 
-    /// Writes micro-batch `i` into its slot, when the device has done with what was there. Tokens
-    /// that the micro-batch is short of are documents of their own without a label.
+    /// Writes micro-batch `i` into its slot, after the device has finished with the slot's previous
+    /// batch.
+    ///
+    /// A micro-batch of fewer than `tokens` tokens is padded. Each padding token is a document of
+    /// one token without a label, so it attends only to itself and adds nothing to the loss.
     pub(super) fn write(&self, i: u32, micro: &MicroBatch, tokens: u32) -> Result<(), Error> {
         let slot = i % SLOTS;
+        // The device may still read the batch that was in this slot `SLOTS` micro-batches ago.
         self.done[slot as usize].synchronize()?;
         let factor = (1.0 / micro.n as f64) as f32;
         let mut words = vec![0; HEADER as usize];
@@ -77,11 +87,11 @@ impl BatchSlots {
         Ok(())
     }
 
-    /// Marks the slot of micro-batch `i` as done with when the stream comes to this place.
+    /// Releases the slot of micro-batch `i` when the work queued on the stream so far completes.
     pub(super) fn release(&self, i: u32, stream: &Stream) -> Result<(), Error> {
         Ok(self.done[(i % SLOTS) as usize].record(stream)?)
     }
 }
 
-/// The label that is none, as a word.
+/// The missing label, as a word.
 const NONE: u32 = NO_LABEL as u32;

@@ -1,4 +1,4 @@
-//! The graphs of a step, their launches, and what comes back.
+//! The graphs of a step, their launches, and the results that the host reads back.
 
 use warpwright_driver::{CaptureMode, Context, GraphExec, Recorder, Stream, capture};
 use warpwright_kernels::train::state::{
@@ -24,11 +24,11 @@ pub struct Trainer {
     step: StepPass,
     graphs: Option<TrainerGraphs>,
     settings: Settings,
-    /// The adapters' shapes.
+    /// Adapters of zeros, for their shapes.
     shapes: Adapters,
-    /// Micro-batches that were launched.
+    /// The number of micro-batches launched for training.
     micros: u32,
-    /// Steps that were launched, the skipped ones among them.
+    /// The number of steps launched, including those that the device skipped.
     steps: u32,
 }
 
@@ -65,12 +65,13 @@ impl Evaluation {
     }
 }
 
-/// The graphs; none if kernels are launched one by one.
+/// The instantiated graphs of a trainer.
 struct TrainerGraphs {
+    /// A micro-batch that is not the last of its step.
     micro: GraphExec,
     /// The last micro-batch of a step, and the update.
     last: GraphExec,
-    /// Made when it is first used.
+    /// The losses of a micro-batch, built on first use.
     evaluation: Option<GraphExec>,
 }
 
@@ -127,6 +128,8 @@ impl Trainer {
     /// - [`Error::Driver`] if a driver call fails.
     pub fn step(&mut self, micros: &[MicroBatch]) -> Result<Record, Error> {
         let (last, others) = micros.split_last().ok_or(Error::Empty)?;
+        // Everything is checked before the first launch, so that an invalid micro-batch leaves the
+        // gradients of the step unchanged.
         for (i, micro) in micros.iter().enumerate() {
             self.check(micro, self.micros.wrapping_add(i as u32))?;
         }
@@ -140,7 +143,7 @@ impl Trainer {
         Ok(record)
     }
 
-    /// A step of one micro-batch, whose work is put into the stream by `run`.
+    /// Takes a step of one micro-batch, whose work `run` launches on the stream.
     pub(super) fn last_micro_batch(
         &mut self,
         micro: &MicroBatch,
@@ -256,9 +259,11 @@ impl Trainer {
     /// # Errors
     /// Returns a driver error if the copy fails.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
-        let (flat, state) = (&self.step.common().flat, &self.step.common().state);
+        let flat = &self.step.common().flat;
+        let state = &self.step.common().state;
         let read = |buffer| flat.read(buffer, &self.shapes);
-        let (counters, carried) = (state.counters.to_vec()?, state.carried.to_vec()?);
+        let counters = state.counters.to_vec()?;
+        let carried = state.carried.to_vec()?;
         let first = CORRECTIONS as usize;
         Ok(Snapshot {
             adapters: read(&flat.parameters)?,
@@ -287,11 +292,14 @@ impl Trainer {
             micro,
             corrections,
         } = snapshot;
-        let (config, lora) = (&self.settings.config, &self.settings.lora);
+        let config = &self.settings.config;
+        let lora = &self.settings.lora;
+        // Checked before the first write, so that an error leaves the trainer unchanged.
         for all in [adapters, &moments.first, &moments.second] {
             all.check(config, lora)?;
         }
-        let (flat, state) = (&self.step.common().flat, &self.step.common().state);
+        let flat = &self.step.common().flat;
+        let state = &self.step.common().state;
         flat.write(&flat.parameters, adapters)?;
         flat.write(&flat.moments[0], &moments.first)?;
         flat.write(&flat.moments[1], &moments.second)?;
@@ -304,7 +312,9 @@ impl Trainer {
         carried[CORRECTIONS as usize..][..2].copy_from_slice(corrections);
         state.counters.write(&counters)?;
         state.carried.write(&carried)?;
-        (self.micros, self.steps) = (*micro, step.wrapping_add(*skipped));
+        self.micros = *micro;
+        // The device writes a record for skipped steps too.
+        self.steps = step.wrapping_add(*skipped);
         Ok(())
     }
 
@@ -314,9 +324,11 @@ impl Trainer {
         self.graphs.as_ref().map(|graphs| graphs.last.nodes().len())
     }
 
+    /// Checks that a micro-batch is valid, fits, has this number, and suits the precision.
     fn check(&self, micro: &MicroBatch, number: u32) -> Result<(), Error> {
         micro.check(self.settings.config.vocab)?;
-        let (found, most) = (micro.ids.len(), self.settings.tokens);
+        let found = micro.ids.len();
+        let most = self.settings.tokens;
         if found > most {
             return Err(Error::TooLong { found, most });
         }
@@ -326,6 +338,7 @@ impl Trainer {
                 wanted: number,
             });
         }
+        // The `bf16` attention kernels need the documents in order.
         match micro.starts.windows(2).position(|pair| pair[1] < pair[0]) {
             Some(index) if self.settings.precision == Precision::Bf16 => {
                 Err(Error::Order { index: index + 1 })
@@ -334,18 +347,22 @@ impl Trainer {
         }
     }
 
+    /// Launches a micro-batch for training and counts it.
     fn train(&mut self, micro: &MicroBatch, work: LaunchUnit) -> Result<(), Error> {
         self.launch(micro, work)?;
-        // As the device's counter does.
+        // The counter on the device wraps too, and both must select the same slot.
         self.micros = self.micros.wrapping_add(1);
         Ok(())
     }
 
-    /// The batch goes through the slot of the micro-batch that is next in training, by the device's
-    /// counter.
+    /// Writes a micro-batch to its slot and launches `work` on it.
+    ///
+    /// The device selects the slot by its counter of micro-batches in training. An evaluation does
+    /// not advance that counter, so it uses the slot of the next micro-batch in training.
     fn launch(&mut self, micro: &MicroBatch, work: LaunchUnit) -> Result<(), Error> {
         self.fill_slot(micro)?;
-        let (step, stream) = (&self.step, &self.stream);
+        let step = &self.step;
+        let stream = &self.stream;
         match &mut self.graphs {
             Some(graphs) => graphs
                 .of(step, stream, self.settings.launch, work)?
@@ -355,14 +372,16 @@ impl Trainer {
         step.common().slots.release(self.micros, stream)
     }
 
+    /// Writes a micro-batch to the slot from which the device copies next.
     fn fill_slot(&self, micro: &MicroBatch) -> Result<(), Error> {
         let common = self.step.common();
         common.slots.write(self.micros, micro, common.sizes.tokens)
     }
 
-    /// What step `i`, of those that were launched, did.
+    /// Returns the record of step `i`, counted from the first launched step.
     fn record(&self, i: u32) -> Record {
-        let (slot, state) = ((i % RECORDS) as usize, &self.step.common().state);
+        let slot = (i % RECORDS) as usize;
+        let state = &self.step.common().state;
         let number = |i: usize| f64::from(state.records.read(slot * RECORD as usize + i));
         let [loss, norm, clip, lr] = [0, 1, 2, 3].map(number);
         Record {
@@ -375,7 +394,7 @@ impl Trainer {
     }
 }
 
-/// Refuses settings and adapters with which there is nothing to train.
+/// Checks the settings and the shapes of the adapters, of which there must be at least one.
 fn check(settings: &Settings, adapters: &Adapters) -> Result<(), Error> {
     let Settings {
         config,
@@ -398,8 +417,10 @@ fn check(settings: &Settings, adapters: &Adapters) -> Result<(), Error> {
     Error::unless(*head_chunk > 0, "head_chunk", head_chunk, "at least 1")
 }
 
-/// Whether the layers have head norms. All must, or none; and only what is added to nothing may
-/// have a bias.
+/// Returns true if the layers have head norms, and checks that the layers are supported.
+///
+/// Either all layers have head norms or none has. The projections O and Down must not have a bias,
+/// because their outputs are added to the residual stream and no kernel adds both.
 fn head_norms<V, M>(weights: &Weights<V, M>) -> Result<bool, Error> {
     let norms = |layer: &LayerWeights<V, M>| [layer.q_norm.is_some(), layer.k_norm.is_some()];
     let has = weights
@@ -423,6 +444,7 @@ fn head_norms<V, M>(weights: &Weights<V, M>) -> Result<bool, Error> {
 }
 
 impl TrainerGraphs {
+    /// Builds the graphs of training, or returns `None` if kernels are launched one by one.
     fn new(
         step: &StepPass,
         stream: &Stream,
@@ -439,6 +461,7 @@ impl TrainerGraphs {
         }))
     }
 
+    /// Returns the graph of `work`, and builds the graph of evaluations on first use.
     fn of(
         &mut self,
         step: &StepPass,
@@ -457,6 +480,7 @@ impl TrainerGraphs {
     }
 }
 
+/// Records or captures `work` as a graph and instantiates it.
 fn instantiate(
     step: &StepPass,
     stream: &Stream,

@@ -1,4 +1,4 @@
-//! Frozen weights on the device.
+//! Frozen weights, and their copies in device memory.
 
 use ptx_gen::KernelDef;
 use warpwright_driver::{Buffer, Context, Kernel};
@@ -21,6 +21,7 @@ pub enum Matrix {
 }
 
 impl Matrix {
+    /// Checks that the parts of the matrix have the lengths that its shape requires.
     fn check(&self, (tensor, shape): (String, [usize; 2])) -> Result<(), Error> {
         let weights = shape[0] * shape[1];
         let blocks = weights.div_ceil(BLOCK);
@@ -55,7 +56,7 @@ pub(super) enum DeviceMatrix {
     Nested(DeviceNested),
 }
 
-/// A matrix in NF4 with nested `absmax`, in device memory.
+/// An NF4 matrix with a nested `absmax` in device memory.
 pub(super) struct DeviceNested {
     pub(super) packed: Buffer<u8>,
     pub(super) codes: Buffer<u8>,
@@ -64,6 +65,7 @@ pub(super) struct DeviceNested {
 }
 
 impl DeviceNested {
+    /// Copies a matrix to the device.
     pub(super) fn new(
         context: &Context,
         name: &str,
@@ -88,15 +90,15 @@ impl DeviceNested {
     }
 }
 
-/// What unpacks matrices with nested `absmax`.
+/// The kernel and table that unpack matrices with a nested `absmax`.
 pub(super) struct Unnesting<K> {
     pub(super) kernel: Kernel<K>,
-    /// `[256]`: the values of codes.
+    /// `[256]`: the value of each `absmax` code.
     pub(super) map: Buffer<f32>,
 }
 
 impl<K: KernelDef> Unnesting<K> {
-    /// Where some matrix takes it.
+    /// Loads the kernel if any matrix has a nested `absmax`, and returns `None` otherwise.
     pub(super) fn new(
         context: &Context,
         kernel: K,
@@ -115,6 +117,7 @@ impl<K: KernelDef> Unnesting<K> {
     }
 }
 
+/// The frozen weights of a model in device memory.
 pub(super) type DeviceWeights = Weights<Buffer<f32>, DeviceMatrix>;
 
 /// Checks the shapes of all tensors.
@@ -127,7 +130,7 @@ pub(super) fn check(config: &Config, weights: &Weights<Vec<f32>, Matrix>) -> Res
     Ok(())
 }
 
-/// Checks the shapes of all tensors, and copies them.
+/// Checks the shapes of all tensors and copies them to the device.
 pub(super) fn upload(
     context: &Context,
     config: &Config,

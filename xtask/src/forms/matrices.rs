@@ -1,8 +1,8 @@
-//! Names of matrix products: their operands depend on shape and types.
+//! Matrix instructions, whose operands depend on shape and types.
 
 use super::form::{InstructionForm, list};
 
-/// Products, whose operands depend on shape and types.
+/// Returns the forms of `mma` and `wgmma`.
 pub(super) fn products() -> Vec<InstructionForm> {
     let floats = [".f16", ".bf16", ".tf32", ".f64", ".e4m3", ".e5m2"];
     let integers = [".s8", ".u8", ".s4", ".u4", ".b1"];
@@ -19,7 +19,8 @@ pub(super) fn products() -> Vec<InstructionForm> {
     forms
 }
 
-/// `mma.m8n8k4` of halves: four products, each of eight lanes.
+/// Returns the forms of `mma.m8n8k4` with `f16` values, in which each eight lanes multiply
+/// separately.
 fn quads() -> Vec<InstructionForm> {
     let mut forms = Vec::new();
     for layouts in [".row.row", ".row.col", ".col.row", ".col.col"] {
@@ -30,7 +31,7 @@ fn quads() -> Vec<InstructionForm> {
             (".f16", ".f32"),
         ] {
             let name = format!("mma.sync.aligned.m8n8k4{layouts}{sum}.f16.f16{first}");
-            // Eight sums in each lane.
+            // Each lane has eight sums, which are 8 * 32 elements for the function below.
             let [d, c] = [(sum, 1), (first, 10)].map(|(ty, from)| fragment(8 * 32, ty, from));
             forms.push(InstructionForm {
                 line: format!("{name} {d}, {{%r20, %r21}}, {{%r30, %r31}}, {c};"),
@@ -41,6 +42,7 @@ fn quads() -> Vec<InstructionForm> {
     forms
 }
 
+/// The shapes of `mma`: m, n and k.
 const SHAPES: &[(usize, usize, usize)] = &[
     (8, 8, 4),
     (8, 8, 16),
@@ -55,6 +57,7 @@ const SHAPES: &[(usize, usize, usize)] = &[
     (16, 8, 256),
 ];
 
+/// Returns the number of bits in an element.
 fn bits(ty: &str) -> usize {
     match ty {
         ".f64" => 64,
@@ -66,7 +69,7 @@ fn bits(ty: &str) -> usize {
     }
 }
 
-/// A fragment of so many elements, numbered from a register on.
+/// Returns the registers of one lane's share of `elements` elements, numbered from `from`.
 fn fragment(elements: usize, ty: &str, from: usize) -> String {
     let (kind, size) = if ty == ".f64" { ('l', 64) } else { ('r', 32) };
     let count = (elements * bits(ty) / 32 / size).max(1);
@@ -77,9 +80,12 @@ fn fragment(elements: usize, ty: &str, from: usize) -> String {
     )
 }
 
+/// Returns the dense and the sparse forms of an `mma` of this shape.
 fn product((m, n, k): (usize, usize, usize), ty: &str, sum: &str) -> Vec<InstructionForm> {
-    let (a, b) = (fragment(m * k, ty, 20), fragment(k * n, ty, 30));
-    let (c, d) = (fragment(m * n, sum, 10), fragment(m * n, sum, 1));
+    let a = fragment(m * k, ty, 20);
+    let b = fragment(k * n, ty, 30);
+    let c = fragment(m * n, sum, 10);
+    let d = fragment(m * n, sum, 1);
     let operation = if ty == ".b1" { ".xor.popc" } else { "" };
     let layout = ".row.col";
     let dense = format!("mma.sync.aligned.m{m}n{n}k{k}{layout}{sum}{ty}{ty}{sum}{operation}");
@@ -87,7 +93,7 @@ fn product((m, n, k): (usize, usize, usize), ty: &str, sum: &str) -> Vec<Instruc
         line: format!("{dense} {d}, {a}, {b}, {c};"),
         name: dense,
     }];
-    // Half of the left matrix of a sparse product is there.
+    // A sparse matrix is stored with half of its elements.
     let half = fragment(m * k / 2, ty, 20);
     for ordered in ["", "::ordered_metadata"] {
         let name = format!("mma.sp{ordered}.sync.aligned.m{m}n{n}k{k}{layout}{sum}{ty}{ty}{sum}");
@@ -99,6 +105,7 @@ fn product((m, n, k): (usize, usize, usize), ty: &str, sum: &str) -> Vec<Instruc
     forms
 }
 
+/// Returns the forms of `wgmma`.
 fn warpgroups() -> Vec<InstructionForm> {
     let types = [
         (16, ".f16"),
@@ -121,11 +128,14 @@ fn warpgroups() -> Vec<InstructionForm> {
     forms
 }
 
+/// Returns the forms of a `wgmma` with A in shared memory, with A in registers, and with a sparse
+/// A.
 fn warpgroup(n: usize, k: usize, ty: &str, sum: &str) -> [InstructionForm; 3] {
     let d = fragment(16 * n, sum, 1);
     let operation = if ty == ".b1" { ".and.popc" } else { "" };
     let scales = if sum == ".s32" { "" } else { ", 1, 1" };
-    let turns = if matches!(ty, ".f16" | ".bf16") {
+    // Only 16-bit matrices can be transposed, so only these have the operands for it.
+    let transposes = if matches!(ty, ".f16" | ".bf16") {
         [", 0", ", 0"]
     } else {
         ["", ""]
@@ -142,18 +152,18 @@ fn warpgroup(n: usize, k: usize, ty: &str, sum: &str) -> [InstructionForm; 3] {
     [
         form(
             name.clone(),
-            format!("%l1, %l2, %p1{scales}{}", turns.concat()),
+            format!("%l1, %l2, %p1{scales}{}", transposes.concat()),
         ),
         form(
             name,
             format!(
                 "{{%r300, %r301, %r302, %r303}}, %l2, %p1{scales}{}",
-                turns[0]
+                transposes[0]
             ),
         ),
         form(
             sparse,
-            format!("%l1, %l2, %r300, 0, %p1{scales}{}", turns.concat()),
+            format!("%l1, %l2, %r300, 0, %p1{scales}{}", transposes.concat()),
         ),
     ]
 }

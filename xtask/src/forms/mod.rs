@@ -1,8 +1,10 @@
-//! `cargo xtask forms`: compares the emulator's reader with ptxas, form by form.
+//! `cargo xtask forms`: compares the emulator's parser with ptxas, form by form.
 //!
-//! [`table`] writes more names of instructions than there are. [`operands`] writes operands and declarations. Each form is
-//! shown to ptxas and to the emulator, which must run what ptxas accepts or call it unsupported. `docs/checker/ptx-forms.tsv`
-//! lists the forms that differ, and [`check`] compares it with the answers.
+//! A form is an instruction or a declaration. [`table`] lists the names of instructions, including
+//! combinations that do not exist. [`operands`] lists operands and declarations. Each form is
+//! passed to ptxas and to the emulator. The emulator must run a form that ptxas accepts, or report
+//! that it is not supported. `docs/checker/ptx-forms.tsv` lists the forms for which the answers
+//! differ, and [`check`] compares that list with the current answers.
 
 mod form;
 mod matrices;
@@ -32,7 +34,7 @@ pub(crate) struct Args {
     /// List the forms that ptxas rejects and the emulator accepts
     #[arg(long)]
     taken: bool,
-    /// List what ptxas says about each form that it rejects
+    /// List the message of ptxas for each form that it rejects
     #[arg(long)]
     refusals: bool,
     /// Write docs/checker/ptx-forms.tsv, and the counts in docs/checker/ptx.md
@@ -40,14 +42,15 @@ pub(crate) struct Args {
     update: bool,
 }
 
-/// Targets that have every instruction between them.
+/// Targets that together have every instruction.
 const TARGETS: [&str; 4] = ["sm_90a", "sm_100a", "sm_103a", "sm_120a"];
-/// The newest `.version` of the ptxas whose answers count.
+/// The newest PTX version that the pinned ptxas supports.
 const VERSION: &str = "9.5";
 /// The number of kernels in a text.
 const BATCH: usize = 2000;
 
-/// The answers about a form, for the target where most is accepted.
+/// The answers of ptxas and of the emulator about a form, for the target on which it is accepted
+/// most.
 #[derive(Clone, Debug, Default)]
 struct FormAnswers {
     /// Whether ptxas accepts it.
@@ -61,18 +64,23 @@ struct FormAnswers {
     target: &'static str,
 }
 
-/// The answers by form: a name of an instruction, an instruction with its operands, a statement or a declaration.
+/// The answers by form.
+///
+/// A form is the name of an instruction, an instruction with operands, a statement or a
+/// declaration.
 type Answers = BTreeMap<String, FormAnswers>;
 
-/// Everything that is compared.
+/// The answers about all forms.
 struct Comparison {
+    /// The names of instructions.
     names: Answers,
-    /// Operands in place of those of each instruction.
+    /// Instructions in which one operand was replaced.
     operands: Answers,
-    /// Statements and declarations of the two lists.
+    /// The statements and declarations in the two text files.
     written: Answers,
 }
 
+/// Compares the forms, prints the differences that were requested, and updates the files.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let comparison = if args.opcodes.is_empty() {
         compare()?
@@ -129,7 +137,8 @@ fn files(comparison: &Comparison) -> Result<[(&'static str, String); 2]> {
     Ok([(page::LIST, page::list(comparison)), (page::PAGE, page)])
 }
 
-/// Checks that no form which ptxas accepts is called ill-formed, and that the files with the forms are up to date.
+/// Checks that no form which ptxas accepts is called ill-formed, and that the files with the forms
+/// are up to date.
 pub(crate) fn check() -> Result<()> {
     let comparison = compare()?;
     print!("{}", page::summary(&comparison));
@@ -166,7 +175,10 @@ fn is_lax(a: &FormAnswers) -> bool {
     !a.taken && a.runs
 }
 
-/// Asks about everything: names first, then other operands of the first form of each row that both accept.
+/// Compares all forms.
+///
+/// Operands are replaced only in the first form of each row that both accept, because all forms of
+/// a row take the same operands.
 fn compare() -> Result<Comparison> {
     let names = ask(&table::forms())?;
     let representatives: Vec<(String, &'static str)> = table::rows()
@@ -189,6 +201,7 @@ fn compare() -> Result<Comparison> {
     })
 }
 
+/// Compares forms on all targets, and returns the answers by name.
 fn ask(forms: &[InstructionForm]) -> Result<Answers> {
     let ptxas = cuda_tools::ptxas()?;
     let folder = tempfile::tempdir()?;
@@ -218,7 +231,7 @@ fn ask(forms: &[InstructionForm]) -> Result<Answers> {
     let mut answers = Answers::new();
     for ((name, _), answer) in lines {
         let kept = answers.entry(name.clone()).or_default();
-        // One line of a name that is called ill-formed counts for the name.
+        // A name counts as wrongly rejected if one of its lines does.
         if !is_lie(kept) && (is_lie(&answer) || rank(&answer) >= rank(kept)) {
             *kept = answer;
         }
@@ -226,15 +239,18 @@ fn ask(forms: &[InstructionForm]) -> Result<Answers> {
     Ok(answers)
 }
 
-/// Ranks answers, so that a form which a target has counts with what the emulator says there.
+/// Ranks the answers about a form for different targets. The highest is for a target that has it.
 fn rank(a: &FormAnswers) -> u8 {
     4 * u8::from(a.taken) + 2 * u8::from(a.runs) + u8::from(a.unsupported)
 }
 
-/// The line of the first form.
+/// The number of the line with the first form.
 const FIRST: u32 = 4;
 
-/// Writes a kernel in a line for each form. The last one is wrong, so that ptxas stops before it makes code.
+/// Writes a kernel for each form, each in a line.
+///
+/// The last kernel is invalid, so that ptxas stops after parsing. Code generation would take far
+/// longer.
 fn text(target: &str, forms: &[InstructionForm]) -> String {
     let mut text = format!(".version {VERSION}\n.target {target}\n.address_size 64\n");
     for (i, form) in forms.iter().enumerate() {
@@ -255,7 +271,7 @@ fn text(target: &str, forms: &[InstructionForm]) -> String {
     text + ".visible .entry last() { is.no.instruction; }\n"
 }
 
-/// Returns what ptxas says of the lines that it rejects.
+/// Returns the messages of ptxas, by the numbers of the lines that it rejects.
 fn refusals(
     ptxas: &Path,
     folder: &Path,
@@ -285,6 +301,8 @@ fn refusals(
             .entry(number.parse()?)
             .or_insert_with(|| what.to_owned());
     }
+    // The invalid kernel in the last line must be rejected too. Otherwise ptxas stopped earlier,
+    // and the lines without a message were never read.
     let last = FIRST + text.lines().count() as u32 - FIRST;
     ensure!(
         lines.remove(&last).is_some(),
@@ -293,7 +311,8 @@ fn refusals(
     Ok(lines)
 }
 
-/// Returns what the emulator says of the lines that it rejects, and whether it calls them unsupported.
+/// Returns the messages of the emulator by the numbers of the lines that it rejects. The flag is
+/// true if it reports that a line is not supported.
 fn emulated(text: &str) -> Result<BTreeMap<u32, (bool, String)>> {
     let module = Module::parse(text).map_err(|e| anyhow::anyhow!("{e}"))?;
     let line = |kernel: &RefusedKernel| {

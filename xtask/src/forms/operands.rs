@@ -1,7 +1,10 @@
-//! Forms of operands and of declarations: statements and declarations that are written out, and operands that take the
-//! place of those of each instruction in [`table`](super::table).
+//! Forms of operands and declarations.
 //!
-//! ptxas stops at the first error in syntax, so that a text with several is shown to it again from the next line on.
+//! Statements and declarations come from two text files. Other forms are made by replacing an
+//! operand of the instructions in [`table`](super::table).
+//!
+//! ptxas stops at the first syntax error. After such an error, it is run again on the lines after
+//! it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,7 +81,7 @@ fn lines(table: &'static str) -> impl Iterator<Item = &'static str> {
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// Asks ptxas and the emulator about every statement and declaration.
+/// Compares ptxas and the emulator on every statement and declaration.
 pub(super) fn written(ptxas: &Path, folder: &Path) -> Result<BTreeMap<String, FormAnswers>> {
     let statements: Vec<String> = lines(STATEMENTS).map(str::to_owned).collect();
     let declarations: Vec<String> = lines(DECLARATIONS).map(str::to_owned).collect();
@@ -92,7 +95,9 @@ pub(super) fn written(ptxas: &Path, folder: &Path) -> Result<BTreeMap<String, Fo
     Ok(answers)
 }
 
-/// Asks about other operands of forms that run: each is an instruction and a target that has it.
+/// Compares ptxas and the emulator on instructions in which an operand is replaced.
+///
+/// Each of `forms` is an instruction and a target that has it.
 pub(super) fn substituted(
     ptxas: &Path,
     folder: &Path,
@@ -119,7 +124,7 @@ pub(super) fn substituted(
     Ok(answers)
 }
 
-/// Writes a kernel of one statement.
+/// Returns a kernel with one statement.
 fn kernel(number: usize, statement: &str) -> String {
     let bytes = if statement.contains("%b") {
         " .reg .b8 %b<9>;"
@@ -136,7 +141,7 @@ fn kernel(number: usize, statement: &str) -> String {
     )
 }
 
-/// Writes an instruction with each of its operands replaced.
+/// Returns the instruction, and copies in which one operand is replaced.
 fn substitutes(line: &str) -> Vec<String> {
     let Some((name, operands)) = line.trim_end_matches(';').split_once(' ') else {
         return Vec::new();
@@ -149,6 +154,7 @@ fn substitutes(line: &str) -> Vec<String> {
             operands[i] = other.to_owned();
             format!("{name} {};", operands.join(", "))
         };
+        // A vector keeps its other elements, and a destination is replaced only by the sink `_`.
         match operand.as_bytes() {
             [b'[', ..] if !operand.contains(',') => {
                 changed.extend(ADDRESSES.iter().map(|other| with(other)))
@@ -183,7 +189,7 @@ fn split(operands: &str) -> Vec<String> {
         .collect()
 }
 
-/// Shows lines to ptxas and to the emulator. `names` are what the answers are called.
+/// Compares ptxas and the emulator on lines. `names` has the key of each line's answer.
 fn ask(
     ptxas: &Path,
     folder: &Path,
@@ -211,7 +217,7 @@ fn ask(
         };
         answers.insert(name.clone(), answer);
     }
-    // Some errors only come when ptxas makes code, such as those about 32-bit addresses.
+    // ptxas reports some errors only during code generation, for example about 32-bit addresses.
     for (name, line) in names.iter().zip(lines) {
         let answer = answers.get_mut(name).context("it was just inserted")?;
         if super::is_lie(answer)
@@ -224,7 +230,7 @@ fn ask(
     Ok(answers)
 }
 
-/// Assembles a text.
+/// Assembles a text, and returns an error if ptxas rejects it.
 fn assembled(ptxas: &Path, folder: &Path, target: &str, text: &str) -> Result<()> {
     let source = folder.join("line.ptx");
     fs::write(&source, text)?;
@@ -242,7 +248,7 @@ fn assembled(ptxas: &Path, folder: &Path, target: &str, text: &str) -> Result<()
     Ok(())
 }
 
-/// Returns what ptxas says of the lines that it rejects, by their number.
+/// Returns the messages of ptxas, by the index of the line that it rejects.
 fn refusals(
     ptxas: &Path,
     folder: &Path,
@@ -258,7 +264,7 @@ fn refusals(
         if range.is_empty() {
             continue;
         }
-        // The last kernel is wrong, so that ptxas stops before it makes code.
+        // The last kernel is invalid, so that ptxas stops before code generation.
         let body = lines[range.clone()].join("\n");
         fs::write(
             &source,
@@ -270,7 +276,7 @@ fn refusals(
             .output()
             .with_context(|| format!("cannot run {}", ptxas.display()))?;
         if output.status.code().is_none() {
-            // Halves of what crashes ptxas lead to the line that does.
+            // Bisects the range to find the line that crashes ptxas.
             let middle = range.start + range.len() / 2;
             if range.len() == 1 {
                 refused.insert(range.start, "ptxas crashes".to_owned());
@@ -298,7 +304,7 @@ fn refusals(
         let Some(last) = last else {
             bail!("ptxas names no line of what it rejects: {said}")
         };
-        // After an error in syntax, ptxas reads no further.
+        // The invalid last kernel was not reported, so ptxas stopped at a syntax error.
         if last < range.end {
             ranges.push(last + 1..range.end);
         }
@@ -306,7 +312,7 @@ fn refusals(
     Ok(refused)
 }
 
-/// Returns the number of the line that a message of ptxas rejects, and the reason.
+/// Parses a message of ptxas, and returns the number of the rejected line and the reason.
 fn refusal(message: &str) -> Option<(usize, &str)> {
     let (number, what) = message.split_once(", line ")?.1.split_once(';')?;
     if what.trim_start().starts_with("warning") {
@@ -318,13 +324,13 @@ fn refusal(message: &str) -> Option<(usize, &str)> {
     ))
 }
 
-/// Returns what the emulator says of the lines that it refuses, by their number.
+/// Returns the errors of the emulator, by the index of the line that it rejects.
 fn emulated(head: &str, lines: &[String]) -> Result<BTreeMap<usize, (ErrorKind, String)>> {
     let text = format!("{head}{}\n", lines.join("\n"));
     let errors = match (Module::parse(&text), lines.len()) {
         (Ok(module), _) => module.errors().to_vec(),
         (Err(errors), 1) => errors.0,
-        // A line that makes the whole text unusable hides the errors of others.
+        // An error that rejects the whole text hides the errors in other lines, so bisect.
         (Err(_), n) => {
             let (left, right) = lines.split_at(n / 2);
             let mut refused = emulated(head, left)?;

@@ -1,4 +1,4 @@
-//! The files about the forms: a list of those that differ, and the counts in a page of the book.
+//! The files with the results: the list of forms that differ, and the counts in a page of the book.
 
 use super::{Answers, Comparison, FormAnswers, is_lax, is_lie};
 use crate::codegen::GeneratedPart;
@@ -8,6 +8,7 @@ use crate::tsv;
 pub(super) const LIST: &str = "docs/checker/ptx-forms.tsv";
 /// The page that has the counts between two lines.
 pub(super) const PAGE: &str = "docs/checker/ptx.md";
+/// The part of the page that is generated.
 pub(super) const COUNTS: GeneratedPart = GeneratedPart::Between(
     "<!-- counts: written by `cargo xtask forms --update` -->\n",
     "<!-- end of counts -->\n",
@@ -21,6 +22,7 @@ pub(super) fn summary(comparison: &Comparison) -> String {
         .collect()
 }
 
+/// Returns the answers by kind of form.
 fn kinds(comparison: &Comparison) -> [(&'static str, &Answers); 3] {
     [
         ("names of instructions", &comparison.names),
@@ -29,6 +31,7 @@ fn kinds(comparison: &Comparison) -> [(&'static str, &Answers); 3] {
     ]
 }
 
+/// Returns the counts as a sentence.
 fn sentence(answers: &Answers) -> String {
     let count = |wanted: fn(&FormAnswers) -> bool| answers.values().filter(|a| wanted(a)).count();
     format!(

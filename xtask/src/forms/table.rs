@@ -1,10 +1,15 @@
-//! Names that may be instructions, and operands for them.
+//! Names of instructions, including combinations that may not exist, and operands for them.
 
 use super::form::{InstructionForm, list};
 use super::matrices;
 
-/// Names with alternatives in braces, and operands. In these a letter is a register: `T` of the size of the last type, `D`
-/// of the first, `S` of the second, `W` twice the last; `p` a predicate and `h`, `r`, `l`, `q` one of 16, 32, 64, 128 bits.
+/// Names with alternatives in braces, and their operands.
+///
+/// A letter in the operands stands for a register:
+///
+/// - `T` has the size of the last type in the name, `D` of the first and `S` of the second. `W` is
+///   twice as large as `T`.
+/// - `p` is a predicate. `b`, `h`, `r`, `l` and `q` have 8, 16, 32, 64 and 128 bits.
 const PATTERNS: &[(&str, &str)] = &[
     // Integer arithmetic.
     (
@@ -673,7 +678,7 @@ const PATTERNS: &[(&str, &str)] = &[
     ("stackrestore{.u32,.u64}", "T"),
 ];
 
-/// Types, and the size of their registers.
+/// The types, and the bits in their registers.
 const TYPES: &[(&str, u32)] = &[
     ("pred", 1),
     ("b8", 8),
@@ -717,7 +722,9 @@ const TYPES: &[(&str, u32)] = &[
     ("tf32x2", 64),
 ];
 
-/// Returns every name with its operands. Where a name has several operands, they follow each other.
+/// Returns every form of the table and of the matrix instructions.
+///
+/// A name that is tried with several operands has a form for each, one after the other.
 pub(super) fn forms() -> Vec<InstructionForm> {
     rows()
         .into_iter()
@@ -726,7 +733,7 @@ pub(super) fn forms() -> Vec<InstructionForm> {
         .collect()
 }
 
-/// Returns the forms of each row of the table, without those of matrices.
+/// Returns the forms of each row of the table, without matrix instructions.
 pub(super) fn rows() -> Vec<Vec<InstructionForm>> {
     let row = |(pattern, operands): &(&str, &str)| {
         expand(pattern)
@@ -737,6 +744,7 @@ pub(super) fn rows() -> Vec<Vec<InstructionForm>> {
     PATTERNS.iter().map(row).collect()
 }
 
+/// Returns the names that a pattern stands for.
 fn expand(pattern: &str) -> Vec<String> {
     let Some((head, rest)) = pattern.split_once('{') else {
         return vec![pattern.to_owned()];
@@ -749,18 +757,18 @@ fn expand(pattern: &str) -> Vec<String> {
         .collect()
 }
 
+/// Returns a name with its operands.
 fn form(name: String, operands: &str) -> InstructionForm {
     let line = format!("{name} {};", written(&name, operands));
     InstructionForm { name, line }
 }
 
-/// Operands with their registers, all different.
+/// Replaces the letters in `operands` by registers, all different.
 fn written(name: &str, operands: &str) -> String {
     let sizes: Vec<u32> = name.split('.').filter_map(size).collect();
-    let (first, last) = (
-        sizes.first().copied().unwrap_or(32),
-        sizes.last().copied().unwrap_or(32),
-    );
+    let first = sizes.first().copied().unwrap_or(32);
+    let last = sizes.last().copied().unwrap_or(32);
+    // `setp` and similar instructions take another operand if they combine their result with it.
     let combined = [".and.", ".or.", ".xor.", ".add"]
         .iter()
         .any(|c| name.contains(c));
@@ -809,7 +817,7 @@ fn written(name: &str, operands: &str) -> String {
     out
 }
 
-/// The letter of registers of a size.
+/// Returns the letter in the names of registers of a size.
 fn letter(size: u32) -> char {
     match size {
         1 => 'p',
@@ -821,6 +829,7 @@ fn letter(size: u32) -> char {
     }
 }
 
+/// Returns the size of a type's registers.
 fn size(suffix: &str) -> Option<u32> {
     TYPES
         .iter()
@@ -828,7 +837,7 @@ fn size(suffix: &str) -> Option<u32> {
         .map(|(_, size)| *size)
 }
 
-/// A register, or as many as `.v4` says.
+/// Returns a register, or a list if the name has a suffix such as `.v4`.
 fn vector(name: &str, size: u32, register: &mut impl FnMut(u32) -> String) -> String {
     let count = [".v2.", ".v4.", ".v8."]
         .iter()
@@ -840,6 +849,7 @@ fn vector(name: &str, size: u32, register: &mut impl FnMut(u32) -> String) -> St
     }
 }
 
+/// Returns the number of dimensions in a name such as `.2d`.
 fn dimensions(name: &str) -> usize {
     (1..=5)
         .find(|n| name.contains(&format!(".{n}d")))

@@ -1,8 +1,9 @@
-//! `xtask gpu-round`: everything that needs a GPU, in one go, on a machine without Rust.
+//! `xtask gpu-round`: runs all checks that need a GPU, on a machine without Rust.
 //!
-//! The binary needs nothing of the repository: it is copied to the machine with the program and the models. Every step
-//! runs, also after a failure, and keeps its output in a file of its own; the table at the end is what to keep. A step
-//! that cannot run, because its tool is absent, fails the round as well.
+//! The binary does not need the repository. Copy it to the machine together with the program and
+//! the models. All steps run, even after a failure, and each writes its output to a separate file.
+//! A table at the end has the results. A step whose tool is missing fails the round too, because a
+//! check that did not run must not pass.
 
 mod steps;
 mod work;
@@ -26,7 +27,7 @@ pub(crate) struct Args {
     /// target/release/examples/rows, which compares every instruction with the emulator
     #[arg(long, value_name = "FILE")]
     rows: Option<PathBuf>,
-    /// target/release/examples/gates, which holds training steps to their reference
+    /// target/release/examples/gates, which compares training steps with their reference
     #[arg(long, value_name = "FILE")]
     gates: Option<PathBuf>,
     /// The GPU, as warpwright names it
@@ -43,16 +44,17 @@ pub(crate) struct Args {
     models: Vec<PathBuf>,
 }
 
-/// What became of a step.
+/// The outcome of a step.
 struct RoundOutcome {
     name: String,
     result: Result<(), StepProblem>,
     seconds: u64,
 }
 
-/// Lines of a step's output that are shown.
+/// The number of lines of a step's output that are printed.
 const SHOWN: usize = 12;
 
+/// Runs the round and prints the table.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let outcomes = Round::new(args)?.run(args.only.as_deref().unwrap_or_default())?;
     println!("\n{}", table(&outcomes).trim_fmt());
@@ -60,6 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 impl Round {
+    /// Finds the programs and the models.
     fn new(args: &Args) -> Result<Round> {
         fs::create_dir_all(&args.logs)
             .with_context(|| format!("cannot make {}", args.logs.display()))?;
@@ -78,7 +81,7 @@ impl Round {
         })
     }
 
-    /// Runs the steps whose name contains this text.
+    /// Runs the steps whose name contains `only`.
     fn run(&self, only: &str) -> Result<Vec<RoundOutcome>> {
         let jobs = STEPS
             .iter()
@@ -101,7 +104,7 @@ impl Round {
         Ok(outcomes)
     }
 
-    /// A step with each model that it runs on, and its name there.
+    /// Returns the step with each model on which it runs, and its name with that model.
     fn jobs<'a>(&'a self, step: &'a RoundStep) -> Vec<(String, &'a RoundStep, &'a Path)> {
         let name = |model: &Path| match step.on {
             On::Once => step.name.to_owned(),
@@ -121,6 +124,7 @@ impl Round {
             .collect()
     }
 
+    /// Runs a step, and prints the end of its output.
     fn step(&self, name: String, step: &RoundStep, model: &Path) -> Result<RoundOutcome> {
         println!("== {name}");
         let log = StepLog::new(&self.logs, &name)?;
@@ -132,7 +136,9 @@ impl Round {
         }
         .run(&step.work);
         let seconds = start.elapsed().as_secs();
-        log.tail(SHOWN)?.iter().for_each(|line| println!("{line}"));
+        for line in log.tail(SHOWN)? {
+            println!("{line}");
+        }
         Ok(RoundOutcome {
             name,
             result,
@@ -141,7 +147,8 @@ impl Round {
     }
 }
 
-/// compute-sanitizer: where CUDA's tools are looked for, or in the newest toolkit in its usual place.
+/// Finds compute-sanitizer in `CUDA_PATH`, `CUDA_HOME` or `PATH`, or in the newest toolkit under
+/// `/usr/local`.
 fn sanitizer() -> Option<PathBuf> {
     const NAME: &str = "compute-sanitizer";
     let toolkits = fs::read_dir("/usr/local")
@@ -162,13 +169,14 @@ fn sanitizer() -> Option<PathBuf> {
     cuda_tools::installed(NAME).or_else(usual)
 }
 
-/// The file's whole path.
+/// Returns the absolute path of a file.
 fn file(path: &Path) -> Result<PathBuf> {
-    ensure!(path.is_file(), "{} is no file", path.display());
+    ensure!(path.is_file(), "not a file: {}", path.display());
     path.canonicalize()
         .with_context(|| path.display().to_string())
 }
 
+/// Returns the table of results.
 fn table(outcomes: &[RoundOutcome]) -> Table {
     let mut table = Table::new();
     table
@@ -185,14 +193,13 @@ fn table(outcomes: &[RoundOutcome]) -> Table {
             .map_or_else(StepProblem::to_string, |()| "ok".into());
         table.add_row([name.clone(), result, seconds.to_string()]);
     }
-    table
-        .column_iter_mut()
-        .skip(2)
-        .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
     table
 }
 
-/// An error unless every step passed.
+/// Returns an error that names the steps that failed or could not run, if there are any.
 fn verdict(outcomes: &[RoundOutcome]) -> Result<()> {
     let named = |of: fn(&StepProblem) -> bool| {
         let with = outcomes

@@ -1,50 +1,57 @@
-//! The steps, as data.
+//! The list of steps.
 
 /// A step of the round.
 pub(super) struct RoundStep {
-    /// In the table and in the name of its log.
+    /// The name in the table, from which the name of the log is made.
     pub(super) name: &'static str,
     pub(super) on: On,
     pub(super) work: RoundAction,
 }
 
-/// How often a step runs.
+/// The models on which a step runs.
 pub(super) enum On {
-    /// With the first model, where it has to do with a model.
+    /// Only the first model, if the step uses a model at all.
     Once,
-    /// With each model.
+    /// Every model.
     EachModel,
 }
 
-/// What a step does. Arguments are words; `{model}`, `{device}`, `{prompt}` and `{ids}` are filled in.
+/// The work of a step.
+///
+/// Arguments are separated by spaces. The words `{model}`, `{device}`, `{prompt}` and `{ids}` are
+/// replaced.
 pub(super) enum RoundAction {
     /// Runs the program.
     Program(&'static str),
     /// Runs the program under a tool of compute-sanitizer.
     Sanitized(&'static str, &'static str),
-    /// Likewise under racecheck, some launches at a time: it keeps what it has seen of all of them until the end.
+    /// Runs the program under racecheck several times, each on a part of its launches. racecheck
+    /// keeps data about all launches until the end, so a single run would need too much memory.
     RacecheckInParts(&'static str),
-    /// Every instruction on the GPU and on the emulator.
+    /// Compares every instruction on the GPU with the emulator.
     Rows,
-    /// Training steps against their reference, with these arguments.
+    /// Compares training steps with their reference, with these arguments.
     Gates(&'static str),
-    /// The same tokens as a graph, without overlap, launch by launch, and on the emulator.
+    /// Checks that a graph, a graph without overlap, single launches and the emulator generate the
+    /// same tokens.
     SameTokens,
-    /// The same bits of logits as a graph, without overlap and launch by launch, close to those of the emulator.
+    /// Checks that a graph, a graph without overlap and single launches compute the same bits of
+    /// logits, and that the emulator's logits are close.
     SameLogits,
 }
 
 use RoundAction::{Gates, Program, RacecheckInParts, Rows, SameLogits, SameTokens, Sanitized};
 
-/// A prompt for which the small models give many tokens.
+/// A prompt after which the small models generate many tokens.
 pub(super) const PROMPT: &str = "The borrow checker";
 
-/// Token numbers that every model has.
+/// Token ids that are in the vocabulary of every model.
 pub(super) const IDS: &str = "0,389,1166,882,261,1680,260,2366,13,2818";
 
 const CHECK: &str = "check --device {device}";
 const EAGER: &str = "run {model} --device {device} --launch eager --prompt The -n 16";
 
+/// Returns a step that runs once.
 const fn once(name: &'static str, work: RoundAction) -> RoundStep {
     RoundStep {
         name,
@@ -53,6 +60,7 @@ const fn once(name: &'static str, work: RoundAction) -> RoundStep {
     }
 }
 
+/// Returns a step that runs with every model.
 const fn each(name: &'static str, work: RoundAction) -> RoundStep {
     RoundStep {
         name,
@@ -61,8 +69,10 @@ const fn each(name: &'static str, work: RoundAction) -> RoundStep {
     }
 }
 
-/// In the order in which they run. Of longer graphs two tools lose track: racecheck is killed, and synccheck cannot
-/// allocate and says so.
+/// All steps, in the order in which they run.
+///
+/// Two tools cannot handle longer graphs: racecheck is killed, and synccheck reports that it cannot
+/// allocate memory.
 #[rustfmt::skip] // one step a line
 pub(super) const STEPS: [RoundStep; 23] = [
     once("devices",                                Program("devices")),

@@ -1,4 +1,4 @@
-//! How a step of the round does its work.
+//! Runs the steps of a round.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::steps::{IDS, PROMPT, RoundAction};
 
-/// What the steps run, and with what.
+/// The programs, the device and the models of a round.
 pub(super) struct Round {
     pub(super) program: PathBuf,
     pub(super) rows: Option<PathBuf>,
@@ -20,10 +20,10 @@ pub(super) struct Round {
     pub(super) models: Vec<PathBuf>,
 }
 
-/// Why a step did not pass.
+/// The reason why a step did not pass.
 pub(super) enum StepProblem {
     Failed(String),
-    /// It could not run.
+    /// The step could not run, because a program is missing.
     Absent(&'static str),
 }
 
@@ -42,30 +42,34 @@ impl From<anyhow::Error> for StepProblem {
     }
 }
 
+/// The result of a step.
 type Done<T = ()> = Result<T, StepProblem>;
 
-/// A step with the model that it runs on.
+/// A step in progress: the round, the model on which it runs, and its log.
 pub(super) struct RoundJob<'a> {
     pub(super) round: &'a Round,
     pub(super) model: &'a Path,
     pub(super) log: &'a StepLog,
 }
 
-/// The largest relative L2 distance of logits from the emulator's.
+/// The largest accepted relative L2 distance between the logits of a GPU and of the emulator.
 const DISTANCE: f64 = 1e-3;
 
-/// Kernel launches in one run of racecheck.
+/// The number of kernel launches in one run of racecheck.
 const LAUNCHES: usize = 100;
 
-/// Steps of a decode of 16 tokens, and more: those of the prompt, and those of the last launch of several tokens.
+/// An upper bound on the steps in a decode of 16 tokens. It includes the steps of the prompt and of
+/// the last launch, which may compute several tokens.
 const DECODED: usize = 24;
 
 impl RoundJob<'_> {
+    /// Does the work of a step.
     pub(super) fn run(&self, work: &RoundAction) -> Done {
         match work {
             RoundAction::Program(arguments) => self.log.run(&mut self.program(arguments)),
             RoundAction::Sanitized(tool, arguments) => {
-                // Launch by launch: of many launches at once the tools keep more than they have memory for.
+                // The tools keep data about all launches in flight, so each launch must complete
+                // before the next.
                 self.log.run(&mut self.sanitized(
                     tool,
                     &["--force-synchronization-limit", "1"],
@@ -90,17 +94,19 @@ impl RoundJob<'_> {
         }
     }
 
-    /// The program with these arguments.
+    /// Returns the program under test with these arguments.
     fn program(&self, arguments: &str) -> Command {
         self.command(&self.round.program, arguments)
     }
 
+    /// Returns a program with these arguments.
     fn command(&self, program: &Path, arguments: &str) -> Command {
         let mut command = Command::new(program);
         self.fill(&mut command, arguments);
         command
     }
 
+    /// Adds arguments to a command, and replaces the words in braces.
     fn fill(&self, command: &mut Command, arguments: &str) {
         for word in arguments.split_whitespace() {
             match word {
@@ -113,7 +119,7 @@ impl RoundJob<'_> {
         }
     }
 
-    /// The program under a tool of compute-sanitizer.
+    /// Returns the program under a tool of compute-sanitizer.
     fn sanitized(&self, tool: &str, options: &[&str], arguments: &str) -> Done<Command> {
         let Some(sanitizer) = &self.round.sanitizer else {
             return Err(StepProblem::Absent(
@@ -135,16 +141,19 @@ impl RoundJob<'_> {
         Ok(command)
     }
 
+    /// Runs the program under racecheck several times, each on the next [`LAUNCHES`] launches.
     fn racecheck_in_parts(&self, arguments: &str) -> Done {
-        // First, so that its absence is named before a graph is built.
+        // A missing compute-sanitizer must be reported before the graph is built.
         self.sanitized("racecheck", &[], arguments)?;
         let launches = self.kernels()? * DECODED;
         for first in (0..launches).step_by(LAUNCHES) {
-            let (skip, count) = (first.to_string(), LAUNCHES.to_string());
+            let skip = first.to_string();
+            let count = LAUNCHES.to_string();
             let part = ["--launch-skip", &skip, "--launch-count", &count];
             let output = self
                 .log
                 .output(&mut self.sanitized("racecheck", &part, arguments)?)?;
+            // Without a summary racecheck did not check anything, even if it exits with success.
             if !String::from_utf8_lossy(&output).contains("RACECHECK SUMMARY") {
                 return Err(StepProblem::Failed(format!(
                     "no summary of the launches from {first} on"
@@ -154,7 +163,7 @@ impl RoundJob<'_> {
         Ok(())
     }
 
-    /// Kernels of a step.
+    /// Returns the number of kernels in a decode step.
     fn kernels(&self) -> Done<usize> {
         let dot = self
             .log
@@ -167,6 +176,7 @@ impl RoundJob<'_> {
         }
     }
 
+    /// Compares the tokens of all kinds of launch.
     fn same_tokens(&self) -> Done {
         let ids = |device: &str, launch: &str| {
             let place = format!("run {{model}} --device {device} --launch {launch}");
@@ -188,6 +198,7 @@ impl RoundJob<'_> {
         Ok(())
     }
 
+    /// Compares the logits of all kinds of launch.
     fn same_logits(&self) -> Done {
         let graph = self.logits(&self.round.device, "graph")?;
         for launch in ["plain", "eager"] {
@@ -211,9 +222,9 @@ impl RoundJob<'_> {
         }
     }
 
-    /// The bytes of the logits after each of some tokens.
+    /// Returns the bytes of the logits after each token of [`IDS`].
     fn logits(&self, device: &str, launch: &str) -> Done<Vec<u8>> {
-        // In a folder of its own, so that those of an earlier round are never read.
+        // A new folder, so that a file of an earlier round cannot be read by mistake.
         let folder = tempfile::tempdir().context("cannot make a folder")?;
         let file = folder.path().join("logits");
         let place =
@@ -223,13 +234,13 @@ impl RoundJob<'_> {
     }
 }
 
-/// Little-endian numbers.
+/// Reads little-endian `f32` values.
 fn floats(bytes: &[u8]) -> Vec<f64> {
     let number = |b: &[u8]| f64::from(f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     bytes.chunks_exact(4).map(number).collect()
 }
 
-/// The relative L2 distance; NaN where a number is.
+/// Returns the relative L2 distance, which is NaN if a value is NaN.
 fn distance(found: &[f64], expected: &[f64]) -> Done<f64> {
     if found.len() != expected.len() || found.is_empty() {
         let lengths = format!("{} logits, {} on the emulator", found.len(), expected.len());
@@ -244,13 +255,14 @@ fn distance(found: &[f64], expected: &[f64]) -> Done<f64> {
     Ok((difference / length).sqrt())
 }
 
-/// The output of a step.
+/// The file with the output of a step.
 pub(super) struct StepLog {
     path: PathBuf,
     file: File,
 }
 
 impl StepLog {
+    /// Creates the log of a step.
     pub(super) fn new(folder: &Path, name: &str) -> Result<StepLog> {
         let plain = |c: char| {
             if c.is_ascii_alphanumeric() || "._-".contains(c) {
@@ -270,7 +282,7 @@ impl StepLog {
         Ok(StepLog { path, file })
     }
 
-    /// The last lines.
+    /// Returns the last lines.
     pub(super) fn tail(&self, lines: usize) -> Result<Vec<String>> {
         let bytes =
             fs::read(&self.path).with_context(|| format!("cannot read {}", self.path.display()))?;
@@ -282,12 +294,13 @@ impl StepLog {
             .collect())
     }
 
+    /// Adds a line.
     fn note(&self, line: &str) -> Result<()> {
         writeln!(&self.file, "{line}")
             .with_context(|| format!("cannot write {}", self.path.display()))
     }
 
-    /// Runs a command, whose output the log gets.
+    /// Runs a command and writes its output to the log.
     fn run(&self, command: &mut Command) -> Done {
         self.note(&format!("{command:?}"))?;
         let end = || self.file.try_clone().context("cannot write the log");
@@ -296,7 +309,7 @@ impl StepLog {
         self.succeeded(command, status.success(), &status.to_string())
     }
 
-    /// Likewise, and gives what it wrote to standard output.
+    /// Runs a command, writes its output to the log and returns its standard output.
     fn output(&self, command: &mut Command) -> Done<Vec<u8>> {
         self.note(&format!("{command:?}"))?;
         let output = command
@@ -309,19 +322,20 @@ impl StepLog {
         Ok(output.stdout)
     }
 
+    /// Returns an error if the command failed.
     fn succeeded(&self, command: &Command, success: bool, status: &str) -> Done {
-        let failure = || {
-            StepProblem::Failed(format!(
-                "{} ended with {status}, see {}",
-                program(command),
-                self.path.display()
-            ))
-        };
-        success.then_some(()).ok_or_else(failure)
+        if success {
+            return Ok(());
+        }
+        Err(StepProblem::Failed(format!(
+            "{} ended with {status}, see {}",
+            program(command),
+            self.path.display()
+        )))
     }
 }
 
-/// The name of a command's program.
+/// Returns the name of a command's program.
 fn program(command: &Command) -> String {
     Path::new(command.get_program())
         .file_name()

@@ -1,5 +1,5 @@
-//! The components of `tokenizer.json`, a row for each type: what the library `tokenizers` would
-//! leave out without a word, or panic on, is named.
+//! The components of `tokenizer.json`, in a table with a row for each type. Settings that the
+//! library `tokenizers` would silently ignore, or on which it would panic, are reported.
 
 use serde_json::Value;
 
@@ -120,7 +120,7 @@ fn steps_of(part: ComponentSection, step: &Value) -> Vec<&Value> {
     }
 }
 
-/// Refuses a component with what is not known of it; adds the keys that are left out to `spare`.
+/// Rejects a component with unknown settings, and adds the keys that are left out to `spare`.
 pub(crate) fn check(
     part: ComponentSection,
     component: &Value,
@@ -201,7 +201,7 @@ fn charsmap(step: &Value) -> Result<(), Fault> {
     Charsmap::new(&bytes).map(drop).ok_or(Fault::Charsmap)
 }
 
-/// What is wrong with what a template puts around a text.
+/// Returns the problem with the texts that a template puts around a text, if there is one.
 fn template(step: &Value, vocab: u32) -> Option<String> {
     let pieces = step["single"].as_array()?;
     let texts: Vec<&Value> = pieces

@@ -17,7 +17,7 @@ const FAMILIES: [(&Architecture, &str); 3] = [
     (Architecture::QWEN3, "Qwen3ForCausalLM"),
 ];
 
-/// What a configuration says of the forward pass.
+/// The settings in a configuration that determine the forward pass.
 pub(crate) struct ForwardConfig {
     pub(crate) config: Config,
     pub(crate) rope_factors: Option<RopeFactors>,

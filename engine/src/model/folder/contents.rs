@@ -29,10 +29,10 @@ pub(crate) const INDEX: &str = "model.safetensors.index.json";
 pub struct Folder {
     /// The path of the folder.
     pub path: PathBuf,
-    /// Of weights and of everything else, in order.
+    /// The files with their offsets, for weights and everything else, in order.
     shards: Vec<(usize, Shard)>,
     tensors: BTreeMap<String, FolderTensor>,
-    /// What is another number format in the files, by where it begins.
+    /// The tensors that have another number format in the files, by their start.
     converted: BTreeMap<usize, Converted>,
 }
 
@@ -112,7 +112,7 @@ impl Folder {
         Ok(end)
     }
 
-    /// Lists matrices in NF4 as what they stand for, from `end` on.
+    /// Lists NF4 matrices under the format that they represent, from offset `end`.
     fn unpack(&mut self, mut end: usize) -> Result<(), Error> {
         let mut tensors = std::mem::take(&mut self.tensors);
         for (name, matrix) in four_bit::take(&mut tensors, &self.path, &|range| self.bytes(range))?
@@ -135,7 +135,7 @@ impl Folder {
         Ok(bytes)
     }
 
-    /// What the files have of a matrix that is read from `start` on, if it is in NF4.
+    /// Returns the codes of a matrix that begins at `start`, if the files have it in NF4.
     pub(crate) fn nf4(&self, start: usize) -> Result<Option<Nf4<Absmax>>, Error> {
         match self.converted.get(&start) {
             Some(Converted::Matrix(matrix)) => matrix.nf4(&|range| self.bytes(range)).map(Some),
@@ -152,7 +152,7 @@ impl Folder {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Fills `bytes` with those of a tensor from `start` on.
+    /// Fills `bytes` with the bytes of a tensor from offset `start`.
     pub(crate) fn read(&self, start: usize, bytes: &mut [u8]) -> Result<(), Error> {
         match self.converted.range(..=start).next_back() {
             Some((first, Converted::Vector { from, dtype })) => {

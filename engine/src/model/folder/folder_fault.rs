@@ -1,4 +1,4 @@
-//! What is wrong with a folder.
+//! Errors about model folders.
 
 /// An error in a model folder or in one of its files.
 #[derive(Clone, PartialEq, thiserror::Error)]

@@ -1,14 +1,17 @@
-//! Matrices in the 4-bit format NF4 of bitsandbytes, read as the 16- or 32-bit matrices that they
-//! stand for.
+//! Matrices in the 4-bit format NF4 of bitsandbytes, read as the 16-bit or 32-bit matrices that
+//! they represent.
 //!
-//! Beside `NAME.weight`, whose bytes have two codes each, a file has what unpacks them
-//! (`QuantState.as_dict` of bitsandbytes): `.quant_state.bitsandbytes__nf4`, JSON with the shape
-//! and the type; `.quant_map`, the value of each code; `.absmax`, a number for 64 weights in
-//! row-major order. That is F32, or nested: codes of 8 bits, whose values `.nested_quant_map` has,
-//! `.nested_absmax`, a scale for 256 of them, and an offset in the JSON.
+//! A file has more tensors for each `NAME.weight`, whose bytes have two codes each
+//! (`QuantState.as_dict` of bitsandbytes):
 //!
-//! `w = round(map[code] * absmax)` with `absmax = nested_map[code] * scale + offset`: all of it in
-//! F32, and rounded once, to the type.
+//! - `.quant_state.bitsandbytes__nf4` is JSON with the shape and the type.
+//! - `.quant_map` has the value of each code.
+//! - `.absmax` has a scale for 64 weights in row-major order. It is F32 or nested. If nested, it
+//!   has 8-bit codes, whose values are in `.nested_quant_map`. `.nested_absmax` then has a scale
+//!   for 256 codes, and the JSON has an offset.
+//!
+//! The weights are `w = round(map[code] * absmax)` with `absmax = nested_map[code] * scale +
+//! offset`. All of it is computed in F32, and rounded once to the type.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,7 +29,7 @@ use crate::model::folder::json::shown;
 use crate::model::folder::tensor::FolderTensor;
 use crate::model::outline::{self, floats};
 
-/// How the name of a matrix' settings ends, before its type.
+/// The suffix in the name of a matrix's settings, before its type.
 const STATE: &str = ".quant_state.bitsandbytes__";
 
 /// Reads a range of the files.
@@ -36,7 +39,7 @@ pub(crate) type Bytes<'a> = &'a dyn Fn(&Range<usize>) -> Result<Vec<u8>, Error>;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FourBit {
     shape: [usize; 2],
-    /// Of the matrix that it stands for.
+    /// The type of the matrix that the codes represent.
     dtype: Dtype,
     /// Two codes a byte.
     codes: Range<usize>,
@@ -54,7 +57,7 @@ enum Absmax {
     },
 }
 
-/// The tensors of a folder: those of matrices in NF4 are taken out.
+/// The tensors of a folder, from which the tensors of an NF4 matrix are removed.
 struct Nf4Tensors<'a> {
     tensors: &'a mut BTreeMap<String, FolderTensor>,
     path: &'a Path,
@@ -62,7 +65,7 @@ struct Nf4Tensors<'a> {
     name: &'a str,
 }
 
-/// Takes the tensors of all matrices in NF4 out of those of a folder.
+/// Removes the tensors of all NF4 matrices from the tensors of a folder, and returns the matrices.
 pub(crate) fn take(
     tensors: &mut BTreeMap<String, FolderTensor>,
     path: &Path,
@@ -149,7 +152,8 @@ impl Nf4Tensors<'_> {
         })
     }
 
-    /// The bytes of a part, by how its name ends. It is of this type and has so many numbers.
+    /// Removes the tensor whose name has the suffix `end`, and returns its range. Checks its type
+    /// and its length.
     fn take(&mut self, end: &str, dtype: Dtype, len: Option<usize>) -> Result<Range<usize>, Error> {
         let name = format!("{}{end}", self.name);
         let Some(tensor) = self.tensors.remove(&name) else {
@@ -263,8 +267,8 @@ impl FourBit {
         Ok(())
     }
 
-    /// The codes as the file has them, and `absmax`: nested with the map of bitsandbytes, or what
-    /// it is.
+    /// Returns the codes as in the file, and `absmax`. It stays nested if its map is the one of
+    /// bitsandbytes.
     pub(crate) fn nf4(&self, bytes: Bytes<'_>) -> Result<Nf4<nested::Absmax>, Error> {
         let blocks = (self.shape[0] * self.shape[1]).div_ceil(nf4::BLOCK);
         let absmax = match &self.absmax {

@@ -7,7 +7,7 @@ use crate::model::keys::MAX_SIZE;
 use crate::model::problem::Problem;
 use crate::model::value::Quoted;
 
-/// The keys of an object, and what its own name is put in front of them in messages.
+/// The values of an object by key, and the prefix of its keys in messages.
 #[derive(Clone, Copy)]
 pub(crate) struct NamedObject<'a> {
     pub(crate) values: &'a Map<String, Value>,

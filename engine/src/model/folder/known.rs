@@ -1,4 +1,4 @@
-//! What each key of `config.json` means here: it is used, or changes nothing, or is refused.
+//! The meaning of each key of `config.json`: it is used, has no effect, or is rejected.
 
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ fn full(value: &Value) -> bool {
 }
 
 /// The keys of `LlamaConfig`, `Qwen2Config`, `Qwen3Config` and their parent `PretrainedConfig` in
-/// transformers, and what other programs add.
+/// transformers, and keys that other programs add.
 #[rustfmt::skip] // one key a line
 const ROWS: &[Row] = &[
     ("model_type", Used, ""),
@@ -105,7 +105,7 @@ const ROWS: &[Row] = &[
     ("hidden_dropout", Harmless, ""),
     ("embd_pdrop", Harmless, ""),
     ("resid_pdrop", Harmless, ""),
-    // What is said of the file, or to transformers.
+    // Keys that describe the file, or that only transformers uses.
     ("_name_or_path", Harmless, ""),
     ("_attn_implementation_autoset", Harmless, ""),
     ("_commit_hash", Harmless, ""),
@@ -164,7 +164,7 @@ const ROWS: &[Row] = &[
     ("tf_legacy_loss", Harmless, ""),
 ];
 
-/// Checks every key. What is `null` says nothing.
+/// Checks every key. A value of `null` counts as absent.
 pub(crate) fn check(config: NamedObject<'_>, family: &'static str) -> Result<(), Problem> {
     for (key, value) in config.values {
         if value.is_null() {

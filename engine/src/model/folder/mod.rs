@@ -1,9 +1,10 @@
-//! Models as Hugging Face folders: `config.json`, safetensors, `tokenizer.json`.
+//! Models as Hugging Face folders: `config.json`, safetensors and `tokenizer.json`.
 //!
-//! The format of the weights is <https://github.com/huggingface/safetensors#format>; names of
-//! tensors and keys are those of transformers (`modeling_llama.py`, `modeling_qwen2.py`,
-//! `modeling_qwen3.py`). Rows of Q and K are in the order of these files: a rotary pair is an
-//! element of a head's first half and one of its second, in the family `llama` too.
+//! The format of the weights is <https://github.com/huggingface/safetensors#format>. The names of
+//! tensors and keys come from transformers (`modeling_llama.py`, `modeling_qwen2.py`,
+//! `modeling_qwen3.py`). Rows of Q and K are in the order of these files, in the family `llama`
+//! too: a rotary pair is an element of the first half of a head and one of its second half (NeoX,
+//! or half-split).
 
 pub(crate) mod components;
 pub(crate) mod config;

@@ -1,8 +1,9 @@
 //! Regular expressions of `tokenizer.json`.
 //!
-//! They are written for Oniguruma, with Ruby's syntax, which the Python package `tokenizers` has;
-//! here they are those of `fancy-regex`. What both read but understand otherwise is named. The rows
-//! come of comparing the two over 190 expressions, and over all characters for the classes.
+//! They are written for Oniguruma with Ruby's syntax, which the Python package `tokenizers` uses.
+//! Here `fancy-regex` runs them. Expressions that both accept but interpret differently are
+//! rejected by name. The rules come from a comparison of the two over 190 expressions, and over all
+//! characters for the classes.
 
 use serde_json::Value;
 
@@ -17,8 +18,9 @@ const SET: &str = "has -- or ~~ in a set, which are characters there";
 const ESCAPE: &str = "has \\<, \\> or a \\p without braces, which are characters there";
 const FOLD: &str = "ignores the case of letters that are equal to others there, such as ss and ß";
 
-/// What keeps the pattern of a step from being used; one of a replacement must not match nothing,
-/// on which the library panics.
+/// Returns the reason why the pattern of a step cannot be used, if there is one.
+///
+/// The pattern of a replacement must not match an empty text, because the library panics on that.
 pub(crate) fn problem(pattern: &Value, replaced: bool) -> Option<String> {
     let empty = replaced.then(|| "also matches where there is nothing".to_owned());
     if let Some(text) = pattern["String"].as_str() {
@@ -35,7 +37,7 @@ pub(crate) fn problem(pattern: &Value, replaced: bool) -> Option<String> {
     differs.or_else(|| empty.filter(|_| regex.matches_nothing()))
 }
 
-/// What the two would understand differently.
+/// Returns the part of an expression that Oniguruma and `fancy-regex` would interpret differently.
 fn differs(text: &str) -> Option<&'static str> {
     let mut scan = Scan {
         rest: text,
@@ -56,7 +58,7 @@ fn differs(text: &str) -> Option<&'static str> {
         })
 }
 
-/// What groups with the flag i hold, and what stands behind the flag alone.
+/// Returns the contents of groups with the flag `i`, and the text after a flag `i` without a group.
 fn caseless(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("(?").filter_map(|(at, open)| {
         let group = &text[at + open.len()..];
@@ -89,7 +91,7 @@ fn inside(text: &str) -> &str {
     text.find(ends).map_or(text, |end| &text[..end])
 }
 
-/// The flags of a group, of what stands behind its `(?`.
+/// Returns the flags of a group, given the text after its `(?`.
 fn flags(group: &str) -> &str {
     let end = group.find([':', ')']).unwrap_or(0);
     Some(&group[..end])
@@ -105,7 +107,8 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Reads a character or an escape: nothing at the end, else what is wrong with it.
+    /// Reads a character or an escape. Returns `None` at the end, and otherwise its problem, if it
+    /// has one.
     fn next(&mut self) -> Option<Option<&'static str>> {
         let c = self.rest.chars().next()?;
         self.rest = &self.rest[c.len_utf8()..];

@@ -1,4 +1,4 @@
-//! What `quantization_config` of `config.json` says: NF4 of bitsandbytes is read, and nothing else.
+//! The key `quantization_config` of `config.json`. Only NF4 of bitsandbytes is supported.
 
 use serde_json::Value;
 
@@ -30,8 +30,8 @@ enum Expected {
     Off,
 }
 
-/// Refuses weights of other formats. What is said of how to compute changes no weight: tensors say
-/// what they are.
+/// Rejects weights in other formats. Settings about the computation are ignored, because they do
+/// not change weights, and the tensors carry their own format.
 pub(crate) fn check(config: NamedObject<'_>) -> Result<(), Problem> {
     let key = "quantization_config";
     let values = match config.get(key) {

@@ -1,5 +1,5 @@
-//! Rotary position embedding as `config.json` says it: `rope_theta`, and `rope_scaling` or, in
-//! newer files, `rope_parameters` for both. The formulas are those of `modeling_rope_utils.py` of
+//! Rotary position embedding in `config.json`: `rope_theta`, and `rope_scaling`, or
+//! `rope_parameters` for both in newer files. The formulas come from `modeling_rope_utils.py` of
 //! transformers.
 
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use crate::model::folder::json::NamedObject;
 use crate::model::problem::Problem;
 use crate::model::rope::{Rope, RopeFactors, Scaling, Yarn};
 
-/// The keys that each kind of scaling has, besides those that all have.
+/// The keys of each kind of scaling, in addition to the keys that all kinds have.
 #[rustfmt::skip] // one kind a line
 const KINDS: [(&str, &[&str]); 4] = [
     ("default", &[]),
@@ -20,7 +20,7 @@ const KINDS: [(&str, &[&str]); 4] = [
 /// The keys of every kind.
 const COMMON: [&str; 4] = ["rope_type", "type", "rope_theta", "partial_rotary_factor"];
 
-/// A rotary embedding, and what each of its frequencies is divided by.
+/// Reads a rotary embedding and the divisors of its frequencies.
 pub(crate) fn read(
     config: NamedObject<'_>,
     head_dim: u32,
@@ -154,8 +154,8 @@ fn llama3(keys: NamedObject<'_>, rope: &Rope) -> Result<Vec<f32>, Problem> {
         .collect())
 }
 
-/// `_compute_yarn_parameters`. Without a magnitude of its own, cosine and sine have that of the
-/// paper.
+/// Reads the settings of YaRN (`_compute_yarn_parameters` in transformers). If the file has no
+/// magnitude for cosine and sine, the formula of the paper applies.
 fn yarn(keys: NamedObject<'_>, rope: Rope, context: u32) -> Result<Rope, Problem> {
     if keys.bool("truncate")? == Some(false) {
         return keys.wrong(

@@ -42,7 +42,7 @@ pub(crate) struct Added {
     normalized: bool,
 }
 
-/// What is read of `tokenizer.json` to find the tokens that end a text.
+/// The part of `tokenizer.json` in which the tokens that end a text are found.
 #[derive(Deserialize)]
 struct AddedTokens {
     #[serde(default)]

@@ -1,7 +1,7 @@
-//! How the tokens of `tokenizer.json` are spelled, as its decoder has it.
+//! The spelling of the tokens of `tokenizer.json`, as its decoder defines it.
 //!
-//! A decoder is a chain of steps over the spellings of all tokens of a text. Those here are the
-//! chains in which each token has bytes of its own, whatever stands beside it, but for a space in
+//! A decoder is a chain of steps over the spellings of all tokens of a text. Only chains are
+//! supported in which the bytes of a token do not depend on its neighbors, except for a space in
 //! front of the whole text.
 
 use serde_json::Value;
@@ -14,7 +14,7 @@ use crate::model::token_type::{BYTE, CONTROL, NORMAL};
 use crate::model::vocabulary::SpacePrefix;
 use crate::model::vocabulary_fault::Fault;
 
-/// How the tokens are spelled.
+/// The encoding of bytes in the spelling of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spelled {
     /// Each byte as a character of GPT-2's alphabet.
@@ -104,7 +104,7 @@ impl Spelled {
     }
 }
 
-/// What the steps so far do.
+/// The combined effect of the steps so far.
 #[derive(Default)]
 struct Chain {
     spaces: bool,
@@ -128,7 +128,8 @@ impl Chain {
         })
     }
 
-    /// Where a step stands matters: before `Fuse` it sees tokens, after it the whole text.
+    /// Adds a step. Its position matters: before `Fuse` it sees tokens, and after it the whole
+    /// text.
     fn step(&mut self, step: &Value) -> Result<(), Fault> {
         match step["type"].as_str().unwrap_or_default() {
             "Metaspace"

@@ -14,7 +14,7 @@ pub(crate) struct FolderTensor {
     pub(crate) shape: Vec<usize>,
     /// Its bytes in the files.
     pub(crate) range: Range<usize>,
-    /// The same numbers in F32, of a vector.
+    /// The range of the values converted to F32, for a vector.
     pub(crate) in_f32: Option<Range<usize>>,
     /// If the files have it in NF4, how they have its `absmax`.
     pub(crate) nf4: Option<Absmax>,

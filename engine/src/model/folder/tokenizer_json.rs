@@ -1,5 +1,5 @@
-//! What is read of `tokenizer.json` besides what the library `tokenizers` reads: the spelling of
-//! each token, and what the library would leave out without a word or panic on.
+//! The parts of `tokenizer.json` that the library `tokenizers` does not read: the spelling of each
+//! token, and settings that the library would silently ignore or panic on.
 
 use std::collections::HashMap;
 
@@ -146,8 +146,8 @@ impl TokenizerFile {
         self.model.unk_id
     }
 
-    /// Those of the added tokens that end a text by their spelling, and of which the file says that
-    /// they may stand in any text.
+    /// Returns true if an added token ends a text by its spelling, and the file allows it in any
+    /// text.
     pub(crate) fn has_common_markers(&self) -> bool {
         self.added_tokens
             .iter()

@@ -19,8 +19,8 @@ use crate::model::vocabulary::{Encoder, Vocabulary, control};
 use crate::model::vocabulary_fault::Fault;
 use crate::unique_keys::unique_keys;
 
-/// Reads the vocabulary of a folder whose model has so many tokens; without a number, as many as it
-/// lists.
+/// Reads the vocabulary of a folder. The model has `vocab` tokens, or as many as the folder lists
+/// if `vocab` is `None`.
 pub(crate) fn read(
     folder: &Path,
     vocab: Option<u32>,
@@ -50,7 +50,8 @@ pub(crate) fn read(
     let (bos, warning) = bos(&encoder, settings.as_ref(), vocab).map_err(fault)?;
     let eos = eos(&encoder, settings.unwrap_or_default(), config, vocab).map_err(fault)?;
     let mut encoder = encoder;
-    // What it adds is known now; it would also take white space out of the tokens' offsets.
+    // The tokens that it adds are known now. It would also remove white space from the offsets of
+    // tokens.
     encoder.with_post_processor(None::<PostProcessorWrapper>);
     Ok(Vocabulary {
         pieces: pieces(&tokens, spelled, &encoder),
@@ -139,11 +140,11 @@ fn eos(
     })
 }
 
-/// The token that begins a text, and a warning where two files differ in it.
+/// Returns the token that begins a text, and a warning if two files disagree about it.
 ///
-/// It is what the post-processor of `tokenizer.json` puts in front of a text, as in transformers
-/// since version 5, which does not read `add_bos_token` of `tokenizer_config.json` where there is a
-/// `tokenizer.json`. Version 4 obeyed it in Llama's own classes.
+/// It is the token that the post-processor of `tokenizer.json` puts in front of a text, as in
+/// transformers since version 5. That version ignores `add_bos_token` of `tokenizer_config.json` if
+/// there is a `tokenizer.json`. Version 4 obeyed it in the classes of Llama.
 fn bos(
     encoder: &Library,
     settings: Option<&Map<String, Value>>,

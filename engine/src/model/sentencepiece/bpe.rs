@@ -11,7 +11,7 @@ use crate::model::sentencepiece::model::SentencePiece;
 
 const NONE: usize = usize::MAX;
 
-/// A part of the text; empty once it is merged into the one before.
+/// A part of the text. It is empty after it was merged into the previous symbol.
 struct Symbol {
     range: Range<usize>,
     before: usize,
@@ -32,7 +32,7 @@ struct Merger<'a> {
     text: &'a str,
     symbols: Vec<Symbol>,
     heap: BinaryHeap<MergePair>,
-    /// Where the unused pieces divide into their parts.
+    /// The positions at which unused pieces divide into their parts.
     parts: HashMap<&'a str, usize>,
 }
 
@@ -112,7 +112,7 @@ impl Merger<'_> {
         self.propose(left, after);
     }
 
-    /// A symbol, or, where it is an unused piece, what it was made of.
+    /// Returns the symbol, or the symbols from which it was merged if it is an unused piece.
     fn used(&self, range: Range<usize>) -> Vec<Range<usize>> {
         let (mut out, mut open) = (vec![], vec![range]);
         while let Some(range) = open.pop() {

@@ -1,11 +1,11 @@
-//! The normalization that a SentencePiece model carries, `precompiled_charsmap`: what beginnings of
-//! a text become.
+//! The normalization in a SentencePiece model, `precompiled_charsmap`, which replaces certain
+//! beginnings of a text.
 //!
 //! The bytes are the length of a trie, the trie as an array of 32-bit units, and the replacements,
-//! each ended by a zero (`normalizer.cc` of SentencePiece, `darts.h` of Darts-clone). From a unit
-//! with offset o at n, byte c leads to n ^ o ^ c, if the unit there has c as its label; if that one
-//! has a leaf, its own offset leads to where its replacement begins. Every unit that a text can
-//! lead to is checked once, when the file is read.
+//! each terminated by a zero (`normalizer.cc` of SentencePiece, `darts.h` of Darts-clone). From a
+//! unit at index n with offset o, byte c leads to index n ^ o ^ c if the unit there has the label
+//! c. If that unit has a leaf, its own offset leads to the start of its replacement. All units that
+//! a text can reach are checked once, when the file is read.
 
 use std::collections::HashSet;
 
@@ -83,7 +83,8 @@ impl Charsmap {
         rest.split_once('\0').map(|(text, _)| text)
     }
 
-    /// What the longest beginning of a text that has a replacement becomes, and its length.
+    /// Returns the replacement of the longest beginning of a text that has one, and the length of
+    /// that beginning.
     pub(super) fn longest(&self, text: &str) -> Option<(&str, usize)> {
         let mut found = None;
         let mut at = offset(*self.units.first()?);

@@ -9,12 +9,12 @@ use crate::model::sentencepiece::{bpe, unigram};
 /// A token with the bytes of the text that it is of.
 pub(crate) type Place = (u32, Range<usize>);
 
-/// What a text is to its encoder.
+/// The position of a text in the input: its beginning, or a continuation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EncoderText {
     /// All of it: it gets a space in front, if the model wants one.
     Whole,
-    /// What goes on from another text.
+    /// A text that continues another.
     Rest,
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum EncoderText {
 pub(crate) enum NamedTokenPolicy {
     /// All.
     Special,
-    /// Those of text, and no control tokens.
+    /// Only tokens of text, and no control tokens.
     Literal,
 }
 
@@ -60,7 +60,7 @@ impl SentencePiece {
         out
     }
 
-    /// The tokens of what stands between tokens by name.
+    /// Adds the tokens of the text between tokens that are given by name.
     fn between(&self, text: &str, range: Range<usize>, kind: EncoderText, out: &mut Vec<Place>) {
         if range.is_empty() {
             return;
@@ -84,8 +84,10 @@ impl SentencePiece {
         }
     }
 
-    /// A segment's token, or those of its bytes, or the unknown one, of which one stands for
-    /// neighbours too. The tokens of this part of the text begin at `begin`.
+    /// Adds the token of a segment, or the tokens of its bytes, or the unknown token.
+    ///
+    /// One unknown token stands for neighboring segments too. The tokens of this part of the text
+    /// begin at `begin`.
     fn segment(
         &self,
         segment: Range<usize>,

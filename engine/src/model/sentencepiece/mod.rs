@@ -1,15 +1,15 @@
-//! SentencePiece: text to tokens by scores, as BPE or as a unigram model.
+//! SentencePiece: converts text to tokens by scores, as BPE or as a unigram model.
 //!
-//! A text is cut at the tokens that stand in it by name. What lies between is normalized (spaces
-//! become U+2581, one is put in front) and segmented: by merging neighbours, the best score first
-//! (`bpe`), or by the path of the best sum of scores (`unigram`). A character that no token covers
-//! is spelled in bytes, or is the unknown token. The steps are those of `bpe_model.cc`,
-//! `unigram_model.cc` and `normalizer.cc` of SentencePiece; where a file cannot say what these
-//! read, they are those of `llama-vocab.cpp` of llama.cpp.
+//! A text is divided at the tokens that it contains by name. The text between them is normalized,
+//! in which spaces become U+2581 and one is put in front. Then it is segmented. `bpe` merges
+//! neighbors, the best score first. `unigram` takes the path with the best sum of scores. A
+//! character without a token is spelled in bytes, or becomes the unknown token. The steps come from
+//! `bpe_model.cc`, `unigram_model.cc` and `normalizer.cc` of SentencePiece. Settings that a GGUF
+//! file cannot store are as in `llama-vocab.cpp` of llama.cpp.
 //!
-//! This is no use of the library `tokenizers`: its BPE ranks pairs and not tokens, so that of two
-//! ways to make the same token the one with the lower rank wins, and in SentencePiece the leftmost.
-//! Runs of spaces come out differently.
+//! The library `tokenizers` is not used, because its BPE ranks pairs instead of tokens. If two
+//! merges make the same token, the pair with the lower rank wins there, and the leftmost pair wins
+//! in SentencePiece. Runs of spaces would be tokenized differently.
 
 mod bpe;
 pub(crate) mod charsmap;

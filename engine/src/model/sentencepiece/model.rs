@@ -21,14 +21,14 @@ pub(crate) struct SentencePiece {
     pub(super) unknown_score: f64,
     /// The tokens of the bytes 0 to 255, if there are all of them.
     pub(super) bytes: Option<Vec<u32>>,
-    /// The token of what has no other; there if `bytes` is not.
+    /// The token for characters without another token. It is always present if `bytes` is `None`.
     pub(super) unknown: Option<u32>,
     pub(super) named: NamedTokens,
     pub(super) spaces: Spaces,
     pub(super) charsmap: Option<Charsmap>,
 }
 
-/// How a text is segmented.
+/// The algorithm that segments a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Segmentation {
     Bpe,
@@ -49,7 +49,7 @@ pub(super) struct TokenPiece {
 pub(super) struct NamedTokens {
     /// With the control tokens among them.
     pub(super) all: TokenMatcher,
-    /// What the vocabulary's maker took for text.
+    /// The user-defined tokens, which are matched in the text like other text.
     pub(super) user_defined: TokenMatcher,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct NamedToken {
     pub(super) takes_space: bool,
 }
 
-/// What happens to spaces.
+/// The treatment of spaces.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spaces {
     /// One is put in front of a text, and after a token by name.

@@ -66,7 +66,7 @@ pub(super) fn normalize(text: &str, spaces: Spaces, charsmap: Option<&Charsmap>)
     out
 }
 
-/// What the beginning of a text becomes, and how much of it that is.
+/// Returns the replacement of the beginning of a text, and the length of that beginning.
 fn next<'a>(text: &'a str, charsmap: Option<&'a Charsmap>) -> (&'a str, usize) {
     if let Some(found) = charsmap.and_then(|map| map.longest(text)) {
         return found;

@@ -15,7 +15,7 @@ use crate::model::token_type::{BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFI
 use crate::model::vocabulary_fault::Fault;
 use crate::model::vocabulary_tables::VocabularyTables;
 
-/// What a character without a token costs, below the least score of all normal tokens
+/// The penalty of a character without a token, below the least score of all normal tokens
 /// (`unigram_model.cc`).
 const UNKNOWN_PENALTY: f64 = 10.0;
 
@@ -68,7 +68,8 @@ pub(crate) fn read(
     })
 }
 
-/// What texts are made of. Control tokens and those of bytes are not, however a text spells them.
+/// Returns the tokens that a text can consist of. Control tokens and byte tokens are excluded, even
+/// if a text spells them.
 fn pieces(
     tokens: &[&str],
     types: &[i64],

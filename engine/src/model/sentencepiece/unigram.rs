@@ -1,8 +1,9 @@
-//! The path of the best sum of scores through a text (Viterbi), in one pass from left to right.
+//! Finds the path through a text with the best sum of scores (Viterbi), in one pass from left to
+//! right.
 //!
 //! Each beginning of a character is reached by the best of the pieces that end there. A character
-//! without a piece of its own costs the unknown token's score. Sums are in `f64`, as in
-//! `tokenizers` and llama.cpp; SentencePiece has `f32`.
+//! without a piece costs the score of the unknown token. Sums are in `f64`, as in `tokenizers` and
+//! llama.cpp. SentencePiece uses `f32`.
 
 use std::ops::Range;
 
@@ -51,7 +52,8 @@ pub(super) fn segments(model: &SentencePiece, text: &str) -> Vec<Range<usize>> {
     path(&best)
 }
 
-/// Where a piece that begins at `at` may end: the next characters' ends, the first one's always.
+/// Returns the positions at which a piece that begins at `at` may end. The end of the first
+/// character is always included.
 fn ends(text: &str, at: usize, longest: usize) -> impl Iterator<Item = usize> {
     let ends = text[at..]
         .char_indices()

@@ -1,7 +1,9 @@
-//! The driver's codes 900 to 908, provoked on purpose: by raw calls on streams and an event that this program made and
-//! the crate adopted. After each the captures are ended, and every stream takes work, captures and replays again.
+//! Provokes the error codes 900 to 908 of the driver, by raw calls on streams and an event that the
+//! program created and the crate adopted.
 //!
-//! Prints a table, and ends with 1 if a code was not what `cuda.h` says or something did not recover.
+//! After each code, the program ends the captures and checks that every stream accepts work,
+//! captures and replays again. It prints a table, and exits with 1 if a code differs from `cuda.h`
+//! or an object did not recover.
 
 use std::process::ExitCode;
 
@@ -15,7 +17,8 @@ use warpwright_driver::sys::{
 /// Elements.
 const N: u32 = 1000;
 
-/// A code, how it is provoked, and what keeps a program that leaves the raw calls alone from it.
+/// An error code, the way to provoke it, and the reason why a program without raw calls cannot get
+/// it.
 struct Row {
     code: CUresult,
     provoked_by: &'static str,
@@ -101,7 +104,7 @@ fn main() -> Result<ExitCode, Error> {
     })
 }
 
-/// What somebody else made, adopted, and what the crate made beside it.
+/// Objects created by raw calls and adopted, and objects that the crate created.
 struct Outside {
     context: Context,
     kernels: Kernels,
@@ -161,7 +164,8 @@ impl Outside {
         got == row.code && recovered.is_ok()
     }
 
-    /// No stream captures any more, and each computes, captures and replays; so do the event and memory work.
+    /// No stream captures any more, and each computes, captures and replays; so do the event and
+    /// memory work.
     fn recover(&self) -> Result<(), String> {
         let streams = [&self.first, &self.second, &self.blocking];
         if let Some(stream) = streams.iter().find(|stream| self.captures(stream.raw())) {
@@ -232,7 +236,7 @@ impl Outside {
         code
     }
 
-    /// Ends a capture, whatever the driver says of it.
+    /// Ends a capture and ignores errors of the driver.
     fn leave(&self, stream: &Stream) {
         let _ = self.end(stream);
     }

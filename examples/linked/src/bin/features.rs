@@ -1,4 +1,4 @@
-//! For a GPU: what not every driver and device has, each checked by what it does. What is not there is named.
+//! Checks features that not every driver and device has, on a GPU. Missing features are reported.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -36,7 +36,8 @@ fn main() -> Checked {
     })
 }
 
-/// Names what the driver or the device lacks; any other error ends the program.
+/// Returns the name of a feature that the driver or the device lacks. Any other error ends the
+/// program.
 fn absent(error: Box<dyn Error>) -> Checked {
     use warpwright_driver::Error::{Driver, Launch, Transfer};
     match error.downcast_ref() {
@@ -175,7 +176,8 @@ fn windows(context: &Context) -> Checked {
     Ok(())
 }
 
-/// Has another process read one buffer and write another; both are small, so that the driver may put them side by side.
+/// Has another process read one buffer and write another; both are small, so that the driver may
+/// put them side by side.
 fn export(context: &Context) -> Checked {
     let stream = Stream::new(context)?;
     let (x, y) = (
@@ -185,7 +187,8 @@ fn export(context: &Context) -> Checked {
     let filled = Event::shared(context)?;
     stream.fill(&x, 42)?;
     filled.record(&stream)?;
-    // SAFETY: both buffers stay until the other process has ended, which is waited for before they are read.
+    // SAFETY: both buffers stay until the other process has ended, which is waited for before they
+    // are read.
     let (x_handle, y_handle) = unsafe { (x.export()?, y.export()?) };
     let mut other = Command::new(std::env::current_exe()?)
         .arg("opens")
@@ -202,7 +205,7 @@ fn export(context: &Context) -> Checked {
     Ok(())
 }
 
-/// The other process: writes to `y` what it finds in `x`, and one more.
+/// The other process: reads `x`, adds one, and writes the result to `y`.
 fn open(context: &Context) -> Checked {
     let (mut handles, stream) = ([[0; 64]; 3], Stream::new(context)?);
     handles

@@ -1,5 +1,5 @@
-//! Graphs by hand: one with a fork and a join, replayed, changed in one argument, and replayed again; and one with memory
-//! of its own and a loop, whose end a kernel decides.
+//! Builds graphs by hand. One has a fork and a join. It is replayed, changed in one argument and
+//! replayed again. The other has memory nodes, and a loop whose end a kernel decides.
 
 use linked::{Kernels, blocks, check};
 use warpwright_driver::prelude::*;
@@ -43,7 +43,8 @@ kernel! {
     struct CountDown = "count_down"(left: &mut [u32], condition: u64);
 }
 
-/// `scratch = 2a`, and `scratch = scratch + a` as often as `left` says, in memory that the graph allocates and frees.
+/// `scratch = 2a`, and `scratch = scratch + a` as often as `left` says, in memory that the graph
+/// allocates and frees.
 fn count(context: &Context, stream: &Stream, [a, d]: [&Buffer<f32>; 2]) -> Result<(), Error> {
     let Kernels { scale, saxpy, .. } = Kernels::load(context)?;
     let module = Module::load(context, include_str!("../loop.ptx"))?;

@@ -1,4 +1,4 @@
-//! For two GPUs: copies between them, straight where the devices reach each other.
+//! Copies between two GPUs, directly if the devices can access each other.
 
 use linked::check;
 use warpwright_driver::prelude::*;

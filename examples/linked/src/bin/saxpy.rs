@@ -1,4 +1,5 @@
-//! Streams, events and pinned memory: one stream copies while the other computes, in turn over two halves.
+//! Streams, events and pinned memory: one stream copies one half of the data while the other stream
+//! computes on the other half.
 
 use linked::{Kernels, blocks, check};
 use warpwright_driver::prelude::*;

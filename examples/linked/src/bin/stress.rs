@@ -1,4 +1,5 @@
-//! For a GPU: makes and drops every object many times, and fails where memory or file descriptors grow.
+//! Creates and drops every kind of object many times on a GPU, and fails if memory or file
+//! descriptors grow.
 
 use linked::{Kernels, blocks};
 use warpwright_driver::MemoryPool;
@@ -16,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let after = state(&context)?;
     println!("{cycles} cycles: {before:?} before, {after:?} after");
-    // The driver takes and gives back some MiB of its own meanwhile; the allocator of the host keeps some.
+    // The driver allocates and frees some MiB meanwhile, and the allocator of the host keeps some.
     assert!(
         after.free_mib + 4 >= before.free_mib && after.files <= before.files,
         "something grew"
@@ -64,7 +65,7 @@ fn round(context: &Context) -> Result<(), Error> {
     captured.instantiate()?.launch(&other)
 }
 
-/// What may not grow, when nothing is in flight.
+/// The resources that must not grow when no work is in flight.
 #[derive(Debug)]
 struct State {
     free_mib: usize,

@@ -1,5 +1,5 @@
-//! Four threads on four streams of one context. Each replays a graph of its own and changes an argument before every
-//! launch. `threads 250000` takes a quarter of a million launches in each thread.
+//! Runs four threads on four streams of one context. Each replays a separate graph and changes an
+//! argument before every launch. `threads 250000` makes 250,000 launches in each thread.
 
 use linked::{Kernels, blocks};
 use warpwright_driver::prelude::*;
@@ -29,7 +29,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// `y = y + factor x` and `z = x + y`, again and again with another factor, checked at every hundredth launch.
+/// `y = y + factor x` and `z = x + y`, again and again with another factor, checked at every
+/// hundredth launch.
 fn replay(context: &Context, kernels: &Kernels, launches: u32) -> Result<(), Error> {
     let stream = Stream::new(context)?;
     let x = Buffer::from_slice(context, &vec![1.0f32; N as usize])?;

@@ -1,8 +1,9 @@
-//! `tex` and `tld4`: texels for a warp.
+//! `tex` and `tld4`: fetches texels for a warp.
 //!
-//! A texture does not read what the same launch has written before, not even the thread itself: its
-//! caches are not told of it (CUDA C++ Programming Guide, "Read/Write Coherency"). Texels of weight
-//! 0 are not read. A channel that the texture does not have leaves its register without a value.
+//! A texture must not read memory that the same launch has written, not even by the same thread,
+//! because its caches are not coherent with such writes (CUDA C++ Programming Guide, "Read/Write
+//! Coherency"). Texels of weight 0 are not read. A channel that the texture does not have leaves
+//! its register undefined.
 
 use super::super::block::{Checked, Worker};
 use super::super::lanes;
@@ -303,7 +304,8 @@ fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: LanePoint) -> [Texe
     let filter = filter(sampler, f);
     let pair = |i: usize| {
         let float = f.coordinates == CoordinateType::Float;
-        // By whole numbers there is nothing outside, whatever the sampler says.
+        // Integer coordinates outside of the texture always read zero, for every address mode of
+        // the sampler.
         let mode = if float {
             sampler.address[i]
         } else {
@@ -317,7 +319,8 @@ fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: LanePoint) -> [Texe
         let coordinate = match point.at.get(i).filter(|_| i < f.place.at.len()) {
             Some(x) if float => Coordinate::Float(f32::from_bits(*x).into()),
             Some(x) => Coordinate::Integer(x.cast_signed()),
-            // One dimension is a plane of one row, and y is 0, halfway to what is before that row.
+            // A one-dimensional texture is a plane of one row. Its y is 0, halfway to the row
+            // before.
             None => Coordinate::Float(0.0),
         };
         direction.pair(coordinate, point.offset[i], filter)

@@ -1,14 +1,17 @@
-//! From coordinates to texels and their weights (CUDA C++ Programming Guide, "Texture Fetching"),
-//! to the bit as an H100 has it.
+//! Converts coordinates to texels and their weights (CUDA C++ Programming Guide, "Texture
+//! Fetching"), with the bits of an H100.
 //!
-//! A coordinate that counts texels is `u = x`, a normalized one `u = x N` with `x` rounded down to
-//! a multiple of 2^-21, or `u = frac(x) N` where the texels are repeated. The point filter takes
-//! texel `floor(u)`. The linear filter takes `i = floor(u - 0.5)` with the weight `1 - a` and `i +
-//! 1` with `a`, where `a = frac(u - 0.5)` is rounded to the nearest multiple of 1/256. Texels
-//! outside are those that the address mode says, each by itself, mirrored or not; so a linear
-//! filter that clamps goes over into the texel at the edge, as the guide's figure shows, and not as
-//! its formula says, by which the coordinate would be clamped to `1 - 1/N`. NaN, and infinity where
-//! texels are repeated, count as 0. By whole numbers there is nothing outside, whatever the mode.
+//! - **Scale**: a coordinate that counts texels is `u = x`. A normalized one is `u = x N`, with `x`
+//!   rounded down to a multiple of 2^-21, or `u = frac(x) N` if the texels repeat.
+//! - **Point filter**: takes texel `floor(u)`.
+//! - **Linear filter**: takes `i = floor(u - 0.5)` with the weight `1 - a` and `i + 1` with the
+//!   weight `a`. Here `a` is `frac(u - 0.5)`, rounded to the nearest multiple of 1/256.
+//! - **Outside**: the address mode replaces each texel outside of the texture separately. A linear
+//!   filter that clamps therefore blends into the texel at the edge, as the figure in the guide
+//!   shows. The formula in the guide would clamp the coordinate to `1 - 1/N` instead.
+//!
+//! NaN counts as 0, and so does infinity if texels repeat. Integer coordinates outside of the
+//! texture read zero in every mode.
 
 use crate::image::{AddressMode, Coordinates, Filter};
 

@@ -1,10 +1,10 @@
-//! The mean of texels by their weights, to the bit as an H100 computes it.
+//! The weighted mean of texels, with the bits of an H100.
 //!
-//! Floats become fixed: those of a layer are cut off 4 bits below the last bit of the largest one,
-//! and added up with their weights; of two layers the sum with the smaller exponent loses the bits
-//! but one that the other one does not have. The result is rounded once, half away from zero, to 24
-//! bits, that of halves to 11. Integers that are read as normalized floats are averaged as
-//! integers, and the mean has 16 bits.
+//! Floats become fixed-point numbers. The texels of a layer are truncated 4 bits below the last bit
+//! of the largest texel, and added with their weights. Of two layers, the sum with the smaller
+//! exponent keeps only one bit below the last bit of the other. The result is rounded once, half
+//! away from zero, to 24 bits, or to 11 bits for `f16`. Integers that are read as normalized floats
+//! are averaged as integers, and the mean has 16 bits.
 
 use crate::image::ChannelType;
 
@@ -75,7 +75,7 @@ fn of_integers(channel: ChannelType, sum: i64) -> f32 {
     }
 }
 
-/// The number of additional bits of a texel below those of the largest one.
+/// The number of additional bits of a texel below the last bit of the largest one.
 const GUARD: i32 = 4;
 
 /// The sum of the texels of a layer.

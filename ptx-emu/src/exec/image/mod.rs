@@ -1,8 +1,8 @@
-//! Textures and surfaces: handles, and what is wrong with them.
+//! Textures and surfaces: their handles and the errors about them.
 //!
-//! [`footprint`] finds the texels that coordinates name and their weights, [`texel`] gives their
-//! channels and [`mean`] the mean of several; [`fetch`] reads them for a warp. [`surface`] makes
-//! loads and stores of global memory of accesses to surfaces.
+//! [`footprint`] finds the texels at coordinates and their weights. [`texel`] reads their channels,
+//! and [`mean`] averages several. [`fetch`] combines these for a warp. [`surface`] converts
+//! accesses to surfaces into loads and stores of global memory.
 
 mod fetch;
 mod footprint;

@@ -31,7 +31,7 @@ fn answer(asked: Asked, image: &Image, sampler: &Sampler) -> u32 {
     let [width, height, z] = image.extent;
     match asked {
         Asked::Width => width,
-        // A device answers with what its descriptor holds there.
+        // A device returns the fields of its texture descriptor.
         Asked::Height if image.shape == ImageShape::Layers1 => z,
         Asked::Height => height,
         Asked::Depth => match image.shape {

@@ -26,7 +26,7 @@ impl Worker<'_, '_> {
         for (to, slot) in at.iter_mut().zip(&s.place.at) {
             *to = self.words(w, mask, *slot)?;
         }
-        // Lanes within their surface, and those of them whose texels are signed.
+        // The masks of lanes inside their surface, and of lanes whose texels are signed.
         let mut inside = 0;
         let mut signed = 0;
         let mut addresses = [0; 32];

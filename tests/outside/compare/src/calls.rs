@@ -15,8 +15,10 @@ use crate::eight::{Eight, EightArgs};
 /// Makes a call so often.
 pub type Calls = Box<dyn FnMut(u32)>;
 
-/// What is done, and the calls that do it: raw, by this project, by cudarc. Where it is ordered, work of several streams
-/// on the same memory is: this project has two streams, and cudarc tracks by events.
+/// A compared operation, and the calls that do it: raw, by this project, and by cudarc.
+///
+/// The row also states whether work of several streams on the same memory is ordered. This project
+/// then has two streams, and cudarc tracks accesses with events.
 pub struct Row {
     pub what: &'static str,
     pub calls: [Option<Calls>; 3],
@@ -143,7 +145,8 @@ fn many(mut call: impl FnMut() + 'static) -> Option<Calls> {
     Some(Box::new(move |times| (0..times).for_each(|_| call())))
 }
 
-/// The same while this project's context has a second stream, so that the order of streams counts.
+/// Returns calls while the context of this project has a second stream, so that streams must be
+/// ordered.
 fn beside(ours: &'static Ours, mut call: impl FnMut() + 'static) -> Option<Calls> {
     Some(Box::new(move |times| {
         let second = Stream::new(&ours.context).expect("a stream");
@@ -152,10 +155,10 @@ fn beside(ours: &'static Ours, mut call: impl FnMut() + 'static) -> Option<Calls
     }))
 }
 
-/// Every row.
+/// Returns all rows.
 ///
 /// # Errors
-/// What a driver refuses.
+/// Returns an error if a driver call fails.
 pub fn rows() -> Result<Vec<Row>, Box<dyn Error>> {
     let ours = Ours::new(&Context::new(&Driver::load()?.device(0)?)?)?;
     let mut rows = launches(ours)?;

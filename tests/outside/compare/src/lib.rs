@@ -1,4 +1,4 @@
-//! A library that poses as the driver, and whose functions do nothing, as fast as a call can be.
+//! A library in place of the driver, whose functions return immediately without doing anything.
 
 #![allow(non_snake_case, unused_variables)]
 

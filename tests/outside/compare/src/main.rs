@@ -1,7 +1,8 @@
-//! What a call costs beside the raw one: this project's and cudarc's, in one process, on one driver that does nothing.
+//! Compares the cost of driver calls: raw, by this project and by cudarc, in one process, on a
+//! driver that does nothing.
 //!
-//! `cargo run --release --manifest-path tests/outside/compare/Cargo.toml`. Prints a table in nanoseconds: of each call the
-//! least of many rounds, in which all calls take turns.
+//! Run it with `cargo run --release --manifest-path tests/outside/compare/Cargo.toml`. It prints a
+//! table in nanoseconds. Each figure is the least of many rounds, in which the calls alternate.
 
 mod calls;
 #[path = "../../../../driver/benches/eight/mod.rs"]
@@ -14,7 +15,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// Where the loader finds the library, told to the program when it starts itself again.
+/// The variable with the search path of the loader, which is set when the program starts itself
+/// again.
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
 
 /// Rounds, and calls in one.

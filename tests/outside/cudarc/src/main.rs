@@ -1,6 +1,8 @@
-//! Runs cudarc's safe API on the emulator: `LD_LIBRARY_PATH` names the folder of its library.
+//! Runs cudarc's safe API on the emulator. `LD_LIBRARY_PATH` must contain the folder of its
+//! library.
 //!
-//! Every check looks at what came of the calls. Prints one line a check; ends with 1 if one failed.
+//! Every check verifies the results of the calls. The program prints a line for each check, and
+//! exits with 1 if one failed.
 
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,8 +15,8 @@ use cudarc::driver::{
 };
 use cudarc::nvrtc::Ptx;
 
-/// `axpy(y, x, a, n)` adds a * x to y; `meet(count)` adds one a block and waits until every block has; `bump(p)` adds
-/// the variable `offset` to a word.
+/// `axpy(y, x, a, n)` adds a * x to y; `meet(count)` adds one a block and waits until every block
+/// has; `bump(p)` adds the variable `offset` to a word.
 const PTX: &str = "
 .version 7.0
 .target sm_75
@@ -85,7 +87,7 @@ struct World {
     bump: CudaFunction,
 }
 
-/// A name and what is done under it.
+/// The name of a check, and its function.
 type Check = (&'static str, fn(&World) -> Outcome);
 
 const CHECKS: &[Check] = &[
@@ -255,7 +257,7 @@ fn kernel(w: &World) -> Outcome {
     let mut y = w.stream.clone_htod(&vec![1f32; n])?;
     let mut launch = w.stream.launch_builder(&w.axpy);
     launch.arg(&mut y).arg(&x).arg(&2f32).arg(&n);
-    // SAFETY: the arguments are those of the kernel, which stays within them.
+    // SAFETY: these are the arguments of the kernel, which stays within the buffers.
     unsafe { launch.launch(LaunchConfig::for_num_elems(n as u32)) }?;
     let sum = w.stream.clone_dtoh(&y)?;
     assert!(
@@ -266,7 +268,7 @@ fn kernel(w: &World) -> Outcome {
     Ok(())
 }
 
-/// Runs `bump` on a word and gives what became of it.
+/// Runs `bump` on a word and returns the result.
 fn bumped(w: &World, word: u32) -> Result<u32, Box<dyn Error>> {
     let mut p = w.stream.clone_htod(&[word])?;
     // SAFETY: the kernel takes a pointer to one word.
@@ -398,8 +400,8 @@ fn events(w: &World) -> Outcome {
 
 fn graph(w: &World) -> Outcome {
     let context = CudaContext::new_non_primary(0, 0)?;
-    // SAFETY: the check uses one stream. With tracking, a capture would wait for events from before it, which the
-    // driver refuses.
+    // SAFETY: the check uses one stream. With tracking, a capture would wait for events from before
+    // it, which the driver refuses.
     unsafe { context.disable_event_tracking() };
     let world = World::on(context)?;
     let mut p = world.stream.clone_htod(&[0u32])?;

@@ -1,4 +1,4 @@
-//! The backward of the layers.
+//! The backward pass of the layers.
 
 use ptx_gen::bf16;
 use warpwright_driver::{Buffer, Error, Host, Queue, View};
@@ -13,11 +13,14 @@ use crate::Projection;
 use crate::step::sizes::TrainingSizes;
 
 impl Bf16Step {
-    /// Takes the gradient of the residual stream from after the last layer to the first one's
-    /// attention. What that is of the embedded tokens nobody reads, as the embedding is frozen.
+    /// Runs the backward pass of all layers.
+    ///
+    /// It ends with the adapters of the first layer's attention block. The gradient of the embedded
+    /// tokens is not computed, because the embedding is frozen.
     pub(crate) fn backward(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let kept = &self.buffers.kept;
         for l in (0..kept.layers()).rev() {
+            // Layers that share buffers have overwritten the activations of layer `l` meanwhile.
             if kept.is_overwritten(l) {
                 self.recompute(queue, l)?;
             }
@@ -31,15 +34,19 @@ impl Bf16Step {
         Ok(())
     }
 
+    /// Runs the backward pass of the feed-forward block of layer `l`.
     fn feed_forward_backward(
         &self,
         queue: &mut impl Queue,
         l: usize,
         layer: &Bf16LayerBuffers,
     ) -> Result<(), Error> {
-        let (work, x2, Bf16LayerBuffers { h1, inv2, .. }) =
-            (&self.buffers.work, &self.buffers.kept.inputs(l).x2, layer);
-        let (dg, dup, [dx, part]) = (&work.dg, &work.dup, &work.dx);
+        let work = &self.buffers.work;
+        let x2 = &self.buffers.kept.inputs(l).x2;
+        let Bf16LayerBuffers { h1, inv2, .. } = layer;
+        let dg = &work.dg;
+        let dup = &work.dup;
+        let [dx, part] = &work.dx;
         use Projection::{Gate, Up};
         if self.dropout.is_none() {
             self.swiglu_linear_backward(queue, l, &work.dh, layer, [dg, dup])?;
@@ -57,16 +64,19 @@ impl Bf16Step {
         )
     }
 
-    /// The gradients of `g` and `up`, with that of `a` in memory.
+    /// Computes the gradients of `g` and `up` with separate kernels, as dropout requires.
     fn swiglu_backward(
         &self,
         queue: &mut impl Queue,
         l: usize,
         layer: &Bf16LayerBuffers,
     ) -> Result<(), Error> {
-        let (work, a, Bf16LayerBuffers { g, up, .. }) =
-            (&self.buffers.work, &self.buffers.kept.inputs(l).a, layer);
-        let (da, dg, dup) = (&work.da, &work.dg, &work.dup);
+        let work = &self.buffers.work;
+        let a = &self.buffers.kept.inputs(l).a;
+        let Bf16LayerBuffers { g, up, .. } = layer;
+        let da = &work.da;
+        let dg = &work.dg;
+        let dup = &work.dup;
         self.project_backward(queue, (l, Projection::Down), [&work.dh, a], None, da)?;
         let args = SwiGluBackwardArgs::<Host> {
             da,
@@ -79,22 +89,26 @@ impl Bf16Step {
         queue.launch(&self.kernels.swiglu_backward, args)
     }
 
+    /// Runs the backward pass of the attention block of layer `l`.
     fn attention_backward(
         &self,
         queue: &mut impl Queue,
         l: usize,
         layer: &Bf16LayerBuffers,
     ) -> Result<(), Error> {
-        let (work, x1) = (&self.buffers.work, &self.buffers.kept.inputs(l).x1);
+        let work = &self.buffers.work;
+        let x1 = &self.buffers.kept.inputs(l).x1;
         use Projection::{K, O, Q, V};
         self.project_backward(queue, (l, O), [&work.dh, &layer.o], None, &work.grad)?;
         self.heads_backward(queue, l, layer)?;
         let [dx, part] = &work.dx;
         let all = [(Q, &*work.dq), (K, &*work.dk), (V, &*work.dv)];
         if l == 0 {
-            return all
-                .iter()
-                .try_for_each(|&(p, dy)| self.adapter_du(queue, (l, p), [dy, x1]).map(drop));
+            // The embedding is frozen, so only the gradients of the adapters are needed.
+            for (p, dy) in all {
+                self.adapter_du(queue, (l, p), [dy, x1])?;
+            }
+            return Ok(());
         }
         if self.dropout.is_none() {
             self.sum_backward(queue, l, &all, x1, dx)?;
@@ -111,37 +125,37 @@ impl Bf16Step {
         )
     }
 
-    /// Gradients of the products of queries, keys and values.
+    /// Computes the gradients of the outputs of the Q, K and V projections.
     fn heads_backward(
         &self,
         queue: &mut impl Queue,
         l: usize,
         layer: &Bf16LayerBuffers,
     ) -> Result<(), Error> {
-        let (work, starts, weights) = (
-            &self.buffers.work,
-            &self.slots.batch.starts,
-            &self.weights.layers[l],
-        );
+        let work = &self.buffers.work;
+        let starts = &self.slots.batch.starts;
+        let weights = &self.weights.layers[l];
         let TrainingSizes {
             tokens,
             heads,
             kv_heads,
             ..
         } = self.sizes;
-        let (q, k, v, lse) = (&layer.q.rotated, &layer.k.rotated, &layer.v, &layer.lse);
-        // The query heads of a group that are still to be summed.
+        let q = &layer.q.rotated;
+        let k = &layer.k.rotated;
+        let v = &layer.v;
+        let lse = &layer.lse;
+        // The number of query heads per head of keys that the kernel leaves to be summed.
         let group = match self.kernels.key_gradients.def().parts {
             SummedHeads::Heads => heads / kv_heads,
             SummedHeads::Groups => 1,
         };
         let parts = self.sizes.rows(kv_heads * group * self.sizes.head_dim);
-        let (grad, delta, [dk, dv]) = (
-            &work.grad,
-            &work.delta,
-            work.parts.each_ref().map(|all| all.view_range(0..parts)),
-        );
-        let (o, dq) = (&layer.o, &work.dq_rotated);
+        let grad = &work.grad;
+        let delta = &work.delta;
+        let [dk, dv] = work.parts.each_ref().map(|all| all.view_range(0..parts));
+        let o = &layer.o;
+        let dq = &work.dq_rotated;
         let args = FlashQueriesArgs::<Host> {
             q,
             k,
@@ -189,8 +203,10 @@ impl Bf16Step {
         self.rotated_back(queue, &dv, group, None, &work.dv)
     }
 
-    /// The gradient of a product, of that of what attention took: sums of groups, rotated back and
-    /// through the head norm, if the product was `rotated`.
+    /// Computes `dx`, the gradient of a projection's output.
+    ///
+    /// `parts` has the gradients of attention's inputs, of which each `group` of heads is summed.
+    /// For queries and keys, `rotated` has the data to go back through RoPE and the head norm.
     fn rotated_back(
         &self,
         queue: &mut impl Queue,
@@ -199,13 +215,12 @@ impl Bf16Step {
         rotated: Option<(&Bf16RotatedBuffers, Option<&Buffer<f32>>)>,
         dx: &View<bf16>,
     ) -> Result<(), Error> {
-        let (
-            freq,
-            TrainingSizes {
-                tokens, head_dim, ..
-            },
-        ) = (&self.constants.freq, self.sizes);
-        let (no_x, nothing) = (dx.view_range(0..0), freq.view_range(0..0));
+        let freq = &self.constants.freq;
+        let TrainingSizes {
+            tokens, head_dim, ..
+        } = self.sizes;
+        let no_x = dx.view_range(0..0);
+        let nothing = freq.view_range(0..0);
         let normed = rotated.and_then(|(saved, gains)| Some((saved.normed.as_ref()?, gains?)));
         let (x, inv, g) = match normed {
             Some(((x, inv), g)) => (&**x, &**inv, &**g),
@@ -232,7 +247,7 @@ impl Bf16Step {
         queue.launch(kernel, args)
     }
 
-    /// Adds the gradient of a norm's input to that of the residual stream.
+    /// Adds the gradient of a norm's input to the gradient of the residual stream.
     pub(super) fn norm_backward(
         &self,
         queue: &mut impl Queue,

@@ -1,5 +1,8 @@
-//! What the forward keeps for the backward, and workspace. `H` is a buffer of `bf16` and `F` one of
-//! `f32`, or their sizes where memory is only counted.
+//! The activations that the forward pass keeps for the backward pass, and the workspace of a `bf16`
+//! step.
+//!
+//! `H` is the type of a `bf16` buffer and `F` of an `f32` buffer. Code that only counts memory uses
+//! `()` instead of real buffers.
 
 use warpwright_driver::{Buffer, Context, bf16};
 
@@ -10,14 +13,17 @@ use crate::step::common::CommonState;
 use crate::step::sizes::TrainingSizes;
 use crate::{Error, Projection};
 
-/// Shapes are in rows of tokens: `hidden` means `[tokens, hidden]`.
+/// The activations, the LM head's buffers and the workspace of a `bf16` step.
+///
+/// Shapes list the length of a token's row only. For example, `hidden` means `[tokens, hidden]`.
 pub(crate) struct Bf16Buffers<H = Buffer<bf16>, F = Buffer<f32>> {
     pub(super) kept: KeptActivations<H, Bf16LayerBuffers<H, F>>,
     pub(crate) head: Bf16HeadBuffers<H, F>,
     pub(super) work: Bf16Workspace<H, F>,
 }
 
-/// What the forward keeps of a layer.
+/// The activations of a layer, named as in
+/// [`LayerActivations`](crate::reference::LayerActivations).
 pub(super) struct Bf16LayerBuffers<H = Buffer<bf16>, F = Buffer<f32>> {
     pub(super) inv1: F,
     pub(super) q: Bf16RotatedBuffers<H, F>,
@@ -29,26 +35,27 @@ pub(super) struct Bf16LayerBuffers<H = Buffer<bf16>, F = Buffer<f32>> {
     pub(super) inv2: F,
     pub(super) g: H,
     pub(super) up: H,
-    /// `rank`, padded, of each projection with an adapter.
+    /// The padded `rank`: `scale x A^T` of each projection that has an adapter.
     pub(super) u: [Option<H>; 7],
 }
 
-/// Queries or keys.
+/// The queries or keys of a layer.
 pub(super) struct Bf16RotatedBuffers<H = Buffer<bf16>, F = Buffer<f32>> {
-    /// Before the head norm, and its `inv`; none without one.
+    /// The input of the head norm and its `inv`, or `None` if the model has no head norms.
     pub(super) normed: Option<(H, F)>,
+    /// The queries or keys after RoPE.
     pub(super) rotated: H,
 }
 
-/// What the head gives.
+/// The buffers of the LM head.
 pub(crate) struct Bf16HeadBuffers<H = Buffer<bf16>, F = Buffer<f32>> {
-    /// `hidden`: what the last norm gave.
+    /// `hidden`: the output of the last norm.
     pub(super) x: H,
     pub(super) inv: F,
     /// `[chunk, vocab]`
     pub(super) logits: F,
-    /// `[chunk, vocab]`: their gradients, times the labelled tokens. Beside the head, unpacked
-    /// matrices: see `unpacked.rs`.
+    /// `[chunk, vocab]`: the gradients of the logits, times the number of labelled tokens. While
+    /// the layers run, this buffer holds unpacked matrices (see `unpacked.rs`).
     pub(super) dl: H,
     pub(super) lse: F,
     pub(crate) losses: F,
@@ -57,49 +64,55 @@ pub(crate) struct Bf16HeadBuffers<H = Buffer<bf16>, F = Buffer<f32>> {
 }
 
 impl<H, F> Bf16HeadBuffers<H, F> {
+    /// Returns the logits of the last chunk, `[chunk, vocab]`.
     pub(crate) fn logits(&self) -> &F {
         &self.logits
     }
 }
 
-/// What no kernel needs for long.
+/// Scratch buffers, which all layers share.
 pub(super) struct Bf16Workspace<H = Buffer<bf16>, F = Buffer<f32>> {
-    /// Unpacked matrices; others are where the head has gradients of logits: see `unpacked.rs`.
+    /// One of the two workspaces of unpacked matrices. The other is [`Bf16HeadBuffers::dl`].
     pub(super) w: H,
-    /// The adapters, rounded.
+    /// The adapters, rounded to `bf16`.
     pub(super) adapters: H,
-    /// Queries and keys before they are rotated.
+    /// Queries and keys before RoPE, for models without head norms.
     pub(super) raw: [H; 2],
-    /// With dropout: the longest input of a projection, or a gradient of it; the same once more.
-    /// Else a row.
+    /// The input of a projection after dropout or a gradient of it, and the sum of the masked
+    /// gradient and a residual. Without dropout, both have rows of 8 elements.
     pub(super) masked: [H; 2],
-    /// `rank`, padded, of each projection: gradients of adapters are made while the next ones are.
+    /// The padded `rank`: the gradient of `u` of each projection. Projections have separate
+    /// buffers, so the gradients of one adapter can still run while the next `du` is computed.
     pub(super) du: [H; 7],
     /// `hidden`: the gradient of the residual stream.
     pub(super) dh: H,
-    /// `hidden`: the gradient of what a norm gave; with dropout a sum that goes into it, else a
-    /// row.
+    /// `hidden`: the gradient of a norm's output, and a partial sum of it. The partial sum has rows
+    /// of 8 elements without dropout.
     pub(super) dx: [H; 2],
-    /// With dropout: `feed_forward`. Else a row.
+    /// `feed_forward`: the gradient of the down projection's input. It has rows of 8 elements
+    /// without dropout.
     pub(super) da: H,
-    /// `feed_forward`
+    /// `feed_forward`: the gradient of the gate projection's output.
     pub(super) dg: H,
+    /// `feed_forward`: the gradient of the up projection's output.
     pub(super) dup: H,
-    /// Queries: the gradient of attention's output.
+    /// `heads * head_dim`: the gradient of attention's output.
     pub(super) grad: H,
-    /// `heads`
+    /// `heads`: the dot product of attention's output and its gradient, for each head.
     pub(super) delta: F,
-    /// Queries: the gradient of the rotated queries.
+    /// `heads * head_dim`: the gradient of the queries after RoPE.
     pub(super) dq_rotated: F,
-    /// Queries: gradients of rotated keys and of values, for each query head.
+    /// `heads * head_dim`: the gradients of the keys after RoPE and of the values, for each query
+    /// head or summed over a group of heads.
     pub(super) parts: [F; 2],
-    /// Gradients of the products of queries, keys and values.
+    /// The gradients of the outputs of the Q, K and V projections.
     pub(super) dq: H,
     pub(super) dk: H,
     pub(super) dv: H,
 }
 
 impl Bf16Buffers {
+    /// Allocates zeroed buffers on the device.
     pub(super) fn allocate(
         context: &Context,
         sizes: &TrainingSizes,
@@ -119,8 +132,11 @@ impl Bf16Buffers {
 }
 
 impl<H, F> Bf16Buffers<H, F> {
-    /// For weights like these; so many tokens have logits at once, and so many numbers are in the
-    /// adapters.
+    /// Allocates all buffers with `halves` and `singles`, which take the label and the number of
+    /// elements of each.
+    ///
+    /// The head has logits for `chunk` tokens at the same time, and `adapters` is the number of
+    /// elements in all adapters.
     pub(crate) fn new(
         sizes: &TrainingSizes,
         shape: &Layers<'_>,
@@ -149,6 +165,7 @@ impl<H, F> Bf16Buffers<H, F> {
     }
 }
 
+/// Allocates buffers of the sizes of a step.
 struct Bf16Allocator<'a, H, F> {
     sizes: &'a TrainingSizes,
     halves: &'a dyn Fn(&str, usize) -> Result<H, Error>,
@@ -156,14 +173,17 @@ struct Bf16Allocator<'a, H, F> {
 }
 
 impl<H, F> Bf16Allocator<'_, H, F> {
+    /// Allocates a `bf16` buffer with a row of `len` elements for each token.
     fn half(&self, label: &str, len: u32) -> Result<H, Error> {
         (self.halves)(label, self.sizes.rows(len))
     }
 
+    /// Allocates an `f32` buffer with a row of `len` elements for each token.
     fn single(&self, label: &str, len: u32) -> Result<F, Error> {
         (self.singles)(label, self.sizes.rows(len))
     }
 
+    /// Allocates the activations of layer `l`.
     fn layer(&self, l: usize, shape: &Layers<'_>) -> Result<Bf16LayerBuffers<H, F>, Error> {
         let TrainingSizes {
             hidden,
@@ -173,22 +193,25 @@ impl<H, F> Bf16Allocator<'_, H, F> {
             rank,
             ..
         } = *self.sizes;
-        let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
+        let queries = self.sizes.queries();
+        let keys = self.sizes.keys();
         let half = |name: &str, len| self.half(&format!("{name} of layer {l}"), len);
         let single = |name: &str, len| self.single(&format!("{name} of layer {l}"), len);
         let rotated = |name: &str, len, heads| -> Result<Bf16RotatedBuffers<H, F>, Error> {
-            let normed = match shape.head_norms {
-                true => Some((
+            let normed = if shape.head_norms {
+                Some((
                     half(&format!("{name}, raw,"), len)?,
                     single(&format!("inv of {name}"), heads)?,
-                )),
-                false => None,
+                ))
+            } else {
+                None
             };
             Ok(Bf16RotatedBuffers {
                 normed,
                 rotated: half(name, len)?,
             })
         };
+        // Only the gradients of adapters read `u`.
         let mut u = [const { None }; 7];
         for p in &shape.lora.targets {
             u[*p as usize] = Some(half(&format!("u of {}", p.name()), padded(rank))?);
@@ -208,6 +231,8 @@ impl<H, F> Bf16Allocator<'_, H, F> {
         })
     }
 
+    /// Allocates the buffers of the LM head. The gradients of its logits must fit `unpacked`
+    /// weights.
     fn head(&self, chunk: usize, unpacked: usize) -> Result<Bf16HeadBuffers<H, F>, Error> {
         let logits = chunk * self.sizes.vocab as usize;
         Ok(Bf16HeadBuffers {
@@ -221,6 +246,7 @@ impl<H, F> Bf16Allocator<'_, H, F> {
         })
     }
 
+    /// Allocates the scratch buffers, with room for `unpacked` weights.
     fn workspace(
         &self,
         [adapters, unpacked]: [usize; 2],
@@ -233,9 +259,11 @@ impl<H, F> Bf16Allocator<'_, H, F> {
             rank,
             ..
         } = *self.sizes;
-        let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
+        let queries = self.sizes.queries();
+        let keys = self.sizes.keys();
         let du = |p: Projection| self.half(&format!("du of {}", p.name()), padded(rank));
         let [q, k, v, o, gate, up, down] = Projection::ALL.map(du);
+        // Without dropout, fused kernels replace the ones that use these buffers.
         let with_dropout = |len: u32| if dropout { len } else { 8 };
         let input = with_dropout(hidden.max(feed_forward).max(queries));
         Ok(Bf16Workspace {

@@ -1,5 +1,7 @@
-//! The forward of a micro-batch, and the head, which is forward and backward at once where it is
-//! trained.
+//! The forward pass of a micro-batch, and the LM head.
+//!
+//! In training, the head runs forward and backward chunk by chunk, because the logits of all tokens
+//! would take too much memory.
 
 use ptx_gen::bf16;
 use warpwright_driver::{Buffer, Error, Host, Queue, View};
@@ -23,6 +25,7 @@ use crate::step::common::{Place, Purpose};
 use crate::step::sizes::TrainingSizes;
 
 impl Bf16Step {
+    /// Runs the forward pass from the batch to the residual stream after the last layer.
     pub(crate) fn forward(&self, queue: &mut impl Queue, purpose: Purpose) -> Result<(), Error> {
         self.common.fetch(queue)?;
         self.nothing_pending();
@@ -34,7 +37,7 @@ impl Bf16Step {
         Ok(())
     }
 
-    /// Computes again what the backward reads of a layer.
+    /// Computes the activations of layer `l` again, up to those that the backward pass reads.
     pub(super) fn recompute(&self, queue: &mut impl Queue, l: usize) -> Result<(), Error> {
         self.attention(queue, Purpose::Training, l)?;
         self.gated(queue, Purpose::Training, l)?;
@@ -43,22 +46,23 @@ impl Bf16Step {
             .map(drop)
     }
 
-    /// Computes again the inputs of a layer's projections that gradients of adapters are made of.
+    /// Computes the projection inputs of layer `l` again that the gradients of adapters read.
     pub(super) fn recompute_inputs(&self, queue: &mut impl Queue, l: usize) -> Result<(), Error> {
         use Projection::{Down, Gate, K, Q, Up, V};
-        let (kept, weights) = (&self.buffers.kept, &self.weights.layers[l]);
-        let (
-            Bf16LayerBuffers {
-                inv1,
-                h1,
-                inv2,
-                g,
-                up,
-                u,
-                ..
-            },
-            ProjectionInputs { x1, x2, a },
-        ) = (kept.layer(l), kept.inputs(l));
+        let kept = &self.buffers.kept;
+        let weights = &self.weights.layers[l];
+        let Bf16LayerBuffers {
+            inv1,
+            h1,
+            inv2,
+            g,
+            up,
+            u,
+            ..
+        } = kept.layer(l);
+        let ProjectionInputs { x1, x2, a } = kept.inputs(l);
+        // The gradient of `A` is the only reader of these inputs, so a group of projections without
+        // adapters does not need its input.
         let any = |of: &[Projection]| of.iter().any(|p| u[*p as usize].is_some());
         if any(&[Q, K, V]) {
             self.norm(queue, &kept.streams[l], &weights.attention_norm, x1, inv1)?;
@@ -80,9 +84,10 @@ impl Bf16Step {
         }
     }
 
-    /// Rounds the adapters, and embeds the tokens.
+    /// Rounds the adapters to `bf16` and embeds the tokens.
     fn begin(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        let (x, y) = (&self.flat.parameters, &self.buffers.work.adapters);
+        let x = &self.flat.parameters;
+        let y = &self.buffers.work.adapters;
         queue.launch(
             &self.kernels.round,
             RoundArgs::<Host> {
@@ -92,7 +97,8 @@ impl Bf16Step {
             },
         )?;
         let h = &self.buffers.kept.streams[0];
-        let (TrainingSizes { vocab, hidden, .. }, ids) = (self.sizes, &self.slots.batch.ids);
+        let TrainingSizes { vocab, hidden, .. } = self.sizes;
+        let ids = &self.slots.batch.ids;
         let args = EmbedTokensArgs::<Host> {
             ids,
             table: &self.weights.embed,
@@ -103,12 +109,11 @@ impl Bf16Step {
         queue.launch(&self.kernels.embed, args)
     }
 
+    /// Computes the attention block of layer `l`, and adds the residual stream.
     fn attention(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
-        let (weights, layer, h) = (
-            &self.weights.layers[l],
-            self.buffers.kept.layer(l),
-            &self.buffers.kept.streams[l],
-        );
+        let weights = &self.weights.layers[l];
+        let layer = self.buffers.kept.layer(l);
+        let h = &self.buffers.kept.streams[l];
         let TrainingSizes {
             tokens,
             heads,
@@ -143,7 +148,7 @@ impl Bf16Step {
         )
     }
 
-    /// A projection, then the head norm if there is one, then RoPE.
+    /// Computes queries or keys: the projection, the head norm if the model has one, then RoPE.
     fn queries_or_keys(
         &self,
         queue: &mut impl Queue,
@@ -165,7 +170,9 @@ impl Bf16Step {
             None,
             &raw,
         )?;
-        let (freq, positions) = (&self.constants.freq, &self.slots.batch.positions);
+        let freq = &self.constants.freq;
+        let positions = &self.slots.batch.positions;
+        // A kernel without the head norm has the same arguments, but does not read these two.
         let nothing = freq.view_range(0..0);
         let args = RotateForwardArgs::<Host> {
             positions,
@@ -181,6 +188,7 @@ impl Bf16Step {
         queue.launch(&self.kernels.rotate, args)
     }
 
+    /// Computes the feed-forward block of layer `l`, and adds the residual stream.
     fn feed_forward(
         &self,
         queue: &mut impl Queue,
@@ -189,19 +197,19 @@ impl Bf16Step {
     ) -> Result<(), Error> {
         self.gated(queue, purpose, l)?;
         let kept = &self.buffers.kept;
-        let (h1, a, to) = (&kept.layer(l).h1, &kept.inputs(l).a, &kept.streams[l + 1]);
+        let h1 = &kept.layer(l).h1;
+        let a = &kept.inputs(l).a;
+        let to = &kept.streams[l + 1];
         self.project(queue, purpose, (l, Projection::Down), a, Some(h1), to)
     }
 
-    /// The feed-forward block up to its last projection.
+    /// Computes the feed-forward block up to the input of the down projection.
     fn gated(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
         let kept = &self.buffers.kept;
-        let (
-            Bf16LayerBuffers {
-                h1, inv2, g, up, ..
-            },
-            ProjectionInputs { x2, a, .. },
-        ) = (kept.layer(l), kept.inputs(l));
+        let Bf16LayerBuffers {
+            h1, inv2, g, up, ..
+        } = kept.layer(l);
+        let ProjectionInputs { x2, a, .. } = kept.inputs(l);
         self.norm(
             queue,
             h1,
@@ -213,11 +221,13 @@ impl Bf16Step {
         self.gated_linear(queue, purpose, l, x2, [g, up, a])
     }
 
-    /// The losses, and the gradient of the residual stream after the last layer.
+    /// Computes the losses and the gradient of the residual stream after the last layer.
     pub(crate) fn head(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        // It takes a workspace of theirs.
+        // The gradients of the logits overwrite one of the workspaces of unpacked matrices.
         self.nothing_pending();
-        let (b, head, norm) = (&self.buffers, &self.buffers.head, &self.weights.norm);
+        let b = &self.buffers;
+        let head = &self.buffers.head;
+        let norm = &self.weights.norm;
         self.norm(queue, b.kept.last(), norm, &head.x, &head.inv)?;
         for chunk in self.chunks() {
             self.chunk_losses(queue, &chunk)?;
@@ -227,7 +237,7 @@ impl Bf16Step {
         self.norm_backward(queue, [&head.dx, b.kept.last()], norm, &head.inv)
     }
 
-    /// The losses alone.
+    /// Computes the losses without gradients.
     pub(crate) fn losses(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let head = &self.buffers.head;
         self.norm(
@@ -237,10 +247,13 @@ impl Bf16Step {
             &head.x,
             &head.inv,
         )?;
-        self.chunks()
-            .try_for_each(|chunk| self.chunk_losses(queue, &chunk))
+        for chunk in self.chunks() {
+            self.chunk_losses(queue, &chunk)?;
+        }
+        Ok(())
     }
 
+    /// Computes `y`, the RMSNorm of `x` with gains `g`, and the reciprocal norms `inv`.
     fn norm(
         &self,
         queue: &mut impl Queue,
@@ -260,13 +273,16 @@ impl Bf16Step {
         queue.launch(&self.kernels.norm, args)
     }
 
+    /// Returns the chunks of the micro-batch. The last may be shorter.
     fn chunks(&self) -> impl Iterator<Item = Chunk> {
         let firsts = (0..self.sizes.tokens).step_by(self.head_chunk as usize);
         firsts.map(|first| self.chunk(first, self.head_chunk.min(self.sizes.tokens - first)))
     }
 
+    /// Returns the views of a chunk that begins at token `first`.
     fn chunk(&self, first: u32, tokens: u32) -> Chunk {
-        let (head, TrainingSizes { hidden, vocab, .. }) = (&self.buffers.head, self.sizes);
+        let head = &self.buffers.head;
+        let TrainingSizes { hidden, vocab, .. } = self.sizes;
         let rows = |len: u32| (first * len) as usize..((first + tokens) * len) as usize;
         let all = 0..tokens as usize * vocab as usize;
         Chunk {
@@ -281,8 +297,10 @@ impl Bf16Step {
         }
     }
 
+    /// Computes the logits of a chunk and their losses.
     fn chunk_losses(&self, queue: &mut impl Queue, chunk: &Chunk) -> Result<(), Error> {
-        let (rows, TrainingSizes { hidden, vocab, .. }) = (chunk.tokens, self.sizes);
+        let rows = chunk.tokens;
+        let TrainingSizes { hidden, vocab, .. } = self.sizes;
         let Chunk {
             labels,
             logits,
@@ -290,6 +308,7 @@ impl Bf16Step {
             losses,
             ..
         } = chunk;
+        // The kernel of the logits has fixed tiles, unlike other matmuls, and no adapter.
         let [x, w] = [
             self.maps.of(&chunk.x, [rows, hidden], Logits::X)?,
             self.maps
@@ -317,6 +336,7 @@ impl Bf16Step {
         )
     }
 
+    /// Computes the gradients of a chunk's logits and of the head's input.
     fn chunk_gradients(&self, queue: &mut impl Queue, chunk: &Chunk) -> Result<(), Error> {
         let TrainingSizes { hidden, vocab, .. } = self.sizes;
         let Chunk {
@@ -352,7 +372,7 @@ impl Bf16Step {
     }
 }
 
-/// Tokens that have logits at once.
+/// The tokens whose logits are in memory at the same time, with views of their rows.
 struct Chunk {
     tokens: u32,
     /// `[tokens, hidden]`

@@ -1,4 +1,4 @@
-//! The kernels of a step in `bf16`, loaded.
+//! The loaded kernels of a step in `bf16`, and the choice of a matmul's tile.
 
 use warpwright_driver::{Context, Kernel};
 use warpwright_kernels::ProductTile;
@@ -24,8 +24,9 @@ use crate::signed::load;
 use crate::step::settings::{Recomputation, Settings, Tiles};
 use crate::step::sizes::TrainingSizes;
 
+/// The loaded kernels of a step in `bf16`.
 pub(super) struct Bf16Kernels {
-    /// Multiprocessors of the device: blocks of a product.
+    /// The number of blocks of a matmul: one for each multiprocessor.
     pub(super) blocks: u32,
     pub(super) round: Kernel<Round>,
     pub(super) embed: Kernel<EmbedTokens>,
@@ -46,7 +47,7 @@ pub(super) struct Bf16Kernels {
     pub(super) attention: Kernel<FlashForward>,
     pub(super) query_gradients: Kernel<FlashQueries>,
     pub(super) key_gradients: Kernel<FlashKeys>,
-    /// Where inputs are computed again.
+    /// Recomputes SwiGLU in the backward pass. Loaded for [`Recomputation::Cheap`] only.
     pub(super) swiglu: Option<Kernel<SwiGluForward>>,
     pub(super) swiglu_backward: Kernel<SwiGluBackward>,
     pub(super) logits: Kernel<Logits>,
@@ -54,26 +55,28 @@ pub(super) struct Bf16Kernels {
     pub(super) logit_gradients: Kernel<LogitGradients>,
 }
 
-/// What a tile costs besides its columns, in columns: what the kernel of prompts costs besides its
-/// tokens.
+/// The fixed cost of a tile in units of columns. The value is from the prefill matmul kernel, whose
+/// tiles have tokens in place of columns.
 const FIXED: u32 = 36;
 
-/// Rows from which blocks with wide tiles work in pairs: with 1,024 a step of 1.5B was 1 % slower
-/// so, with 2,048 one of 8B 2 % faster (docs/lab/README.md).
+/// The number of rows from which blocks with wide tiles work in pairs. With 1,024 rows, pairs made
+/// a step of a 1.5B model 1 % slower. With 2,048 rows, they made a step of an 8B model 2 % faster
+/// (docs/lab/README.md).
 const PAIRED: u32 = 2048;
 
 impl Bf16Kernels {
+    /// Loads the kernels for the sizes and settings of a step.
     pub(super) fn load(
         context: &Context,
         settings: &Settings,
         sizes: &TrainingSizes,
         head_norms: bool,
     ) -> Result<Bf16Kernels, Error> {
-        let (threads, pairing, head_dim) = (256, settings.pairing, sizes.head_dim);
-        let (rank, blocks) = (
-            padded(sizes.rank),
-            context.device().properties().multiprocessors,
-        );
+        let threads = 256;
+        let pairing = settings.pairing;
+        let head_dim = sizes.head_dim;
+        let rank = padded(sizes.rank);
+        let blocks = context.device().properties().multiprocessors;
         let back = |pairing, norm| {
             load(
                 context,
@@ -85,12 +88,18 @@ impl Bf16Kernels {
             )
         };
         let tiles = &tiles(settings.tiles, sizes)[..];
+        // The `wgmma` kernels of attention exist only for heads of 64 and 128 dimensions.
         let op = if head_dim.is_multiple_of(64) {
             settings.attention
         } else {
             TensorOp::Mma
         };
-        let again = settings.recomputation == Recomputation::Cheap;
+        // The forward pass has SwiGLU fused into a matmul, so only recomputation needs the kernel.
+        let swiglu = if settings.recomputation == Recomputation::Cheap {
+            Some(load(context, SwiGluForward { threads })?)
+        } else {
+            None
+        };
         Ok(Bf16Kernels {
             blocks,
             round: load(context, Round)?,
@@ -128,9 +137,7 @@ impl Bf16Kernels {
                     op,
                 },
             )?,
-            swiglu: again
-                .then(|| load(context, SwiGluForward { threads }))
-                .transpose()?,
+            swiglu,
             swiglu_backward: load(context, SwiGluBackward { threads })?,
             logits: load(context, Logits)?,
             losses: load(context, TokenLosses { threads })?,
@@ -138,7 +145,7 @@ impl Bf16Kernels {
         })
     }
 
-    /// The kernel of a product of this shape with the tile that wastes least.
+    /// Returns the matmul kernel whose tile wastes least for an output of this shape.
     pub(super) fn linear(
         &self,
         form: MatmulLayout,
@@ -153,28 +160,30 @@ impl Bf16Kernels {
         self.best(of, |kernel| (kernel.def().tile, [rows, columns]))
     }
 
-    /// Likewise of the projection before SwiGLU.
+    /// Returns the kernel of the projection before SwiGLU whose tile wastes least for this shape.
     pub(super) fn gated(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSwiGlu> {
         self.best(self.gated.iter(), |kernel| {
             (kernel.def().tile, [rows, columns])
         })
     }
 
-    /// Likewise of the gradient of an input of several projections.
+    /// Returns the kernel of the gradient of an input that several projections share, with the tile
+    /// that wastes least for this shape.
     pub(super) fn sum(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSum> {
         self.best(self.sums.iter(), |kernel| {
             (kernel.def().tile, [rows, columns])
         })
     }
 
-    /// Likewise of a gradient through SwiGLU.
+    /// Returns the kernel of the gradient through SwiGLU whose tile wastes least for this shape.
     pub(super) fn swiglu_linear(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSwiGluBackward> {
         self.best(self.swiglu_linear.iter(), |kernel| {
             (kernel.def().tile, [rows, columns])
         })
     }
 
-    /// The kernel that takes least, given its tile, and the rows and columns of the product.
+    /// Returns the kernel with the least estimated time. `product` returns a kernel's tile, and the
+    /// rows and columns of the output.
     fn best<'a, K>(
         &self,
         of: impl Iterator<Item = &'a Kernel<K>>,
@@ -182,14 +191,15 @@ impl Bf16Kernels {
     ) -> &'a Kernel<K> {
         let cost = |kernel: &&Kernel<K>| {
             let (tile, [rows, columns]) = product(kernel);
+            // The blocks process tiles in waves, and each wave takes as long as one tile.
             tile.count(rows, columns).div_ceil(self.blocks) * (tile.columns() + FIXED)
         };
         of.min_by_key(cost).expect("each form is loaded")
     }
 }
 
-/// What a block of gradients of keys sums: whole groups, if that makes a block for each
-/// multiprocessor.
+/// Returns the heads that a block sums in the gradients of keys: whole groups, if there is still a
+/// block for each multiprocessor.
 fn parts(sizes: &TrainingSizes, multiprocessors: u32) -> SummedHeads {
     let blocks = sizes.tokens.div_ceil(FlashKeys::KEYS) * sizes.kv_heads;
     if blocks >= multiprocessors {
@@ -199,7 +209,7 @@ fn parts(sizes: &TrainingSizes, multiprocessors: u32) -> SummedHeads {
     }
 }
 
-/// All products of one projection that a step takes, with every tile.
+/// Loads each variant of the matmul of one projection that a step uses, with every tile.
 fn linear(context: &Context, tiles: &[ProductTile]) -> Result<Vec<Kernel<LoraLinear>>, Error> {
     use MatmulLayout::*;
     let forms = [
@@ -231,6 +241,7 @@ fn linear(context: &Context, tiles: &[ProductTile]) -> Result<Vec<Kernel<LoraLin
         .collect())
 }
 
+/// Loads a kernel with each of the tiles.
 fn each_tile<K>(
     tiles: &[ProductTile],
     load: impl Fn(ProductTile) -> Result<Kernel<K>, Error>,
@@ -238,7 +249,7 @@ fn each_tile<K>(
     tiles.iter().map(|tile| load(*tile)).collect()
 }
 
-/// The tiles that products may have.
+/// Returns the tiles that matmuls may use.
 fn tiles(tiles: Tiles, sizes: &TrainingSizes) -> Vec<ProductTile> {
     let paired =
         |tile: ProductTile| sizes.tokens >= PAIRED && tile.columns() >= ProductTile::PAIRED;

@@ -1,20 +1,21 @@
-//! What sizes a step in `bf16` takes, and how it has the rank.
+//! The sizes that a step in `bf16` supports, and the padding of the rank.
 
 use warpwright_driver::Context;
 
 use crate::step::sizes::TrainingSizes;
 
-/// The rank as kernels take it: the next multiple of what a matrix instruction has rows of.
+/// Returns the rank rounded up to a multiple of 16, the rows of a matrix instruction.
 pub(crate) fn padded(rank: u32) -> u32 {
     rank.next_multiple_of(16)
 }
 
-/// The largest rank, for which a thread that makes gradients has registers.
+/// The largest supported rank. Kernels that compute gradients have no registers for more.
 const MOST_RANK: u32 = 128;
-/// The longest head whose attention has kernels.
+/// The largest supported number of dimensions in a head.
 const MOST_HEAD_DIM: u32 = 128;
 
-/// Why these sizes have no step in `bf16` on this device, if they have none.
+/// Returns the missing requirement if the device or the sizes do not support a step in `bf16`, and
+/// `None` if they do.
 pub(crate) fn unsupported(context: &Context, sizes: &TrainingSizes) -> Option<String> {
     let capability = context.device().compute_capability();
     if capability != (9, 0) {
@@ -32,6 +33,7 @@ pub(crate) fn unsupported(context: &Context, sizes: &TrainingSizes) -> Option<St
         rank,
         ..
     } = *sizes;
+    // Tensor maps need rows of whole 16 bytes, which are 8 elements of `bf16`.
     let eights = [
         ("vocab", vocab),
         ("hidden", hidden),
@@ -48,5 +50,8 @@ pub(crate) fn unsupported(context: &Context, sizes: &TrainingSizes) -> Option<St
             "heads of a multiple of 16 up to {MOST_HEAD_DIM} dimensions, not of {head_dim}"
         ));
     }
-    (rank > MOST_RANK).then(|| format!("a rank up to {MOST_RANK}, not {rank}"))
+    if rank > MOST_RANK {
+        return Some(format!("a rank up to {MOST_RANK}, not {rank}"));
+    }
+    None
 }

@@ -1,4 +1,4 @@
-//! Projections with their adapters, forward and backward.
+//! Launches of projections with their adapters, forward and backward.
 
 use std::sync::Arc;
 
@@ -19,23 +19,25 @@ use super::workspaces::Way;
 use crate::Projection;
 use crate::step::common::{Place, Purpose};
 
-/// A product: see [`LoraLinear`](warpwright_kernels::train::half::linear::LoraLinear).
+/// The operands of a matmul `y = factor x W + u B`, to which a bias and a residual may be added.
+/// See [`LoraLinear`](warpwright_kernels::train::half::linear::LoraLinear).
 pub(super) struct Linear<'a> {
     pub(super) form: MatmulLayout,
     pub(super) x: &'a View<bf16>,
     pub(super) w: &'a View<bf16>,
-    /// The second pair of operands.
+    /// The second pair of operands, `u` and B.
     pub(super) adapter: Option<[&'a View<bf16>; 2]>,
     pub(super) bias: Option<&'a View<f32>>,
     pub(super) residual: Option<&'a View<bf16>>,
     pub(super) factor: &'a View<f32>,
     pub(super) y: &'a View<bf16>,
-    /// Rows and columns of `y`, and the length of a row of `x`.
+    /// The rows and columns of `y`, and the length of a row of `x`.
     pub(super) shape: [u32; 3],
+    /// The matrices that the kernel unpacks for the next matmul.
     pub(super) ahead: UnpackedAhead,
 }
 
-/// What one projection adds to the gradient of its input.
+/// The tensor maps and lengths of one projection, a term of a sum of matmuls.
 struct Term {
     x: Arc<MapArg>,
     w: Arc<MapArg>,
@@ -46,6 +48,7 @@ struct Term {
 }
 
 impl Bf16Step {
+    /// Launches a matmul.
     pub(super) fn linear(&self, queue: &mut impl Queue, of: &Linear<'_>) -> Result<(), Error> {
         let [rows, columns, depth] = of.shape;
         let rank = if of.adapter.is_some() {
@@ -61,7 +64,8 @@ impl Bf16Step {
         } else {
             [depth, columns]
         };
-        // Without an adapter the second pair is not read; its maps are of what is there.
+        // Without an adapter, the kernel does not read the second pair. Its maps must still be
+        // valid, so they describe 8 elements of the first pair.
         let [u, b] = of.adapter.unwrap_or([of.x, of.w]);
         let shapes = match of.adapter {
             Some(_) => [[rows, rank], [rank, columns]],
@@ -99,7 +103,7 @@ impl Bf16Step {
         queue.launch(kernel, args)
     }
 
-    /// `y = x W^T`, and what the adapter, a bias and a residual add to it.
+    /// Computes `y = x W^T + u B^T`, and adds the bias and a residual if there are any.
     pub(super) fn project(
         &self,
         queue: &mut impl Queue,
@@ -109,7 +113,8 @@ impl Bf16Step {
         residual: Option<&View<bf16>>,
         y: &View<bf16>,
     ) -> Result<(), Error> {
-        let ([n, k], rows) = (self.sizes.of(p), self.sizes.tokens);
+        let [n, k] = self.sizes.of(p);
+        let rows = self.sizes.tokens;
         let pair = self.adapter_u(queue, purpose, (l, p), x)?;
         let w = self.matrix(queue, Way::Forward, (l, p))?;
         let bias = self.weights.layers[l].biases[p as usize].as_ref();
@@ -128,7 +133,7 @@ impl Bf16Step {
         self.linear(queue, &linear)
     }
 
-    /// `up`, the feed-forward block's second projection, and `a = silu(g) up`.
+    /// Computes the projection `up` of the feed-forward block, and `a = silu(g) up`.
     pub(super) fn gated_linear(
         &self,
         queue: &mut impl Queue,
@@ -138,7 +143,8 @@ impl Bf16Step {
         [g, up, a]: [&View<bf16>; 3],
     ) -> Result<(), Error> {
         let place = (l, Projection::Up);
-        let ([columns, depth], rows) = (self.sizes.of(place.1), self.sizes.tokens);
+        let [columns, depth] = self.sizes.of(place.1);
+        let rows = self.sizes.tokens;
         let kernel = self.kernels.gated([rows, columns]);
         let tiles = kernel.def().map_tiles();
         let pair = self.adapter_u(queue, purpose, place, x)?;
@@ -159,7 +165,9 @@ impl Bf16Step {
             tiles,
         )?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
-        let (g, up, a) = (map(g)?, map(up)?, map(a)?);
+        let g = map(g)?;
+        let up = map(up)?;
+        let a = map(a)?;
         let args = LoraSwiGluArgs::<Host> {
             x: &x,
             w: &w,
@@ -178,7 +186,8 @@ impl Bf16Step {
         queue.launch(kernel, args)
     }
 
-    /// Computes `u = scale x A^T` of the adapter of a projection, if it has one; gives `u` and B.
+    /// Computes `u = scale x A^T` and returns `u` and B, or returns `None` if the projection has no
+    /// adapter.
     pub(super) fn adapter_u(
         &self,
         queue: &mut impl Queue,
@@ -194,7 +203,8 @@ impl Bf16Step {
             Purpose::Training => (self.input(queue, (l, p), x)?, &self.constants.scale),
             Purpose::Evaluation => (x.clone(), &self.constants.evaluation_scale),
         };
-        let (rows, depth) = (self.sizes.tokens, self.sizes.of(p)[1]);
+        let rows = self.sizes.tokens;
+        let depth = self.sizes.of(p)[1];
         let args = LoraDownArgs::<Host> {
             x: &x,
             a: &a,
@@ -207,8 +217,8 @@ impl Bf16Step {
         Ok(Some([u.view(), b]))
     }
 
-    /// `dx`, the gradient of a projection's input `x`, with a residual, or without; and the
-    /// gradients of its adapter, which are added up.
+    /// Computes `dx`, the gradient of a projection's input `x` plus a residual, and adds the
+    /// gradients of its adapter to the sums of the step.
     pub(super) fn project_backward(
         &self,
         queue: &mut impl Queue,
@@ -217,13 +227,16 @@ impl Bf16Step {
         residual: Option<&View<bf16>>,
         dx: &View<bf16>,
     ) -> Result<(), Error> {
-        let ([n, k], rows) = (self.sizes.of(p), self.sizes.tokens);
+        let [n, k] = self.sizes.of(p);
+        let rows = self.sizes.tokens;
         let adapter = self.adapter((l, p));
         if let Some([_, b]) = &adapter {
             self.adapter_gradients(queue, (l, p), [dy, x], b)?;
         }
         let du = &self.buffers.work.du[p as usize];
         let pair = adapter.as_ref().map(|[a, _]| [&**du, a]);
+        // Dropout masks the adapter's term only. The fused kernel cannot do that, so a separate
+        // kernel computes the term, which then serves as the residual.
         let masked = match (&adapter, self.dropout) {
             (Some([a, _]), Some(_)) => Some(self.masked_dx(queue, (l, p), a, residual)?),
             _ => None,
@@ -244,8 +257,10 @@ impl Bf16Step {
         self.linear(queue, &linear)
     }
 
-    /// `dx`, the gradient of the input `x` of two or three projections, of theirs; and the
-    /// gradients of their adapters, which are added up. Without dropout.
+    /// Computes `dx`, the gradient of the input `x` that two or three projections share, and adds
+    /// the gradients of their adapters to the sums of the step.
+    ///
+    /// `of` lists the projections and the gradients of their outputs. Dropout is not supported.
     pub(super) fn sum_backward(
         &self,
         queue: &mut impl Queue,
@@ -254,11 +269,13 @@ impl Bf16Step {
         x: &View<bf16>,
         dx: &View<bf16>,
     ) -> Result<(), Error> {
-        let (rows, columns) = (self.sizes.tokens, dx.len() as u32 / self.sizes.tokens);
+        let rows = self.sizes.tokens;
+        let columns = dx.len() as u32 / self.sizes.tokens;
         let kernel = self.kernels.sum([rows, columns]);
         let tiles = kernel.def().map_tiles();
         let mut terms = vec![];
         let projections: Vec<_> = of.iter().map(|(p, _)| *p).collect();
+        // The previous matmul unpacked the matrices of all terms or of none.
         let unpacked = self.take_pending(Way::Backward, (l, &projections));
         for &(p, dy) in of {
             let du = self.adapter_du(queue, (l, p), [dy, x])?;
@@ -267,15 +284,18 @@ impl Bf16Step {
             terms.push(self.term(MatmulLayout::Nn, [dy, &w], [rows, columns, n], du, tiles)?);
         }
         let ahead = self.unpack_ahead(self.after_backward((l, projections[of.len() - 1])));
-        let (y, ahead) = (self.maps.of(dx, [rows, columns], tiles.y)?, ahead.args());
+        let y = self.maps.of(dx, [rows, columns], tiles.y)?;
+        let ahead = ahead.args();
         queue.launch(
             kernel,
             sum_args(&terms, &y, [rows, columns], self.kernels.blocks, ahead),
         )
     }
 
-    /// The gradients of `g` and `up`, of that of the feed-forward block's output; and the gradients
-    /// of the last projection's adapter, which are added up. Without dropout.
+    /// Computes the gradients of `g` and `up` from `dy`, the gradient of the feed-forward block's
+    /// output, and adds the gradients of the down projection's adapter to the sums of the step.
+    ///
+    /// Dropout is not supported.
     pub(super) fn swiglu_linear_backward(
         &self,
         queue: &mut impl Queue,
@@ -285,7 +305,8 @@ impl Bf16Step {
         [dg, dup]: [&View<bf16>; 2],
     ) -> Result<(), Error> {
         let place = (l, Projection::Down);
-        let ([depth, columns], rows) = (self.sizes.of(place.1), self.sizes.tokens);
+        let [depth, columns] = self.sizes.of(place.1);
+        let rows = self.sizes.tokens;
         let kernel = self.kernels.swiglu_linear([rows, columns]);
         let tiles = kernel.def().map_tiles();
         let du = self.adapter_du(queue, place, [dy, &self.buffers.kept.inputs(l).a])?;
@@ -306,7 +327,10 @@ impl Bf16Step {
             tiles,
         )?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
-        let (g, up, dg, dup) = (map(&layer.g)?, map(&layer.up)?, map(dg)?, map(dup)?);
+        let g = map(&layer.g)?;
+        let up = map(&layer.up)?;
+        let dg = map(dg)?;
+        let dup = map(dup)?;
         let args = LoraSwiGluBackwardArgs::<Host> {
             x: &x,
             w: &w,
@@ -326,7 +350,8 @@ impl Bf16Step {
         queue.launch(kernel, args)
     }
 
-    /// The maps of `dy`, `W`, `du` and A, or of `x`, `W`, `u` and B where `W` has rows of `depth`.
+    /// Returns the maps of `dy`, `W`, `du` and A, or of `x`, `W`, `u` and B for the layout
+    /// [`MatmulLayout::Nt`].
     fn term(
         &self,
         form: MatmulLayout,
@@ -345,7 +370,7 @@ impl Bf16Step {
                 self.maps.of(du, [rows, rank], tiles.x)?,
                 self.maps.of(a, [rank, columns], tiles.b)?,
             ],
-            // Not read; maps of what is there.
+            // The kernel does not read them, but the maps must be valid.
             None => [
                 self.maps.of(dy, [1, 8], tiles.x)?,
                 self.maps.of(w, [1, 8], tiles.b)?,
@@ -356,10 +381,8 @@ impl Bf16Step {
         } else {
             [depth, columns]
         };
-        let (x, w) = (
-            self.maps.of(dy, [rows, depth], tiles.x)?,
-            self.maps.of(w, shape, tiles.w)?,
-        );
+        let x = self.maps.of(dy, [rows, depth], tiles.x)?;
+        let w = self.maps.of(w, shape, tiles.w)?;
         Ok(Term {
             x,
             w,
@@ -370,7 +393,10 @@ impl Bf16Step {
         })
     }
 
-    /// `du` and A of a projection that has an adapter, whose gradients are added up.
+    /// Adds the gradients of a projection's adapter to the sums of the step, and returns `du` and
+    /// A.
+    ///
+    /// Returns `None` if the projection has no adapter.
     pub(super) fn adapter_du(
         &self,
         queue: &mut impl Queue,
@@ -384,7 +410,7 @@ impl Bf16Step {
         Ok(Some([self.buffers.work.du[p as usize].view(), a]))
     }
 
-    /// `du = s dy B`, `dB^T += u^T dy`, `dA += du^T (m * x)`
+    /// Computes `du = s dy B`, `dB^T += u^T dy` and `dA += du^T (m * x)`.
     fn adapter_gradients(
         &self,
         queue: &mut impl Queue,
@@ -392,8 +418,10 @@ impl Bf16Step {
         [dy, x]: [&View<bf16>; 2],
         b: &View<bf16>,
     ) -> Result<(), Error> {
-        let ([n, k], rows) = (self.sizes.of(p), self.sizes.tokens);
-        let (du, factor) = (&self.buffers.work.du[p as usize], &self.constants.scale);
+        let [n, k] = self.sizes.of(p);
+        let rows = self.sizes.tokens;
+        let du = &self.buffers.work.du[p as usize];
+        let factor = &self.constants.scale;
         queue.launch(
             &self.kernels.down,
             LoraDownArgs::<Host> {
@@ -433,7 +461,7 @@ impl Bf16Step {
         Ok(())
     }
 
-    /// `m * (du A)`, and a residual.
+    /// Computes `m * (du A)` plus a residual, in which `m` is the mask of dropout.
     fn masked_dx(
         &self,
         queue: &mut impl Queue,
@@ -441,7 +469,9 @@ impl Bf16Step {
         a: &View<bf16>,
         residual: Option<&View<bf16>>,
     ) -> Result<View<bf16>, Error> {
-        let (rows, k, work) = (self.sizes.tokens, self.sizes.of(p)[1], &self.buffers.work);
+        let rows = self.sizes.tokens;
+        let k = self.sizes.of(p)[1];
+        let work = &self.buffers.work;
         let [product, sum] = work
             .masked
             .each_ref()
@@ -463,7 +493,7 @@ impl Bf16Step {
         Ok(sum)
     }
 
-    /// The input of an adapter: `x`, or what dropout keeps of it.
+    /// Returns the input of an adapter: `x`, or a copy of `x` after dropout.
     fn input(
         &self,
         queue: &mut impl Queue,
@@ -478,7 +508,7 @@ impl Bf16Step {
         Ok(masked)
     }
 
-    /// `y = m * x`, and a residual.
+    /// Computes `y = m * x` plus a residual, in which `m` is the mask of dropout.
     fn mask(
         &self,
         queue: &mut impl Queue,
@@ -506,19 +536,21 @@ impl Bf16Step {
         queue.launch(kernel, args)
     }
 
-    /// A `[rank, k]` and B transposed, `[rank, n]`, rounded.
+    /// Returns A as `[rank, k]` and B transposed as `[rank, n]`, both rounded to `bf16`, or `None`
+    /// if the projection has no adapter.
     fn adapter(&self, (l, p): Place) -> Option<[View<bf16>; 2]> {
         self.flat
             .layout
             .of_projection(&self.buffers.work.adapters, l, p)
     }
 
+    /// Returns the rank of the adapters, padded as kernels require.
     fn padded_rank(&self) -> u32 {
         padded(self.sizes.rank)
     }
 }
 
-/// The arguments of a sum of two or three terms.
+/// Returns the arguments of a matmul that sums two or three terms.
 fn sum_args<'a>(
     terms: &'a [Term],
     y: &'a MapArg,
@@ -526,7 +558,7 @@ fn sum_args<'a>(
     blocks: u32,
     ahead: AheadArgs<Host<'a>>,
 ) -> LoraSumArgs<Host<'a>> {
-    // Without a third, the first stands in its place, with lengths of 0.
+    // The kernel takes three terms. If there are two, the first is passed again with lengths of 0.
     let [a, b, c] = [&terms[0], &terms[1], terms.get(2).unwrap_or(&terms[0])];
     let third = |length: u32| if terms.len() > 2 { length } else { 0 };
     LoraSumArgs {

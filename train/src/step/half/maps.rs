@@ -1,4 +1,7 @@
-//! Tensor maps of the step's tensors, each made when it is first used.
+//! A cache of the tensor maps of a step.
+//!
+//! A trainer launches the same kernels on the same buffers in every step, so each map is encoded
+//! once, on first use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,14 +11,15 @@ use warpwright_driver::{Error, MapArg, View};
 
 use crate::signed::map;
 
-/// Where a matrix is and its numbers, its rows and columns, and what a copy of it brings.
+/// The address and length of a matrix, its rows and columns, and the box that a copy transfers.
 type Key = (u64, usize, [u32; 2], MapBox);
 
+/// A cache of tensor maps.
 #[derive(Default)]
 pub(super) struct Maps(Mutex<HashMap<Key, Arc<MapArg>>>);
 
 impl Maps {
-    /// The map of a matrix of so many rows and columns, for a parameter that copies such tiles.
+    /// Returns the map of a matrix of `shape` rows and columns, for a parameter that copies `tile`.
     pub(super) fn of(
         &self,
         matrix: &View<bf16>,

@@ -1,24 +1,26 @@
-//! A step in `bf16` on tensor cores: sm_90a.
+//! A training step in `bf16` on the tensor cores of sm_90a.
 //!
-//! Tensors in memory are `bf16`, sums `f32`; adapters, moments and gradients are `f32`, and each
-//! pass begins with a rounded copy of the adapters. A projection is one product with its adapter
-//! and whatever is added to it, and so is the gradient of an input of several projections: see
-//! [`linear`](warpwright_kernels::train::half::linear). NF4 is unpacked by idle warps of the
-//! product before ([`Unpacking`](super::settings::Unpacking)). Only the update waits for gradients
-//! of adapters.
+//! Tensors in memory are `bf16`, and sums are `f32`. Adapters, moments and gradients are `f32`.
+//! Each forward pass begins by rounding the adapters to a `bf16` copy.
 //!
-//! | file | holds |
+//! One matmul kernel computes a projection together with its adapter, bias and residual. Likewise,
+//! one kernel computes the gradient of an input that several projections share (see
+//! [`linear`](warpwright_kernels::train::half::linear)). Idle warps of a matmul unpack the NF4
+//! matrix of the next one ([`Unpacking`](super::settings::Unpacking)). Only the update waits for
+//! the gradients of adapters.
+//!
+//! | file | contents |
 //! |---|---|
-//! | `pass.rs` | all that it has on the device |
-//! | `limits.rs` | what sizes it takes |
-//! | `kernels.rs` | the loaded kernels, and which tile a product takes |
-//! | `maps.rs` | tensor maps, made once |
+//! | `pass.rs` | the kernels, weights and buffers of a step |
+//! | `limits.rs` | the supported sizes |
+//! | `kernels.rs` | the loaded kernels, and the choice of a matmul's tile |
+//! | `maps.rs` | tensor maps, each created on first use |
 //! | `weights.rs` | frozen weights on the device |
-//! | `buffers.rs` | what the forward keeps, and workspace |
-//! | `unpacked.rs` | frozen matrices as products take them |
-//! | `workspaces.rs` | where they are unpacked |
-//! | `linear.rs` | projections, forward and backward |
-//! | `forward.rs`, `backward.rs` | the layers and the head |
+//! | `buffers.rs` | activations and workspace |
+//! | `unpacked.rs` | unpacking of frozen matrices |
+//! | `workspaces.rs` | the positions of unpacked matrices in the workspaces |
+//! | `linear.rs` | projections with adapters, forward and backward |
+//! | `forward.rs`, `backward.rs` | the layers and the LM head |
 
 mod backward;
 mod buffers;

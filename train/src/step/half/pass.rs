@@ -1,4 +1,4 @@
-//! All that a step in `bf16` has on the device.
+//! The kernels, weights and buffers of a step in `bf16`.
 
 use std::ops::Deref;
 use std::sync::Mutex;
@@ -21,10 +21,11 @@ use crate::step::sizes::TrainingSizes;
 use crate::step::weights::{Matrix, Unnesting};
 use crate::{Error, Weights};
 
-/// Tokens from which products unpack ahead: with 1,024 they are no faster so, and with fewer slower
-/// (docs/lab/README.md).
+/// The number of tokens from which matmuls unpack ahead. With 1,024 tokens this is not faster, and
+/// with fewer it is slower (docs/lab/README.md).
 const AHEAD: u32 = 2048;
 
+/// Returns true if matmuls unpack the matrices of the next one.
 fn unpacks_ahead(unpacking: Unpacking, tokens: u32) -> bool {
     match unpacking {
         Unpacking::Fitting => tokens >= AHEAD,
@@ -33,15 +34,16 @@ fn unpacks_ahead(unpacking: Unpacking, tokens: u32) -> bool {
     }
 }
 
-/// A step in `bf16`.
+/// A step in `bf16`: its kernels, weights and buffers.
 pub(crate) struct Bf16Step {
     pub(crate) common: CommonState,
     pub(super) kernels: Bf16Kernels,
     pub(super) weights: DeviceWeights,
-    /// Its empty part stands where a kernel takes no bytes.
+    /// The buffer whose empty view is passed to kernels that have no bytes to read.
     pub(super) no_bytes: Buffer<u8>,
-    /// Whether products unpack the matrices of the next.
+    /// Whether matmuls unpack the matrices of the next one.
     pub(super) unpacks_ahead: bool,
+    /// The matrices that the last recorded matmul unpacks.
     pub(super) pending: Mutex<Pending>,
     pub(super) unnesting: Option<Unnesting<NestedDequantize>>,
     pub(crate) buffers: Bf16Buffers,
@@ -57,6 +59,7 @@ impl Deref for Bf16Step {
 }
 
 impl Bf16Step {
+    /// Allocates the buffers and loads the kernels.
     pub(crate) fn new(
         context: &Context,
         settings: &Settings,

@@ -1,10 +1,13 @@
-//! Frozen matrices as products take them, in `bf16`.
+//! Unpacking of frozen matrices to `bf16`, the type that matmuls read.
 //!
-//! Those in NF4 are unpacked into a workspace that the product before does not read: by idle warps
-//! of that product ([`AheadArgs`]), or by a kernel of its own that may run beside it. The latter is
-//! how few tokens are faster, as products then leave multiprocessors free (docs/lab/README.md);
-//! and it unpacks what no product comes before, and layers of which some matrix has nested `absmax`
-//! or is not packed.
+//! An NF4 matrix is unpacked into a workspace that the previous matmul does not read, so the two
+//! can overlap. There are two ways:
+//!
+//! - Idle warps of the previous matmul unpack it ([`AheadArgs`]).
+//! - A separate kernel unpacks it, and may run concurrently with the previous matmul. This is
+//!   faster for few tokens, because matmuls then leave multiprocessors free (docs/lab/README.md).
+//!   It also unpacks matrices that no matmul precedes, and all matrices of layers in which one has
+//!   a nested `absmax` or is not in NF4.
 
 use std::sync::{MutexGuard, PoisonError};
 
@@ -22,10 +25,10 @@ use crate::Projection::{self, Down, Gate, K, O, Q, Up, V};
 use crate::step::common::Place;
 use crate::step::weights::{DeviceNested, Unnesting};
 
-/// The matrices of one product: projections of a layer, one after another in a workspace.
+/// The matrices of one matmul: a layer and its projections, which are adjacent in a workspace.
 pub(super) type Matrices<'a> = (usize, &'a [Projection]);
 
-/// What a product unpacks for the next one.
+/// The matrices that a matmul unpacks for the next one.
 pub(super) struct UnpackedAhead {
     packed: View<u8>,
     absmax: View<f32>,
@@ -33,6 +36,7 @@ pub(super) struct UnpackedAhead {
 }
 
 impl UnpackedAhead {
+    /// Returns the kernel arguments.
     pub(super) fn args(&self) -> AheadArgs<Host<'_>> {
         let UnpackedAhead {
             packed,
@@ -49,11 +53,12 @@ impl UnpackedAhead {
 }
 
 impl Bf16Step {
-    /// What is pending is taken: whether it is these matrices, which the next product takes.
+    /// Clears the pending matrices, and returns true if they are the matrices `of` layer `l`, so
+    /// that the next matmul can read them.
     pub(super) fn take_pending(&self, way: Way, (l, of): Matrices<'_>) -> bool {
         let pending = self.pending().take();
-        // A layer that is computed again goes forward up to the product that its backward begins
-        // with.
+        // The recomputation of a layer ends where its backward pass begins. Matrices that were then
+        // unpacked on the way forward serve the backward pass only if they are in the same place.
         let is_there = |unpacked| {
             of.iter()
                 .all(|&p| self.start(unpacked, p) == self.start(way, p))
@@ -62,7 +67,7 @@ impl Bf16Step {
             .is_some_and(|(unpacked, layer, all)| (layer, &*all) == (l, of) && is_there(unpacked))
     }
 
-    /// The matrix of a product, which takes no other.
+    /// Returns the matrix of a matmul that reads only this one.
     pub(super) fn matrix(
         &self,
         queue: &mut impl Queue,
@@ -73,7 +78,9 @@ impl Bf16Step {
         self.matrix_of(queue, way, (l, p), unpacked)
     }
 
-    /// A matrix of the next product, unpacked by a kernel of its own if it is packed.
+    /// Returns a matrix of the next matmul.
+    ///
+    /// If it is in NF4 and not `is_unpacked` yet, a separate kernel unpacks it first.
     pub(super) fn matrix_of(
         &self,
         queue: &mut impl Queue,
@@ -82,7 +89,8 @@ impl Bf16Step {
         is_unpacked: bool,
     ) -> Result<View<bf16>, Error> {
         let matrix = &self.weights.layers[l].projections[p as usize];
-        let (w, n) = (self.place(way, p), self.weights_of(p) as u32);
+        let w = self.place(way, p);
+        let n = self.weights_of(p) as u32;
         match matrix {
             Bf16DeviceMatrix::Bf16(w) => return Ok(w.view()),
             _ if is_unpacked => {}
@@ -101,7 +109,7 @@ impl Bf16Step {
                 scales,
                 offset,
             }) => {
-                // Loaded with the weights.
+                // `Unnesting::new` returns the kernel if any matrix is nested.
                 let Unnesting { kernel, map } =
                     self.unnesting.as_ref().expect("some matrix is nested");
                 let from = NestedArgs::<Host> {
@@ -124,8 +132,8 @@ impl Bf16Step {
         Ok(w)
     }
 
-    /// Lets a product unpack the matrices of the next one, if it can: they are pending from then
-    /// on.
+    /// Returns the arguments with which a matmul unpacks the matrices of the `next` one, and marks
+    /// those as pending. Returns empty arguments if this is not possible.
     pub(super) fn unpack_ahead(&self, next: Option<(Way, Matrices<'_>)>) -> UnpackedAhead {
         let found = next
             .filter(|_| self.unpacks_ahead)
@@ -133,6 +141,7 @@ impl Bf16Step {
                 let (packed, absmax) = self.weights.packed(l, of)?;
                 let (workspace, start) = self.start(way, *of.first()?);
                 let n = of.iter().map(|&p| self.weights_of(p)).sum::<usize>();
+                // The next matmul asks for this record, to know that its matrices are unpacked.
                 *self.pending() = Some((way, l, of.to_vec()));
                 let unpacked = self.workspaces()[workspace].view_range(start..start + n);
                 Some(UnpackedAhead {
@@ -144,7 +153,7 @@ impl Bf16Step {
         found.unwrap_or_else(|| self.nothing_ahead())
     }
 
-    /// For a product that unpacks nothing.
+    /// Returns the arguments of a matmul that unpacks nothing.
     pub(super) fn nothing_ahead(&self) -> UnpackedAhead {
         UnpackedAhead {
             packed: self.no_bytes.view_range(0..0),
@@ -153,22 +162,26 @@ impl Bf16Step {
         }
     }
 
-    /// At the start of a pass: one before may have ended early.
+    /// Clears the pending matrices at the start of a pass, because an earlier pass may have failed.
     pub(super) fn nothing_pending(&self) {
         *self.pending() = None;
     }
 
+    /// Locks the pending matrices.
     fn pending(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The second is where the head has gradients of logits, which no layer needs.
+    /// Returns the two workspaces. The second is the buffer of the logits' gradients, which the
+    /// layers do not use.
     fn workspaces(&self) -> [&Buffer<bf16>; 2] {
         [&self.buffers.work.w, &self.buffers.head.dl]
     }
 
-    /// The workspace of a matrix, and its first weight there. Where kernels unpack, the places of
-    /// the forward serve both ways: more matrices unpacked at a time were 2 % slower for 0.5B.
+    /// Returns the index of a matrix's workspace and its first element there.
+    ///
+    /// If separate kernels unpack, both directions use the places of the forward pass. The places
+    /// of the backward pass keep more matrices unpacked, which was 2 % slower for a model of 0.5B.
     fn start(&self, way: Way, p: Projection) -> (usize, usize) {
         let way = if self.unpacks_ahead {
             way
@@ -179,16 +192,18 @@ impl Bf16Step {
         (workspace, before.iter().map(|&p| self.weights_of(p)).sum())
     }
 
+    /// Returns the view of a workspace into which a matrix is unpacked.
     fn place(&self, way: Way, p: Projection) -> View<bf16> {
         let (workspace, start) = self.start(way, p);
         self.workspaces()[workspace].view_range(start..start + self.weights_of(p))
     }
 
+    /// Returns the number of weights in a matrix.
     fn weights_of(&self, p: Projection) -> usize {
         weights(&self.sizes, p)
     }
 
-    /// What comes after a forward product.
+    /// Returns the matrices of the matmul that follows a projection in the forward pass.
     pub(super) fn after(&self, (l, p): Place) -> Option<(Way, Matrices<'static>)> {
         let (l, of): Matrices<'static> = match p {
             Q => (l, &[K]),
@@ -203,19 +218,21 @@ impl Bf16Step {
         Some((Way::Forward, (l, of)))
     }
 
-    /// What comes after a backward product of a projection, or of several that end with it.
+    /// Returns the matrices of the matmul that follows in the backward pass.
+    ///
+    /// `p` is the projection of the current matmul, or the last one if it sums over several.
     pub(super) fn after_backward(&self, (l, p): Place) -> Option<(Way, Matrices<'static>)> {
         let sums = self.dropout.is_none();
         let (l, of): Matrices<'static> = match p {
             Down => (l, if sums { &[Gate, Up] } else { &[Up] }),
             Up if !sums => (l, &[Gate]),
             Gate | Up => (l, &[O]),
-            // Nobody reads the gradient of the embedded tokens.
+            // The embedding is frozen, so the gradient of layer 0's input is not computed.
             O if l == 0 => return None,
             O => (l, if sums { &[Q, K, V] } else { &[Q] }),
             Q => (l, &[K]),
             K => (l, &[V]),
-            // A layer that is computed again begins with Q, where this product still reads its own.
+            // A recomputed layer begins with Q, whose place this matmul still reads.
             V if l == 0 || self.buffers.kept.is_overwritten(l - 1) => return None,
             V => (l - 1, &[Down]),
         };

@@ -1,4 +1,4 @@
-//! Frozen weights on the device: matrices in `bf16` or NF4, vectors in `f32`.
+//! Frozen weights in device memory: matrices in `bf16` or NF4, and vectors in `f32`.
 
 use warpwright_driver::{Buffer, Context, View, bf16};
 use warpwright_kernels::train::nf4::{BLOCK, Nf4};
@@ -13,18 +13,21 @@ pub(super) enum Bf16DeviceMatrix {
     Nested(DeviceNested),
 }
 
+/// The frozen weights of a model in device memory.
 pub(super) struct DeviceWeights {
     /// `[vocab, hidden]`
     pub(super) embed: Buffer<bf16>,
-    /// `[vocab, hidden]`; a model without one uses `embed`.
+    /// `[vocab, hidden]`. `None` if the model shares it with `embed`.
     head: Option<Buffer<bf16>>,
     pub(super) norm: Buffer<f32>,
     pub(super) layers: Vec<LayerWeights<Buffer<f32>, Bf16DeviceMatrix>>,
+    /// The matrices of each layer, if they can be unpacked together.
     packed: Vec<Option<PackedLayer>>,
 }
 
-/// The matrices of a layer that are all in NF4 and whole blocks, one after another: so several that
-/// a product takes can be unpacked as one.
+/// The matrices of a layer in one buffer, so that several can be unpacked as one.
+///
+/// This requires that all are in NF4 with an `f32` `absmax`, and that each has whole blocks.
 struct PackedLayer {
     packed: Buffer<u8>,
     absmax: Buffer<f32>,
@@ -33,18 +36,18 @@ struct PackedLayer {
 }
 
 impl PackedLayer {
+    /// Copies the matrices to the device, or returns `None` if they cannot be unpacked together.
     fn new(
         context: &Context,
         l: usize,
         matrices: &[Matrix; 7],
     ) -> Result<Option<PackedLayer>, Error> {
-        let (mut all, mut starts) = (
-            Nf4 {
-                packed: vec![],
-                absmax: vec![],
-            },
-            [0; 8],
-        );
+        let mut all = Nf4 {
+            packed: vec![],
+            absmax: vec![],
+        };
+        let mut starts = [0; 8];
+        // A matrix that ends within a block would share that block's `absmax` with the next matrix.
         for (i, matrix) in matrices.iter().enumerate() {
             match matrix {
                 Matrix::Nf4(Nf4 { packed, absmax }) if 2 * packed.len() == BLOCK * absmax.len() => {
@@ -64,7 +67,7 @@ impl PackedLayer {
         }))
     }
 
-    /// Projections that follow each other in [`Projection::ALL`].
+    /// Returns the codes and `absmax` of projections that are adjacent in [`Projection::ALL`].
     fn of(&self, projections: &[Projection]) -> (View<u8>, View<f32>) {
         let start = projections.first().map_or(0, |p| self.starts[*p as usize]);
         let end = projections
@@ -78,18 +81,19 @@ impl PackedLayer {
 }
 
 impl DeviceWeights {
+    /// Returns the matrix of the LM head.
     pub(super) fn head(&self) -> &Buffer<bf16> {
         self.head.as_ref().unwrap_or(&self.embed)
     }
 
-    /// Matrices of a layer as one, if all of it are in NF4 and whole blocks: of projections that
-    /// follow each other.
+    /// Returns the codes and `absmax` of projections that are adjacent in [`Projection::ALL`], or
+    /// `None` if the matrices of layer `l` cannot be unpacked together.
     pub(super) fn packed(&self, l: usize, of: &[Projection]) -> Option<(View<u8>, View<f32>)> {
         Some(self.packed[l].as_ref()?.of(of))
     }
 }
 
-/// Checks the shapes of all tensors, and copies them.
+/// Checks the shapes of all tensors and copies them to the device.
 pub(super) fn upload(
     context: &Context,
     config: &Config,
@@ -104,6 +108,7 @@ pub(super) fn upload(
         Ok(Buffer::from_slice(context, v)?.labelled(&name))
     };
     let of_layers = weights.layers.iter().enumerate();
+    // Built first, because the matrices of such a layer are views of its one buffer.
     let packed: Vec<_> = of_layers
         .map(|(l, layer)| PackedLayer::new(context, l, &layer.projections))
         .collect::<Result<_, _>>()?;

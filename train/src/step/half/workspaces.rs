@@ -1,21 +1,24 @@
-//! Where matrices are unpacked: which of two workspaces, and where in it.
+//! The positions of unpacked matrices in the two workspaces.
 
 use crate::Projection::{self, Down, Gate, K, O, Q, Up, V};
 use crate::step::sizes::TrainingSizes;
 
-/// Which way a pass goes: it decides where matrices are unpacked.
+/// The direction of a pass, which decides where its matrices are unpacked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Forward,
     Backward,
 }
 
-/// What the latest product that was recorded unpacks: where, and the matrices.
+/// The matrices that the last recorded matmul unpacks: the direction that decides their places, the
+/// layer and the projections.
 pub(super) type Pending = Option<(Way, usize, Vec<Projection>)>;
 
-/// The workspace that a matrix is unpacked into, and the matrices before it there. Those of
-/// products that follow each other are apart, so that one is unpacked while a product reads the
-/// other.
+/// Returns the index of the workspace into which a matrix is unpacked, and the matrices that
+/// precede it there.
+///
+/// The matrices of consecutive matmuls do not overlap, because one is unpacked while the current
+/// matmul still reads the other.
 pub(super) fn before(way: Way, p: Projection) -> (usize, &'static [Projection]) {
     match (way, p) {
         (_, Q) => (0, &[]),
@@ -31,7 +34,7 @@ pub(super) fn before(way: Way, p: Projection) -> (usize, &'static [Projection]) 
     }
 }
 
-/// Weights that the two workspaces have room for.
+/// Returns the number of weights that each of the two workspaces must fit.
 pub(super) fn room(sizes: &TrainingSizes) -> [usize; 2] {
     let all = [Way::Forward, Way::Backward]
         .into_iter()
@@ -45,6 +48,7 @@ pub(super) fn room(sizes: &TrainingSizes) -> [usize; 2] {
     room
 }
 
+/// Returns the number of weights in a projection's matrix.
 pub(super) fn weights(sizes: &TrainingSizes, p: Projection) -> usize {
     sizes.of(p).map(|n| n as usize).iter().product()
 }
