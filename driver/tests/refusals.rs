@@ -550,3 +550,27 @@ fn what_threads_share_is_shareable() {
     )>();
     shareable::<(Graph, GraphExec, Recorder, Error)>();
 }
+
+/// A node whose change the driver refused keeps its memory, also for the checks of later changes.
+#[test]
+fn a_change_that_the_driver_refuses_leaves_the_accesses_of_the_node() {
+    let context = fake::context();
+    let buffer = |name| Buffer::<f32>::zeroed(&context, 64).unwrap().labelled(name);
+    let x = buffer("x");
+    let y = buffer("y");
+    let z = buffer("z");
+    let mut graph = Graph::new(&context).unwrap();
+    let first = graph.fill(&[], &x, 1.0).unwrap();
+    let second = graph.fill(&[], &y, 2.0).unwrap();
+    let mut exec = graph.instantiate().unwrap();
+    let call = "cuGraphExecMemsetNodeSetParams";
+    fail(call, CUresult::INVALID_VALUE);
+    assert!(exec.set(first, Work::fill(&z, 1.0).unwrap()).is_err());
+    state(|s| s.fail.remove(call));
+    let onto = |exec: &mut GraphExec, node, buffer: &Buffer<f32>| {
+        exec.set(node, Work::fill(buffer, 2.0).unwrap())
+    };
+    assert!(text(onto(&mut exec, second, &x)).contains("would both touch x"));
+    onto(&mut exec, second, &z).unwrap();
+    assert!(text(onto(&mut exec, first, &z)).contains("would both touch z"));
+}

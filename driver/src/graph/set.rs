@@ -213,7 +213,8 @@ impl GraphExec {
         launch.expect_in(self.context())?;
         expect_same_attributes(old, &launch)?;
         // New scalars or a smaller range of the same buffers cannot create a conflict.
-        if touches_more(old, &launch) {
+        let moves = touches_more(old, &launch);
+        if moves {
             self.expect_place(index, &NodeKind::Work(Work::Launch(launch.clone())))?;
         }
         self.with_node(node, |driver, exec, raw| {
@@ -225,7 +226,12 @@ impl GraphExec {
         })?;
         // Dropping the old launch is safe while launches of this graph still run, because its
         // memory is freed only after the streams have completed them.
-        self.nodes[index].kind = NodeKind::Work(Work::Launch(launch));
+        let kind = NodeKind::Work(Work::Launch(launch));
+        if moves {
+            self.replace(index, kind);
+        } else {
+            self.nodes[index].kind = kind;
+        }
         Ok(())
     }
 
@@ -271,7 +277,7 @@ impl GraphExec {
             }
             Work::Launch(_) => Ok(()),
         })?;
-        self.nodes[index].kind = kind;
+        self.replace(index, kind);
         Ok(())
     }
 
@@ -323,7 +329,7 @@ impl GraphExec {
             // has checked the node. The driver copies the work of the child.
             unsafe { cu_optional!(driver, cuGraphExecChildGraphNodeSetParams(exec, raw, child)) }
         })?;
-        self.nodes[index].kind = kind;
+        self.replace(index, kind);
         Ok(())
     }
 
@@ -386,12 +392,12 @@ impl GraphExec {
                 }
             })
         })?;
-        self.nodes[index].kind = kind;
+        self.replace(index, kind);
         Ok(())
     }
 
-    /// Checks that new work fits the edges of a node, and updates the tables of accesses.
-    fn expect_place(&mut self, index: usize, new: &NodeKind) -> Result<(), Error> {
+    /// Checks that new work fits the edges of a node.
+    fn expect_place(&self, index: usize, new: &NodeKind) -> Result<(), Error> {
         let node = self.nodes[index].id;
         if let NodeKind::Work(work) = new {
             let overlapped = self
@@ -410,7 +416,14 @@ impl GraphExec {
         for touch in new.touches() {
             expect_in_order(&graph, &self.nodes[index], touch)?;
         }
-        // The tables change only after all checks, so that a refused change leaves them valid.
+        Ok(())
+    }
+
+    /// Records the new work of a node, with its accesses.
+    ///
+    /// Callers do this after the driver has accepted the work. If the driver refuses it, the node
+    /// keeps its old accesses, and later changes are still checked against them.
+    fn replace(&mut self, index: usize, new: NodeKind) {
         if let Some(users) = self.users.get_mut() {
             let old = &self.nodes[index].kind;
             for touch in old.touches() {
@@ -421,7 +434,7 @@ impl GraphExec {
             }
         }
         self.touched.take();
-        Ok(())
+        self.nodes[index].kind = new;
     }
 
     /// Checks that new accesses do not conflict with a node without a path to this one.
