@@ -555,22 +555,23 @@ fn what_threads_share_is_shareable() {
 #[test]
 fn a_change_that_the_driver_refuses_leaves_the_accesses_of_the_node() {
     let context = fake::context();
+    let add = load(&context, Add);
     let buffer = |name| Buffer::<f32>::zeroed(&context, 64).unwrap().labelled(name);
     let x = buffer("x");
     let y = buffer("y");
     let z = buffer("z");
+    let w = buffer("w");
     let mut graph = Graph::new(&context).unwrap();
-    let first = graph.fill(&[], &x, 1.0).unwrap();
-    let second = graph.fill(&[], &y, 2.0).unwrap();
+    let first = graph.launch(&[], &add, add_args(&x, &y, 64)).unwrap();
+    let second = graph.launch(&[], &add, add_args(&x, &z, 64)).unwrap();
     let mut exec = graph.instantiate().unwrap();
-    let call = "cuGraphExecMemsetNodeSetParams";
+    let call = "cuGraphExecKernelNodeSetParams_v2";
     fail(call, CUresult::INVALID_VALUE);
-    assert!(exec.set(first, Work::fill(&z, 1.0).unwrap()).is_err());
+    assert!(exec.set_args(first, &add, add_args(&x, &w, 64)).is_err());
     state(|s| s.fail.remove(call));
-    let onto = |exec: &mut GraphExec, node, buffer: &Buffer<f32>| {
-        exec.set(node, Work::fill(buffer, 2.0).unwrap())
-    };
-    assert!(text(onto(&mut exec, second, &x)).contains("would both touch x"));
-    onto(&mut exec, second, &z).unwrap();
-    assert!(text(onto(&mut exec, first, &z)).contains("would both touch z"));
+    let refused = text(exec.set_args(second, &add, add_args(&x, &y, 64)));
+    assert!(refused.contains("would both touch y"), "{refused}");
+    exec.set_args(second, &add, add_args(&x, &w, 64)).unwrap();
+    let refused = text(exec.set_args(first, &add, add_args(&x, &w, 64)));
+    assert!(refused.contains("would both touch w"), "{refused}");
 }

@@ -712,7 +712,7 @@ fn textures_and_surfaces_are_arguments() {
         ]
         .concat(),
     );
-    let refused = "the texture or surface `t`: a linear filter is of floats";
+    let refused = "the texture or surface `t`: a linear filter needs floats";
     assert!(
         end.code == Some(2) && end.err.contains(refused),
         "{}",

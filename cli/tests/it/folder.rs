@@ -243,7 +243,7 @@ fn what_is_not_followed_of_generation_config_is_named() {
     let warning = "warning: generation_config.json has settings that are not supported and are ignored: num_beams (4), \
                    eta_cutoff (0.002), chat_format (\"chatml\")\n";
     let end = run(&["run", &model, "--device", "emu", "--prompt-ids", "5000"]);
-    let error = "error: token 0 of the prompt is 5000, but the vocabulary has 4096\n tokens";
+    let error = "error: token 0 of the prompt is 5000, but the vocabulary has 4096 tokens\n";
     assert_eq!((end.code, end.err), (Some(2), format!("{warning}{error}")));
     let end = run(&["info", &model, "--device", "emu"]);
     let row = |line: &str| end.out.contains(line);

@@ -186,7 +186,9 @@ const OF_SUFFIXES: &[&str] = &[
     "a rounding mode such as",
     "are converted to .f16x2 only",
     "a vector has at most",
-    "no such type of this operation",
+    "the operation does not support this type",
+    "needs an operation, for example",
+    "needs an address in brackets as operand",
 ];
 
 /// Returns true if the manual has an instruction that was not decoded for the reason `why`.
@@ -361,6 +363,33 @@ mod tests {
                 };
                 assert_eq!(defined, 0x8001, "{}", row.names);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OF_SUFFIXES;
+
+    /// A reworded message must not turn an unsupported form into an ill-formed one.
+    #[test]
+    fn each_text_about_suffixes_is_in_a_message() {
+        let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+        let mut sources = String::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).expect("a folder of sources") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path
+                    != std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/isa/mod.rs")
+                {
+                    sources.push_str(&std::fs::read_to_string(path).expect("UTF-8"));
+                }
+            }
+        }
+        for text in OF_SUFFIXES {
+            assert!(sources.contains(text), "no message contains {text:?}");
         }
     }
 }
