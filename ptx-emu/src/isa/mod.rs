@@ -365,11 +365,6 @@ mod tests {
             }
         }
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::OF_SUFFIXES;
 
     /// A reworded message must not turn an unsupported form into an ill-formed one.
     #[test]
@@ -388,7 +383,7 @@ mod tests {
                 }
             }
         }
-        for text in OF_SUFFIXES {
+        for text in super::OF_SUFFIXES {
             assert!(sources.contains(text), "no message contains {text:?}");
         }
     }
