@@ -1,6 +1,6 @@
 //! The state of a conversation, and how an answer is generated.
 //!
-//! Each answer renders the whole conversation with the chat template. [`Cached`] compares the
+//! Each answer renders the whole conversation with the chat template. [`CachedTokens`] compares the
 //! tokens with the tokens in the decoder's cache, and only those after the common prefix are
 //! prefilled.
 

@@ -353,9 +353,11 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
         (0..def.head_dim / 16).map(left).collect()
     }
 
-    /// Computes, for each set, the scores of query `lane / 4` at the positions `2t`, `2t + 1`, `2t
-    /// + 8` and `2t + 9` of the tile, where `t = lane % 4`. Even and odd pairs of units have
-    /// separate sums, which halves the dependency chain.
+    /// Computes the scores of query `lane / 4` for each set.
+    ///
+    /// They are for the positions `2t`, `2t + 1`, `2t + 8` and `2t + 9` of the tile, where
+    /// `t = lane % 4`. Even and odd pairs of units have separate sums, which halves the dependency
+    /// chain.
     fn scores(
         &self,
         queries: &[LeftFragment<'k>],
