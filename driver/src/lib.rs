@@ -75,7 +75,7 @@
 //! - **Device memory**: [`Buffer`], [`View`], [`Region`], [`Boxed`], [`MemoryPool`],
 //!   [`GrowableBuffer`], [`AddressRange`], [`PhysicalMemory`]
 //! - **Host memory**: [`Pinned`], [`Registered`], [`Managed`], [`Staging`]
-//! - **Element types**: [`Element`], [`ElementType`], [`ByValue`], [`f16`], [`bf16`]
+//! - **Element types**: [`Element`], [`ElementType`], [`ByValue`], [`f16`](struct@f16), [`bf16`]
 //! - **Modules and kernels**: [`kernel!`], [`Module`], [`Library`], [`JitOptions`], [`Function`],
 //!   [`Parameter`], [`Access`]
 //! - **Launches**: [`Launch`], [`LaunchConfig`], [`HostArg`], [`SuggestedBlock`]
