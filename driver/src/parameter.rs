@@ -43,7 +43,7 @@ pub struct Parameter {
 /// # let scale = unsafe { module.function("scale", &params) }?;
 /// let written = scale.params().iter().filter(|param| match param.ty {
 ///     ParameterType::Buffer(_, access) => access.writes(),
-///     ParameterType::Value(_) => false,
+///     _ => false, // values, and types of later versions
 /// });
 /// assert_eq!(written.map(|param| param.name).collect::<Vec<_>>(), ["y"]);
 /// # Ok(())

@@ -21,6 +21,9 @@ use warpwright_driver::{
     Buffer, Context, Driver, DriverError, EdgeKind, Graph, Host, Kernel, LaunchProblem, LoadError,
     Module, ModuleError, ModuleReason, Races, Stale,
 };
+use warpwright_engine::adapter::AdapterFault;
+use warpwright_engine::grammar::GrammarFault;
+use warpwright_engine::merge::MergeFault;
 use warpwright_engine::{Unsupported, config, folder, gguf, tokenizer};
 
 /// The crates that return errors to a program.
@@ -326,6 +329,15 @@ fn engine_samples() -> Vec<(&'static str, Box<dyn Error>)> {
             config::Problem::MissingKey("general.architecture".into()).into(),
         ),
         ("engine::fault::Fault", gguf::Fault::BigEndian.into()),
+        ("engine::fault::AdapterFault", AdapterFault::NoFolder.into()),
+        ("engine::fault::GrammarFault", GrammarFault::Empty.into()),
+        (
+            "engine::fault::MergeFault",
+            MergeFault::Nf4 {
+                tensor: "blk.0.attn_q.weight".into(),
+            }
+            .into(),
+        ),
         (
             "engine::folder_fault::Fault",
             folder::Fault::NoConfig.into(),

@@ -13,8 +13,7 @@ use driver_sys::{
     CUgraphConditionalNodeType, CUgraphNodeParams, CUgraphNodeType,
 };
 
-use super::link::UNUSED_CONDITION;
-use super::{Graph, Node, NodeId, NodeKind};
+use super::{Graph, Node, NodeId, NodeKind, UNUSED_CONDITION};
 use crate::queue::Work;
 use crate::uses::Use;
 use crate::{EdgeKind, Error};

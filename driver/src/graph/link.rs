@@ -6,13 +6,6 @@ use super::coherence::{Writers, expect_all_coherent};
 use super::{Edge, EdgeKind, Graph, NodeId, NodeKind};
 use crate::Error;
 
-/// The reason why a graph without one of its conditional nodes never runs.
-///
-/// The driver keeps the condition and has no call to destroy it. At instantiation it reports "The
-/// graph contains unused conditional handles" (580.159 on an H100).
-pub(super) const UNUSED_CONDITION: &str = "a conditional node was removed, or its body could not \
-    be built, and the driver refuses a graph with a condition that no node reads: build the graph anew";
-
 impl Graph {
     /// Adds an edge, so that `to` runs after `from`.
     ///
@@ -148,7 +141,7 @@ impl Graph {
             removed.push(node);
         }
         if let NodeKind::Conditional(_) = self.nodes[index].kind {
-            self.broken = Some(UNUSED_CONDITION);
+            self.broken = Some(super::UNUSED_CONDITION);
         }
         self.nodes[index].kind = NodeKind::Removed;
         self.nodes[index].raw = CUgraphNode::NULL;

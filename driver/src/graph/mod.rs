@@ -120,6 +120,13 @@ struct BodyOwner {
 /// The ids of the nodes that were removed from a graph.
 type Removed = Vec<NodeId>;
 
+/// The reason why a graph without one of its conditional nodes never runs.
+///
+/// The driver keeps the condition and has no call to destroy it. At instantiation it reports "The
+/// graph contains unused conditional handles" (580.159 on an H100).
+const UNUSED_CONDITION: &str = "a conditional node was removed, or its body could not \
+    be built, and the driver refuses a graph with a condition that no node reads: build the graph anew";
+
 impl Graph {
     /// Creates an empty graph.
     ///

@@ -20,3 +20,4 @@ pub(crate) mod tensors;
 pub(crate) mod tiles;
 
 pub use data::{Adapter, Formats};
+pub use fault::AdapterFault;
