@@ -119,7 +119,7 @@ pub(super) const STEPS: [CiStep; 23] = [
     },
     CiStep {
         name: "prose",
-        tier: Tier::Full,
+        tier: Tier::Normal,
         minutes: "0.1",
         checks: "patterns that make docs and pages hard to read",
         work: CiAction::Function(meters::prose::check),
