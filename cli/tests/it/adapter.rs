@@ -59,10 +59,8 @@ fn a_trained_adapter_changes_what_a_model_says() {
     let temporary = tempfile::tempdir().expect("a folder for a test");
     let folder = temporary.path();
     let adapter = finetune(folder);
-    let (base, adapted) = (
-        logits(folder, &[]),
-        logits(folder, &["--adapter", &adapter]),
-    );
+    let base = logits(folder, &[]);
+    let adapted = logits(folder, &["--adapter", &adapter]);
     assert_eq!(
         [base.0.code, adapted.0.code],
         [Some(0); 2],

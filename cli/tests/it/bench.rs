@@ -11,10 +11,8 @@ use crate::program::{End, MODEL, run};
 fn bench_measures_each_context() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let json = folder.path().join("bench.json");
-    let (path, svg) = (
-        json.to_str().expect("UTF-8"),
-        folder.path().join("bench.svg"),
-    );
+    let path = json.to_str().expect("UTF-8");
+    let svg = folder.path().join("bench.svg");
     let svg = svg.to_str().expect("UTF-8");
     let arguments = [
         "--device", "emu", "--tokens", "2", "--rounds", "2", "--ctx", "1,9", "--json", path,

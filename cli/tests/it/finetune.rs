@@ -240,10 +240,8 @@ fn evaluates_without_a_trace() {
     assert_ne!(evaluations[0]["eval_loss"], evaluations[2]["eval_loss"]);
 
     let picture = || fs::read(bench.path("whole/loss.svg")).expect("the curves are there");
-    let (before, checkpoint) = (
-        picture(),
-        bench.path("whole/checkpoint-2").display().to_string(),
-    );
+    let before = picture();
+    let checkpoint = bench.path("whole/checkpoint-2").display().to_string();
     fs::remove_file(bench.path("whole/loss.svg")).expect("it is there");
     let resumed = bench.run("whole", &[&eval[..], &["--resume", &checkpoint]].concat());
     assert_eq!(resumed.code, Some(0), "{resumed:?}");

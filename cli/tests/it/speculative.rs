@@ -56,10 +56,8 @@ fn texts_are_the_same_with_guesses() {
 #[test]
 fn sampled_texts_are_the_same_with_guesses_and_end_at_a_stop_string() {
     let sampled = ["--temp", "0.9", "--seed", "3", "--stop", "0_"];
-    let (plain, found) = (
-        json(&sampled),
-        json(&[&sampled[..], &["--draft", MODEL, "--draft-always"]].concat()),
-    );
+    let plain = json(&sampled);
+    let found = json(&[&sampled[..], &["--draft", MODEL, "--draft-always"]].concat());
     assert_eq!(
         plain["end"],
         serde_json::json!({ "reason": "stop_string", "string": "0_" }),

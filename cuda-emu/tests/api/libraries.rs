@@ -137,10 +137,8 @@ fn texts_are_linked_into_one() {
         state
     };
     let add = |text: &CStr, kind| {
-        let (data, size) = (
-            text.as_ptr().cast_mut().cast::<c_void>(),
-            text.count_bytes() + 1,
-        );
+        let data = text.as_ptr().cast_mut().cast::<c_void>();
+        let size = text.count_bytes() + 1;
         code!(
             emu,
             cuLinkAddData_v2(
