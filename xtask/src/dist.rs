@@ -10,6 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
+use crate::ci::must;
 use crate::paths;
 
 const SHELLS: [&str; 4] = ["bash", "zsh", "fish", "powershell"];
@@ -91,10 +92,4 @@ fn host() -> Result<String> {
         .find_map(|line| line.strip_prefix("host: "))
         .map(str::to_owned)
         .context("`rustc -vV` does not name the host")
-}
-
-fn must(command: &mut Command) -> Result<()> {
-    let status = command.current_dir(paths::root()).status()?;
-    ensure!(status.success(), "{command:?} ended with {status}");
-    Ok(())
 }

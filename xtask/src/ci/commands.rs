@@ -12,7 +12,7 @@ pub(super) fn cargo(arguments: &[&str]) -> Result<()> {
 }
 
 /// Runs a command from the root of the repository and returns an error if it fails.
-pub(super) fn must(command: &mut Command) -> Result<()> {
+pub(crate) fn must(command: &mut Command) -> Result<()> {
     let status = command.current_dir(paths::root()).status()?;
     ensure!(status.success(), "{} ended with {status}", line(command));
     Ok(())
