@@ -186,7 +186,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     COMMANDS.iter().flat_map(|row| row.names.iter().copied())
 }
 
-/// Returns the kind of operand that a command takes, or `None` if there is no such command.
+/// Returns the kind of operand that a command takes, or `None` if the command is unknown.
 pub(super) fn operand(name: &str) -> Option<CommandOperand> {
     COMMANDS
         .iter()
@@ -199,7 +199,7 @@ pub(super) fn operand(name: &str) -> Option<CommandOperand> {
 /// A space in front makes a message of a line that begins with a slash.
 ///
 /// # Errors
-/// Returns an error if there is no such command, or if its operand is missing or wrong.
+/// Returns an error if the command is unknown, or if its operand is missing or wrong.
 pub(super) fn parse(line: &str) -> Result<Option<ChatCommand>, String> {
     if !line.starts_with('/') {
         return Ok(None);

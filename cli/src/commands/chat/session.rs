@@ -80,7 +80,7 @@ struct AnswerStatistics {
 struct ChatAnswer {
     reply: Reply,
     ending: TextEnding,
-    /// True if the answer is complete within its grammar, or if there is no grammar.
+    /// True if the answer is complete within its grammar, or if it follows none.
     is_complete: bool,
 }
 

@@ -259,7 +259,7 @@ impl NamedBuffers {
     /// Sets the content that buffers must have after the launch.
     ///
     /// # Errors
-    /// Returns a message if there is no such buffer, or if the content does not suit it.
+    /// Returns a message if the kernel has no buffer of this name, or if the content does not suit it.
     pub(crate) fn expect(
         &self,
         check: &mut Check<'_>,
