@@ -23,7 +23,7 @@ pub(crate) fn texts(revision: &str) -> Result<BTreeMap<String, String>> {
 }
 
 /// Returns the hash of the commit that a revision names.
-fn commit(revision: &str) -> Result<String> {
+pub(crate) fn commit(revision: &str) -> Result<String> {
     let name = format!("{revision}^{{commit}}");
     let output = git(&[
         "rev-parse",

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::commands::{cargo, succeeds};
-use crate::paths;
+use crate::{paths, revision};
 
 /// The part of `cargo metadata` that names the crates of the workspace.
 #[derive(Deserialize)]
@@ -25,7 +25,7 @@ struct Package {
 pub(super) fn run(since: Option<&str>) -> Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
     let base = match since {
-        Some(revision) => revision.to_owned(),
+        Some(revision) => revision::commit(revision)?,
         None => base()?,
     };
     let changed = changed_files(&base)?;
