@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use warpwright_engine::adapter::{Adapter, Formats};
-use warpwright_engine::info::{adapter_bytes, layer_formats};
-use warpwright_engine::{Model, Outline};
+use warpwright_engine::info::adapter_bytes;
+use warpwright_model::adapter::{Adapter, Formats};
+use warpwright_model::info::layer_formats;
+use warpwright_model::{Model, Outline};
 
 use crate::failure::Failure;
 use crate::terminal::say;

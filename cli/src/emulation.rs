@@ -6,8 +6,9 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use warpwright_driver::Context;
+use warpwright_engine::MemoryNeeds;
 use warpwright_engine::info::token_bytes;
-use warpwright_engine::{MemoryNeeds, Outline};
+use warpwright_model::Outline;
 
 use crate::device;
 use crate::failure::Failure;

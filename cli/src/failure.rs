@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use warpwright_engine as engine;
+use warpwright_model as model;
 use warpwright_train as train;
 
 use crate::terminal::say;
@@ -98,12 +99,19 @@ impl From<engine::Error> for Failure {
     }
 }
 
+/// Converts an error about a model's files, which are bad input.
+impl From<model::Error> for Failure {
+    fn from(error: model::Error) -> Self {
+        Failure::Input(sentence(&error))
+    }
+}
+
 /// Converts an error of training. Errors of the device or the disk are runtime errors, and all
 /// others are bad input.
 impl From<train::Error> for Failure {
     fn from(error: train::Error) -> Self {
         match error {
-            train::Error::Engine(error) => (*error).into(),
+            train::Error::Model(error) => (*error).into(),
             train::Error::Driver(_) | train::Error::Write { .. } => {
                 Failure::Runtime(sentence(&error))
             }

@@ -3,9 +3,9 @@
 use std::str::FromStr;
 
 use warpwright_driver::Context;
-use warpwright_engine::{
-    self as engine, Decoder, Model, Options, Sampling, StopStrings, TokenChoice, Tokenizer,
-};
+use warpwright_engine as engine;
+use warpwright_engine::{Decoder, GenerationConfig, Options, Sampling, TokenChoice};
+use warpwright_model::{Model, StopStrings, Tokenizer};
 
 use crate::adapter::AdapterArgs;
 use crate::failure::Failure;
@@ -162,7 +162,7 @@ impl GenerateArgs {
         model: &Model,
         default: DefaultSampling,
     ) -> Result<Sampling, Failure> {
-        let config = model.generation_config()?;
+        let config = GenerationConfig::for_model(model)?;
         if let Some(warning) = config.warning() {
             say(format!("warning: {warning}"));
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use warpwright_engine::grammar::{GrammarCosts, percentile};
-use warpwright_engine::{
+use warpwright_model::grammar::{GrammarCosts, percentile};
+use warpwright_model::{
     Grammar, GrammarCompiler, GrammarText, Matcher, Model, TextEnding, Tokenizer,
 };
 

@@ -5,7 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use warpwright_engine::chat::{self, ToolCall};
+use warpwright_model::chat;
+use warpwright_model::chat::ToolCall;
 
 pub(crate) const SYSTEM: &str = "system";
 pub(crate) const USER: &str = "user";

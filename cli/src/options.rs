@@ -5,8 +5,10 @@ use std::sync::OnceLock;
 
 use clap::ValueEnum;
 use warpwright_driver::Context;
+use warpwright_engine as engine;
 use warpwright_engine::info::weight_bytes;
-use warpwright_engine::{self as engine, Decoder, Model, Options};
+use warpwright_engine::{Decoder, Options};
+use warpwright_model::Model;
 
 use crate::device::DeviceChoice;
 use crate::emulation::{self, EmulationWork};

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use warpwright_engine::{Model, Tokenizer};
+use warpwright_model::{Model, Tokenizer};
 
 use crate::failure::Failure;
 use crate::terminal::say;

@@ -4,10 +4,9 @@ use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
-use warpwright_engine::chat::{CallStream, ReplyEnd, ReplyPart, ToolCall};
-use warpwright_engine::{
-    Generation, LogProbabilities, TextEnding, TextFragment, TextStream, Tokenizer,
-};
+use warpwright_engine::{Generation, LogProbabilities, TextFragment};
+use warpwright_model::chat::{CallStream, ReplyEnd, ReplyPart, ToolCall};
+use warpwright_model::{TextEnding, TextStream, Tokenizer};
 
 use crate::failure::Failure;
 use crate::terminal::{printable, say};
@@ -215,7 +214,7 @@ impl Reply {
         printer: &mut ReplyPrinter<'_>,
         mut each: impl FnMut(&TextFragment<'_>),
     ) -> Result<TextEnding, Failure> {
-        stream.read(tokens, |piece| {
+        tokens.read_into(stream, |piece| {
             each(&piece);
             self.tokens.push(piece.token);
             self.text.push_str(piece.text);

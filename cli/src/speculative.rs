@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use warpwright_engine::info::token_bytes;
 use warpwright_engine::{
-    Decoder, DraftModel, Generation, Matcher, Model, PromptLookup, Sampling, Speculation,
-    Tokenizer, same_vocabulary,
+    Decoder, DraftModel, Generation, PromptLookup, Sampling, Speculation, same_vocabulary,
 };
+use warpwright_model::{Matcher, Model, Tokenizer};
 
 use crate::failure::Failure;
 use crate::options::locate;

@@ -2,10 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use warpwright_engine::chat::{
-    self, CallStream, ChatTemplate, Conversation, Date, Then, Tools, Value,
-};
-use warpwright_engine::{Model, Tokenizer, unique_keys};
+use warpwright_model::chat::{CallStream, ChatTemplate, Conversation, Date, Then, Tools, Value};
+use warpwright_model::{Model, Tokenizer, chat, unique_keys};
 
 use crate::failure::Failure;
 use crate::limited;
@@ -225,7 +223,7 @@ impl ConfiguredTemplate {
         Ok(text)
     }
 
-    fn fault(&self, error: &warpwright_engine::Error) -> Failure {
+    fn fault(&self, error: &warpwright_model::Error) -> Failure {
         Failure::Input(format!("{}: {error}; {INSTEAD}", self.path.display()))
     }
 

@@ -4,7 +4,8 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use warpwright_driver::{Context, Driver};
-use warpwright_engine::{Decoder, Launch, Model, Options};
+use warpwright_engine::{Decoder, Launch, Options};
+use warpwright_model::Model;
 
 const TOKENS: u32 = 8;
 

@@ -5,7 +5,7 @@
 mod operations;
 
 use warpwright_driver::{Context, Driver};
-use warpwright_engine::Model;
+use warpwright_model::Model;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();

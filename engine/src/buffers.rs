@@ -5,11 +5,10 @@ use warpwright_kernels::pipeline::DRAFTS_HEAD;
 use warpwright_kernels::sample::SampleAdjust;
 use warpwright_kernels::simple::rope::revolutions;
 use warpwright_kernels::{cache, state};
+use warpwright_model::{Config, Outline};
 
 use crate::Error;
 use crate::decode::options::{Options, verified_at_once};
-use crate::model::config::Config;
-use crate::model::outline::Outline;
 use crate::sampling::allowed::AllowedTokens;
 use crate::sampling::device::{DeviceSampler, SampledRows, SamplerScratch, SamplerSize};
 use crate::sampling::options::TokenChoice;

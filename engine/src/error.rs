@@ -1,15 +1,7 @@
 //! The error type of the crate. Each message says what is wrong, where it is, and what to do.
 
-use std::path::PathBuf;
-
-use crate::adapter::fault as adapter_fault;
 use crate::chunked::LEAST;
 use crate::decode::needs::MemoryNeeds;
-use crate::grammar::fault as grammar_fault;
-use crate::merge::fault as merge_fault;
-use crate::model::folder::folder_fault;
-use crate::model::problem::Problem;
-use crate::model::{fault, vocabulary_fault};
 use crate::pipeline::path::KernelPath;
 use crate::pipeline::unsupported::Unsupported;
 
@@ -18,75 +10,8 @@ use crate::pipeline::unsupported::Unsupported;
 #[allow(missing_docs)] // Each variant's message is its documentation.
 #[non_exhaustive]
 pub enum Error {
-    #[error("cannot open {}: {source}", path.display())]
-    Open {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("{} changed while it was read: wait until it is complete and try again", path.display())]
-    Changed { path: PathBuf },
-    #[error(
-        "{}: weight {index} of tensor {tensor:?} is {value}: the file is damaged, so download it again or use another one",
-        path.display()
-    )]
-    Weight {
-        path: PathBuf,
-        tensor: String,
-        index: usize,
-        value: f32,
-    },
-    #[error("{} is {what}", path.display())]
-    NoFile { path: PathBuf, what: &'static str },
-    #[error("{}: {fault}", path.display())]
-    Gguf {
-        path: PathBuf,
-        fault: Box<fault::Fault>,
-    },
-    #[error("{}: {fault}", path.display())]
-    Folder {
-        path: PathBuf,
-        fault: Box<folder_fault::Fault>,
-    },
-    #[error("{}: {problem}", path.display())]
-    Model {
-        path: PathBuf,
-        problem: Box<Problem>,
-    },
-    #[error("{shape} cannot be quantized as {quantization}: {problem} (possible are {others})")]
-    Shape {
-        shape: &'static str,
-        quantization: &'static str,
-        problem: Box<Problem>,
-        others: String,
-    },
-    #[error("{}: {fault}", path.display())]
-    Tokenizer {
-        path: PathBuf,
-        fault: Box<vocabulary_fault::Fault>,
-    },
-    #[error("{}: the chat template {problem}", path.display())]
-    ChatTemplate { path: PathBuf, problem: String },
-    #[error("the chat template {0}")]
-    Chat(String),
-    #[error("{}: {fault}", path.display())]
-    Adapter {
-        path: PathBuf,
-        fault: Box<adapter_fault::AdapterFault>,
-    },
-    #[error("{}: {fault}", path.display())]
-    Merge {
-        path: PathBuf,
-        fault: Box<merge_fault::MergeFault>,
-    },
-    #[error("the prompt cannot be tokenized: {0}")]
-    Encode(String),
-    #[error("a stop string is empty: it would end every text before its first character")]
-    EmptyStop,
+    #[error(transparent)]
+    Model(#[from] warpwright_model::Error),
     #[error(transparent)]
     Driver(#[from] warpwright_driver::Error),
     #[error("invalid context of {ctx} positions: this model supports 1 to {limit}")]
@@ -220,13 +145,6 @@ pub enum Error {
         "cannot sample: tokens are chosen greedily unless the decoder or the batch is created with TokenChoice::Sampled"
     )]
     NotSampled,
-    #[error("the {what} cannot be used: {fault}")]
-    Grammar {
-        what: &'static str,
-        fault: Box<grammar_fault::GrammarFault>,
-    },
-    #[error("the grammar failed after {tokens} tokens: {problem}")]
-    GrammarFailed { tokens: u32, problem: String },
     #[error(
         "the grammar was compiled for a vocabulary of {grammar} tokens, but the model has {model}: compile it with the model's tokenizer"
     )]
@@ -330,14 +248,4 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(
-    Error,
-    Unsupported,
-    Problem,
-    adapter_fault::AdapterFault,
-    fault::Fault,
-    folder_fault::Fault,
-    grammar_fault::GrammarFault,
-    merge_fault::MergeFault,
-    vocabulary_fault::Fault
-);
+debug_is_display!(Error, Unsupported);

@@ -1,22 +1,22 @@
-//! Inference for language models: model files, tokenizers, decoders and batches on NVIDIA GPUs.
+//! Inference for language models: decoders and batches on NVIDIA GPUs.
 //!
-//! A [`Model`] is a GGUF file or a Hugging Face folder. Opening one checks its [`Config`] and the
-//! shape of every tensor, and reads no weights. Its [`Tokenizer`] is built from the same files. A
-//! [`Decoder`] uploads the weights to a device, keeps the keys and values of one sequence there,
-//! and generates its tokens. A [`Batch`] does the same for many sequences that share a paged cache.
+//! A [`Model`](warpwright_model::Model) describes weights in files. A [`Decoder`] uploads them to a
+//! device, keeps the keys and values of one sequence there, and generates its tokens. A [`Batch`]
+//! does the same for many sequences that share a paged cache.
 //!
 //! The other entry points are:
-//! - [`chat`] renders chat templates and parses tool calls from replies.
-//! - [`Grammar`] restricts the generated tokens to a JSON schema, a grammar or a regular
-//!   expression.
 //! - [`Speculation`] verifies guessed tokens several at a time, without changing the output.
-//! - [`Adapter`] applies a LoRA adapter, and [`merge`] adds it to the weights of a new file.
+//! - [`Sampling`] has the parameters by which tokens are chosen, and [`GenerationConfig`] those that
+//!   a model's files set.
+//! - A [`Matcher`](warpwright_model::Matcher) restricts the generated tokens to a grammar, see
+//!   [`Decoder::decode_constrained`].
 //!
 //! # Example: generate text
 //!
 //! ```no_run
 //! use warpwright_driver::{Context, Driver};
-//! use warpwright_engine::{Decoder, Launch, Model, Options};
+//! use warpwright_engine::{Decoder, Launch, Options};
+//! use warpwright_model::Model;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let model = Model::open("model.gguf".as_ref())?;
@@ -32,18 +32,14 @@
 //! # }
 //! ```
 
-pub mod adapter;
 mod batch;
 mod buffers;
-pub mod chat;
 mod chunked;
 mod decode;
 mod distinct;
 mod error;
-pub mod grammar;
+mod kernel_terms;
 mod measure;
-pub mod merge;
-pub mod model;
 mod pipeline;
 mod sampling;
 mod signed;
@@ -51,10 +47,8 @@ mod simple;
 mod speculative;
 mod step;
 mod text;
-mod unique_keys;
 mod weights;
 
-pub use adapter::Adapter;
 pub use batch::{Batch, BatchOptions, ConstrainedSequence, SequenceId};
 pub use chunked::list::{PassNode, TimedNode};
 pub use decode::cached::CachedTokens;
@@ -66,16 +60,10 @@ pub use decode::options::{Launch, Options, Prefer};
 pub use decode::rows::LogitRows;
 pub use decode::scores::HiddenStates;
 pub use error::Error;
-pub use grammar::{Grammar, GrammarCompiler, GrammarText, Matcher};
 pub use measure::ceiling::load_multiply;
 pub use measure::microbench::{ColdSet, Effort};
 pub use measure::profile::{BlockTimes, KernelNode, Profile};
 pub use measure::round::{Prefill, Round};
-pub use model::config::Config;
-pub use model::shape::{Quantization, Shape};
-pub use model::tokenizer::Tokenizer;
-pub use model::{Model, Outline};
-pub use model::{config, folder, gguf, gguf_writer, rope, shape, tokenizer};
 pub use pipeline::path::KernelPath;
 pub use pipeline::tuning::Tuning;
 pub use pipeline::{GemvKind, Unsupported};
@@ -90,6 +78,5 @@ pub use speculative::lookup::PromptLookup;
 pub use speculative::speculation::{DraftCounts, Speculation};
 pub use speculative::vocabulary::same_vocabulary;
 pub use step::StepKind;
-pub use text::{StopStrings, TextEnding, TextFragment, TextStream};
-pub use unique_keys::unique_keys;
+pub use text::TextFragment;
 pub use weights::info;

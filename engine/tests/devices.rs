@@ -4,12 +4,11 @@
 use safetensors::tensor::{Dtype, TensorView};
 use warpwright_cuda_emu::{EmulatorConfig, configure};
 use warpwright_driver::{Context, Driver};
-use warpwright_engine::config::{Config, Local};
-use warpwright_engine::rope::Rope;
-use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
-use warpwright_engine::{
-    Decoder, KernelPath, Launch, Options, Outline, Shape, Tuning, Unsupported,
-};
+use warpwright_engine::{Decoder, KernelPath, Launch, Options, Tuning, Unsupported};
+use warpwright_model::config::{Config, Local};
+use warpwright_model::rope::Rope;
+use warpwright_model::shape::{QUANTIZATIONS, SHAPES};
+use warpwright_model::{Outline, Shape};
 
 /// A device of this compute capability, and with the shared memory of such.
 fn device(compute_capability: (u32, u32)) -> Context {

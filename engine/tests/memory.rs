@@ -2,8 +2,9 @@
 //! process, and others would take memory meanwhile.
 
 use warpwright_driver::{Context, Driver};
-use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
-use warpwright_engine::{Decoder, Launch, Options, Outline, info};
+use warpwright_engine::{Decoder, Launch, Options};
+use warpwright_model::shape::{QUANTIZATIONS, SHAPES};
+use warpwright_model::{Outline, info};
 
 #[test]
 fn refuses_a_shape_without_memory_before_it_takes_any() {

@@ -13,12 +13,11 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use warpwright_engine::gguf::TENSOR_TYPES;
-use warpwright_engine::gguf_writer::{Head, Scalar, padding};
-use warpwright_engine::model::Weight;
-use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
-use warpwright_engine::{Model, Outline};
 use warpwright_kernels::{Format, Random};
+use warpwright_model::gguf::TENSOR_TYPES;
+use warpwright_model::gguf_writer::{Head, Scalar, padding};
+use warpwright_model::shape::{QUANTIZATIONS, SHAPES};
+use warpwright_model::{Model, Outline, Weight};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -89,7 +88,7 @@ fn write(path: &Path, outline: &Outline) -> Result<(), Failure> {
     for weight in outline.weights.iter() {
         let pool = pools
             .entry(weight.format.name())
-            .or_insert_with(|| pool(weight.format, outline));
+            .or_insert_with(|| pool(kernel_format(weight), outline));
         let bytes = bytes(weight);
         for start in (0..bytes).step_by(pool.len()) {
             out.write_all(&pool[..pool.len().min(bytes - start)])?;
@@ -97,6 +96,11 @@ fn write(path: &Path, outline: &Outline) -> Result<(), Failure> {
         out.write_all(padding(bytes as u64))?;
     }
     Ok(out.flush()?)
+}
+
+/// The format of a weight in the terms of the kernels, whose table makes random blocks.
+fn kernel_format(weight: &Weight) -> Format {
+    Format::from_ggml_type(weight.format.ggml_type()).expect("kernels read every format of models")
 }
 
 /// Random blocks, as large as the engine makes them where it has no file.

@@ -9,8 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, TensorView};
-use warpwright_engine::Model;
-use warpwright_engine::model::{Block, Weight};
+use warpwright_model::{Block, Model, Weight};
 
 /// The length of a head.
 const HEAD: usize = 64;

@@ -21,10 +21,11 @@ use warpwright_driver::{
     Buffer, Context, Driver, DriverError, EdgeKind, Graph, Host, Kernel, LaunchProblem, LoadError,
     Module, ModuleError, ModuleReason, Races, Stale,
 };
-use warpwright_engine::adapter::AdapterFault;
-use warpwright_engine::grammar::GrammarFault;
-use warpwright_engine::merge::MergeFault;
-use warpwright_engine::{Unsupported, config, folder, gguf, tokenizer};
+use warpwright_engine::Unsupported;
+use warpwright_model::adapter::AdapterFault;
+use warpwright_model::grammar::GrammarFault;
+use warpwright_model::merge::MergeFault;
+use warpwright_model::{config, folder, gguf, tokenizer};
 
 /// The crates that return errors to a program.
 const LIBRARIES: &[&str] = &[
@@ -34,6 +35,7 @@ const LIBRARIES: &[&str] = &[
     "driver",
     "cuda-emu",
     "kernels",
+    "model",
     "engine",
     "train",
 ];
@@ -45,6 +47,7 @@ fn samples() -> Vec<(&'static str, Box<dyn Error>)> {
         ptx_emu_samples(),
         driver_sys_samples(),
         driver_samples(),
+        model_samples(),
         engine_samples(),
         train_samples(),
     ]
@@ -306,15 +309,18 @@ impl KernelDef for Copied {
     }
 }
 
-fn engine_samples() -> Vec<(&'static str, Box<dyn Error>)> {
-    let source = std::io::Error::from(std::io::ErrorKind::NotFound);
-    let open = warpwright_engine::Error::Open {
+fn not_found() -> warpwright_model::Error {
+    warpwright_model::Error::Open {
         path: "model.gguf".into(),
-        source,
-    };
+        source: std::io::Error::from(std::io::ErrorKind::NotFound),
+    }
+}
+
+fn engine_samples() -> Vec<(&'static str, Box<dyn Error>)> {
+    let model = warpwright_engine::Error::from(not_found());
     let driver = warpwright_engine::Error::Driver(warpwright_driver::Error::Driver(refused()));
     vec![
-        ("engine::Error", open.into()),
+        ("engine::Error", model.into()),
         ("engine::Error", driver.into()),
         (
             "engine::unsupported::Unsupported",
@@ -324,33 +330,40 @@ fn engine_samples() -> Vec<(&'static str, Box<dyn Error>)> {
             }
             .into(),
         ),
+    ]
+}
+
+fn model_samples() -> Vec<(&'static str, Box<dyn Error>)> {
+    vec![
+        ("model::Error", not_found().into()),
         (
-            "engine::problem::Problem",
+            "model::problem::Problem",
             config::Problem::MissingKey("general.architecture".into()).into(),
         ),
-        ("engine::fault::Fault", gguf::Fault::BigEndian.into()),
-        ("engine::fault::AdapterFault", AdapterFault::NoFolder.into()),
-        ("engine::fault::GrammarFault", GrammarFault::Empty.into()),
+        ("model::fault::Fault", gguf::Fault::BigEndian.into()),
+        ("model::fault::AdapterFault", AdapterFault::NoFolder.into()),
+        ("model::fault::GrammarFault", GrammarFault::Empty.into()),
         (
-            "engine::fault::MergeFault",
+            "model::fault::MergeFault",
             MergeFault::Nf4 {
                 tensor: "blk.0.attn_q.weight".into(),
             }
             .into(),
         ),
+        ("model::folder_fault::Fault", folder::Fault::NoConfig.into()),
         (
-            "engine::folder_fault::Fault",
-            folder::Fault::NoConfig.into(),
-        ),
-        (
-            "engine::vocabulary_fault::Fault",
+            "model::vocabulary_fault::Fault",
             tokenizer::Fault::NoMerges("tokenizer.ggml.merges").into(),
         ),
     ]
 }
 
 fn train_samples() -> Vec<(&'static str, Box<dyn Error>)> {
-    vec![("train::Error", warpwright_train::Error::Unlabelled.into())]
+    let model = warpwright_train::Error::from(not_found());
+    vec![
+        ("train::Error", warpwright_train::Error::Unlabelled.into()),
+        ("train::Error", model.into()),
+    ]
 }
 
 #[test]
@@ -420,7 +433,7 @@ fn declared(library: &str) -> Vec<String> {
         let text = std::fs::read_to_string(&path).unwrap();
         let module = path.file_stem().unwrap().to_string_lossy().into_owned();
         types.extend(error_types(&text).into_iter().map(|name| match library {
-            "engine" if name != "Error" => format!("{library}::{module}::{name}"),
+            "engine" | "model" if name != "Error" => format!("{library}::{module}::{name}"),
             _ => format!("{library}::{name}"),
         }));
     }

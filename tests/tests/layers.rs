@@ -13,6 +13,7 @@ const LAYERED: &[&str] = &[
     "driver-sys",
     "driver",
     "cuda-emu",
+    "model",
     "engine",
     "train",
     "xtask",
@@ -45,7 +46,7 @@ const KNOTS: &[(&str, &[&str])] = &[
         &["forms/mod.rs", "forms/operands.rs", "forms/page.rs"],
     ),
     (
-        "engine",
+        "model",
         &[
             "chat/calls/mod.rs",
             "chat/calls/probe.rs",
@@ -81,6 +82,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("driver", &[]),
     ("driver-derive", &[]),
     ("kernels", &[]),
+    ("model", &[]),
     ("engine", &[]),
     ("train", &[]),
 ];

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 use warpwright_driver::{Context, Driver};
-use warpwright_engine::Model;
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
+use warpwright_model::Model;
 use warpwright_train::base::{Base, BaseFormat};
 use warpwright_train::peft::{self, AdapterShapes};
 use warpwright_train::reference::{Adapters, MicroBatch};

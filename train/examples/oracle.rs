@@ -12,10 +12,10 @@ use std::time::Instant;
 
 use clap::{Args, Parser, ValueEnum};
 use serde_json::{Value, json};
-use warpwright_engine::Model;
 use warpwright_kernels::train::Storage;
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
+use warpwright_model::Model;
 use warpwright_train::base::{Base, BaseFormat};
 use warpwright_train::data::{BatchShape, Batches, Dataset, Preprocess, TrainingLength};
 use warpwright_train::reference::{self, Adapters, References, Trainer};

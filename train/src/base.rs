@@ -5,17 +5,17 @@ mod random;
 use std::f64::consts::TAU;
 use std::path::Path;
 
-use warpwright_engine::adapter::Formats;
-pub use warpwright_engine::model::Absmax;
-use warpwright_engine::model::{Block, Weight};
-use warpwright_engine::{Model, Outline};
 use warpwright_kernels::train::flash::TensorOp;
-use warpwright_kernels::train::nested;
+use warpwright_kernels::train::nested::{self, Nested};
 use warpwright_kernels::train::nf4::{self, Nf4};
-use warpwright_kernels::{Format, Pairing};
+use warpwright_model::adapter::Formats;
+use warpwright_model::nf4::{Nf4Absmax, Nf4Matrix};
+use warpwright_model::{Block, Model, Outline, RopePairing, Weight, WeightFormat};
 
+use crate::kernel_terms::kernel_format;
 use crate::step::{Launch, Matrix, Precision, Recomputation, Settings, Tiles, Unpacking};
 use crate::{Config, Error, LayerWeights, Lora, Training, Weights};
+pub use warpwright_model::Absmax;
 
 /// The format of the projections' weights during training.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -54,7 +54,7 @@ pub struct Base {
     /// The sizes of the model.
     pub config: Config,
     /// The dimensions of a head that RoPE rotates together.
-    pub pairing: Pairing,
+    pub pairing: RopePairing,
     /// The number of projections in each number format.
     pub formats: Formats,
     /// The weights.
@@ -69,7 +69,7 @@ impl Base {
     ///
     /// # Errors
     /// - [`Error::Family`] if there is no backward pass for the model's family or its RoPE scaling.
-    /// - [`Error::Engine`] if a file cannot be read or a weight is not finite.
+    /// - [`Error::Model`] if a file cannot be read or a weight is not finite.
     pub fn from_model(model: &Model, how: impl Into<Quantization>) -> Result<Base, Error> {
         let how = how.into();
         let config = config(model)?;
@@ -297,7 +297,8 @@ impl Quantization {
 impl BaseFormat {
     /// Returns true if a weight is in NF4 during training.
     fn is_nf4(self, weight: &Weight) -> bool {
-        let wide = [Format::F32, Format::F16, Format::BF16].contains(&weight.format);
+        let wide =
+            [WeightFormat::F32, WeightFormat::F16, WeightFormat::BF16].contains(&weight.format);
         match self {
             BaseFormat::Nf4 => true,
             BaseFormat::Auto => wide,
@@ -353,10 +354,21 @@ impl WeightReader<'_> {
         if !self.how.format.is_nf4(weight) {
             return Ok(Matrix::F32(numbers));
         }
-        if let Some(Nf4 { packed, absmax }) = self.model.files.nf4(&weight.range)? {
+        if let Some(Nf4Matrix { packed, absmax }) = self.model.files.nf4(&weight.range)? {
             return Ok(match absmax {
-                nested::Absmax::F32(absmax) => Matrix::Nf4(Nf4 { packed, absmax }),
-                nested::Absmax::Nested(absmax) => Matrix::Nested(Nf4 { packed, absmax }),
+                Nf4Absmax::F32(absmax) => Matrix::Nf4(Nf4 { packed, absmax }),
+                Nf4Absmax::Nested {
+                    codes,
+                    scales,
+                    offset,
+                } => Matrix::Nested(Nf4 {
+                    packed,
+                    absmax: Nested {
+                        codes,
+                        scales,
+                        offset,
+                    },
+                }),
             });
         }
         let Nf4 { packed, absmax } = nf4::quantize(&numbers);
@@ -372,10 +384,10 @@ impl WeightReader<'_> {
     /// Returns the values of a tensor, or an error if one is not finite.
     fn numbers(&self, weight: &Weight) -> Result<Vec<f32>, Error> {
         let files = &self.model.files;
-        let numbers = weight.format.dequantize(&files.data(&weight.range)?);
+        let numbers = kernel_format(weight.format).dequantize(&files.data(&weight.range)?);
         match numbers.iter().position(|w| !w.is_finite()) {
             None => Ok(numbers),
-            Some(index) => Err(warpwright_engine::Error::Weight {
+            Some(index) => Err(warpwright_model::Error::Weight {
                 path: files.path().to_owned(),
                 tensor: weight.name.clone(),
                 index,

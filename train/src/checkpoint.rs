@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use warpwright_engine::adapter::Formats;
+use warpwright_model::adapter::Formats;
 
 use crate::peft::{self, AdapterShapes};
 use crate::reference::Moments;

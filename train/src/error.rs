@@ -107,14 +107,14 @@ pub enum Error {
     #[error("{}: {problem}", path.display())]
     Checkpoint { path: PathBuf, problem: String },
     #[error(transparent)]
-    Engine(Box<warpwright_engine::Error>),
+    Model(Box<warpwright_model::Error>),
     #[error(transparent)]
     Driver(Box<warpwright_driver::Error>),
 }
 
-impl From<warpwright_engine::Error> for Error {
-    fn from(error: warpwright_engine::Error) -> Error {
-        Error::Engine(Box::new(error))
+impl From<warpwright_model::Error> for Error {
+    fn from(error: warpwright_model::Error) -> Error {
+        Error::Model(Box::new(error))
     }
 }
 

@@ -26,7 +26,7 @@
 //! use std::path::Path;
 //!
 //! use warpwright_driver::{Context, Driver};
-//! use warpwright_engine::Model;
+//! use warpwright_model::Model;
 //! use warpwright_train::base::{Base, BaseFormat};
 //! use warpwright_train::data::{Batches, Dataset, TrainingLength, Preprocess, BatchShape};
 //! use warpwright_train::peft::{self, AdapterShapes};
@@ -87,6 +87,7 @@ mod config;
 pub mod data;
 mod error;
 mod files;
+mod kernel_terms;
 pub mod peft;
 mod projection;
 pub mod reference;
@@ -101,8 +102,8 @@ pub use error::Error;
 pub use projection::Projection;
 pub use settings::{Lora, Training};
 pub use step::{Settings, Trainer};
+pub use warpwright_kernels::ProductTile;
 pub use warpwright_kernels::train::adamw::AdamW;
 pub use warpwright_kernels::train::flash::TensorOp;
 pub use warpwright_kernels::train::schedule::{Decay, Schedule};
-pub use warpwright_kernels::{Pairing, ProductTile};
 pub use weights::{LayerWeights, Weights};

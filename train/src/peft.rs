@@ -11,9 +11,9 @@ use std::path::Path;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
-use warpwright_engine::adapter::Formats;
-use warpwright_engine::adapter::names::{self, BASE_FORMATS, CONFIG, NOTES, TENSORS};
-use warpwright_kernels::Pairing;
+use warpwright_model::RopePairing;
+use warpwright_model::adapter::names::{BASE_FORMATS, CONFIG, NOTES, TENSORS};
+use warpwright_model::adapter::{Formats, names};
 
 use crate::reference::Adapters;
 use crate::{Config, Error, Lora, Projection, files};
@@ -26,7 +26,7 @@ pub struct AdapterShapes<'a> {
     /// The settings of the adapters.
     pub lora: &'a Lora,
     /// The order of rows within a head.
-    pub pairing: Pairing,
+    pub pairing: RopePairing,
 }
 
 /// Writes an adapter's two files into an existing folder. `base` names the model for which the

@@ -1,6 +1,6 @@
 //! The seven projections of a layer.
 
-use warpwright_engine::adapter::names::PROJECTIONS;
+use warpwright_model::adapter::names::PROJECTIONS;
 
 use crate::Config;
 

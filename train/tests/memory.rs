@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use warpwright_driver::{Context, Driver};
-use warpwright_engine::Model;
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
+use warpwright_model::Model;
 use warpwright_train::base::{self, Absmax, Base, BaseFormat, Quantization};
 use warpwright_train::reference::Adapters;
 use warpwright_train::step::{

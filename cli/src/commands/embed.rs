@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use warpwright_engine::{Decoder, Launch, Model, Options};
+use warpwright_engine::{Decoder, Launch, Options};
+use warpwright_model::Model;
 
 use crate::adapter::AdapterArgs;
 use crate::failure::Failure;

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use warpwright_engine::{Launch, Model, Options, StepKind};
+use warpwright_engine::{Launch, Options, StepKind};
+use warpwright_model::Model;
 
 use crate::device;
 use crate::failure::Failure;

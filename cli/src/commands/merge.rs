@@ -6,8 +6,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use warpwright_engine::Model;
-use warpwright_engine::merge::{Merge, MergeStats, SideFiles, WeightFile, write_lora};
+use warpwright_model::Model;
+use warpwright_model::merge::{Merge, MergeStats, SideFiles, WeightFile, write_lora};
 
 use crate::adapter;
 use crate::failure::Failure;

@@ -14,7 +14,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use warpwright_driver::Context;
-use warpwright_engine::{Decoder, Launch, Model, Options};
+use warpwright_engine::{Decoder, Launch, Options};
+use warpwright_model::Model;
 
 use crate::adapter::AdapterArgs;
 use crate::device;

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use serde_json::json;
 use warpwright_driver::Context;
-use warpwright_engine::{
-    Decoder, Grammar, Matcher, Model, Sampling, StopStrings, TextEnding, TextStream, Tokenizer,
-};
+use warpwright_engine::{Decoder, Sampling};
+use warpwright_model::{Grammar, Matcher, Model, StopStrings, TextEnding, TextStream, Tokenizer};
 
 use crate::failure::Failure;
 use crate::generate::{
@@ -485,7 +484,7 @@ fn tokenizer(
 
 /// Adds to an error of the tokenizer how to go on without one. `grammar` is the option with a
 /// grammar.
-fn no_tokenizer(error: warpwright_engine::Error, grammar: Option<&str>) -> Failure {
+fn no_tokenizer(error: warpwright_model::Error, grammar: Option<&str>) -> Failure {
     match (Failure::from(error), grammar) {
         (Failure::Input(sentence), None) => Failure::Input(format!(
             "{sentence}; token ids need no tokenizer: --prompt-ids 1,2 --print ids"

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use warpwright_engine::Tokenizer;
+use warpwright_model::Tokenizer;
 
 use crate::failure::Failure;
 use crate::options::ModelArg;

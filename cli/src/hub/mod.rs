@@ -28,7 +28,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use indicatif::HumanBytes;
-use warpwright_engine::{self as engine, Model};
+use warpwright_model::Model;
 
 use self::cache::{CONFIG, INDEX, RepoCache, TOKENIZER, WEIGHTS, is_complete_folder, weight_files};
 use self::client::Client;
@@ -262,7 +262,7 @@ impl Pull<'_> {
         match Model::open(folder.path()) {
             // The configuration is fine: the error is about the weights, which are not in this
             // folder.
-            Err(engine::Error::Folder { path, .. }) if path == folder.path() => Ok(()),
+            Err(warpwright_model::Error::Folder { path, .. }) if path == folder.path() => Ok(()),
             Ok(_) => Ok(()),
             Err(error) => {
                 let sentence = crate::failure::sentence(&error);

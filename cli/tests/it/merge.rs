@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::json;
 use tempfile::TempDir;
-use warpwright_engine::Model;
-use warpwright_engine::adapter::names;
-use warpwright_engine::gguf::Gguf;
+use warpwright_model::Model;
+use warpwright_model::adapter::names;
+use warpwright_model::gguf::Gguf;
 
 use crate::folder::hugging_face;
 use crate::program::{End, MODEL, command, run};

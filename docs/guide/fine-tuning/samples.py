@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-CRATES = ["ptx-gen", "ptx-emu", "driver-sys", "driver", "cuda-emu", "kernels", "engine", "train", "cli", "xtask"]
+CRATES = ["ptx-gen", "ptx-emu", "driver-sys", "driver", "cuda-emu", "kernels", "model", "engine", "train", "cli", "xtask"]
 DOC = re.compile(r"^\s*//[/!] ?(.*)$")
 ITEM = re.compile(r"^\s*pub(?:\([a-z]+\))? (?:const |unsafe |async )*(fn|struct|enum|trait|type|mod|const) (\w+)")
 # Below it, a doc comment says too little to be learned from.

@@ -9,11 +9,12 @@
 //! one begins by copying the masks of the sequences that follow a grammar. All other sequences have
 //! a mask that allows every token. The CPU works out one mask after the other, so its times add up.
 
+use warpwright_model::Matcher;
+
 use super::device::BatchDevice;
 use super::engine::Batch;
 use super::sequences::SequenceId;
 use crate::Error;
-use crate::grammar::matcher::Matcher;
 
 /// The tokens of one sequence in a step, and the grammar of its next token.
 pub struct ConstrainedSequence<'a> {

@@ -10,6 +10,7 @@ use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::prompt::Item;
 use warpwright_kernels::simple::rope::revolutions;
 use warpwright_kernels::state::{self, StepState};
+use warpwright_model::{Config, Outline};
 
 use super::head::{BatchHead, SelectedRows};
 use super::options::{BatchOptions, MAX_SEQUENCES, bucket};
@@ -18,8 +19,6 @@ use crate::Error;
 use crate::chunked::list::{Attended, PassNode};
 use crate::chunked::products::{PassShape, TensorCores};
 use crate::chunked::step::{Chunked, PagedCache, PassInput, Singles, WantedRows};
-use crate::model::config::Config;
-use crate::model::outline::Outline;
 use crate::pipeline::resolved::ResolvedEmbed;
 use crate::weights::packed::Packed;
 

@@ -5,18 +5,17 @@ use std::collections::{BTreeMap, HashSet};
 use warpwright_driver::{Context, View};
 use warpwright_kernels::prompt::Item;
 use warpwright_kernels::state::StepState;
+use warpwright_model::{Model, Outline};
 
 use super::device::{BatchDevice, StepInput};
 use super::memory;
 use super::options::BatchOptions;
 use super::sequences::{SequenceId, Sequences};
 use crate::Error;
-use crate::Model;
 use crate::chunked::kernels;
 use crate::chunked::products::TensorCores;
 use crate::decode::finite::check_logits;
 use crate::decode::in_flight::InFlight;
-use crate::model::outline::Outline;
 use crate::pipeline::resolved::{ResolvedEmbed, ResolvedPipeline};
 use crate::pipeline::tuning::Tuning;
 use crate::sampling::options::Sampling;
@@ -34,7 +33,8 @@ use crate::weights::upload;
 ///
 /// ```no_run
 /// use warpwright_driver::{Context, Driver};
-/// use warpwright_engine::{Batch, BatchOptions, Model};
+/// use warpwright_engine::{Batch, BatchOptions};
+/// use warpwright_model::Model;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let model = Model::open("model.gguf".as_ref())?;

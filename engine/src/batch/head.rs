@@ -8,6 +8,7 @@ use warpwright_kernels::batch::{ChooseTokens, ChooseTokensArgs, GatherRows, Gath
 use warpwright_kernels::matmul::{Epilogue, MatmulArgs, NormTokens, NormTokensArgs};
 use warpwright_kernels::state;
 use warpwright_kernels::{Overlap, RowOrder};
+use warpwright_model::{Config, Outline};
 
 use super::options::{BatchOptions, bucket};
 use crate::chunked::kernels::order;
@@ -15,8 +16,7 @@ use crate::chunked::list::PassNode;
 use crate::chunked::products::{ChunkGemm, LoadedGemm, PassShape, TensorCores};
 use crate::chunked::weights::{MatrixRows, rows_of};
 use crate::chunked::workspace::{CAPACITY, EmptyBuffers, Panels, SplitScratch};
-use crate::model::config::Config;
-use crate::model::outline::Outline;
+use crate::kernel_terms::kernel_format;
 use crate::sampling::allowed::AllowedTokens;
 use crate::sampling::device::{DeviceSampler, SampledRows, SamplerSize};
 use crate::sampling::options::TokenChoice;
@@ -93,7 +93,7 @@ impl BatchHead {
         let capacity = capacity(options);
         let rows = rows_of(
             context,
-            weight.format,
+            kernel_format(weight.format),
             RowOrder::PLAIN,
             tiles,
             c.vocab,

@@ -2,6 +2,7 @@
 
 use warpwright_driver::Context;
 use warpwright_kernels::cache::PAGE;
+use warpwright_model::Outline;
 
 use super::options::BatchOptions;
 use super::{device, head};
@@ -9,7 +10,6 @@ use crate::Error;
 use crate::buffers;
 use crate::chunked;
 use crate::decode::needs::MemoryNeeds;
-use crate::model::outline::Outline;
 use crate::weights::info;
 
 /// Returns the memory that a batch needs.

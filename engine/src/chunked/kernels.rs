@@ -11,12 +11,13 @@ use warpwright_kernels::matmul::{Epilogue, MatmulPair, NormTokens};
 use warpwright_kernels::pipeline::{EmbedRows, EmbedTiled};
 use warpwright_kernels::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
 use warpwright_kernels::{AddNormed, Overlap};
+use warpwright_model::Config;
 
 use super::products::{self, ChunkGemm, LoadedGemm, PassShape, TensorCores, load};
 use super::weights::{self, LayerRows, MatrixRows};
 use super::workspace::CAPACITY;
 use crate::distinct::SharedKernels;
-use crate::model::config::Config;
+use crate::kernel_terms::{kernel_activation, kernel_pairing};
 use crate::pipeline::kernels::EmbedKernel;
 use crate::pipeline::resolved::ResolvedEmbed;
 
@@ -245,7 +246,7 @@ fn rotate(c: &Config, overlap: bool) -> RotateTokens {
     let family = c.architecture;
     RotateTokens {
         head_dim: c.head_dim,
-        pairing: family.pairing,
+        pairing: kernel_pairing(family.pairing),
         bias: family.biases,
         norm: family.head_norms,
         overlap: early(overlap),
@@ -329,7 +330,10 @@ pub(super) fn projection(c: &Config) -> Epilogue {
 
 /// Returns the epilogue of gate and up.
 pub(super) fn gated(c: &Config, layer: &LayerRows) -> Epilogue {
-    Epilogue::Gated(c.architecture.activation, order(&layer.down))
+    Epilogue::Gated(
+        kernel_activation(c.architecture.activation),
+        order(&layer.down),
+    )
 }
 
 /// The maximum length of a row of activations, because kernels count the elements of a buffer in 31

@@ -6,14 +6,13 @@ use std::time::Duration;
 use ptx_gen::KernelDef;
 use warpwright_driver::{Kernel, Profile};
 use warpwright_kernels::matmul::Epilogue;
+use warpwright_model::{Config, info};
 
 use super::kernels::{self, AttentionKernel, QkvMatmuls};
 use super::products::PassShape;
 use super::step::{Chunked, LAST};
 use super::weights::{LayerRows, MatrixRows};
 use super::workspace::{CAPACITY, LAST_CAPACITY};
-use crate::model::config::Config;
-use crate::weights::info;
 
 /// A kernel of a pass over many tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]

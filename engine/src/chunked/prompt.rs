@@ -4,6 +4,7 @@ use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Queue, View};
 use warpwright_kernels::pipeline::{SplitPrompt, SplitPromptArgs};
 use warpwright_kernels::prompt::{ChunkItems, ChunkItemsArgs};
 use warpwright_kernels::{cache, state};
+use warpwright_model::Outline;
 
 use super::list::{Attended, PassNode};
 use super::products::{PassShape, TensorCores};
@@ -11,7 +12,6 @@ use super::step::{Chunked, PagedCache, PassInput, WantedRows};
 use super::workspace::ChunkWorkspace;
 use super::{LEAST, kernels};
 use crate::buffers::DecoderBuffers;
-use crate::model::outline::Outline;
 use crate::pipeline::resolved::ResolvedEmbed;
 use crate::signed;
 use crate::weights::packed::Packed;

@@ -8,14 +8,13 @@ use warpwright_kernels::matmul::{
 use warpwright_kernels::pipeline::EmbedTokenArgs;
 use warpwright_kernels::prompt::{Item, PromptAttentionArgs, RotateTokensArgs};
 use warpwright_kernels::{AddNormedArgs, state};
+use warpwright_model::{Config, Outline};
 
 use super::kernels::{self, AttentionKernel, ChunkKernels, QkvMatmuls};
 use super::products::{ChunkGemm, PassShape, TensorCores};
 use super::span::Span;
 use super::weights::{self, LayerRows, MatrixRows};
 use super::workspace::{self, ChunkWorkspace, LAST_CAPACITY, Panels};
-use crate::model::config::Config;
-use crate::model::outline::Outline;
 use crate::pipeline::kernels::EmbedKernel;
 use crate::pipeline::resolved::ResolvedEmbed;
 use crate::weights::packed::{Packed, PackedBlock};

@@ -4,11 +4,11 @@
 use warpwright_driver::{Buffer, Context, Host, Stream, View};
 use warpwright_kernels::matmul::{Append, Epilogue, RowBounds, RowBoundsArgs};
 use warpwright_kernels::{Format, RowOrder};
+use warpwright_model::{Block, Config, Outline, Weight};
 
 use crate::Error;
 use crate::distinct::SharedKernels;
-use crate::model::config::Config;
-use crate::model::outline::{Outline, Weight};
+use crate::kernel_terms::{kernel_format, kernel_pairing};
 use crate::weights::packed::{Packed, PackedBlock};
 
 /// The rows of a matrix in one format and one row order, as tiles.
@@ -53,7 +53,7 @@ fn append(c: &Config) -> Append {
     let family = c.architecture;
     Append {
         head_dim: c.head_dim,
-        pairing: family.pairing,
+        pairing: kernel_pairing(family.pairing),
         bias: family.biases,
     }
 }
@@ -105,11 +105,11 @@ impl Bounds<'_> {
     fn layer(
         &mut self,
         c: &Config,
-        block: &crate::model::roles::Block<Weight>,
+        block: &Block<Weight>,
         tiles: &PackedBlock<View<u8>>,
     ) -> Result<LayerRows, Error> {
         let (gate_up, lengths) = self.rows(
-            block.gate.format,
+            kernel_format(block.gate.format),
             RowOrder::GATE_UP,
             &tiles.gate_up,
             2 * c.feed_forward,
@@ -129,11 +129,18 @@ impl Bounds<'_> {
         Ok(LayerRows {
             qkv: self.qkv(c, [&block.q, &block.k, &block.v], &tiles.qkv)?,
             o: self
-                .rows(block.o.format, plain, &tiles.o, c.hidden, c.q_len(), 0)?
+                .rows(
+                    kernel_format(block.o.format),
+                    plain,
+                    &tiles.o,
+                    c.hidden,
+                    c.q_len(),
+                    0,
+                )?
                 .0,
             down: self
                 .rows(
-                    block.down.format,
+                    kernel_format(block.down.format),
                     plain,
                     &tiles.down,
                     c.hidden,
@@ -162,13 +169,12 @@ impl Bounds<'_> {
         let counts = [c.q_len(), c.kv_len(), c.kv_len()];
         let mut merged: Vec<(Format, RowOrder, u32)> = vec![];
         for ((matrix, order), rows) in matrices.into_iter().zip(orders).zip(counts) {
+            let stored = kernel_format(matrix.format);
             match merged.last_mut() {
-                Some((format, last, sum))
-                    if *format == matrix.format && (appended || *last == order) =>
-                {
+                Some((format, last, sum)) if *format == stored && (appended || *last == order) => {
                     *sum += rows
                 }
-                _ => merged.push((matrix.format, order, rows)),
+                _ => merged.push((stored, order, rows)),
             }
         }
         let mut all = vec![];

@@ -5,9 +5,9 @@ use warpwright_kernels::matmul::AppendArgs;
 use warpwright_kernels::matmul::plan::SCRATCH;
 use warpwright_kernels::prompt::Item;
 use warpwright_kernels::state;
+use warpwright_model::Config;
 
 use super::CHUNK;
-use crate::model::config::Config;
 
 /// The number of tokens that the buffers can hold: at least [`CHUNK`], and a multiple of every tile
 /// width.

@@ -16,10 +16,11 @@
 
 use std::collections::VecDeque;
 
+use warpwright_model::Matcher;
+
 use crate::Error;
 use crate::decode::decoder::{Decoder, DecoderMachine};
 use crate::decode::sequence::{DecoderSequence, LastToken};
-use crate::grammar::matcher::Matcher;
 use crate::step::StepKind;
 
 /// The grammar that restricts a generation.

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use warpwright_driver::{
     CaptureMode, Context, Graph, GraphExec, Queue, Recorder, Stream, View, Work, capture,
 };
+use warpwright_model::{Config, Model, Outline};
 
 use crate::Error;
 use crate::Loading;
-use crate::Model;
 use crate::buffers::DecoderBuffers;
 use crate::chunked::list::PassNode;
 use crate::chunked::prompt::PromptChunks;
@@ -31,8 +31,6 @@ use crate::decode::planned::{
 };
 use crate::decode::row_kernels::RowKernels;
 use crate::decode::sequence::DecoderSequence;
-use crate::model::config::Config;
-use crate::model::outline::Outline;
 use crate::pipeline::adapter::LoadedAdapter;
 use crate::pipeline::kernels::Pipeline;
 use crate::pipeline::path::KernelPath;

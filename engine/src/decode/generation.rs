@@ -1,12 +1,13 @@
 //! Generations: iterators over the tokens that a decoder generates.
 
+use warpwright_model::Matcher;
+
 use crate::Error;
 use crate::decode::constrained::Constraint;
 use crate::decode::decoder::{Decoder, DecoderMachine};
 use crate::decode::finite::check_logits;
 use crate::decode::sequence::{DecoderSequence, LastToken};
 use crate::decode::verify::Drafted;
-use crate::grammar::matcher::Matcher;
 use crate::sampling::options::Sampling;
 use crate::sampling::probabilities::LogProbabilities;
 use crate::speculative::speculation::Speculation;
@@ -285,7 +286,8 @@ impl Decoder {
     ///
     /// ```no_run
     /// use warpwright_driver::{Context, Driver};
-    /// use warpwright_engine::{Decoder, Launch, Model, Options, PromptLookup, Speculation};
+    /// use warpwright_engine::{Decoder, Launch, Options, PromptLookup, Speculation};
+    /// use warpwright_model::Model;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let model = Model::open("model.gguf".as_ref())?;

@@ -1,15 +1,15 @@
 //! The check that a decoder fits into the free device memory.
 
 use warpwright_driver::Context;
+use warpwright_model::Outline;
 
 use crate::Error;
-use crate::adapter::tiles;
 use crate::buffers;
 use crate::chunked;
 use crate::decode::needs::MemoryNeeds;
 use crate::decode::options::Options;
-use crate::model::outline::Outline;
 use crate::weights::info;
+use crate::weights::lora_tiles;
 
 impl MemoryNeeds {
     /// Returns the memory that a model needs with `ctx` positions. `chunks` is true if prompts are
@@ -21,7 +21,7 @@ impl MemoryNeeds {
         }
         MemoryNeeds {
             weights: info::weight_bytes(outline),
-            adapter: tiles::bytes(outline),
+            adapter: lora_tiles::bytes(outline),
             cache: buffers::cache_bytes(&outline.config, ctx),
             work,
             draft: 0,
@@ -103,7 +103,7 @@ fn room(mut over: u32, free: u64, needed: impl Fn(u32) -> u64) -> u32 {
 mod tests {
     use super::*;
     use crate::decode::options::Launch;
-    use crate::model::shape::{QUANTIZATIONS, SHAPES};
+    use warpwright_model::shape::{QUANTIZATIONS, SHAPES};
 
     #[test]
     fn the_room_is_the_longest_context_that_fits() {

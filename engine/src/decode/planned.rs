@@ -1,6 +1,7 @@
 //! The decisions about a decoder that are made before anything is allocated.
 
 use warpwright_driver::Context;
+use warpwright_model::Outline;
 
 use crate::Error;
 use crate::chunked::kernels;
@@ -8,7 +9,6 @@ use crate::chunked::products::TensorCores;
 use crate::chunked::prompt::ChunkSize;
 use crate::decode::memory::Planned;
 use crate::decode::options::{Options, Prefer, verified_at_once};
-use crate::model::outline::Outline;
 use crate::pipeline::Unsupported;
 use crate::pipeline::path::KernelPath;
 use crate::pipeline::resolved::ResolvedPipeline;

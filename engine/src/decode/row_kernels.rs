@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Error, Kernel};
 use warpwright_kernels::{LogLikelihood, RmsNorm};
+use warpwright_model::Config;
 
-use crate::model::config::Config;
 use crate::signed;
 use crate::simple::kernels;
 

@@ -24,7 +24,8 @@ impl Decoder {
     ///
     /// ```no_run
     /// use warpwright_driver::{Context, Driver};
-    /// use warpwright_engine::{Decoder, Launch, Model, Options};
+    /// use warpwright_engine::{Decoder, Launch, Options};
+    /// use warpwright_model::Model;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let model = Model::open("model.gguf".as_ref())?;

@@ -11,10 +11,10 @@ use warpwright_driver::{Buffer, Context, Event, Graph, GraphExec, Queue, Recorde
 use warpwright_kernels::Read;
 use warpwright_kernels::pipeline::Plan;
 use warpwright_kernels::read::ReadArgs;
+use warpwright_model::Outline;
 
 use crate::Decoder;
 use crate::Error;
-use crate::Outline;
 use crate::pipeline::GemvKind;
 use crate::pipeline::kernels::Pipeline;
 use crate::pipeline::resolved::ResolvedPipeline;

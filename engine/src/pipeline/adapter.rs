@@ -10,12 +10,12 @@ use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Queue, View};
 use warpwright_kernels::pipeline::{
     LoraA, LoraANormed, LoraArgs, LoraProduct, Plan, WithLora, WithLoraArgs,
 };
+use warpwright_model::Outline;
 
 use super::gemv_kind::GemvKind;
-use crate::adapter::tiles::{self, LoraMatrices, LoraShape};
 use crate::distinct::SharedKernels;
-use crate::model::outline::Outline;
 use crate::signed;
+use crate::weights::lora_tiles::{self, LoraMatrices, LoraShape};
 
 /// The kernels that compute `u` in front of GEMVs.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,7 +31,7 @@ pub(crate) struct ResolvedLora {
 impl ResolvedLora {
     /// Returns the kernels of a model, or `None` if it has no adapter.
     pub(crate) fn for_model(outline: &Outline, overlap: bool, batch: u32) -> Option<ResolvedLora> {
-        let max_ranks = tiles::max_ranks(outline);
+        let max_ranks = lora_tiles::max_ranks(outline);
         if max_ranks == 0 {
             return None;
         }
@@ -157,7 +157,7 @@ impl LoadedAdapter {
             return Ok(None);
         }
         let gemv = |product: GemvKind, layer| -> Result<Option<DeviceLora>, Error> {
-            let Some(LoraMatrices { shape, a, b }) = tiles::matrices(outline, product, layer)
+            let Some(LoraMatrices { shape, a, b }) = lora_tiles::matrices(outline, product, layer)
             else {
                 return Ok(None);
             };

@@ -16,17 +16,18 @@ use warpwright_kernels::pipeline::{
     SplitPrompt, WithLora,
 };
 use warpwright_kernels::{AddNormed, Format};
+use warpwright_model::{Block, Config, Outline, Weight};
 
 use super::adapter::ResolvedLora;
 use super::gemv_kind::GemvKind;
 use super::target::KernelTarget;
 use super::unsupported::Unsupported;
-use crate::adapter::tiles;
-use crate::model::config::Config;
-use crate::model::outline::{Outline, Weight};
-use crate::model::roles::Block;
+use crate::kernel_terms::{
+    kernel_activation, kernel_embedding_scale, kernel_format, kernel_pairing,
+};
 use crate::pipeline::path::KernelPath;
 use crate::pipeline::tuning::{Tuning, default_plan, default_plan_with};
+use crate::weights::lora_tiles;
 
 /// The pipeline of a model on a device.
 #[derive(Debug, Clone, PartialEq)]
@@ -348,7 +349,7 @@ fn check_block(b: &Block<Weight>) -> Result<(), Unsupported> {
     for matrix in [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down] {
         check_matrix(matrix)?;
     }
-    let encoding = |w: &Weight| Encoding::of(w.format);
+    let encoding = |w: &Weight| Encoding::of(kernel_format(w.format));
     for other in [&b.k, &b.v] {
         if encoding(&b.q) != encoding(other) {
             return Err(mixed(
@@ -376,7 +377,7 @@ fn mixed(a: &Weight, b: &Weight, why: &'static str) -> Unsupported {
 fn check_matrix(w: &Weight) -> Result<(), Unsupported> {
     let tensor = w.name.clone();
     let len = w.row_len();
-    match w.format.tile() {
+    match kernel_format(w.format).tile() {
         None => Err(Unsupported::Layout {
             tensor,
             format: w.format,
@@ -410,7 +411,7 @@ impl Resolver<'_> {
         let overlap = self.target.overlaps();
         // A shared matrix is checked here too, because the embeddings then serve as the head.
         check_matrix(w.head())?;
-        let head = self.head(w.head().format)?;
+        let head = self.head(kernel_format(w.head().format))?;
         let layers = (0..)
             .zip(&w.blocks)
             .map(|(i, b)| self.layer(i, b))
@@ -442,8 +443,8 @@ impl Resolver<'_> {
         let w = &self.outline.weights;
         let overlap = self.target.overlaps();
         let batch = self.batch;
-        let format = w.embed.format;
-        let scale = self.outline.config.architecture.embedding_scale;
+        let format = kernel_format(w.embed.format);
+        let scale = kernel_embedding_scale(self.outline.config.architecture.embedding_scale);
         match w.head {
             None => ResolvedEmbed::Tiles(EmbedTiled {
                 format,
@@ -491,8 +492,12 @@ impl Resolver<'_> {
                 angles,
             }),
             attention: self.attention(c.window_of(index)),
-            o: self.adapted(GemvKind::O, index, self.o(b.o.format)?),
-            gate_up: self.adapted(GemvKind::GateUp, index, self.gate_up(b.gate.format)?),
+            o: self.adapted(GemvKind::O, index, self.o(kernel_format(b.o.format))?),
+            gate_up: self.adapted(
+                GemvKind::GateUp,
+                index,
+                self.gate_up(kernel_format(b.gate.format))?,
+            ),
             down: self.adapted(GemvKind::Down, index, self.down(b)?),
         })
     }
@@ -500,7 +505,7 @@ impl Resolver<'_> {
     /// Returns a GEMV of a layer, marked if it has an adapter.
     fn adapted<K>(&self, product: GemvKind, layer: u32, of: ResolvedGemv<K>) -> ResolvedGemv<K> {
         ResolvedGemv {
-            lora: tiles::shape(self.outline, product, layer as usize).is_some(),
+            lora: lora_tiles::shape(self.outline, product, layer as usize).is_some(),
             ..of
         }
     }
@@ -522,7 +527,7 @@ impl Resolver<'_> {
         // shared memory.
         let shared = self.tuning.shared.unwrap_or(self.target.preferred);
         let fit = n <= MAX_OF_THREE && u64::from(n) * 7 / 2 <= u64::from(shared) * 5 / 8;
-        let [q, k, v] = [&b.q, &b.k, &b.v].map(|w| w.format.activation_bytes());
+        let [q, k, v] = [&b.q, &b.k, &b.v].map(|w| kernel_format(w.format).activation_bytes());
         if fit {
             q.max(k).max(v)
         } else {
@@ -532,7 +537,7 @@ impl Resolver<'_> {
 
     fn qkv(&self, b: &Block<Weight>) -> Result<ResolvedGemv<Qkv>, Unsupported> {
         let c = &self.outline.config;
-        let formats = [&b.q, &b.k, &b.v].map(|w| w.format);
+        let formats = [&b.q, &b.k, &b.v].map(|w| kernel_format(w.format));
         let bytes = self.activation_bytes(GemvKind::Qkv, b);
         let default = || default_plan_with(bytes, formats[0], c.q_len() + 2 * c.kv_len(), c.hidden);
         let plan = self
@@ -545,7 +550,7 @@ impl Resolver<'_> {
         };
         let kernel = Qkv {
             formats,
-            pairing: c.architecture.pairing,
+            pairing: kernel_pairing(c.architecture.pairing),
             bias: c.architecture.biases,
             output,
             plan,
@@ -574,10 +579,10 @@ impl Resolver<'_> {
     /// Resolves the down projection, which follows gate and up.
     fn down(&self, b: &Block<Weight>) -> Result<ResolvedGemv<Project>, Unsupported> {
         let c = &self.outline.config;
-        let format = b.down.format;
+        let format = kernel_format(b.down.format);
         let bytes = self.activation_bytes(GemvKind::Down, b);
-        let default =
-            || default_plan_with(bytes, format, c.hidden, c.feed_forward).after(b.gate.format);
+        let before = kernel_format(b.gate.format);
+        let default = || default_plan_with(bytes, format, c.hidden, c.feed_forward).after(before);
         let plan = self
             .plan(self.tuning.down.unwrap_or_else(default))
             .with_bytes(format, bytes);
@@ -617,7 +622,7 @@ impl Resolver<'_> {
         let default = || default_plan(format, 2 * c.feed_forward, c.hidden).after(format);
         let kernel = GateUp {
             format,
-            activation: c.architecture.activation,
+            activation: kernel_activation(c.architecture.activation),
             plan: self.plan(self.tuning.gate_up.unwrap_or_else(default)),
         };
         let segments = kernel.segments(c.feed_forward);
@@ -742,7 +747,7 @@ mod tests {
     use warpwright_driver::Driver;
 
     use super::*;
-    use crate::model::shape::{QUANTIZATIONS, SHAPES};
+    use warpwright_model::shape::{QUANTIZATIONS, SHAPES};
 
     /// The batch has the plans of one token, but for twelve warps, and activations of as many
     /// bytes.

@@ -32,6 +32,7 @@ use warpwright_kernels::pipeline::{
     SplitPromptArgs, StreamArgs,
 };
 use warpwright_kernels::{AddNormed, AddNormedArgs};
+use warpwright_model::info;
 
 use super::adapter::{DeviceLora, LoadedAdapter, LoadedGemv, LoraKernels, LoraViews};
 use super::gemv_kind::GemvKind;
@@ -39,7 +40,6 @@ use super::kernels::{EmbedKernel, GemvWithLora, Pipeline};
 use super::workspace::{BatchVectors, BlockFloatBuffer, NODES, PipelineWorkspace};
 use crate::buffers::DecoderBuffers;
 use crate::step::StepKind;
-use crate::weights::info;
 use crate::weights::packed::Packed;
 
 /// Everything that a step of the pipeline needs.

@@ -1,6 +1,6 @@
 //! The reasons why the pipeline does not run a model on a device, or runs it without overlap.
 
-use warpwright_kernels::Format;
+use warpwright_model::WeightFormat;
 
 use super::gemv_kind::GemvKind;
 
@@ -31,7 +31,10 @@ pub enum Unsupported {
     #[error("two rotary bases without head norms are not supported")]
     TwoRopes,
     #[error("{tensor} is {}, which has no tiled layout", format.name())]
-    Layout { tensor: String, format: Format },
+    Layout {
+        tensor: String,
+        format: WeightFormat,
+    },
     #[error("{tensor} has rows of {len}, not a multiple of {multiple}")]
     RowLength {
         tensor: String,
@@ -40,7 +43,7 @@ pub enum Unsupported {
     },
     #[error("{} is {} and {} is {}: {why}", tensors[0].0, tensors[0].1.name(), tensors[1].0, tensors[1].1.name())]
     Mixed {
-        tensors: [(String, Format); 2],
+        tensors: [(String, WeightFormat); 2],
         why: &'static str,
     },
     #[error("{} with rows of {n} does not fit {shared} bytes of shared memory", spelled(*product))]

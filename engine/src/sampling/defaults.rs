@@ -1,16 +1,13 @@
 //! The sampling defaults of a model folder: `generation_config.json`, in the format of
 //! `GenerationConfig` of the `transformers` library.
 
-use std::path::Path;
-
 use serde_json::{Map, Value};
+use warpwright_model::folder::{Folder, GENERATION};
+use warpwright_model::{Files, Model, Problem};
 
 use super::known;
 use super::options::Sampling;
 use crate::Error;
-use crate::model::folder::read;
-use crate::model::folder::special::GENERATION;
-use crate::model::problem::Problem;
 
 /// The contents of `generation_config.json`. Settings that the file does not have are `None`.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -34,6 +31,19 @@ pub struct GenerationConfig {
 }
 
 impl GenerationConfig {
+    /// Reads the sampling defaults of a model: `generation_config.json` of a folder. A GGUF file has
+    /// none.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, or if a value has another type or is out of
+    /// range.
+    pub fn for_model(model: &Model) -> Result<GenerationConfig, Error> {
+        match &model.files {
+            Files::Gguf(_) => Ok(GenerationConfig::default()),
+            Files::Folder(folder) => of_folder(folder, model.outline.config.vocab),
+        }
+    }
+
     /// Returns a warning that lists the unsupported settings, or `None` if there are none.
     pub fn warning(&self) -> Option<String> {
         let unread = self
@@ -71,13 +81,15 @@ impl GenerationConfig {
 }
 
 /// Reads the defaults of a model folder. They are empty if the folder has no such file.
-pub(crate) fn of_folder(folder: &Path, vocab: u32) -> Result<GenerationConfig, Error> {
-    let Some(values) = read::object(folder, GENERATION)? else {
+fn of_folder(folder: &Folder, vocab: u32) -> Result<GenerationConfig, Error> {
+    let Some(values) = folder.json_object(GENERATION)? else {
         return Ok(GenerationConfig::default());
     };
-    let problem = |problem| Error::Model {
-        path: folder.join(GENERATION),
-        problem: Box::new(problem),
+    let problem = |problem| {
+        Error::from(warpwright_model::Error::Model {
+            path: folder.path.join(GENERATION),
+            problem: Box::new(problem),
+        })
     };
     let config = of_values(&values).map_err(problem)?;
     let outside = |key: &str, value: f64, expected| {

@@ -6,8 +6,7 @@
 //! another value. Unknown keys are reported.
 
 use serde_json::{Map, Value};
-
-use crate::model::folder::json::shown;
+use warpwright_model::folder::shown;
 
 /// The treatment of a key.
 enum SamplingKeyFate {

@@ -8,11 +8,13 @@ use warpwright_kernels::{
     ALL, Advance, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Embed, RmsNorm, Rope,
     SwiGlu,
 };
+use warpwright_model::{Config, Outline};
 
 use crate::Error;
 use crate::distinct::SharedKernels;
-use crate::model::config::Config;
-use crate::model::outline::Outline;
+use crate::kernel_terms::{
+    kernel_activation, kernel_embedding_scale, kernel_format, kernel_pairing,
+};
 use crate::signed;
 
 /// The compiled kernels, one for each kind of launch.
@@ -46,8 +48,8 @@ impl SimpleKernels {
             embed: signed::load(
                 context,
                 Embed {
-                    format: w.embed.format,
-                    scale: c.architecture.embedding_scale,
+                    format: kernel_format(w.embed.format),
+                    scale: kernel_embedding_scale(c.architecture.embedding_scale),
                 },
             )?,
             norm: signed::load(context, norm(c))?,
@@ -55,7 +57,7 @@ impl SimpleKernels {
             rope: signed::load(
                 context,
                 Rope {
-                    pairing: c.architecture.pairing,
+                    pairing: kernel_pairing(c.architecture.pairing),
                     magnitude: c.angle_magnitude(),
                 },
             )?,
@@ -65,7 +67,7 @@ impl SimpleKernels {
                 context,
                 SwiGlu {
                     threads: THREADS,
-                    activation: c.architecture.activation,
+                    activation: kernel_activation(c.architecture.activation),
                 },
             )?,
             argmax: signed::load(context, ArgmaxBlocks { threads: THREADS })?,

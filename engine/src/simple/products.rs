@@ -6,12 +6,12 @@ use std::sync::Arc;
 use ptx_gen::KernelDef;
 use warpwright_driver::{Buffer, Context, Error, Kernel, View};
 use warpwright_kernels::{AddNormed, Format, Gemv, GemvAdd, GemvBias, Team};
+use warpwright_model::adapter::names;
+use warpwright_model::{Block, Outline, Weight, Weights};
 
-use crate::adapter::names;
-use crate::adapter::tiles::{self, LoraShape};
 use crate::distinct::SharedKernels;
-use crate::model::outline::{Outline, Weight, Weights};
-use crate::model::roles::Block;
+use crate::kernel_terms::kernel_format;
+use crate::weights::lora_tiles::{self, LoraShape};
 
 /// The weights of a model.
 pub(crate) struct SimpleWeights {
@@ -157,7 +157,7 @@ impl GemvKernels<'_> {
         layer: usize,
         projection: usize,
     ) -> Result<Option<SimpleLora>, Error> {
-        let Some(matrices) = tiles::projection(outline, layer, projection) else {
+        let Some(matrices) = lora_tiles::projection(outline, layer, projection) else {
             return Ok(None);
         };
         let LoraShape { rank, rows, n, .. } = matrices.shape;
@@ -261,7 +261,8 @@ fn matrix<K: KernelDef + PartialEq>(
 ) -> Result<GemvMatrix<K>, Error> {
     let rows = weight.rows();
     let n = weight.row_len();
-    let kernel = kernels.load(def(weight.format, Team::of(weight.format, rows, n)))?;
+    let format = kernel_format(weight.format);
+    let kernel = kernels.load(def(format, Team::of(format, rows, n)))?;
     Ok(GemvMatrix {
         kernel,
         w: w.clone(),

@@ -6,7 +6,7 @@
 //!
 //! Models with head norms apply an RMSNorm to each head of `Wq norm(x)` and `Wk norm(x)` before
 //! `rope`. Other differences between families are listed in their rows of
-//! [`Architecture`](crate::model::config::Architecture). A projection `W` with an adapter computes
+//! [`Architecture`](warpwright_model::config::Architecture). A projection `W` with an adapter computes
 //! `W x + B (A x)` by two more GEMVs.
 //!
 //! The token and its position are read from device memory, so every step makes the same launches.
@@ -21,9 +21,9 @@ use warpwright_kernels::simple::rms_norm::RmsNormArgs;
 use warpwright_kernels::simple::rope::RopeArgs;
 use warpwright_kernels::simple::swiglu::SwiGluArgs;
 use warpwright_kernels::{AddNormedArgs, Gemv};
+use warpwright_model::Config;
 
 use crate::buffers::DecoderBuffers;
-use crate::model::config::Config;
 use crate::simple::kernels::SimpleKernels;
 use crate::simple::products::{
     GemvMatrix, OutputProjection, QkvProjection, SimpleLayer, SimpleLora, SimpleWeights,

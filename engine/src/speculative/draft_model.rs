@@ -2,10 +2,11 @@
 
 use std::ops::ControlFlow;
 
+use warpwright_model::Outline;
+
 use crate::Error;
 use crate::decode::cached::CachedTokens;
 use crate::decode::decoder::Decoder;
-use crate::model::outline::Outline;
 use crate::speculative::drafter::Drafter;
 use crate::weights::info;
 

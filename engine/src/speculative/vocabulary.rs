@@ -1,7 +1,8 @@
 //! The check that a draft model has the vocabulary of the model that verifies.
 
+use warpwright_model::Tokenizer;
+
 use crate::Error;
-use crate::model::tokenizer::Tokenizer;
 
 /// Checks that a draft model has the same tokens as the model that verifies.
 ///

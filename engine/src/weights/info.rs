@@ -1,105 +1,10 @@
-//! Facts about a model that need no weights: sizes, formats and memory traffic.
+//! The bytes of a model on a device. [`warpwright_model::info`] has the facts that do not depend on
+//! the buffers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use warpwright_model::Outline;
 
-use warpwright_kernels::Format;
-
-use crate::adapter::data::Formats;
-use crate::adapter::tiles;
-use crate::model::config::Config;
-use crate::model::outline::{Outline, Weight};
-use crate::model::roles::Block;
+use crate::weights::lora_tiles;
 use crate::weights::packed::packed;
-
-/// The tensors of one role and shape, over all blocks.
-#[derive(Debug, Clone, PartialEq)]
-pub struct WeightClass {
-    /// The name of the tensors without the block, such as `attn_q.weight`.
-    pub name: String,
-    /// The dimensions, the contiguous one first.
-    pub dims: Vec<u64>,
-    /// The number of tensors in each number format.
-    pub formats: BTreeMap<&'static str, usize>,
-    /// The total bytes.
-    pub bytes: u64,
-}
-
-/// Returns the tensors by role, in the order of the forward pass.
-pub fn classes(model: &Outline) -> Vec<WeightClass> {
-    let mut classes: Vec<WeightClass> = vec![];
-    let mut counted = BTreeSet::new();
-    for tensor in model.weights.iter() {
-        let name = role(&tensor.name);
-        let at = classes
-            .iter()
-            .position(|c| c.name == name)
-            .unwrap_or_else(|| {
-                let dims = tensor.fused.as_ref().unwrap_or(&tensor.dims).clone();
-                classes.push(WeightClass {
-                    name: name.to_owned(),
-                    dims,
-                    formats: BTreeMap::new(),
-                    bytes: 0,
-                });
-                classes.len() - 1
-            });
-        // A tied LM head is the embedding again. It counts once.
-        let first = counted.insert(&tensor.name);
-        *classes[at].formats.entry(format(tensor)).or_default() += usize::from(first);
-        classes[at].bytes += bytes(tensor);
-    }
-    classes
-}
-
-/// The tensors of one number format.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FormatTotal {
-    /// The number of tensors.
-    pub tensors: usize,
-    /// The number of weights.
-    pub numbers: u64,
-    /// The total bytes.
-    pub bytes: u64,
-}
-
-/// Returns the tensors by number format, each counted once. The sum of the weights is the size by
-/// which models are named, such as 8B.
-pub fn format_totals(model: &Outline) -> BTreeMap<&'static str, FormatTotal> {
-    let mut totals = BTreeMap::<_, FormatTotal>::new();
-    let mut counted = BTreeSet::new();
-    for tensor in model.weights.iter() {
-        let total = totals.entry(format(tensor)).or_default();
-        total.tensors += usize::from(counted.insert(&tensor.name));
-        total.numbers += numbers(tensor);
-        total.bytes += bytes(tensor);
-    }
-    totals
-}
-
-/// Returns the role of a tensor: `attn_q.weight` for `blk.3.attn_q.weight`, and
-/// `mlp.up_proj.weight` for `model.layers.3.mlp.up_proj.weight`.
-fn role(name: &str) -> &str {
-    let in_layer = ["blk.", "model.layers."]
-        .iter()
-        .find_map(|layers| name.strip_prefix(layers));
-    in_layer
-        .and_then(|rest| rest.split_once('.'))
-        .map_or(name, |(_, role)| role)
-}
-
-/// Returns the format that kernels read, and the format that it was unpacked from.
-fn format(tensor: &Weight) -> &'static str {
-    match (tensor.nf4, tensor.format) {
-        (Some(_), Format::F32) => "F32 of NF4",
-        (Some(_), Format::F16) => "F16 of NF4",
-        (Some(_), _) => "BF16 of NF4",
-        (None, format) => format.name(),
-    }
-}
-
-fn bytes(tensor: &Weight) -> u64 {
-    tensor.range.len() as u64
-}
 
 /// Returns the bytes of all weights on a device, which [`Decoder::new`](crate::Decoder::new)
 /// copies.
@@ -115,65 +20,7 @@ pub fn weight_bytes(model: &Outline) -> u64 {
 /// Returns the bytes of an adapter on a device, or 0 without one: its matrices, padded with zeros,
 /// and the intermediate results of a few tokens.
 pub fn adapter_bytes(model: &Outline) -> u64 {
-    tiles::bytes(model)
-}
-
-/// Returns the number of layer matrices in each number format.
-pub fn layer_formats(model: &Outline) -> Formats {
-    let mut formats = Formats::new();
-    for matrix in matrices(model) {
-        let name = if matrix.nf4.is_some() {
-            "NF4"
-        } else {
-            matrix.format.name()
-        };
-        *formats.entry(name.to_owned()).or_default() += 1;
-    }
-    formats
-}
-
-/// Returns the number of weights in all layer matrices. A prompt token is multiplied by each of
-/// them.
-pub fn layer_weights(model: &Outline) -> u64 {
-    matrices(model).map(numbers).sum()
-}
-
-/// Returns the number of multiplications of a prompt's tokens by layer weights, if it is prefilled
-/// in chunks of `chunk` tokens.
-///
-/// In the last layer, only the last token of a chunk needs more than queries, keys and values, so
-/// the other tokens skip the rest.
-pub fn chunked_multiplications(model: &Outline, tokens: u32, chunk: u32) -> u64 {
-    let spared = u64::from(tokens - tokens.div_ceil(chunk));
-    let rest = model.weights.blocks.last().map_or(0, |block| {
-        [&block.o, &block.gate, &block.up, &block.down]
-            .into_iter()
-            .map(numbers)
-            .sum()
-    });
-    layer_weights(model) * u64::from(tokens) - rest * spared
-}
-
-/// Returns the bytes of all layer matrices.
-pub fn layer_bytes(model: &Outline) -> u64 {
-    matrices(model)
-        .map(|matrix| matrix.format.row_bytes(numbers(matrix) as usize) as u64)
-        .sum()
-}
-
-/// Returns the number of weights in the LM head. A token is multiplied by them only if another
-/// token is generated after it.
-pub fn head_weights(model: &Outline) -> u64 {
-    numbers(model.weights.head())
-}
-
-/// Returns the matrices of all layers.
-fn matrices(model: &Outline) -> impl Iterator<Item = &Weight> {
-    model.weights.blocks.iter().flat_map(Block::projections)
-}
-
-fn numbers(weight: &Weight) -> u64 {
-    weight.dims.iter().product()
+    lora_tiles::bytes(model)
 }
 
 /// Returns the bytes of weights that one token reads. It reads everything but the embedding, of
@@ -182,33 +29,52 @@ pub fn token_bytes(model: &Outline) -> u64 {
     let embed = packed(model)
         .embed
         .map_or(0, |stored| stored.bytes() as u64);
-    weight_bytes(model) - embed + bytes(&model.weights.embed) / u64::from(model.config.vocab)
+    weight_bytes(model) - embed
+        + model.weights.embed.range.len() as u64 / u64::from(model.config.vocab)
 }
 
-/// Returns the bytes of keys and values that a token reads if it attends to `attended` positions,
-/// in f16. Layers with a sliding window read at most their window.
-pub fn kv_bytes_read(model: &Outline, attended: u32) -> u64 {
-    (0..model.config.layers)
-        .map(|layer| kv_bytes_of(&model.config, layer, attended))
-        .sum()
-}
+#[cfg(test)]
+mod tests {
+    use warpwright_model::info::kv_bytes;
+    use warpwright_model::shape::{QUANTIZATIONS, SHAPES};
 
-/// Returns the bytes of keys and values that a token reads in one layer, in f16.
-pub(crate) fn kv_bytes_of(c: &Config, layer: u32, attended: u32) -> u64 {
-    let attended = c
-        .window_of(layer)
-        .map_or(attended, |window| attended.min(window));
-    kv_position_bytes(c) * u64::from(attended)
-}
+    use super::*;
 
-/// Returns the bytes of the keys and values of one position in one layer.
-pub(crate) fn kv_position_bytes(c: &Config) -> u64 {
-    u64::from(c.kv_len()) * 2 * 2
-}
+    fn outline(shape: &str, quantization: &str) -> Outline {
+        let shape = SHAPES.iter().find(|s| s.name == shape).unwrap();
+        Outline::of(
+            shape,
+            *QUANTIZATIONS
+                .iter()
+                .find(|q| q.name == quantization)
+                .unwrap(),
+        )
+        .unwrap()
+    }
 
-/// Returns the bytes of keys and values per position over all layers, in f16. A token in a model
-/// without sliding windows reads this much for each position before it.
-pub fn kv_bytes(model: &Outline) -> u64 {
-    let c = &model.config;
-    u64::from(c.layers) * kv_position_bytes(c)
+    #[test]
+    fn bytes_are_those_of_the_real_files() {
+        // Weights, without an embedding that is not the head; keys and values of a position. By
+        // hand, from the shapes; llama.cpp counts 4617.4 MB and 980.1 MB in its files of the first
+        // and the last.
+        let cases = [
+            ("llama3.1-8b", "q4_k_m", 4_617_396_224, 128 << 10),
+            ("llama3.1-8b", "q4_0", 4_357_873_664, 128 << 10),
+            ("llama3.1-8b", "q5_k_m", 5_363_982_336, 128 << 10),
+            ("llama3.1-8b", "bf16", 15_010_381_824, 128 << 10),
+            ("qwen3-8b", "q4_k_m", 4_671_766_528, 144 << 10),
+            ("qwen2.5-1.5b", "q4_k_m", 980_097_536, 28 << 10),
+        ];
+        for (shape, quantization, weights, kv) in cases {
+            let outline = outline(shape, quantization);
+            let row = outline.weights.embed.range.len() as u64 / u64::from(outline.config.vocab);
+            assert_eq!(
+                token_bytes(&outline) - row,
+                weights,
+                "{shape} {quantization}"
+            );
+            assert_eq!(kv_bytes(&outline), kv, "{shape}");
+            assert!(weight_bytes(&outline) >= weights, "{shape} {quantization}");
+        }
+    }
 }

@@ -8,12 +8,10 @@
 use std::convert::Infallible;
 
 use warpwright_driver::{Context, View};
-use warpwright_kernels::{Pairing, RowOrder};
+use warpwright_kernels::RowOrder;
+use warpwright_model::{Block, Config, Outline, RopePairing, Weight};
 
 use crate::Error;
-use crate::model::config::Config;
-use crate::model::outline::{Outline, Weight};
-use crate::model::roles::{Block, mapped};
 use crate::weights::stored::{StoredBuffer, UploadJob};
 
 /// A value per buffer of a model: the description of its contents, or the buffer itself.
@@ -42,6 +40,16 @@ pub(crate) fn packed(outline: &Outline) -> Packed<StoredBuffer<'_>> {
     }
 }
 
+/// `f` of a buffer that may be optional.
+macro_rules! mapped {
+    ($f:expr, $from:expr) => {
+        $f($from)?
+    };
+    ($f:expr, $from:expr, $has:ident) => {
+        $from.as_ref().map(&mut *$f).transpose()?
+    };
+}
+
 /// Generates [`PackedBlock`] and the function that describes the contents of its buffers.
 macro_rules! buffers {
     ($block:ident, $pairs:ident; $($(#[doc = $doc:literal])* $name:ident: $type:ty = $held:expr $(, $optional:ident)?;)*) => {
@@ -55,8 +63,8 @@ macro_rules! buffers {
         /// pairs need.
         fn block<'a>(c: &Config, $block: &'a Block<Weight>) -> PackedBlock<StoredBuffer<'a>> {
             let $pairs = match c.architecture.pairing {
-                Pairing::Interleaved => RowOrder::interleaved(c.head_dim),
-                Pairing::HalfSplit => RowOrder::half_split(c.head_dim),
+                RopePairing::Interleaved => RowOrder::interleaved(c.head_dim),
+                RopePairing::HalfSplit => RowOrder::half_split(c.head_dim),
             };
             PackedBlock { $($name: $held,)* }
         }

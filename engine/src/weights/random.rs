@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use warpwright_driver::{Buffer, Context, Stream, View};
 use warpwright_kernels::format::tile;
 use warpwright_kernels::{Format, Random};
+use warpwright_model::{Outline, Weight};
 
 use crate::Error;
-use crate::model::outline::{Outline, Weight};
+use crate::kernel_terms::kernel_format;
 use crate::weights::stored::UploadJob;
 
 /// The bytes of a pool: small enough to be generated quickly, and large enough to need few copies.
@@ -94,9 +95,9 @@ impl RandomPools {
         let weight = job.part.weight;
         let to = &job.to;
         match (job.part.tiles, weight.dims.len()) {
-            (Some(_), _) => self.fill(RandomUnit::Tile(weight.format), to),
+            (Some(_), _) => self.fill(RandomUnit::Tile(kernel_format(weight.format)), to),
             (None, 1) => Ok(to.write(&self.vector(weight))?),
-            (None, _) => self.fill(RandomUnit::Block(weight.format), to),
+            (None, _) => self.fill(RandomUnit::Block(kernel_format(weight.format)), to),
         }
     }
 

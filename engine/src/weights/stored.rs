@@ -8,9 +8,10 @@ use std::convert::Infallible;
 
 use warpwright_driver::{Buffer, Context, View};
 use warpwright_kernels::{Format, RowOrder};
+use warpwright_model::{Outline, Weight, Weights};
 
 use crate::Error;
-use crate::model::outline::{Outline, Weight, Weights};
+use crate::kernel_terms::kernel_format;
 
 /// The contents of a buffer: its parts, one after the other.
 #[derive(Debug, Clone)]
@@ -43,7 +44,7 @@ impl<'a> StoredPart<'a> {
     }
 
     pub(crate) fn format(&self) -> Format {
-        self.weight.format
+        kernel_format(self.weight.format)
     }
 
     /// Returns the one or two weights of the part.
@@ -154,8 +155,8 @@ pub(crate) fn load<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::shape::{QUANTIZATIONS, SHAPES};
     use crate::weights::packed::packed;
+    use warpwright_model::shape::{QUANTIZATIONS, SHAPES};
 
     /// Equal totals let the memory check run before the kernels are chosen.
     #[test]

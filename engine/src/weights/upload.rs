@@ -19,10 +19,10 @@ use std::time::Instant;
 use warpwright_driver::{Buffer, Context, Host, Kernel, Staging, Stream, View};
 use warpwright_kernels::pipeline::PackArgs;
 use warpwright_kernels::{Format, Pack, RowOrder};
+use warpwright_model::{Model, Weight, WeightFormat};
 
 use crate::Error;
-use crate::model::open::Model;
-use crate::model::outline::{Weight, floats};
+use crate::kernel_terms::kernel_format;
 use crate::signed;
 use crate::weights::info::weight_bytes;
 use crate::weights::stored::{StoredPart, UploadJob};
@@ -157,7 +157,7 @@ impl<'a, P: FnMut(u64) + Send> Upload<'a, P> {
             let formats = outline
                 .weights
                 .iter()
-                .map(|w| w.format)
+                .map(|w| kernel_format(w.format))
                 .filter(|format| format.tile().is_some());
             let formats: BTreeSet<Format> = formats.collect();
             let load = |format| Ok((format, signed::load(&self.context, Pack { format })?));
@@ -222,18 +222,24 @@ fn each<T: Send, R: Send>(
 ///
 /// A NaN in a norm could vanish where activations are quantized by their maximum. In every other
 /// weight it reaches the logits, which are checked.
-fn check_vector(model: &Model, weight: &Weight, start: usize, bytes: &[u8]) -> Result<(), Error> {
-    if weight.format != Format::F32 || weight.dims.iter().skip(1).any(|&n| n != 1) {
+fn check_vector(
+    model: &Model,
+    weight: &Weight,
+    start: usize,
+    bytes: &[u8],
+) -> Result<(), warpwright_model::Error> {
+    if weight.format != WeightFormat::F32 || weight.dims.iter().skip(1).any(|&n| n != 1) {
         return Ok(());
     }
-    let numbers = floats(bytes);
+    let number = |b: &[u8]| f32::from_le_bytes(b.try_into().expect("chunks of 4"));
+    let numbers: Vec<f32> = bytes.chunks_exact(4).map(number).collect();
     let Some(index) = numbers.iter().position(|x| !x.is_finite()) else {
         return Ok(());
     };
     let path = model.files.path().to_owned();
     let tensor = weight.name.clone();
     let value = numbers[index];
-    Err(Error::Weight {
+    Err(warpwright_model::Error::Weight {
         path,
         tensor,
         index: start / 4 + index,
@@ -371,7 +377,7 @@ mod tests {
         let (c, w) = (&model.outline.config, &model.outline.weights.blocks[3]);
         let tiles = |rows, lo: &Weight, hi: &Weight| {
             let [a, b] = [lo, hi].map(|weight| model.files.data(&weight.range).unwrap());
-            tile::pack(lo.format, rows, &a, &b, lo.dims[0] as usize)
+            tile::pack(kernel_format(lo.format), rows, &a, &b, lo.dims[0] as usize)
         };
         let pairs = RowOrder::interleaved(c.head_dim);
         let qkv = [

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs GGUF files with Hugging Face transformers in float64 and prints their logits as JSON.
 
-    cargo run -p warpwright-engine --example families -- DIR
+    cargo run -p warpwright-model --example families -- DIR
     python3 engine/tests/data/families.py DIR > engine/tests/data/families.json
 
 It needs torch, transformers and gguf from PyPI. transformers reads the files itself: names, permutations, formats

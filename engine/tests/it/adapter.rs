@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
-use warpwright_engine::model::Weights;
-use warpwright_engine::{Decoder, Error, Launch, Model, Options, Prefer, StepKind};
+use warpwright_engine::{Decoder, Error, Launch, Options, Prefer, StepKind};
 use warpwright_kernels::Random;
+use warpwright_model::{Model, Weights};
 
 use crate::asset;
 use crate::decode::{bits, distance, emulator, generate, logits};

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
-use warpwright_engine::Model;
+use warpwright_model::Model;
 
 use crate::adapter::{ALL, NAMES, Plan, Tensors, make, settings, write};
 use crate::synth::{Q8_0, Synth, synth};

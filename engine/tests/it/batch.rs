@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use warpwright_engine::{Batch, BatchOptions, Error, Launch, Model, SequenceId, TimedNode, info};
+use warpwright_engine::{Batch, BatchOptions, Error, Launch, SequenceId, TimedNode};
 use warpwright_kernels::Random;
+use warpwright_model::{Model, info};
 
 use crate::decode::{decoder, distance, emulator, generate};
 use crate::operations;

@@ -1,8 +1,9 @@
 //! Sequences of a batch, each within a grammar of its own or none.
 
 use warpwright_engine::{
-    Batch, BatchOptions, ConstrainedSequence, Matcher, Sampling, SequenceId, TokenChoice,
+    Batch, BatchOptions, ConstrainedSequence, Sampling, SequenceId, TokenChoice,
 };
+use warpwright_model::Matcher;
 
 use crate::batch::small;
 use crate::decode::emulator;

@@ -5,7 +5,8 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use warpwright_engine::{Decoder, Error, Launch, Model, Options};
+use warpwright_engine::{Decoder, Error, Launch, Options};
+use warpwright_model::Model;
 
 use crate::decode::{emulator, generate};
 

@@ -1,7 +1,8 @@
 //! Whole models on the emulator, against the reference and the oracle.
 
 use warpwright_driver::{Context, Driver};
-use warpwright_engine::{Decoder, KernelPath, Launch, Model, Options, StepKind};
+use warpwright_engine::{Decoder, KernelPath, Launch, Options, StepKind};
+use warpwright_model::Model;
 
 use crate::oracle::{self, Keep};
 use crate::synth::{Synth, synth};

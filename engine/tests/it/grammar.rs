@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use warpwright_engine::{
-    Decoder, GenerationEnd, Grammar, GrammarCompiler, GrammarText, Launch, Matcher, Model, Options,
-    Prefer, Sampling, TokenChoice, Tokenizer,
-};
+use warpwright_engine::{Decoder, GenerationEnd, Launch, Options, Prefer, Sampling, TokenChoice};
 use warpwright_kernels::sample::reference;
+use warpwright_model::{Grammar, GrammarCompiler, GrammarText, Matcher, Model, Tokenizer};
 
 use crate::asset;
 use crate::batch::small;

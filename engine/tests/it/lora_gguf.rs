@@ -4,9 +4,10 @@ use std::fs;
 
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
-use warpwright_engine::gguf::{Gguf, Value as Pair};
-use warpwright_engine::merge::write_lora;
-use warpwright_engine::{Error, Model};
+use warpwright_engine::Error;
+use warpwright_model::Model;
+use warpwright_model::gguf::{Gguf, Value as Pair};
+use warpwright_model::merge::write_lora;
 
 use crate::adapter::{ALL, Made, NAMES, Plan, Tensors, make, settings, write};
 use crate::merge::{LLAMA, adapted};

@@ -1,21 +1,13 @@
-//! Tests of the engine: files, numbers and tokens; the forward pass on the emulator.
+//! Tests of the engine: the forward pass on the emulator, and files that its kernels read.
 
 mod adapter;
 mod adapter_files;
 mod batch;
 mod batch_grammar;
 mod changes;
-mod chat;
-mod config;
 mod decode;
-mod families;
-mod folder;
-mod four_bit;
-mod gguf;
 mod grammar;
 mod info;
-mod jinja;
-mod keys;
 mod lora_gguf;
 mod merge;
 mod not_finite;
@@ -28,28 +20,28 @@ mod quantize;
 mod random;
 mod rope;
 mod sampling;
-mod schemas;
 mod scores;
-mod sentencepiece;
 mod sizes;
 mod speculative;
-mod stop;
-mod strings;
 mod synth;
-mod templates;
-mod tokenizer;
-mod tokenizer_json;
 mod transformers;
-mod write;
 
 use std::path::{Path, PathBuf};
 
 #[expect(dead_code, reason = "the program prints, the test follows")]
-#[path = "../../examples/masks.rs"]
+#[path = "../../../model/examples/masks.rs"]
 mod masks;
 
+#[path = "../../../tests/support/families.rs"]
+mod families;
+#[allow(dead_code)] // The tests of models use the rest.
 #[path = "../../../tests/support/hugging_face.rs"]
 mod hugging_face;
+#[path = "../../../tests/support/splitmix.rs"]
+mod splitmix;
+#[allow(dead_code)] // The tests of models use the rest.
+#[path = "../../../tests/support/write.rs"]
+mod write;
 
 /// A file of the repository.
 fn repository(path: &str) -> PathBuf {

@@ -7,9 +7,9 @@ use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use warpwright_engine::merge::{Merge, MergeStats, SideFiles};
-use warpwright_engine::model::Weight;
-use warpwright_engine::{Decoder, Error, Launch, Model, Options, Prefer};
+use warpwright_engine::{Decoder, Error, Launch, Options, Prefer};
+use warpwright_model::merge::{Merge, MergeStats, SideFiles};
+use warpwright_model::{Model, Weight};
 
 use crate::adapter::{ALL, Made, Plan, make};
 use crate::decode::{distance, emulator, logits};

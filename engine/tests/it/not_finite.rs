@@ -1,6 +1,7 @@
 //! Logits that are not finite end a text with an error, whatever made them so and however steps are launched.
 
-use warpwright_engine::{Decoder, Error, Launch, Model, Options, Prefer};
+use warpwright_engine::{Decoder, Error, Launch, Options, Prefer};
+use warpwright_model::Model;
 
 use crate::decode::{emulator, generate};
 use crate::synth::{Q8_0, Synth, synth};

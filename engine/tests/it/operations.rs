@@ -4,8 +4,9 @@
 //! the history alone gives the same bits, wherever the pages are and whoever else was in the steps.
 
 use warpwright_driver::Context;
-use warpwright_engine::{Batch, BatchOptions, Error, Model, SequenceId};
+use warpwright_engine::{Batch, BatchOptions, Error, SequenceId};
 use warpwright_kernels::Random;
+use warpwright_model::Model;
 
 /// Something that a sequence was made to do.
 #[derive(Clone, Debug)]

@@ -4,11 +4,10 @@
 //! every step is a loop.
 
 use ptx_gen::f16;
-use warpwright_engine::Model;
-use warpwright_engine::config::Windows;
-use warpwright_engine::gguf::Value;
-use warpwright_engine::model::{Block, Weight, Weights};
-use warpwright_kernels::{Activation, EmbeddingScale, Format};
+use warpwright_kernels::Format;
+use warpwright_model::config::Windows;
+use warpwright_model::gguf::Value;
+use warpwright_model::{Block, EmbeddingScaling, GateActivation, Model, Weight, Weights};
 
 /// What is rounded.
 #[derive(Clone, Copy, PartialEq)]
@@ -106,7 +105,7 @@ pub(crate) fn logits_of(
     };
     let step = |(position, id): (usize, &u32)| {
         let mut x = weights.embed[*id as usize * hidden..][..hidden].to_vec();
-        if c.architecture.embedding_scale == EmbeddingScale::RootOfLength {
+        if c.architecture.embedding_scale == EmbeddingScaling::RootOfLength {
             x.iter_mut()
                 .for_each(|x| *x *= f64::from((hidden as f32).sqrt()));
         }
@@ -135,10 +134,10 @@ pub(crate) fn logits_of(
 }
 
 /// `torch.nn.SiLU`, and `torch.nn.GELU(approximate="tanh")`.
-fn activation(kind: Activation, g: f64) -> f64 {
+fn activation(kind: GateActivation, g: f64) -> f64 {
     match kind {
-        Activation::Silu => g / (1.0 + (-g).exp()),
-        Activation::GeluTanh => {
+        GateActivation::Silu => g / (1.0 + (-g).exp()),
+        GateActivation::GeluTanh => {
             let cubic = g + 0.044715 * g.powi(3);
             0.5 * g * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * cubic).tanh())
         }

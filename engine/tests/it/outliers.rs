@@ -6,7 +6,8 @@
 //! layer's up projection make them, for its down projection to read.
 
 use ptx_gen::{bf16, f16};
-use warpwright_engine::{KernelPath, Launch, Model};
+use warpwright_engine::{KernelPath, Launch};
+use warpwright_model::Model;
 
 use crate::decode::{compare_logits, decoder, distance, logits, numbers};
 use crate::oracle::{self, Grid, Keep, Place};

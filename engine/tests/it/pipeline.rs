@@ -1,11 +1,11 @@
 //! The overlapped pipeline on the emulator: which models it supports, its logits, and its tokens.
 
-use warpwright_engine::config::{Architecture, Config, Local};
-use warpwright_engine::shape::QUANTIZATIONS;
 use warpwright_engine::{
-    Decoder, GenerationEnd, KernelPath, Launch, Model, Options, Outline, Prefer, Shape, StepKind,
-    Tuning, Unsupported,
+    Decoder, GenerationEnd, KernelPath, Launch, Options, Prefer, StepKind, Tuning, Unsupported,
 };
+use warpwright_model::config::{Architecture, Config, Local};
+use warpwright_model::shape::QUANTIZATIONS;
+use warpwright_model::{Model, Outline, Shape};
 
 use crate::decode::{bits, check_logits, emulator, generate, logits};
 use crate::random::small;

@@ -3,7 +3,8 @@
 use std::ops::ControlFlow::{self, Break, Continue};
 
 use ptx_gen::f16;
-use warpwright_engine::{CachedTokens, Decoder, Error, Launch, Model, Options, Prefer};
+use warpwright_engine::{CachedTokens, Decoder, Error, Launch, Options, Prefer};
+use warpwright_model::Model;
 
 use crate::batch::{VOCAB, small};
 use crate::decode::{bits, distance, emulator, generate, logits, numbers};

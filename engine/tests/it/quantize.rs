@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use warpwright_engine::gguf::Gguf;
+use warpwright_model::gguf::Gguf;
 
 use crate::oracle::half;
 

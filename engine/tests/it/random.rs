@@ -1,9 +1,10 @@
 //! Models without a file, and timed rounds.
 
-use warpwright_engine::config::{Architecture, Config};
-use warpwright_engine::rope::Rope;
-use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
-use warpwright_engine::{Decoder, Launch, Model, Options, Outline, Round, Shape};
+use warpwright_engine::{Decoder, Launch, Options, Round};
+use warpwright_model::config::{Architecture, Config};
+use warpwright_model::rope::Rope;
+use warpwright_model::shape::{QUANTIZATIONS, SHAPES};
+use warpwright_model::{Model, Outline, Shape};
 
 use crate::decode::emulator;
 

@@ -1,7 +1,8 @@
 //! Rotary embedding as a file's keys have it, on both paths, against the oracle, which reads the keys itself.
 
-use warpwright_engine::rope::{Rope, Scaling, Yarn};
-use warpwright_engine::{Decoder, Launch, Model, Options, Prefer};
+use warpwright_engine::{Decoder, Launch, Options, Prefer};
+use warpwright_model::Model;
+use warpwright_model::rope::{Rope, Scaling, Yarn};
 
 use crate::decode::{check_logits, compare_logits, emulator, logits};
 use crate::synth::{Q8_0, Synth, synth};

@@ -1,10 +1,11 @@
 //! Sampling on the emulator: what is drawn is what the reference draws from the same logits, in every way to get there.
 
 use warpwright_engine::{
-    Batch, BatchOptions, Decoder, Launch, LogProbabilities, Model, Options, Prefer, Sampling,
-    SequenceId, TokenChoice,
+    Batch, BatchOptions, Decoder, Launch, LogProbabilities, Options, Prefer, Sampling, SequenceId,
+    TokenChoice,
 };
 use warpwright_kernels::sample::reference;
+use warpwright_model::Model;
 
 use crate::batch::{VOCAB, small};
 use crate::decode::{emulator, generate};

@@ -1,6 +1,7 @@
 //! Log-likelihoods and hidden states, however tokens go in, held to float64.
 
-use warpwright_engine::{Decoder, Error, Launch, Model, Options, Prefer};
+use warpwright_engine::{Decoder, Error, Launch, Options, Prefer};
+use warpwright_model::Model;
 
 use crate::batch::{VOCAB, small};
 use crate::decode::{bits, distance, emulator, generate};

@@ -1,7 +1,8 @@
 //! What `Model::open` accepts decodes, on both paths; what it refuses, it refuses with a reason. `info` and `run` both
 //! begin with it.
 
-use warpwright_engine::{Decoder, Launch, Model, Options, Prefer};
+use warpwright_engine::{Decoder, Launch, Options, Prefer};
+use warpwright_model::Model;
 
 use crate::decode::{check_logits, emulator, logits};
 use crate::write::{File, Val, f32s};

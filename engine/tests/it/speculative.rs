@@ -3,9 +3,10 @@
 
 use warpwright_engine::{
     Decoder, DraftCounts, DraftModel, Drafter, Error, Generation, GenerationEnd, Launch,
-    LogProbabilities, Model, Options, Prefer, PromptLookup, Sampling, Speculation, StepKind,
-    TokenChoice, Tokenizer, same_vocabulary,
+    LogProbabilities, Options, Prefer, PromptLookup, Sampling, Speculation, StepKind, TokenChoice,
+    same_vocabulary,
 };
+use warpwright_model::{Model, Tokenizer};
 
 use crate::batch::small;
 use crate::decode::emulator;

@@ -1,10 +1,10 @@
 //! Every family against what Hugging Face transformers computed in float64: see `families.rs`.
 
 use serde_json::Value;
-use warpwright_engine::config::{Architecture, Local};
-use warpwright_engine::rope::{RopeFactors, Scaling};
-use warpwright_engine::{Decoder, Launch, Model, Options, Outline, Prefer};
-use warpwright_kernels::{Activation, EmbeddingScale};
+use warpwright_engine::{Decoder, Launch, Options, Prefer};
+use warpwright_model::config::{Architecture, Local};
+use warpwright_model::rope::{RopeFactors, Scaling};
+use warpwright_model::{EmbeddingScaling, GateActivation, Model, Outline};
 
 use crate::decode::{distance, emulator, logits};
 use crate::families::{self, MODELS, crc32};
@@ -158,8 +158,8 @@ fn every_constant_matters() {
         ("gemma3", "a window one longer", |o| o.config.window = Some(9)),
         ("gemma3", "another period", |o| local(o, |local| local.period = 5)),
         ("gemma3", "one rotary base", |o| local(o, |local| local.rope.base = 1e6)),
-        ("gemma3", "SiLU", |o| architecture(o, |a| a.activation = Activation::Silu)),
-        ("gemma3", "embeddings as they are", |o| architecture(o, |a| a.embedding_scale = EmbeddingScale::One)),
+        ("gemma3", "SiLU", |o| architecture(o, |a| a.activation = GateActivation::Silu)),
+        ("gemma3", "embeddings as they are", |o| architecture(o, |a| a.embedding_scale = EmbeddingScaling::One)),
         ("gemma3-linear", "no linear scaling", |o| o.config.rope.scaling = Scaling::Linear(1.0)),
         ("gemma3-linear", "linear scaling in all layers", |o| local(o, |local| local.rope.scaling = Scaling::Linear(8.0))),
         ("phi3-window", "no window", |o| o.config.window = None),

@@ -27,15 +27,6 @@ pub struct Nested {
     pub offset: f32,
 }
 
-/// The `absmax` values of a weight, in one of the two forms that files have.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Absmax {
-    /// `[absmax]`: the values in `f32`.
-    F32(Vec<f32>),
-    /// The values quantized with [`dynamic_map`].
-    Nested(Nested),
-}
-
 /// Returns the 256 values of the signed 8-bit dynamic type, in rising order.
 ///
 /// Seven decades, from `10^-6` to 1, hold 1, 2, 4, .. 64 values of each sign. They are the

@@ -2,13 +2,13 @@
 
     python3 -m venv V && V/bin/pip install -r packages.txt && npm install --prefix N node-llama-cpp@3.22.1
     V/bin/pip download --no-deps --no-binary :all: llama-cpp-python==0.3.36   # its models/ggml-vocab-*.gguf
-    cargo build -p warpwright-engine --example tokens
+    cargo build -p warpwright-model --example tokens
     V/bin/python compare.py --tokens EXAMPLE --ggufs FOLDER-OF-ggml-vocab --node N --work DIR [--update]
 
 GGUF vocabularies are judged by llama.cpp, SentencePiece's models by `sentencepiece`, `tokenizer.json` by `tokenizers`.
 `expected.json` has a hash of the judge's tokens for each 100 strings, and, where ours differ, how many strings do, the
 first of them, and a hash of ours. With `--update` it is written anew; without, a difference from it is an error. The
-vocabularies that are in the repository are held to it by `engine/tests/it/strings.rs`.
+vocabularies that are in the repository are held to it by `model/tests/it/strings.rs`.
 """
 
 import argparse

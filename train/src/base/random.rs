@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use warpwright_engine::Outline;
 use warpwright_kernels::Random;
 use warpwright_kernels::train::nf4::{BLOCK, Nf4};
+use warpwright_model::Outline;
 
 use super::{Base, BaseFormat, Quantization, config_of};
 use crate::step::Matrix;

@@ -13,8 +13,8 @@
 use std::ops::Range;
 
 use serde_json::{Map, Value};
-use warpwright_engine::Tokenizer;
-use warpwright_engine::chat::{self, ChatTemplate, Conversation, Then};
+use warpwright_model::chat::{ChatTemplate, Conversation, Then};
+use warpwright_model::{Tokenizer, chat};
 
 use super::marks::{self, MarkEffect};
 
@@ -360,7 +360,7 @@ fn render(
     rendered.map(|rendered| rendered.text).map_err(unrendered)
 }
 
-fn unrendered(error: warpwright_engine::Error) -> String {
+fn unrendered(error: warpwright_model::Error) -> String {
     format!("cannot be rendered: {error}")
 }
 

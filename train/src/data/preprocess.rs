@@ -1,7 +1,7 @@
 //! The parameters by which lines of a file become tokens.
 
-use warpwright_engine::Tokenizer;
-use warpwright_engine::chat::ChatTemplate;
+use warpwright_model::Tokenizer;
+use warpwright_model::chat::ChatTemplate;
 
 /// The parameters by which lines of a file become tokens.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,7 @@
 
 use serde_json::error::Category;
 use serde_json::{Map, Value};
-use warpwright_engine::unique_keys;
+use warpwright_model::unique_keys;
 
 use super::chat::{self, Chat, Tokens};
 use super::marks::{self, MarkEffect};

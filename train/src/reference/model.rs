@@ -1,10 +1,11 @@
 //! A model: frozen weights, and the way in which it computes with them.
 
+use warpwright_kernels::train::Storage;
+use warpwright_model::RopePairing;
+
 use super::ops::Ops;
 use crate::weights::Weights;
 use crate::{Config, Error, Lora};
-use warpwright_kernels::Pairing;
-use warpwright_kernels::train::Storage;
 
 /// The frozen weights of a model, and the settings of their adapters.
 pub struct Model<'a> {
@@ -15,7 +16,7 @@ pub struct Model<'a> {
     pub(super) ops: &'a dyn Ops,
     /// The dimensions of a head that RoPE rotates together. Safetensors files use NeoX (half-split)
     /// RoPE. GGUF files of the llama family use GPT-J (interleaved) RoPE.
-    pub pairing: Pairing,
+    pub pairing: RopePairing,
     /// The number of tokens whose logits are in memory at the same time.
     pub head_chunk: usize,
 }
@@ -45,7 +46,7 @@ impl<'a> Model<'a> {
             weights,
             storage,
             ops,
-            pairing: Pairing::HalfSplit,
+            pairing: RopePairing::HalfSplit,
             head_chunk: 1024,
         })
     }

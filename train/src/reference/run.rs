@@ -1,15 +1,18 @@
 //! The inputs that all operations of a pass over a micro-batch share.
 
-use super::adapters::{Adapter, Adapters};
-use super::batch::MicroBatch;
-use super::model::Model;
-use crate::Projection;
 use std::ops::Range;
+
 use warpwright_kernels::train::attention::{Heads, causal};
 use warpwright_kernels::train::dropout::{Mask, threshold};
 use warpwright_kernels::train::linear::Weight;
 use warpwright_kernels::train::lora::Factors;
 use warpwright_kernels::train::rope::Angles;
+
+use super::adapters::{Adapter, Adapters};
+use super::batch::MicroBatch;
+use super::model::Model;
+use crate::Projection;
+use crate::kernel_terms::kernel_pairing;
 
 /// A pass over a micro-batch.
 pub(super) struct MicroBatchRun<'a> {
@@ -26,7 +29,11 @@ impl<'a> MicroBatchRun<'a> {
         adapters: &'a Adapters,
         micro: &'a MicroBatch,
     ) -> MicroBatchRun<'a> {
-        let angles = Angles::new(&micro.positions, &model.config.frequencies, model.pairing);
+        let angles = Angles::new(
+            &micro.positions,
+            &model.config.frequencies,
+            kernel_pairing(model.pairing),
+        );
         MicroBatchRun {
             model,
             micro,

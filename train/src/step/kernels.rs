@@ -13,9 +13,11 @@ use warpwright_kernels::train::products::{MatmulLayout, Product};
 use warpwright_kernels::train::rms_norm::{RmsNormBackward, RmsNormForward};
 use warpwright_kernels::train::rope::{Direction, RotateHeads};
 use warpwright_kernels::train::swiglu::SwiGluBackward;
-use warpwright_kernels::{Activation, Pairing, SwiGlu};
+use warpwright_kernels::{Activation, SwiGlu};
+use warpwright_model::RopePairing;
 
 use crate::Error;
+use crate::kernel_terms::kernel_pairing;
 use crate::signed::load;
 
 /// The loaded kernels of a step in `f32`.
@@ -57,7 +59,7 @@ impl F32Kernels {
     pub(super) fn load(
         context: &Context,
         head_dim: u32,
-        pairing: Pairing,
+        pairing: RopePairing,
     ) -> Result<F32Kernels, Error> {
         let threads = THREADS;
         let product = |form| {
@@ -67,6 +69,7 @@ impl F32Kernels {
                 wide: of(4)?,
             })
         };
+        let pairing = kernel_pairing(pairing);
         let rotate = |direction| load(context, RotateHeads { pairing, direction });
         Ok(F32Kernels {
             embed: load(context, EmbedTokens { threads })?,

@@ -1,7 +1,8 @@
 //! The settings of a trainer.
 
+use warpwright_kernels::ProductTile;
 use warpwright_kernels::train::flash::TensorOp;
-use warpwright_kernels::{Pairing, ProductTile};
+use warpwright_model::RopePairing;
 
 use crate::{Config, Lora, Training};
 
@@ -77,7 +78,7 @@ pub struct Settings {
     /// The settings of the optimizer.
     pub training: Training,
     /// The dimensions of a head that RoPE rotates together.
-    pub pairing: Pairing,
+    pub pairing: RopePairing,
     /// The maximum number of tokens in a micro-batch, including padding.
     pub tokens: usize,
     /// The number of tokens whose logits are in memory at the same time.

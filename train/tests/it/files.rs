@@ -4,14 +4,14 @@ use std::path::Path;
 use std::process::Command;
 
 use safetensors::SafeTensors;
-use warpwright_engine::adapter::names;
-use warpwright_kernels::Pairing;
+use warpwright_model::RopePairing;
+use warpwright_model::adapter::names;
 use warpwright_train::Projection;
 use warpwright_train::peft::{self, AdapterShapes};
 
 use crate::setup::{Setup, read};
 
-fn shapes(setup: &Setup, pairing: Pairing) -> AdapterShapes<'_> {
+fn shapes(setup: &Setup, pairing: RopePairing) -> AdapterShapes<'_> {
     AdapterShapes {
         config: &setup.config,
         lora: &setup.lora,
@@ -26,7 +26,7 @@ fn an_adapter_has_the_names_that_peft_reads() {
     let folder = tempfile::tempdir().unwrap();
     peft::write(
         folder.path(),
-        &shapes(&setup, Pairing::HalfSplit),
+        &shapes(&setup, RopePairing::HalfSplit),
         &setup.moved(),
         "some/model",
     )
@@ -50,7 +50,7 @@ fn numpy_reads_the_adapter() {
     let moved = setup.moved();
     peft::write(
         folder.path(),
-        &shapes(&setup, Pairing::HalfSplit),
+        &shapes(&setup, RopePairing::HalfSplit),
         &moved,
         "some/model",
     )
@@ -112,17 +112,17 @@ fn rows_go_to_the_order_of_the_original_model() {
     let folder = tempfile::tempdir().unwrap();
     peft::write(
         folder.path(),
-        &shapes(Pairing::Interleaved),
+        &shapes(RopePairing::Interleaved),
         &moved,
         "some/model",
     )
     .unwrap();
     assert_eq!(
-        peft::read(folder.path(), &shapes(Pairing::Interleaved)).unwrap(),
+        peft::read(folder.path(), &shapes(RopePairing::Interleaved)).unwrap(),
         moved
     );
 
-    let original = peft::read(folder.path(), &shapes(Pairing::HalfSplit)).unwrap();
+    let original = peft::read(folder.path(), &shapes(RopePairing::HalfSplit)).unwrap();
     let (rank, dim) = (setup.lora.rank, setup.config.head_dim);
     let [found, ours] = [&original, &moved].map(|all| &all.layers[1][0].as_ref().unwrap().b);
     // Pair i of head 2 is rows 2 i and 2 i + 1 of a GGUF file, and rows i and i + dim / 2 of the original.
@@ -145,12 +145,12 @@ fn refuses_tensors_of_other_shapes() {
     let folder = tempfile::tempdir().unwrap();
     peft::write(
         folder.path(),
-        &shapes(&four, Pairing::HalfSplit),
+        &shapes(&four, RopePairing::HalfSplit),
         &four.moved(),
         "some/model",
     )
     .unwrap();
-    let error = peft::read(folder.path(), &shapes(&eight, Pairing::HalfSplit))
+    let error = peft::read(folder.path(), &shapes(&eight, RopePairing::HalfSplit))
         .unwrap_err()
         .to_string();
     assert!(

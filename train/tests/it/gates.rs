@@ -4,10 +4,11 @@
 use std::fmt;
 
 use warpwright_driver::Context;
+use warpwright_kernels::ProductTile;
 use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::nested::{self, Nested};
 use warpwright_kernels::train::nf4::Nf4;
-use warpwright_kernels::{Pairing, ProductTile};
+use warpwright_model::RopePairing;
 use warpwright_train::reference::{
     Adapters, MicroBatch, Model, Record, References, Storage, Trainer as Reference, Weights,
 };
@@ -439,7 +440,7 @@ pub(crate) fn settings(setup: &Setup, launch: Launch) -> Settings {
         config: setup.config.clone(),
         lora: setup.lora.clone(),
         training: setup.training.clone(),
-        pairing: Pairing::HalfSplit,
+        pairing: RopePairing::HalfSplit,
         tokens,
         // Several chunks, and the last one is short.
         head_chunk: if tokens < 256 { 20 } else { 300 },

@@ -1,6 +1,6 @@
 //! What must hold of a step whatever the numbers are.
 
-use warpwright_kernels::Pairing;
+use warpwright_model::RopePairing;
 use warpwright_train::Projection;
 use warpwright_train::reference::{
     Adapters, LayerWeights, MicroBatch, Model, References, Storage, Trainer, Weights,
@@ -154,7 +154,7 @@ fn interleaved_rows_give_the_same_gradients() {
         }
     }
     let mut model = setup.model(weights, Storage::F64, &References);
-    model.pairing = Pairing::Interleaved;
+    model.pairing = RopePairing::Interleaved;
     let interleaved = model.gradients(&at, &micro).unwrap();
     assert!((interleaved.loss / half_split.loss - 1.0).abs() < 1e-14);
     assert!(worst(&interleaved.adapters, &wanted).0 < 1e-13);

@@ -1,6 +1,5 @@
 //! Faults that a training step may have, planted: in an operation, in the data, or in the loop around the steps.
 
-use warpwright_kernels::Pairing;
 use warpwright_kernels::train::adamw::{AdamW, Parameters, Rates};
 use warpwright_kernels::train::attention::{Heads, Saved};
 use warpwright_kernels::train::clip;
@@ -9,6 +8,7 @@ use warpwright_kernels::train::lora::Factors;
 use warpwright_kernels::train::nf4::{self, Nf4};
 use warpwright_kernels::train::rope::Angles;
 use warpwright_kernels::train::{nested, products};
+use warpwright_model::RopePairing;
 use warpwright_train::reference::{
     Adapters, Applied, MicroBatch, Moments, Norm, Ops, Record, References, State, Storage, Trainer,
     Weights,
@@ -275,11 +275,11 @@ impl Fault {
         weights
     }
 
-    pub(crate) fn pairing(&self) -> Pairing {
+    pub(crate) fn pairing(&self) -> RopePairing {
         if *self == Fault::InterleavedRope {
-            Pairing::Interleaved
+            RopePairing::Interleaved
         } else {
-            Pairing::HalfSplit
+            RopePairing::HalfSplit
         }
     }
 

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
-use warpwright_engine::info::{head_weights, layer_weights};
 use warpwright_engine::{Batch, BatchOptions, SequenceId};
 use warpwright_kernels::cache::PAGE;
+use warpwright_model::info::{head_weights, layer_weights};
 
 use super::nodes::{self, NodeTable, percent};
 use super::report::TimeSpread;

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
-use warpwright_engine::info::{head_weights, layer_weights};
 use warpwright_kernels::Random;
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
+use warpwright_model::info::{head_weights, layer_weights};
 use warpwright_train::base::{self, Base, BaseFormat};
 use warpwright_train::reference::{Adapters, MicroBatch, Moments, Record};
 use warpwright_train::step::{

@@ -26,14 +26,16 @@ use clap::value_parser;
 use serde::Serialize;
 use svg::Document;
 use warpwright_driver::Context;
-use warpwright_engine::adapter::Adapter;
-use warpwright_engine::info::{kv_bytes_read, token_bytes};
-use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
+use warpwright_engine::info::token_bytes;
 use warpwright_engine::{
-    Batch, BatchOptions, Decoder, Error, KernelPath, Model, Options, Outline, Quantization, Round,
-    Sampling, Shape, StepKind, TokenChoice, Tuning,
+    Batch, BatchOptions, Decoder, Error, KernelPath, Options, Round, Sampling, StepKind,
+    TokenChoice, Tuning,
 };
 use warpwright_kernels::pipeline::Plan;
+use warpwright_model::adapter::Adapter;
+use warpwright_model::info::kv_bytes_read;
+use warpwright_model::shape::{QUANTIZATIONS, SHAPES};
+use warpwright_model::{Model, Outline, Quantization, Shape};
 
 use crate::adapter;
 use crate::commands::finetune::Recompute;

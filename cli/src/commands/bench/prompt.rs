@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
 use warpwright_engine::Prefill;
-use warpwright_engine::info::{chunked_multiplications, layer_bytes, layer_weights};
+use warpwright_model::info::{chunked_multiplications, layer_bytes, layer_weights};
 
 use super::nodes::percent;
 use super::report::TimeSpread;

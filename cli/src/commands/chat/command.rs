@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use warpwright_engine::unique_keys;
+use warpwright_model::unique_keys;
 
 use super::parameter::{self, Setting};
 use super::session::Session;

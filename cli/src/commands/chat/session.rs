@@ -7,10 +7,8 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use warpwright_engine::{
-    CachedTokens, Grammar, Matcher, Sampling, StopStrings, TextEnding, TextStream, TokenChoice,
-    Tokenizer,
-};
+use warpwright_engine::{CachedTokens, Sampling, TokenChoice};
+use warpwright_model::{Grammar, Matcher, StopStrings, TextEnding, TextStream, Tokenizer};
 
 use super::WhenFull;
 use super::parameter::{ChatParameters, Setting, Statistics};

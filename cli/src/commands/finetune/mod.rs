@@ -10,9 +10,9 @@ mod session;
 
 pub(crate) use args::{Args, Recompute};
 
-use warpwright_engine::Model;
-use warpwright_engine::chat::{self, ChatTemplate};
 use warpwright_kernels::pipeline::lora::MAX_RANK;
+use warpwright_model::chat::ChatTemplate;
+use warpwright_model::{Model, chat};
 use warpwright_train::base::{self, Base};
 use warpwright_train::data::Dataset;
 use warpwright_train::peft::AdapterShapes;

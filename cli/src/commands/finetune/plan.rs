@@ -9,11 +9,11 @@ use std::path::Path;
 use clap::ValueEnum;
 use comfy_table::{Table, presets};
 use warpwright_driver::Context;
-use warpwright_engine::Model;
-use warpwright_engine::chat::ChatTemplate;
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::schedule::Schedule;
+use warpwright_model::Model;
+use warpwright_model::chat::ChatTemplate;
 use warpwright_train::base;
 use warpwright_train::checkpoint::Fingerprint;
 use warpwright_train::data::Dataset;
@@ -108,8 +108,8 @@ impl TrainingPlan {
         settings.training.check()?;
         check_rates(&schedule)?;
         let needs = needs(args, model, &settings)?;
-        let weights = warpwright_engine::info::layer_weights(&model.outline)
-            + warpwright_engine::info::head_weights(&model.outline);
+        let weights = warpwright_model::info::layer_weights(&model.outline)
+            + warpwright_model::info::head_weights(&model.outline);
         Ok(TrainingPlan {
             settings,
             needs,

@@ -1,7 +1,7 @@
 //! The samples for training and for evaluation.
 
-use warpwright_engine::Tokenizer;
-use warpwright_engine::chat::ChatTemplate;
+use warpwright_model::Tokenizer;
+use warpwright_model::chat::ChatTemplate;
 use warpwright_train::Error;
 use warpwright_train::data::{BatchShape, Batches, Dataset, Preprocess, TrainingLength};
 

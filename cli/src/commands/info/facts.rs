@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 use warpwright_driver::Device;
-use warpwright_engine::info::{self, WeightClass, kv_bytes, token_bytes};
-use warpwright_engine::rope::{Rope, Scaling};
-use warpwright_engine::{Config, KernelPath, Model, Tuning, gguf};
+use warpwright_engine::info::token_bytes;
+use warpwright_engine::{GenerationConfig, KernelPath, Tuning};
+use warpwright_model::info::{self, WeightClass, kv_bytes};
+use warpwright_model::rope::{Rope, Scaling};
+use warpwright_model::{Config, Model, gguf};
 
 use crate::failure::sentence;
 
@@ -215,7 +217,7 @@ fn template(model: &Model) -> ModelFact<TemplateFacts> {
 
 /// Returns the facts about `generation_config.json`.
 fn sampling(model: &Model) -> ModelFact<SamplingFacts> {
-    let config = match model.generation_config() {
+    let config = match GenerationConfig::for_model(model) {
         Ok(config) => config,
         Err(error) => return ModelFact::Error(sentence(&error)),
     };

@@ -5,7 +5,7 @@ mod facts;
 use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
-use warpwright_engine::Model;
+use warpwright_model::Model;
 
 use crate::adapter::{self, AdapterArgs};
 use crate::device::{self, DeviceChoice};

@@ -20,6 +20,7 @@ use warpwright_kernels::train::products::MatmulLayout;
 
 use super::limits::padded;
 use crate::Error;
+use crate::kernel_terms::kernel_pairing;
 use crate::signed::load;
 use crate::step::settings::{Recomputation, Settings, Tiles};
 use crate::step::sizes::TrainingSizes;
@@ -73,7 +74,7 @@ impl Bf16Kernels {
         head_norms: bool,
     ) -> Result<Bf16Kernels, Error> {
         let threads = 256;
-        let pairing = settings.pairing;
+        let pairing = kernel_pairing(settings.pairing);
         let head_dim = sizes.head_dim;
         let rank = padded(sizes.rank);
         let blocks = context.device().properties().multiprocessors;
