@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use crate::adapter::fault as adapter_fault;
 use crate::folder::folder_fault;
+use crate::gguf::fault;
 use crate::grammar::fault as grammar_fault;
 use crate::merge::fault as merge_fault;
 use crate::problem::Problem;
-use crate::{fault, vocabulary_fault};
+use crate::tokenizer::vocabulary_fault;
 
 /// Why a model, or a file that belongs to it, cannot be used.
 #[derive(thiserror::Error)]

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::adapter::data::Formats;
-use crate::config::Config;
-use crate::outline::{Outline, Weight};
-use crate::roles::Block;
-use crate::weight_format::WeightFormat;
+use crate::architecture::outline::{Outline, Weight};
+use crate::architecture::roles::Block;
+use crate::config::hyperparameters::Config;
+use crate::format::weight_format::WeightFormat;
 
 /// The tensors of one role and shape, over all blocks.
 #[derive(Debug, Clone, PartialEq)]

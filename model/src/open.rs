@@ -6,18 +6,21 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::Error;
+use crate::architecture::outline;
+use crate::architecture::outline::Outline;
+use crate::config::json::read as config;
 use crate::folder::contents::Folder;
 use crate::folder::folder_fault::Fault;
 use crate::folder::names::NamedFolder;
 use crate::folder::special::{
     GENERATION, TEMPLATE_JINJA, TEMPLATE_JSON, TOKENIZER, TOKENIZER_CONFIG,
 };
-use crate::folder::{config, read, special, vocabulary};
-use crate::gguf::Gguf;
-use crate::keys::MAX_SIZE;
-use crate::nf4::Nf4Matrix;
-use crate::outline::{self, Outline};
-use crate::tokenizer::Tokenizer;
+use crate::folder::{read, special};
+use crate::format::nf4::Nf4Matrix;
+use crate::gguf::file::Gguf;
+use crate::gguf::keys::MAX_SIZE;
+use crate::tokenizer::codec::Tokenizer;
+use crate::tokenizer::json::vocabulary;
 
 /// An opened and checked model, whose weights are not loaded yet.
 ///

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use warpwright_kernels::{Format, Random};
 use warpwright_model::gguf::TENSOR_TYPES;
-use warpwright_model::gguf_writer::{Head, Scalar, padding};
+use warpwright_model::gguf::writer::{Head, Scalar, padding};
 use warpwright_model::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_model::{Model, Outline, Weight};
 

@@ -11,9 +11,10 @@ use crate::adapter::config::LoraConfig;
 use crate::adapter::data::{Adapter, Formats};
 use crate::adapter::fault::AdapterFault;
 use crate::adapter::names::{BASE_FORMATS, CONFIG, NOTES, TENSORS};
-use crate::adapter::tensors::{self, LoraSizes};
+use crate::adapter::tensors;
+use crate::adapter::tensors::LoraSizes;
+use crate::architecture::outline::Outline;
 use crate::open::Model;
-use crate::outline::Outline;
 
 impl Model {
     /// Returns the model with a LoRA adapter, which is read from a directory in PEFT's format and
@@ -120,7 +121,7 @@ fn file(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Error> {
 
 /// Returns the sizes that the tensors must fit.
 fn sizes(outline: &Outline) -> LoraSizes {
-    let size = |w: &crate::outline::Weight| [w.rows() as usize, w.row_len() as usize];
+    let size = |w: &crate::architecture::outline::Weight| [w.rows() as usize, w.row_len() as usize];
     let blocks = outline.weights.blocks.iter();
     LoraSizes {
         pairing: outline.config.architecture.pairing,

@@ -11,7 +11,8 @@ use crate::folder::read;
 use crate::folder::special::{
     TEMPLATE_JINJA, TEMPLATE_JSON, TEMPLATES, TOKENIZER_CONFIG, spelling,
 };
-use crate::gguf::{self, Gguf};
+use crate::gguf::file::Gguf;
+use crate::gguf::value::Value as GgufValue;
 
 /// A chat template from a model's files.
 pub(super) struct Found {
@@ -66,7 +67,7 @@ fn special_of_settings(settings: &Map<String, Value>) -> Vec<(&'static str, Stri
 fn special_of_gguf(gguf: &Gguf) -> Vec<(&'static str, String)> {
     let metadata = &gguf.directory.metadata;
     let tokens: Vec<&str> = match metadata.get("tokenizer.ggml.tokens") {
-        Some(gguf::Value::Array(tokens)) => tokens.strings().into_iter().flatten().collect(),
+        Some(GgufValue::Array(tokens)) => tokens.strings().into_iter().flatten().collect(),
         _ => vec![],
     };
     let spelled = |key: &str| {
@@ -93,7 +94,7 @@ fn find_in_gguf(gguf: &Gguf, names: &[&str]) -> Result<Option<Found>, Error> {
         .find_map(|key| Some((metadata.get(&key)?, key)));
     let text = match found {
         None => return Ok(None),
-        Some((gguf::Value::String(text), _)) => text.clone(),
+        Some((GgufValue::String(text), _)) => text.clone(),
         Some((_, key)) => {
             return Err(Error::ChatTemplate {
                 path,

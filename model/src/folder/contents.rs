@@ -14,11 +14,12 @@ use serde_json::{Map, Value};
 
 use crate::Error;
 use crate::folder::folder_fault::Fault;
-use crate::folder::four_bit::{self, FourBit};
+use crate::folder::four_bit;
+use crate::folder::four_bit::FourBit;
 use crate::folder::read;
 use crate::folder::shard::Shard;
 use crate::folder::tensor::FolderTensor;
-use crate::nf4::Nf4Matrix;
+use crate::format::nf4::Nf4Matrix;
 
 pub(crate) const ONE: &str = "model.safetensors";
 pub(crate) const INDEX: &str = "model.safetensors.index.json";

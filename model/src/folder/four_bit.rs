@@ -22,11 +22,13 @@ use safetensors::Dtype;
 use serde_json::{Map, Value};
 
 use crate::Error;
+use crate::architecture::outline;
+use crate::architecture::outline::floats;
 use crate::folder::folder_fault::Fault;
 use crate::folder::json::shown;
 use crate::folder::tensor::FolderTensor;
-use crate::nf4::{self, NESTED_BLOCK, Nf4Absmax, Nf4Matrix};
-use crate::outline::{self, floats};
+use crate::format::nf4;
+use crate::format::nf4::{NESTED_BLOCK, Nf4Absmax, Nf4Matrix};
 
 /// The suffix in the name of a matrix's settings, before its type.
 const STATE: &str = ".quant_state.bitsandbytes__";

@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value};
 
-use crate::keys::MAX_SIZE;
+use crate::gguf::keys::MAX_SIZE;
+use crate::gguf::value::Quoted;
 use crate::problem::Problem;
-use crate::value::Quoted;
 
 /// The values of an object by key, and the prefix of its keys in messages.
 #[derive(Clone, Copy)]

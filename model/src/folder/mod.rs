@@ -6,24 +6,15 @@
 //! too: a rotary pair is an element of the first half of a head and one of its second half (NeoX,
 //! or half-split).
 
-pub(crate) mod components;
-pub(crate) mod config;
 pub(crate) mod contents;
 pub(crate) mod folder_fault;
 pub(crate) mod four_bit;
 pub(crate) mod json;
-pub(crate) mod known;
 pub(crate) mod names;
-pub(crate) mod pattern;
-pub(crate) mod quantization;
 pub(crate) mod read;
-pub(crate) mod rope;
 pub(crate) mod shard;
 pub(crate) mod special;
-pub(crate) mod spelled;
 pub(crate) mod tensor;
-pub(crate) mod tokenizer_json;
-pub(crate) mod vocabulary;
 
 pub use contents::Folder;
 pub use folder_fault::Fault;

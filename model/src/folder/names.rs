@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use safetensors::Dtype;
 
+use crate::architecture::outline::{TensorSource, Weight, Weights};
 use crate::folder::contents::Folder;
 use crate::folder::tensor::FolderTensor;
-use crate::outline::{TensorSource, Weight, Weights};
+use crate::format::weight_format::WeightFormat;
 use crate::problem::Problem;
-use crate::weight_format::WeightFormat;
 
 /// Names outside the layers: in GGUF files, and in folders.
 const TOP: [(&str, &str); 3] = [
@@ -151,7 +151,7 @@ impl TensorSource for NamedFolder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::roles::ROLES;
+    use crate::architecture::roles::ROLES;
 
     #[test]
     fn tensors_have_the_names_of_transformers() {

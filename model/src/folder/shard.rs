@@ -8,7 +8,7 @@ use safetensors::tensor::Metadata;
 use crate::Error;
 use crate::file::StableFile;
 use crate::folder::folder_fault::Fault;
-use crate::kind;
+use crate::gguf::kind;
 
 /// An open file and its tensors.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use crate::folder::folder_fault::Fault;
 use crate::folder::json::shown;
 use crate::folder::read;
 use crate::problem::Problem;
-use crate::stop;
+use crate::tokenizer::stop;
 
 /// The files.
 pub(crate) const TOKENIZER: &str = "tokenizer.json";

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use safetensors::Dtype;
 
-use crate::outline::Absmax;
+use crate::architecture::outline::Absmax;
 
 /// A tensor of the folder.
 #[derive(Debug, Clone, PartialEq)]

@@ -18,8 +18,8 @@ use super::spellings;
 use super::stays::FUEL;
 use super::tokens::Tokens;
 use crate::Error;
-use crate::outline::Outline;
-use crate::tokenizer::Tokenizer;
+use crate::architecture::outline::Outline;
+use crate::tokenizer::codec::Tokenizer;
 
 /// The source of a grammar. A generated text matches it as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use llguidance::toktrie::{INVALID_TOKEN, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 
-use crate::byte_level::utf8;
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::byte_level::utf8;
+use crate::tokenizer::codec::Tokenizer;
 
 /// The maximum length of an allowed token in bytes. The library supports fewer than 1,024.
 const LONGEST: usize = 1000;

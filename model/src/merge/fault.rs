@@ -1,6 +1,6 @@
 //! The reasons why an adapter cannot be merged.
 
-use crate::weight_format::WeightFormat;
+use crate::format::weight_format::WeightFormat;
 
 /// A reason why an adapter cannot be merged. The message follows the name of the model.
 #[derive(Clone, PartialEq, thiserror::Error)]

@@ -17,13 +17,13 @@ use std::convert::Infallible;
 use crate::Error;
 use crate::adapter::data::{Adapter, LoraFactors};
 use crate::adapter::names::{PROJECTIONS, in_pairs, is_permuted};
-use crate::architecture::Architecture;
-use crate::architecture::RopePairing;
-use crate::gguf::{TENSOR_TYPES, TensorType};
-use crate::gguf_writer::{Head, Scalar, padding};
+use crate::architecture::family::Architecture;
+use crate::architecture::family::RopePairing;
+use crate::architecture::outline::Outline;
+use crate::architecture::roles::Block;
+use crate::format::tensor_type::{TENSOR_TYPES, TensorType};
+use crate::gguf::writer::{Head, Scalar, padding};
 use crate::merge::fault::MergeFault;
-use crate::outline::Outline;
-use crate::roles::Block;
 
 /// The format of all tensors.
 const F32: &TensorType = &TENSOR_TYPES[0];

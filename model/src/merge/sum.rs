@@ -4,9 +4,9 @@ use std::thread;
 
 use crate::Error;
 use crate::adapter::data::LoraFactors;
+use crate::architecture::outline::Weight;
 use crate::merge::fault::MergeFault;
 use crate::merge::wide::WideFormat;
-use crate::outline::Weight;
 
 /// Statistics of a merge, as sums of squares.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use crate::weight_format::WeightFormat;
+use crate::format::weight_format::WeightFormat;
 
 /// A format without quantization blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

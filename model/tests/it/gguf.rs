@@ -1,7 +1,7 @@
 //! What the reader reads, and how it refuses what lies.
 
+use warpwright_model::gguf::writer::{Head, Scalar, padding};
 use warpwright_model::gguf::{Directory, Gguf, TENSOR_TYPES, Value};
-use warpwright_model::gguf_writer::{Head, Scalar, padding};
 
 use crate::write::{File, Val};
 

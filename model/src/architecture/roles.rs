@@ -1,0 +1,197 @@
+//! The tensors of a transformer block as a table: one row a weight, with its name, its shape, and
+//! when a block has it.
+//!
+//! [`Block`] has a field for each row. Reading a file, making random weights, uploading, `info` and
+//! the check for tensors that nothing reads go through the table. The weights that share a buffer on
+//! a device are a table of the engine.
+
+use std::ops::Range;
+
+use crate::architecture::family::Architecture;
+use crate::config::hyperparameters::Config;
+
+/// A row of the table.
+pub(crate) struct Role {
+    /// The tensor's name in GGUF files, without `blk.N.`.
+    pub(crate) tensor: &'static str,
+    pub(crate) shape: fn(&Config) -> Shape,
+}
+
+/// The shape of a weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Rows of a length, in any number format.
+    Matrix(u32, u32),
+    /// Numbers in F32.
+    Vector(u32),
+}
+
+impl Shape {
+    /// Rows of a matrix.
+    fn rows(self) -> u32 {
+        match self {
+            Shape::Matrix(rows, _) => rows,
+            Shape::Vector(_) => 1,
+        }
+    }
+}
+
+/// The tensor that a role's rows are part of.
+pub(crate) struct Fused {
+    /// Its name, without `blk.N.`.
+    pub(crate) tensor: &'static str,
+    /// Its rows.
+    pub(crate) rows: u32,
+    /// Which of them are the role's.
+    pub(crate) range: Range<u32>,
+}
+
+impl Role {
+    /// Returns the position of the role's rows, in a family that stores them in one tensor with
+    /// others.
+    pub(crate) fn fused(&self, c: &Config) -> Option<Fused> {
+        let (tensor, parts) = c
+            .architecture
+            .fused
+            .iter()
+            .find(|(_, parts)| parts.contains(&self.tensor))?;
+        let role = |part: &&str| ROLES.iter().find(|role| role.tensor == *part);
+        let rows = |parts: &[&str]| {
+            parts
+                .iter()
+                .filter_map(role)
+                .map(|role| (role.shape)(c).rows())
+                .sum()
+        };
+        let start: u32 = rows(&parts[..parts.iter().position(|part| *part == self.tensor)?]);
+        Some(Fused {
+            tensor,
+            rows: rows(parts),
+            range: start..start + (self.shape)(c).rows(),
+        })
+    }
+}
+
+/// `f` of a weight that may be optional.
+macro_rules! mapped {
+    ($f:expr, $from:expr) => {
+        $f($from)?
+    };
+    ($f:expr, $from:expr, $has:ident) => {
+        $from.as_ref().map(&mut *$f).transpose()?
+    };
+}
+
+/// `f` of a row, if the family has the weight.
+macro_rules! read {
+    ($f:expr, $architecture:expr, $role:expr) => {
+        $f($role)?
+    };
+    ($f:expr, $architecture:expr, $role:expr, $has:ident) => {
+        if $architecture.$has {
+            Some($f($role)?)
+        } else {
+            None
+        }
+    };
+}
+
+macro_rules! roles {
+    ($($(#[doc = $doc:literal])* $role:ident: $type:ty = $tensor:literal, $shape:expr $(, if $has:ident)?;)*) => {
+        /// A value per weight of a transformer block. Norms and biases are in F32.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct Block<T> {
+            $($(#[doc = $doc])* pub $role: $type,)*
+        }
+
+        /// The rows, in the order of the forward pass.
+        pub(crate) const ROLES: &[Role] = &[$(Role { tensor: $tensor, shape: $shape },)*];
+
+        impl<T> Block<T> {
+            /// Converts each element, and keeps the structure.
+            pub(crate) fn try_map<'a, U, E>(
+                &'a self,
+                f: &mut impl FnMut(&'a T) -> Result<U, E>,
+            ) -> Result<Block<U>, E> {
+                Ok(Block { $($role: mapped!(f, &self.$role $(, $has)?),)* })
+            }
+
+            /// A block of a family: `f` of each row whose weight it has.
+            pub(crate) fn of<E>(
+                architecture: &Architecture,
+                mut f: impl FnMut(&Role) -> Result<T, E>,
+            ) -> Result<Block<T>, E> {
+                Ok(Block {
+                    $($role: read!(f, architecture, &Role { tensor: $tensor, shape: $shape } $(, $has)?),)*
+                })
+            }
+        }
+    };
+}
+
+impl<T> Block<T> {
+    /// Returns the seven projections, in the order of the forward pass.
+    pub fn projections(&self) -> [&T; 7] {
+        [
+            &self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down,
+        ]
+    }
+}
+
+use Shape::{Matrix, Vector};
+
+roles! {
+    /// `[hidden]`: before attention.
+    attn_norm: T = "attn_norm.weight", |c| Vector(c.hidden);
+    /// `[heads * head_dim, hidden]`
+    q: T = "attn_q.weight", |c| Matrix(c.q_len(), c.hidden);
+    /// `[kv_heads * head_dim, hidden]`
+    k: T = "attn_k.weight", |c| Matrix(c.kv_len(), c.hidden);
+    /// `[kv_heads * head_dim, hidden]`
+    v: T = "attn_v.weight", |c| Matrix(c.kv_len(), c.hidden);
+    /// `[heads * head_dim]`
+    q_bias: Option<T> = "attn_q.bias", |c| Vector(c.q_len()), if biases;
+    /// `[kv_heads * head_dim]`
+    k_bias: Option<T> = "attn_k.bias", |c| Vector(c.kv_len()), if biases;
+    /// `[kv_heads * head_dim]`
+    v_bias: Option<T> = "attn_v.bias", |c| Vector(c.kv_len()), if biases;
+    /// `[head_dim]`: of each head of q.
+    q_norm: Option<T> = "attn_q_norm.weight", |c| Vector(c.head_dim), if head_norms;
+    /// `[head_dim]`: of each head of k.
+    k_norm: Option<T> = "attn_k_norm.weight", |c| Vector(c.head_dim), if head_norms;
+    /// `[hidden, heads * head_dim]`
+    o: T = "attn_output.weight", |c| Matrix(c.hidden, c.q_len());
+    /// `[hidden]`: after attention.
+    attn_post_norm: Option<T> = "post_attention_norm.weight", |c| Vector(c.hidden), if norms_after;
+    /// `[hidden]`: before the feed-forward.
+    ffn_norm: T = "ffn_norm.weight", |c| Vector(c.hidden);
+    /// `[feed_forward, hidden]`
+    gate: T = "ffn_gate.weight", |c| Matrix(c.feed_forward, c.hidden);
+    /// `[feed_forward, hidden]`
+    up: T = "ffn_up.weight", |c| Matrix(c.feed_forward, c.hidden);
+    /// `[hidden, feed_forward]`
+    down: T = "ffn_down.weight", |c| Matrix(c.hidden, c.feed_forward);
+    /// `[hidden]`: after the feed-forward.
+    ffn_post_norm: Option<T> = "post_ffw_norm.weight", |c| Vector(c.hidden), if norms_after;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So that no part of a tensor is lost, and none is read twice.
+    #[test]
+    fn fused_tensors_are_of_known_roles() {
+        for architecture in Architecture::ALL {
+            for (tensor, parts) in architecture.fused {
+                for (i, part) in parts.iter().enumerate() {
+                    assert!(
+                        ROLES.iter().any(|role| role.tensor == *part),
+                        "{tensor}: {part}"
+                    );
+                    assert!(!parts[..i].contains(part), "{tensor}: {part} twice");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The hyperparameters in the file `config.json` of a Hugging Face folder.
+
+pub(crate) mod known_keys;
+pub(crate) mod quantization;
+pub(crate) mod read;
+pub(crate) mod rope;

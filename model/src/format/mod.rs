@@ -1,0 +1,5 @@
+//! The number formats of weights: those of ggml, and NF4.
+
+pub mod nf4;
+pub(crate) mod tensor_type;
+pub(crate) mod weight_format;
