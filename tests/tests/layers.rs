@@ -23,8 +23,6 @@ const LAYERED: &[&str] = &[
 ///
 /// - A graph, its nodes and its edges, because a node may contain graphs. A module and the images
 ///   from which it is made.
-/// - The files of the Jinja interpreter, which share a module with their values and errors. The
-///   reader of tool calls renders the template to find the format of its calls.
 /// - The comparisons of PTX forms, which share the assembler.
 const KNOTS: &[(&str, &[&str])] = &[
     (
@@ -44,31 +42,6 @@ const KNOTS: &[(&str, &[&str])] = &[
     (
         "xtask",
         &["forms/mod.rs", "forms/operands.rs", "forms/page.rs"],
-    ),
-    (
-        "model",
-        &[
-            "chat/calls/mod.rs",
-            "chat/calls/probe.rs",
-            "chat/jinja/arguments.rs",
-            "chat/jinja/error.rs",
-            "chat/jinja/filters.rs",
-            "chat/jinja/format.rs",
-            "chat/jinja/globals.rs",
-            "chat/jinja/host.rs",
-            "chat/jinja/interpreter.rs",
-            "chat/jinja/json.rs",
-            "chat/jinja/lexer.rs",
-            "chat/jinja/methods.rs",
-            "chat/jinja/mod.rs",
-            "chat/jinja/operators.rs",
-            "chat/jinja/parser.rs",
-            "chat/jinja/strftime.rs",
-            "chat/jinja/tests.rs",
-            "chat/jinja/value.rs",
-            "chat/mod.rs",
-            "chat/template.rs",
-        ],
     ),
 ];
 

@@ -10,13 +10,15 @@
 mod bounded;
 mod calls;
 mod jinja;
+mod renderer;
 mod source;
 mod template;
 mod value;
 
 pub use calls::{CallStream, ReplyEnd, ReplyPart, ToolCall, Tools};
 pub use jiff::civil::Date;
-pub use template::{ChatTemplate, Conversation, Rendered, Then, today};
+pub use renderer::{Conversation, Rendered, Then};
+pub use template::{ChatTemplate, today};
 pub use value::{Serde, Value};
 
 use std::path::Path;

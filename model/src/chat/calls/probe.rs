@@ -16,14 +16,14 @@ use super::readings;
 use super::stream::{CallStream, ReplyEnd, ReplyPart};
 use super::syntax::{CallBody, CallFormats, CallsEnd, CallsPlace, SYNTAXES, Syntax};
 use super::tools::Tools;
-use crate::chat::Serde;
-use crate::chat::template::{ChatTemplate, Conversation, Then};
+use crate::chat::renderer::{Conversation, Renderer, Then};
+use crate::chat::value::Serde;
 
 /// The function that is called. The name occurs in no template.
 const FUNCTION: &str = "zq_find";
 
 /// Returns the formats of the calls that a template writes. `source` is the text of the template.
-pub(crate) fn formats(template: &ChatTemplate, source: &str) -> CallFormats {
+pub(crate) fn formats(template: &Renderer, source: &str) -> CallFormats {
     let probe = Probe::new(template);
     let syntaxes = probe.syntaxes(source);
     let separators = probe.separators(&syntaxes);
@@ -35,12 +35,12 @@ pub(crate) fn formats(template: &ChatTemplate, source: &str) -> CallFormats {
 
 /// A template and the function of the calls that it renders.
 struct Probe {
-    template: ChatTemplate,
+    template: Renderer,
     tools: Tools,
 }
 
 impl Probe {
-    fn new(template: &ChatTemplate) -> Probe {
+    fn new(template: &Renderer) -> Probe {
         let tools = json!([{ "type": "function", "function": {
             "name": FUNCTION,
             "description": "Finds a file",
@@ -59,9 +59,7 @@ impl Probe {
             unreachable!("the list has one tool")
         };
         let mut template = template.clone();
-        if template.date().is_none() {
-            template.set_date(jiff::civil::date(2026, 1, 1));
-        }
+        template.date.get_or_insert(jiff::civil::date(2026, 1, 1));
         Probe { template, tools }
     }
 

@@ -2,7 +2,7 @@
 
 /// The reason why a template cannot be compiled or rendered, and its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::chat) struct Error {
+pub(crate) struct Error {
     line: Option<u32>,
     kind: Kind,
 }

@@ -5,12 +5,12 @@
 
 /// A day of the Gregorian calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::chat) struct Date {
-    pub(in crate::chat) year: i32,
+pub(crate) struct Date {
+    pub(crate) year: i32,
     /// The month, from 1 to 12.
-    pub(in crate::chat) month: u32,
+    pub(crate) month: u32,
     /// The day of the month, from 1.
-    pub(in crate::chat) day: u32,
+    pub(crate) day: u32,
 }
 
 const MONTHS: [&str; 12] = [
