@@ -39,7 +39,7 @@ impl Batch {
     /// - [`Error::NotConstrained`] if the batch was not made with
     ///   [`TokenChoice::Constrained`](crate::TokenChoice).
     /// - [`Error::OtherVocabulary`] if a grammar was compiled for another vocabulary size.
-    /// - [`Error::GrammarFailed`] if a grammar allows no token, or is [over](Matcher::is_over).
+    /// - [`Error::Model`] if a grammar allows no token, or is [over](Matcher::is_over).
     /// - The errors of [`step`](Batch::step).
     ///
     /// No sequence and no matcher has advanced after an error.

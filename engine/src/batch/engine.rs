@@ -80,7 +80,7 @@ impl Batch {
     /// - [`Error::BatchOption`] or [`Error::BatchBucket`] if an option is out of range.
     /// - [`Error::NoBatch`] if there are no kernels for batches of this model on this device.
     /// - [`Error::BatchMemory`] if the device has too little free memory.
-    /// - [`Error::Read`] or [`Error::Changed`] if the model's files cannot be read any more.
+    /// - [`Error::Model`] if the model's files cannot be read any more.
     /// - [`Error::Driver`] if a driver call fails.
     pub fn new(
         context: &Context,

@@ -146,7 +146,7 @@ impl Decoder {
     /// - [`Error::Memory`] if the device has too little free memory. Nothing has been allocated
     ///   then.
     /// - An error that names the option if the options exclude each other or do not fit the model.
-    /// - [`Error::Read`] or [`Error::Changed`] if the model's files cannot be read any more.
+    /// - [`Error::Model`] if the model's files cannot be read any more.
     /// - [`Error::Driver`] if a driver call fails.
     pub fn new(
         context: &Context,

@@ -72,7 +72,7 @@ impl Decoder {
     ///
     /// The keys and values of the earlier positions are random, and the same in every call. A token
     /// that ends texts would end the round early. To time steps, clear
-    /// [`Outline::stop`](crate::Outline::stop) before you create the decoder.
+    /// [`Outline::stop`](warpwright_model::Outline::stop) before you create the decoder.
     ///
     /// # Errors
     /// - [`Error::Room`] if the context is too short.

@@ -18,7 +18,7 @@ pub enum TokenChoice {
         /// The maximum number of best log-probabilities per token, at most 32.
         logprobs: u32,
     },
-    /// Sampling, and constrained decoding if a [`Matcher`](crate::Matcher) is used.
+    /// Sampling, and constrained decoding if a [`Matcher`](warpwright_model::Matcher) is used.
     ///
     /// See [`Decoder::decode_constrained`](crate::Decoder::decode_constrained) and
     /// [`Batch::step_constrained`](crate::Batch::step_constrained). Each constrained token needs
