@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    const PANICS: &str = "model::vocabulary::tests::panics_on_two_threads";
+    const PANICS: &str = "tokenizer::vocabulary::tests::panics_on_two_threads";
 
     #[test]
     #[ignore = "prints a panic; the test after it runs it"]
