@@ -5,7 +5,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{cli, figures, isa, paths};
+use crate::{cli, figures, isa, map, paths};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -16,9 +16,9 @@ pub(crate) struct Args {
 
 /// A file and the text that belongs in it.
 struct Generated {
-    file: &'static str,
+    file: String,
     part: GeneratedPart,
-    text: fn() -> Result<String>,
+    text: String,
 }
 
 /// The part of a file that is generated.
@@ -35,33 +35,33 @@ const FIGURES: GeneratedPart = GeneratedPart::Between(
     "<!-- end of figures -->\n",
 );
 
-const FILES: [Generated; 5] = [
-    Generated {
-        file: "docs/reference/instructions.tsv",
-        part: GeneratedPart::Whole,
-        text: || Ok(isa::table()),
-    },
-    Generated {
-        file: "README.md",
-        part: FIGURES,
-        text: figures::readme,
-    },
-    Generated {
-        file: "docs/images/decoding.svg",
-        part: GeneratedPart::Whole,
-        text: figures::chart,
-    },
-    Generated {
-        file: "BENCHMARKS.md",
-        part: FIGURES,
-        text: figures::benchmarks,
-    },
-    Generated {
-        file: "docs/reference/cli.md",
-        part: GeneratedPart::Whole,
-        text: cli::page,
-    },
-];
+/// The lines around the tables of crates and folders.
+const MAP: GeneratedPart = GeneratedPart::Between(
+    "<!-- map: written by `cargo xtask codegen` from the sources -->\n",
+    "<!-- end of map -->\n",
+);
+
+/// Returns every generated file with its text.
+fn files() -> Result<Vec<Generated>> {
+    let generated = |file: &str, part, text| Generated {
+        file: file.to_owned(),
+        part,
+        text,
+    };
+    let whole = GeneratedPart::Whole;
+    let mut files = vec![
+        generated("docs/reference/instructions.tsv", whole, isa::table()),
+        generated("README.md", FIGURES, figures::readme()?),
+        generated("docs/images/decoding.svg", whole, figures::chart()?),
+        generated("BENCHMARKS.md", FIGURES, figures::benchmarks()?),
+        generated("docs/reference/cli.md", whole, cli::page()?),
+        generated("docs/internals/map.md", MAP, map::page()?),
+    ];
+    for (file, text) in map::images()? {
+        files.push(generated(&file, whole, text));
+    }
+    Ok(files)
+}
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.check { check() } else { write() }
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Checks that every file is up to date.
 pub(crate) fn check() -> Result<()> {
     let mut stale = vec![];
-    for generated in &FILES {
+    for generated in files()? {
         let (found, expected) = generated.texts()?;
         let state = if found == expected {
             "is up to date"
@@ -78,7 +78,9 @@ pub(crate) fn check() -> Result<()> {
             "is out of date"
         };
         println!("{} {state}", generated.file);
-        stale.extend((found != expected).then_some(generated.file));
+        if found != expected {
+            stale.push(generated.file);
+        }
     }
     ensure!(
         stale.is_empty(),
@@ -91,9 +93,9 @@ pub(crate) fn check() -> Result<()> {
 /// Writes all files.
 fn write() -> Result<()> {
     cli::build()?;
-    for generated in &FILES {
-        let file = generated.file;
+    for generated in files()? {
         let (_, text) = generated.texts()?;
+        let file = &generated.file;
         fs::write(paths::root().join(file), text)
             .with_context(|| format!("cannot write {file}"))?;
         println!("wrote {file}");
@@ -104,12 +106,14 @@ fn write() -> Result<()> {
 impl Generated {
     /// Returns the current contents of the file, and the expected contents.
     fn texts(&self) -> Result<(String, String)> {
-        let path = paths::root().join(self.file);
-        let text = (self.text)()?;
-        let expected = |found: &str| self.part.filled(found, &text).context(self.file);
+        let path = paths::root().join(&self.file);
+        let expected = |found: &str| {
+            let text = self.part.filled(found, &self.text);
+            text.with_context(|| self.file.clone())
+        };
         match (fs::read_to_string(&path), self.part) {
             (Ok(found), _) => expected(&found).map(|expected| (found, expected)),
-            (Err(_), GeneratedPart::Whole) => Ok((String::new(), text)),
+            (Err(_), GeneratedPart::Whole) => Ok((String::new(), self.text.clone())),
             (Err(error), GeneratedPart::Between(..)) => {
                 Err(error).context(format!("cannot read {}", self.file))
             }

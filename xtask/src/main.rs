@@ -16,6 +16,7 @@ mod figures;
 mod forms;
 mod gpu_round;
 mod isa;
+mod map;
 mod meters;
 mod names;
 mod outside;
@@ -52,6 +53,8 @@ enum XtaskCommand {
     Book(book::Args),
     /// Accept the current output of the snapshot tests, and report the changes
     Bless(bless::Args),
+    /// Print which crates and folders use which others
+    Map(map::Args),
     /// Build the archive of a release for this machine
     Dist,
     /// Count the patterns that make docs and pages hard to read
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         XtaskCommand::Codegen(args) => codegen::run(&args),
         XtaskCommand::Book(args) => book::run(&args),
         XtaskCommand::Bless(args) => bless::run(&args),
+        XtaskCommand::Map(args) => map::run(&args),
         XtaskCommand::Dist => dist::run(),
         XtaskCommand::Prose(args) => meters::prose::run(&args),
         XtaskCommand::Sizes(args) => meters::sizes::run(&args),
