@@ -223,5 +223,5 @@ pub fn run_watched(
     place: &LaunchSite<'_>,
     watch: &Watch,
 ) -> Watched {
-    crate::exec::run(memory, launch, schedule, trace, place, watch)
+    crate::machine::run(memory, launch, schedule, trace, place, watch)
 }

@@ -311,57 +311,36 @@
     reason = "shifts and masks read better without parentheses they do not need"
 )]
 
-mod accesses;
-mod allocation;
-mod async_code;
-mod atomic_code;
-mod call_code;
 pub mod check;
-mod code;
-mod decode;
-mod exec;
-mod fault;
-mod features;
-mod flow;
-mod fragment_code;
-mod heap;
-mod host_block;
-mod image;
-mod image_code;
-mod isa;
-mod launch;
-mod memory;
-mod memory_error;
-mod module;
-mod observe;
-mod parse;
-mod parse_error;
-mod runtime;
-mod statics;
-mod tensor_map;
-mod video_code;
-mod watch;
+pub(crate) mod fault;
+pub(crate) mod launch;
+pub(crate) mod machine;
+pub(crate) mod module;
+pub(crate) mod profile;
+pub(crate) mod sanitize;
+pub(crate) mod syntax;
+pub(crate) mod watch;
 
-pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
-pub use exec::ParameterUse;
-pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
-pub use host_block::HostBlock;
-pub use image::{
+pub use crate::fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
+pub use crate::launch::{
+    Launch, LaunchSite, Order, Outside, Print, Schedule, Stats, Trace, run, run_at, run_watched,
+};
+pub use crate::machine::ParameterUse;
+pub use crate::machine::image::descriptor::{
     AddressMode, ChannelType, Coordinates, Filter, Image, ImageError, ImageShape, ReadMode,
     Sampler, TexelFormat,
 };
-pub use launch::{
-    Launch, LaunchSite, Order, Outside, Print, Schedule, Stats, Trace, run, run_at, run_watched,
-};
-pub use memory::{Memory, UnmappedMemory};
-pub use memory_error::MemoryError;
-pub use module::{Kernel, Module, Param, RefusedFunction, RefusedKernel, Variable};
-pub use observe::{
+pub use crate::machine::memory::device_memory::{Memory, UnmappedMemory};
+pub use crate::machine::memory::host_block::HostBlock;
+pub use crate::machine::memory::memory_error::MemoryError;
+pub use crate::module::tensor_map::{ElementKind, TensorMap};
+pub use crate::module::{Kernel, Module, Param, RefusedFunction, RefusedKernel, Variable};
+pub use crate::profile::{
     Followed, FollowedStep, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile,
 };
-pub use parse_error::{ErrorKind, KernelError, ParseError, ParseErrors};
-pub use tensor_map::{ElementKind, TensorMap};
-pub use watch::{Faults, Found, Watch, Watched};
+pub use crate::sanitize::race::launch_accesses::{Accesses, Conflict, ConflictKind, Trigger};
+pub use crate::syntax::parse_error::{ErrorKind, KernelError, ParseError, ParseErrors};
+pub use crate::watch::{Faults, Found, Watch, Watched};
 
 /// Implements `Debug` by `Display`, because `main` and `unwrap` print errors with `Debug`.
 macro_rules! debug_is_display {
@@ -381,5 +360,5 @@ debug_is_display!(
     MemoryError,
     ParseError,
     ParseErrors,
-    check::CheckError
+    crate::check::CheckError
 );

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::fault::Fault;
 use crate::launch::Stats;
-use crate::observe::{Followed, FollowedStep, Profile};
+use crate::profile::{Followed, FollowedStep, Profile};
 
 /// The options of [`run_watched`](crate::run_watched). The default enables nothing.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,9 +1,9 @@
 //! Buffers and arguments of a check.
 
 use super::element::{Element, ElementType};
-use crate::image::{Image, Sampler};
-use crate::memory::Memory;
-use crate::memory_error::MemoryError;
+use crate::machine::image::descriptor::{Image, Sampler};
+use crate::machine::memory::device_memory::Memory;
+use crate::machine::memory::memory_error::MemoryError;
 
 /// A buffer in device memory, to which arguments may point.
 ///

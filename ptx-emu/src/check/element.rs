@@ -1,5 +1,6 @@
 //! The elements of buffers: types, values in text, and comparison.
 
+use ElementType::*;
 use half::{bf16, f16};
 
 /// The type of the elements of a buffer, or of a scalar.
@@ -19,8 +20,6 @@ pub enum ElementType {
     F32,
     F64,
 }
-
-use ElementType::*;
 
 /// Every type with its name and its aliases.
 const TYPES: &[(ElementType, &str, &[&str])] = &[

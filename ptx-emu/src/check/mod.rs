@@ -48,26 +48,26 @@ mod report;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
+use crate::Class;
+use crate::launch::{Launch, LaunchSite, Order, Schedule, Trace, run_watched};
+use crate::machine::image::descriptor::{Image, Sampler};
+use crate::machine::memory::device_memory::Memory;
+use crate::machine::memory::memory_error::MemoryError;
+use crate::module::{Kernel, Module};
+use crate::profile::Followed;
+use crate::syntax::parse_error::KernelError;
+use crate::watch::{Faults, Watch, Watched};
 pub use argument::{Argument, Buffer, Expected, Field, Role, View};
 pub use element::{Element, ElementType};
 pub use finding::{ElementMismatch, Finding, Problem};
 pub use report::{CheckReport, Note};
-
-use crate::Class;
-use crate::image::{Image, Sampler};
-use crate::launch::{Launch, LaunchSite, Order, Schedule, Trace, run_watched};
-use crate::memory::Memory;
-use crate::memory_error::MemoryError;
-use crate::module::{Kernel, Module};
-use crate::observe::Followed;
-use crate::parse_error::KernelError;
-use crate::watch::{Faults, Watch, Watched};
 
 /// A kernel with its launch parameters, buffers and options. Set the fields, and then call
 /// [`run`](Check::run).

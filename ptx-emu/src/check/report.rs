@@ -8,7 +8,7 @@ use super::finding::{ElementMismatch, Finding, Problem};
 use super::{Check, ScheduleRun};
 use crate::fault::Fault;
 use crate::launch::Stats;
-use crate::observe::{FollowedStep, Profile};
+use crate::profile::{FollowedStep, Profile};
 
 /// The result of a [`Check`], which `Display` prints completely.
 #[derive(Clone, Debug, Default)]

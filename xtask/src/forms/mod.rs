@@ -152,7 +152,7 @@ pub(crate) fn check() -> Result<()> {
     ensure!(
         wrong.is_empty(),
         "ptxas accepts what the emulator calls ill-formed: {}; decode it, call it unsupported, or add it to \
-         ptx-emu/src/isa/manual.rs",
+         ptx-emu/src/module/isa/manual.rs",
         wrong.join(", ")
     );
     for (file, text) in files(&comparison)? {

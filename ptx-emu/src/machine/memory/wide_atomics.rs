@@ -1,0 +1,109 @@
+//! Atomics on 128 bits, whose operands are registers in two halves.
+
+use std::sync::PoisonError;
+
+use crate::machine::memory::allocation::ShadowedAllocation;
+use crate::machine::memory::global::{read, write};
+use crate::machine::memory::load_store::{Addresses, put};
+use crate::machine::scheduler::warp::Warp;
+use crate::machine::scheduler::worker::{Checked, Worker};
+use crate::module::code::{Atomic, High, RegisterOperand};
+use crate::sanitize::race::shared_shadow::AccessProperties;
+
+/// The 128-bit values of all lanes.
+type Wide = [u128; 32];
+
+fn join(low: u64, high: u64) -> u128 {
+    u128::from(low) | u128::from(high) << 64
+}
+
+/// Updates 16 bytes atomically and returns the old value, see [`update`](crate::machine::memory::global::update).
+fn update(a: &ShadowedAllocation, offset: u64, f: impl Fn(u128) -> u128) -> u128 {
+    let _held = a.wide.lock().unwrap_or_else(PoisonError::into_inner);
+    let old = join(read(a, offset, 8), read(a, offset + 8, 8));
+    let new = f(old);
+    write(a, offset, 8, new as u64);
+    write(a, offset + 8, 8, (new >> 64) as u64);
+    old
+}
+
+/// Writes the old values to the lanes of a mask.
+fn give(w: &mut Warp, (a, high): (&Atomic, &High), mask: u32, old: &Wide) {
+    if let Some(d) = a.d {
+        put(w, d, mask, &old.map(|v| v as u64));
+    }
+    if let Some(d) = high.d {
+        put(w, d, mask, &old.map(|v| (v >> 64) as u64));
+    }
+}
+
+impl Worker<'_, '_> {
+    fn take_wide(
+        &self,
+        w: &Warp,
+        mask: u32,
+        low: RegisterOperand,
+        high: RegisterOperand,
+    ) -> Checked<Wide> {
+        let low = self.take(w, low, mask)?;
+        let high = self.take(w, high, mask)?;
+        Ok(std::array::from_fn(|lane| join(low[lane], high[lane])))
+    }
+
+    /// Returns the operands `b` and `c`. Without `c`, both are `b`.
+    fn wide_operands(
+        &self,
+        w: &Warp,
+        mask: u32,
+        (a, high): (&Atomic, &High),
+    ) -> Checked<(Wide, Wide)> {
+        let b = self.take_wide(w, mask, a.b, high.b)?;
+        match (a.c, high.c) {
+            (Some(low), Some(high)) => Ok((b, self.take_wide(w, mask, low, high)?)),
+            _ => Ok((b, b)),
+        }
+    }
+
+    /// Executes a 128-bit atomic at aligned addresses of global memory.
+    pub(crate) fn wide_atomic_global(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        (a, high): (&Atomic, &High),
+        addresses: &Addresses,
+    ) -> Checked<()> {
+        let (b, c) = self.wide_operands(w, mask, (a, high))?;
+        let mut old = [0; 32];
+        for lane in self.lane_order(mask) {
+            let memory = self.atomic_place(w, lane, a, addresses)?;
+            let new = |m| (high.f)(m, b[lane], c[lane]);
+            old[lane] = update(memory, addresses[lane] - memory.base, new);
+            w.effects += u64::from(new(old[lane]) != old[lane]);
+        }
+        give(w, (a, high), mask, &old);
+        Ok(())
+    }
+
+    /// Executes a 128-bit atomic at aligned addresses of shared memory.
+    pub(crate) fn wide_atomic_shared(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        (a, high): (&Atomic, &High),
+        addresses: &Addresses,
+        access: AccessProperties,
+    ) -> Checked<()> {
+        let (b, c) = self.wide_operands(w, mask, (a, high))?;
+        let mut old = [0; 32];
+        for lane in self.lane_order(mask) {
+            let offset = self.touch_or_guess(w, lane, addresses[lane], a.bytes, access)?;
+            old[lane] = join(self.shared.read(offset, 8), self.shared.read(offset + 8, 8));
+            let new = (high.f)(old[lane], b[lane], c[lane]);
+            w.effects += u64::from(new != old[lane]);
+            self.shared.write(offset, 8, new as u64);
+            self.shared.write(offset + 8, 8, (new >> 64) as u64);
+        }
+        give(w, (a, high), mask, &old);
+        Ok(())
+    }
+}

@@ -1,0 +1,14 @@
+//! Executes a launch: blocks on worker threads, the warps of a block in turn, 32 lanes at once.
+
+pub(crate) mod async_copy;
+pub(crate) mod image;
+pub(crate) mod interp;
+pub(crate) mod lane_mask;
+pub(crate) mod memory;
+pub(crate) mod scheduler;
+pub(crate) mod sync;
+pub(crate) mod tensor_core;
+
+pub(crate) use crate::machine::scheduler::grid::run;
+pub use crate::module::analysis::parameter_use::ParameterUse;
+pub(crate) use crate::module::analysis::parameter_use::{parameter_loads, parameter_uses};

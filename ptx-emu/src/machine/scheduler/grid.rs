@@ -1,0 +1,602 @@
+//! The grid: checks a launch, then hands its blocks to worker threads in the order of the schedule.
+
+use std::io::Write;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::fault::OtherPlace;
+use crate::launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace};
+use crate::machine::memory::allocation::ShadowedAllocation;
+use crate::machine::memory::device_memory::{Memory, Table};
+use crate::machine::memory::memory_error::MemoryError;
+use crate::machine::scheduler::block_rotation::Rotation;
+use crate::machine::scheduler::standstill::Standstill;
+use crate::machine::scheduler::wait_reasons::standstill_fault;
+use crate::module::code::KernelCode;
+use crate::sanitize::arithmetic::rules::{Rule, rules};
+use crate::sanitize::profile::observer::Observer;
+use crate::sanitize::provenance::pointer_effects::{PointerEffect, origins};
+use crate::watch::{Faults, Found, Watch, Watched};
+use crate::{Accesses, Class, Fault};
+
+/// The maximum number of threads per block.
+const MOST_THREADS: u64 = 1024;
+/// The maximum size of the shared memory of a block in bytes, for any device.
+const MOST_SHARED: u64 = 227 << 10;
+/// The maximum number of blocks per cluster, including non-portable cluster sizes.
+const MOST_CLUSTER: u64 = 16;
+/// The number of different faults after which a launch with several faults ends.
+const MOST_FAULTS: usize = 100;
+/// The maximum number of blocks of a grid in each dimension.
+const MOST_BLOCKS: [u32; 3] = [0x7fff_ffff, 65535, 65535];
+
+/// The maximum number of resident blocks or clusters, unless the launch is cooperative.
+const MOST_RESIDENT: u64 = 1024;
+
+/// The size of the workspace of a cooperative grid in bytes.
+const WORKSPACE: u64 = 32;
+/// The maximum size of the text that a launch may print, in bytes.
+const MOST_PRINTED: usize = 64 << 20;
+
+/// The state that all blocks of a launch share.
+pub(crate) struct GridState<'a> {
+    pub(crate) launch: &'a Launch<'a>,
+    pub(crate) schedule: &'a Schedule,
+    pub(crate) code: &'a KernelCode,
+    pub(crate) table: Arc<Table>,
+    /// The addresses of the variables of the module.
+    pub(crate) variables: Arc<[u64]>,
+    pub(crate) trace: Trace,
+    pub(crate) watch: &'a Watch,
+    /// Whether blocks may wait for each other.
+    pub(crate) cooperative: bool,
+    /// The shape of a cluster in blocks.
+    pub(crate) cluster: [u32; 3],
+    /// Whether several blocks run in turns although none waits, which holds for traced launches
+    /// with a shuffled order.
+    pub(crate) interleaves: bool,
+    /// Set to stop all blocks when the launch ends early.
+    pub(crate) stop: AtomicBool,
+    next: AtomicU64,
+    /// The number of resident clusters.
+    resident: AtomicU64,
+    pub(crate) standstill: Standstill<'a>,
+    /// The number of clusters of the grid.
+    clusters: u64,
+    /// The faults, each with the position of its first block in the schedule.
+    faults: Mutex<Vec<(u64, Found)>>,
+    /// The tolerated races.
+    notes: Mutex<Vec<Fault>>,
+    /// The rules of the arithmetic check by instruction, if it is enabled.
+    pub(crate) rules: Vec<Rule>,
+    /// The rules of the provenance check by instruction, if it is enabled.
+    pub(crate) origins: Vec<PointerEffect>,
+    /// The findings that do not end a block.
+    beside: Mutex<Vec<Fault>>,
+    /// The merged profile and the followed thread of all workers.
+    pub(crate) observed: Mutex<Option<Box<Observer>>>,
+    /// The address of the workspace of a cooperative grid, which its barrier uses, or 0.
+    pub(crate) workspace: u64,
+    /// The device that runs the launch.
+    pub(crate) device: u32,
+    /// The printed text with the number of its block.
+    printed: Mutex<Vec<(u64, String)>>,
+    /// The calls of `cudaGraphSetConditional`: handle and value.
+    pub(crate) conditions: Mutex<Vec<(u64, u32)>>,
+}
+
+fn refuse(launch: &Launch<'_>, schedule: &Schedule, what: String) -> Box<Fault> {
+    Box::new(Fault {
+        class: Class::BadLaunch,
+        what,
+        instead: "",
+        kernel: launch.kernel.name.clone(),
+        block: [0; 3],
+        thread: [0; 3],
+        lanes: 0,
+        place: None,
+        calls: Vec::new(),
+        other: None,
+        address: None,
+        allocation: None,
+        seed: schedule.seed,
+    })
+}
+
+/// Returns the reason why a launch is impossible, if it is.
+fn impossible(launch: &Launch<'_>, cluster: [u32; 3]) -> Option<String> {
+    if let Some(what) = impossible_cluster(launch, cluster) {
+        return Some(what);
+    }
+    let threads = launch
+        .block
+        .iter()
+        .fold(1, |all: u64, n| all.saturating_mul(u64::from(*n)));
+    let kernel = launch.kernel;
+    let shared = u64::from(kernel.static_shared) + u64::from(launch.dynamic_shared);
+    let bytes = kernel
+        .params
+        .last()
+        .map_or(0, |p| (p.offset + p.size) as usize);
+    let too_many = launch
+        .grid
+        .iter()
+        .zip(MOST_BLOCKS)
+        .any(|(n, most)| *n == 0 || *n > most);
+    let named = kernel
+        .maxntid
+        .map(|[x, y, z]| u64::from(x) * u64::from(y) * u64::from(z));
+    if threads == 0 || threads > MOST_THREADS || launch.block[2] > 64 {
+        return Some(format!(
+            "a block of {:?} threads: at most {MOST_THREADS}, none of a size 0",
+            launch.block
+        ));
+    }
+    if too_many {
+        return Some(format!(
+            "a grid of {:?} blocks: 1 to {MOST_BLOCKS:?}",
+            launch.grid
+        ));
+    }
+    if let Some(size) = kernel.reqntid.filter(|size| *size != launch.block) {
+        return Some(format!(
+            "a block of {:?} threads: .reqntid says {size:?}",
+            launch.block
+        ));
+    }
+    if let Some(most) = named.filter(|most| threads > *most) {
+        return Some(format!(
+            "a block of {threads} threads: .maxntid says at most {most}"
+        ));
+    }
+    if shared > MOST_SHARED {
+        return Some(format!(
+            "{shared} bytes of shared memory: at most {MOST_SHARED}"
+        ));
+    }
+    if launch.params.len() < bytes {
+        return Some(format!(
+            "{} bytes of parameters: the kernel takes {bytes}",
+            launch.params.len()
+        ));
+    }
+    None
+}
+
+/// Returns the reason why a launch in clusters is impossible, if it is.
+fn impossible_cluster(launch: &Launch<'_>, cluster: [u32; 3]) -> Option<String> {
+    let size = cluster
+        .iter()
+        .fold(1, |all: u64, n| all.saturating_mul(u64::from(*n)));
+    if size == 0 || size > MOST_CLUSTER {
+        return Some(format!(
+            "clusters of {cluster:?} blocks: 1 to {MOST_CLUSTER} in all"
+        ));
+    }
+    if let Some(named) = launch.kernel.cluster.filter(|named| *named != cluster) {
+        return Some(format!(
+            "clusters of {cluster:?} blocks: .reqnctapercluster says {named:?}"
+        ));
+    }
+    let whole = launch.grid.iter().zip(cluster).all(|(n, c)| n % c == 0);
+    (!whole).then(|| {
+        format!(
+            "a grid of {:?} blocks, which is not divisible into clusters of {cluster:?}",
+            launch.grid
+        )
+    })
+}
+
+/// Runs a launch to its end, or until faults stop it.
+pub(crate) fn run(
+    memory: &Memory,
+    launch: &Launch<'_>,
+    schedule: &Schedule,
+    trace: Trace,
+    place: &LaunchSite<'_>,
+    watch: &Watch,
+) -> Watched {
+    let mut grid = match GridState::new(memory, launch, schedule, trace, place, watch) {
+        Ok(grid) => grid,
+        Err(refused) => {
+            return Watched {
+                found: vec![Found {
+                    fault: *refused,
+                    blocks: 0,
+                    ended: true,
+                }],
+                ..Watched::default()
+            };
+        }
+    };
+    let mut stats = grid.run();
+    let unbegun = grid.left();
+    let standstill = std::mem::take(&mut grid.standstill);
+    if let Some((verdict, lasted, waiting)) = standstill.into_verdict() {
+        let turn = waiting.first().map_or(0, |block| block.turn);
+        let fault = standstill_fault(verdict, lasted, waiting, unbegun);
+        fault
+            .into_iter()
+            .for_each(|fault| grid.record(turn, fault, None));
+    }
+    if grid.workspace != 0 {
+        // It was allocated for this launch, and no kernel can free it.
+        let _ = memory.free(grid.workspace);
+    }
+    grid.print(place);
+    stats.conditions = grid
+        .conditions
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    grid.table.live().iter().for_each(|a| a.advance());
+    let mut found = grid
+        .faults
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    found.sort_by_key(|(turn, _)| *turn);
+    if watch.faults == Faults::First {
+        let first = found.first().map(|(turn, _)| *turn);
+        found.retain(|(turn, _)| Some(*turn) == first);
+    }
+    let mut found: Vec<Found> = found.into_iter().map(|(_, found)| found).collect();
+    if found.is_empty() || watch.faults == Faults::EachBlock {
+        let written = stats
+            .accesses
+            .as_ref()
+            .and_then(|a| read_only_written(launch, schedule, a));
+        found.extend(written.map(|fault| Found {
+            fault: *fault,
+            blocks: 1,
+            ended: true,
+        }));
+    }
+    let mut beside = grid
+        .beside
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    beside.sort_by_key(|fault| fault.place.as_ref().map(|place| (place.line, place.column)));
+    found.extend(beside.into_iter().map(|fault| Found {
+        fault,
+        blocks: 1,
+        ended: false,
+    }));
+    let observed = grid
+        .observed
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let profile = observed
+        .as_ref()
+        .filter(|_| watch.profile)
+        .map(|observed| observed.profile(grid.code));
+    let notes = grid
+        .notes
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let steps = observed.map(|observed| observed.steps).unwrap_or_default();
+    Watched {
+        stats,
+        found,
+        notes,
+        profile,
+        steps,
+    }
+}
+
+impl<'a> GridState<'a> {
+    fn new(
+        memory: &Memory,
+        launch: &'a Launch<'a>,
+        schedule: &'a Schedule,
+        trace: Trace,
+        place: &LaunchSite<'a>,
+        watch: &'a Watch,
+    ) -> Result<GridState<'a>, Box<Fault>> {
+        let cluster = place.cluster.or(launch.kernel.cluster).unwrap_or([1; 3]);
+        if let Some(what) = impossible(launch, cluster) {
+            return Err(refuse(launch, schedule, what));
+        }
+        let statics = &launch.kernel.statics;
+        let variables = memory.statics(place.device, statics.id, &statics.variables);
+        let refused = |e: MemoryError| refuse(launch, schedule, e.to_string());
+        let variables = variables.map_err(refused)?;
+        let code = &launch.kernel.code;
+        if code.uses_heap() {
+            memory.need_heap(place.device).map_err(refused)?;
+        }
+        let workspace = if place.cooperative && code.uses_workspace() {
+            workspace(memory, place.device).map_err(refused)?
+        } else {
+            0
+        };
+        Ok(GridState {
+            launch,
+            schedule,
+            code,
+            table: memory.table_of(place),
+            variables,
+            trace,
+            watch,
+            cooperative: place.cooperative,
+            cluster,
+            interleaves: trace == Trace::On && schedule.order == Order::Shuffled,
+            stop: AtomicBool::new(false),
+            next: AtomicU64::new(0),
+            resident: AtomicU64::new(0),
+            standstill: Standstill::new(place.outside, watch.wait_limit),
+            clusters: launch
+                .grid
+                .iter()
+                .zip(cluster)
+                .map(|(n, c)| u64::from(n / c))
+                .product(),
+            faults: Mutex::default(),
+            notes: Mutex::default(),
+            rules: if watch.arithmetic {
+                rules(code)
+            } else {
+                Vec::new()
+            },
+            origins: if watch.provenance {
+                origins(code)
+            } else {
+                Vec::new()
+            },
+            beside: Mutex::default(),
+            observed: Mutex::default(),
+            workspace,
+            device: place.device,
+            printed: Mutex::default(),
+            conditions: Mutex::default(),
+        })
+    }
+}
+
+/// Allocates the workspace of a cooperative grid, which contains its size and the counter of its
+/// barrier.
+fn workspace(memory: &Memory, device: u32) -> Result<u64, MemoryError> {
+    let address = memory.alloc_on(device, WORKSPACE)?;
+    memory.set_label(address, "the workspace of the grid");
+    memory.fill(address, &[0], WORKSPACE)?;
+    memory.write(address, &(WORKSPACE as u32).to_le_bytes())?;
+    Ok(address)
+}
+
+/// Returns the fault that a launch writes data that it loads with `.nc`.
+fn read_only_written(
+    launch: &Launch<'_>,
+    schedule: &Schedule,
+    accesses: &Accesses,
+) -> Option<Box<Fault>> {
+    let (load, store, address) = accesses.read_only_written()?;
+    let what = "data loaded with .nc is written during the same launch".to_string();
+    Some(Box::new(Fault {
+        class: Class::ReadOnlyWritten,
+        instead: "load it without .nc, or write elsewhere",
+        place: Some(load.place.clone()),
+        other: Some(OtherPlace {
+            place: store.place.clone(),
+            did: "wrote",
+            who: "a thread".into(),
+        }),
+        address: Some(address),
+        allocation: Some(load.allocation.clone()),
+        ..*refuse(launch, schedule, what)
+    }))
+}
+
+impl GridState<'_> {
+    /// Keeps the text that a block prints.
+    pub(crate) fn keep_printed(&self, block: [u32; 3], text: String) {
+        let [x, y, z] = block.map(u64::from);
+        let [nx, ny, _] = self.launch.grid.map(u64::from);
+        let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
+        if printed.iter().map(|(_, text)| text.len()).sum::<usize>() <= MOST_PRINTED {
+            printed.push((x + nx * (y + ny * z), text));
+        }
+    }
+
+    /// Passes the printed text to the host, block by block.
+    fn print(&self, place: &LaunchSite<'_>) {
+        let mut printed =
+            std::mem::take(&mut *self.printed.lock().unwrap_or_else(PoisonError::into_inner));
+        printed.sort_by_key(|(block, _)| *block);
+        let text: String = printed.into_iter().map(|(_, text)| text).collect();
+        match place.print {
+            _ if text.is_empty() => {}
+            Some(print) => (print.0)(&text),
+            // An error of standard output, for example a closed pipe, cannot be reported anywhere.
+            None => _ = std::io::stdout().write_all(text.as_bytes()),
+        }
+    }
+
+    /// Returns the words of a copy from a checked address: the words of its source, followed by
+    /// zeros.
+    pub(crate) fn words(
+        &self,
+        from: u64,
+        bytes: u32,
+        source_bytes: u32,
+    ) -> impl Iterator<Item = u32> {
+        let a = self.table.find(from).filter(|_| source_bytes > 0);
+        (0..bytes / 4).map(move |i| {
+            let left = source_bytes.saturating_sub(4 * i);
+            let keep = if left >= 4 {
+                u32::MAX
+            } else {
+                (1 << (8 * left)) - 1
+            };
+            let word = |a: &Arc<ShadowedAllocation>| {
+                a.words()[((from - a.base) / 4) as usize + i as usize].load(Relaxed) & keep
+            };
+            if left == 0 { 0 } else { a.map_or(0, word) }
+        })
+    }
+
+    fn run(&self) -> Stats {
+        let wanted = match (self.trace, self.schedule.threads) {
+            (Trace::On, _) => 1,
+            // Asking for the number of threads starts them.
+            (_, 0) if self.clusters == 1 => 1,
+            (_, 0) => rayon::current_num_threads(),
+            (_, n) => n,
+        };
+        let threads = (wanted as u64).min(self.clusters) as usize;
+        if threads <= 1 {
+            return Rotation::new(self).run();
+        }
+        let total = Mutex::new(Stats::default());
+        rayon::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|_| {
+                    let stats = Rotation::new(self).run();
+                    total
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .add(&stats);
+                });
+            }
+        });
+        total.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the position of a block that has not begun, if one may begin.
+    pub(crate) fn take(&self) -> Option<u64> {
+        if self.left() == 0 || self.stop.load(Relaxed) {
+            return None;
+        }
+        let resident = self.resident.fetch_add(1, Relaxed);
+        let has_space = self.cooperative || resident < MOST_RESIDENT;
+        let turn = has_space
+            .then(|| self.next.fetch_add(1, Relaxed))
+            .filter(|turn| *turn < self.clusters);
+        if turn.is_none() {
+            self.release();
+        }
+        turn
+    }
+
+    /// Records that a block has ended.
+    pub(crate) fn release(&self) {
+        self.resident.fetch_sub(1, Relaxed);
+    }
+
+    /// Returns true if a block has not begun and may begin.
+    pub(crate) fn can_begin(&self) -> bool {
+        self.left() > 0 && (self.cooperative || self.resident.load(Relaxed) < MOST_RESIDENT)
+    }
+
+    /// Returns the number of blocks that have not begun.
+    pub(crate) fn left(&self) -> u64 {
+        self.clusters.saturating_sub(self.next.load(Relaxed))
+    }
+
+    /// Records the fault of a block, and a fault that follows from it.
+    pub(crate) fn record(&self, turn: u64, fault: Box<Fault>, consequence: Option<Box<Fault>>) {
+        self.record_one(turn, fault);
+        if let Some(consequence) = consequence {
+            self.record_one(turn, consequence);
+        }
+    }
+
+    fn record_one(&self, turn: u64, fault: Box<Fault>) {
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = faults
+            .iter()
+            .position(|(_, known)| known.fault.is_same(&fault));
+        let one_is_enough = self.watch.faults == Faults::First || self.cooperative;
+        let many = known.is_none() && faults.len() >= MOST_FAULTS;
+        if one_is_enough
+            || many
+            || matches!(
+                fault.class,
+                Class::OutOfFuel | Class::TimeLimit | Class::TraceFull
+            )
+        {
+            self.stop.store(true, Relaxed);
+        }
+        match known {
+            Some(known) => {
+                let (first, known) = &mut faults[known];
+                known.blocks += 1;
+                if turn < *first {
+                    *first = turn;
+                    known.fault = *fault;
+                }
+            }
+            None if self.may_follow(&faults, &fault) => {}
+            None => faults.push((
+                turn,
+                Found {
+                    fault: *fault,
+                    blocks: 1,
+                    ended: true,
+                },
+            )),
+        }
+    }
+
+    /// Records a tolerated race.
+    pub(crate) fn note(&self, fault: Box<Fault>) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if notes.len() < MOST_FAULTS && !notes.iter().any(|known| known.is_same(&fault)) {
+            notes.push(*fault);
+        }
+    }
+
+    /// Records a finding that does not end its block, once per class and place.
+    pub(crate) fn beside(&self, fault: Fault) {
+        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |known: &Fault| known.class == fault.class && known.place == fault.place;
+        if beside.len() < MOST_FAULTS && !beside.iter().any(same) {
+            beside.push(fault);
+        }
+    }
+
+    /// Returns true if a fault may exist only because another block ended early.
+    fn may_follow(&self, known: &[(u64, Found)], fault: &Fault) -> bool {
+        self.watch.faults == Faults::EachBlock
+            && !known.is_empty()
+            && matches!(
+                fault.class,
+                Class::UninitialisedGlobal | Class::OutOfFuel | Class::TimeLimit
+            )
+    }
+
+    /// Returns the index of the first block of the cluster at a position in the schedule.
+    pub(crate) fn block(&self, turn: u64) -> [u32; 3] {
+        let n = self.clusters;
+        let linear = match self.schedule.order {
+            Order::InOrder => turn,
+            Order::Reversed => n - 1 - turn,
+            Order::Shuffled => shuffled(turn, n, self.schedule.seed),
+        };
+        let clusters = |d: usize| u64::from(self.launch.grid[d] / self.cluster[d]);
+        let x = clusters(0);
+        let y = clusters(1);
+        let at = [linear % x, linear / x % y, linear / (x * y)];
+        [0, 1, 2].map(|d| at[d] as u32 * self.cluster[d])
+    }
+}
+
+/// Returns a permutation of 0..n without a table. It takes steps whose length is coprime to n.
+fn shuffled(turn: u64, n: u64, seed: u64) -> u64 {
+    let mut step = mix(seed) % n | 1;
+    while gcd(step, n) != 1 {
+        step += 1;
+    }
+    let start = mix(seed ^ 0x5bd1_e995) % n;
+    ((u128::from(turn) * u128::from(step) + u128::from(start)) % u128::from(n)) as u64
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Returns a well-mixed function of `x` (splitmix64).
+pub(crate) fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}

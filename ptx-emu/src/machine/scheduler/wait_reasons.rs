@@ -1,0 +1,364 @@
+//! The reasons why warps cannot continue, and the sentence that reports them.
+//!
+//! A launch that stands still may have thousands of warps, most of which wait at the same place. A
+//! report therefore groups the warps of a block by their reason, and the blocks by the reasons of
+//! their warps.
+
+use std::time::Duration;
+
+use crate::machine::scheduler::warp::Warp;
+use crate::machine::scheduler::worker::{Worker, show_ranges};
+use crate::{Class, Fault};
+
+/// The maximum numbers of groups of blocks, and of groups of warps in a block, that a report names.
+const MOST_BLOCK_GROUPS: usize = 4;
+const MOST_WARP_GROUPS: usize = 6;
+
+/// The maximum number of blocks of a group that a report names.
+const MOST_BLOCKS: usize = 3;
+
+/// The reason why a launch that stands still ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StandstillVerdict {
+    /// Nothing can end the standstill.
+    Deadlock,
+    /// The standstill has lasted as long as the launch may wait.
+    TimeLimit,
+}
+
+/// The reason why one warp cannot continue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum WaitReason {
+    ClusterBarrier {
+        line: u32,
+        arrived: usize,
+        all: usize,
+    },
+    Registers {
+        line: u32,
+        wanted: u32,
+        free: u32,
+    },
+    Barrier {
+        id: u32,
+        line: u32,
+        arrived: u32,
+        expected: u32,
+    },
+    Mbarrier {
+        address: u64,
+        line: u32,
+        arrivals: u32,
+        bytes: i64,
+        /// The line of the second condition of the loop, if that reads memory.
+        polls: Option<u32>,
+    },
+    Exited,
+    Polls {
+        line: u32,
+        lanes: String,
+    },
+    Loops {
+        line: u32,
+        lanes: String,
+    },
+}
+
+/// Whether a sentence is about one warp or about several.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WarpCount {
+    One,
+    Several,
+}
+
+impl WaitReason {
+    /// Returns the predicate of a sentence about one warp, or about several.
+    fn predicate(&self, number: WarpCount) -> String {
+        let wait = if number == WarpCount::One {
+            "waits"
+        } else {
+            "wait"
+        };
+        match self {
+            Self::ClusterBarrier { line, arrived, all } => format!(
+                "{wait} at the cluster's barrier in line {line} ({arrived} of {all} warps have arrived)"
+            ),
+            Self::Registers { line, wanted, free } => {
+                format!("{wait} in line {line} for {wanted} registers, of which {free} are free")
+            }
+            Self::Barrier {
+                id,
+                line,
+                arrived,
+                expected,
+            } => format!(
+                "{wait} at barrier {id} in line {line} ({arrived} of {expected} threads have arrived)"
+            ),
+            Self::Mbarrier {
+                address,
+                line,
+                arrivals,
+                bytes,
+                polls,
+            } => {
+                let poll = if number == WarpCount::One {
+                    "polls"
+                } else {
+                    "poll"
+                };
+                let polls = polls.map(|line| format!(" and {poll} in line {line}"));
+                format!(
+                    "{wait} at the mbarrier at 0x{address:x} in line {line} ({arrivals} arrivals and {bytes} bytes are missing){}",
+                    polls.unwrap_or_default()
+                )
+            }
+            Self::Exited if number == WarpCount::One => "has exited".into(),
+            Self::Exited => "have exited".into(),
+            Self::Polls { line, lanes } if number == WarpCount::One => {
+                format!("polls without success in line {line}{lanes}")
+            }
+            Self::Polls { line, lanes } => format!("poll without success in line {line}{lanes}"),
+            Self::Loops { line, lanes } if number == WarpCount::One => {
+                format!("is in a loop that nothing ends, at line {line}{lanes}")
+            }
+            Self::Loops { line, lanes } => {
+                format!("are in a loop that nothing ends, at line {line}{lanes}")
+            }
+        }
+    }
+}
+
+/// A block, or a cluster of blocks, whose warps all wait.
+#[derive(Debug)]
+pub(crate) struct BlockWaits {
+    /// The position of the block in the schedule.
+    pub(crate) turn: u64,
+    block: [u32; 3],
+    /// The reasons why its warps wait.
+    reasons: String,
+    /// A fault at the first waiting instruction.
+    fault: Box<Fault>,
+}
+
+impl Worker<'_, '_> {
+    /// Returns the reasons why warps wait, with equal reasons grouped.
+    pub(crate) fn wait_reasons(&self) -> String {
+        let per_block = self.warps.len() as u32 / self.blocks.len() as u32;
+        let mut groups: Vec<(u32, WaitReason, Vec<u32>)> = Vec::new();
+        for w in &self.warps {
+            let reason = self.wait_reason(w);
+            let rank = w.index / per_block;
+            let group = groups
+                .iter_mut()
+                .find(|(of, known, _)| *of == rank && *known == reason);
+            match group {
+                Some((_, _, warps)) => warps.push(w.index % per_block),
+                None => groups.push((rank, reason, vec![w.index % per_block])),
+            }
+        }
+        let left: usize = groups
+            .iter()
+            .skip(MOST_WARP_GROUPS)
+            .map(|(_, _, warps)| warps.len())
+            .sum();
+        let named = groups
+            .iter()
+            .take(MOST_WARP_GROUPS)
+            .map(|(rank, reason, warps)| {
+                let number = if warps.len() == 1 {
+                    WarpCount::One
+                } else {
+                    WarpCount::Several
+                };
+                let of = match self.blocks.len() {
+                    1 => String::new(),
+                    _ => format!(" of block {rank} of the cluster"),
+                };
+                let subject = if number == WarpCount::One {
+                    "warp"
+                } else {
+                    "warps"
+                };
+                format!(
+                    "{subject} {}{of} {}",
+                    show_ranges(warps),
+                    reason.predicate(number)
+                )
+            });
+        let mut named: Vec<String> = named.collect();
+        named.extend((left > 0).then(|| format!("{left} other warps wait")));
+        named.join("; ")
+    }
+
+    /// Returns the reason why a warp cannot run.
+    fn wait_reason(&self, w: &Warp) -> WaitReason {
+        let warp = w.index;
+        let line = |pc: u32| self.place(pc).line;
+        if let Some((pc, arrived, all)) = self.cluster.waiting_at(warp) {
+            return WaitReason::ClusterBarrier {
+                line: line(pc),
+                arrived,
+                all,
+            };
+        }
+        if let Some((pc, wanted, free)) = self.cluster.short_of(warp) {
+            return WaitReason::Registers {
+                line: line(pc),
+                wanted,
+                free,
+            };
+        }
+        if let Some((id, pc, arrived, expected)) = self.barriers.waiting_at(warp) {
+            return WaitReason::Barrier {
+                id,
+                line: line(pc),
+                arrived,
+                expected,
+            };
+        }
+        if let Some(reason) = self.mbarrier_wait(w) {
+            return reason;
+        }
+        match (w.present(), w.polling.asked()) {
+            (0, _) => WaitReason::Exited,
+            (_, Some((pc, _))) => WaitReason::Polls {
+                line: line(pc),
+                lanes: self.waiting_lanes(w),
+            },
+            (_, None) => WaitReason::Loops {
+                line: line(w.now.pc),
+                lanes: self.waiting_lanes(w),
+            },
+        }
+    }
+
+    /// Returns the reason of a warp that waits for an mbarrier, asleep or in a loop.
+    fn mbarrier_wait(&self, w: &Warp) -> Option<WaitReason> {
+        if w.present() == 0 || !self.mbarriers.is_sleeping(w.index) && !w.polling.awaits_mbarrier()
+        {
+            return None;
+        }
+        let (pc, address, arrivals, bytes) = self.mbarriers.waiting_at(w.index)?;
+        let polls = w.polling.asked().map(|(pc, _)| self.place(pc).line);
+        Some(WaitReason::Mbarrier {
+            address: self.shared.local(address.into()),
+            line: self.place(pc).line,
+            arrivals,
+            bytes,
+            polls,
+        })
+    }
+
+    /// Returns the instruction at which a warp waits for an mbarrier, if it does.
+    pub(crate) fn mbarrier_wait_at(&self, w: &Warp) -> Option<u32> {
+        self.mbarrier_wait(w)?;
+        self.mbarriers.waiting_at(w.index).map(|(pc, ..)| pc)
+    }
+
+    /// Returns the sentence that a warp waits for an mbarrier, if it does.
+    pub(crate) fn mbarrier_reason(&self, w: &Warp) -> Option<String> {
+        let reason = self.mbarrier_wait(w)?;
+        Some(format!(
+            "{} {}",
+            self.warp_name(w.index),
+            reason.predicate(WarpCount::One)
+        ))
+    }
+
+    /// Returns the waits of a block that does nothing but wait.
+    pub(crate) fn waits(&self, turn: u64) -> BlockWaits {
+        let first = self
+            .warps
+            .iter()
+            .find(|w| w.polling.is_again() && w.present() != 0);
+        let first = first.or_else(|| self.warps.iter().find(|w| w.present() != 0));
+        let first = first.unwrap_or(&self.warps[0]);
+        let mut fault = self.fault(first, first.now.mask, Class::Deadlock, "");
+        if let Some(pc) = self.mbarrier_wait_at(first) {
+            fault.place = Some(self.place(pc));
+        }
+        if let Some((pc, address)) = first.polling.asked() {
+            fault.place = Some(self.place(pc));
+            self.locate(&mut fault, address);
+        }
+        BlockWaits {
+            turn,
+            block: self.blocks[0],
+            reasons: self.wait_reasons(),
+            fault,
+        }
+    }
+}
+
+/// Returns the fault of a launch that stood still for some time, from the blocks that wait in the
+/// order of the schedule and the number of blocks that had no space to begin.
+pub(crate) fn standstill_fault(
+    verdict: StandstillVerdict,
+    lasted: Duration,
+    waiting: Vec<BlockWaits>,
+    unbegun: u64,
+) -> Option<Box<Fault>> {
+    let mut groups: Vec<(&str, Vec<[u32; 3]>)> = Vec::new();
+    for waits in &waiting {
+        match groups
+            .iter_mut()
+            .find(|(reasons, _)| *reasons == waits.reasons)
+        {
+            Some((_, blocks)) => blocks.push(waits.block),
+            None => groups.push((&waits.reasons, vec![waits.block])),
+        }
+    }
+    let mut named: Vec<String> = groups
+        .iter()
+        .take(MOST_BLOCK_GROUPS)
+        .map(|(reasons, blocks)| in_blocks(blocks, reasons))
+        .collect();
+    let left: usize = groups
+        .iter()
+        .skip(MOST_BLOCK_GROUPS)
+        .map(|(_, blocks)| blocks.len())
+        .sum();
+    named.extend((left > 0).then(|| format!("{left} other blocks wait")));
+    let blocks = if unbegun == 1 { "block" } else { "blocks" };
+    named.extend(
+        (unbegun > 0).then(|| format!("{unbegun} {blocks} cannot begin before others end")),
+    );
+    let named = named.join("; ");
+    let mut fault = waiting.into_iter().next()?.fault;
+    match verdict {
+        StandstillVerdict::Deadlock => {
+            fault.what = format!("no thread can continue: {named}");
+            fault.instead = if unbegun == 0 {
+                "what the threads wait for must be written by a thread that does not wait for them"
+            } else {
+                "blocks that wait for each other must run at the same time: launch fewer, or make the launch cooperative"
+            };
+        }
+        StandstillVerdict::TimeLimit => {
+            fault.class = Class::TimeLimit;
+            fault.what = format!(
+                "the launch has waited for {} s, in which no thread could continue: {named}",
+                (lasted.as_secs_f64() * 10.0).round() / 10.0
+            );
+            fault.instead = "look for a wait that nothing ends, or raise the limit if the host or another stream ends it later";
+        }
+    }
+    Some(fault)
+}
+
+/// Returns the sentence that the warps of some blocks wait.
+fn in_blocks(blocks: &[[u32; 3]], reasons: &str) -> String {
+    let name = |[x, y, z]: &[u32; 3]| format!("({x},{y},{z})");
+    let mut names: Vec<String> = blocks.iter().take(MOST_BLOCKS).map(name).collect();
+    if blocks.len() > MOST_BLOCKS {
+        names.push("..".into());
+    }
+    match blocks {
+        [one] => format!("in block {}, {reasons}", name(one)),
+        _ => format!(
+            "in {} blocks, {}, {reasons}",
+            blocks.len(),
+            names.join(", ")
+        ),
+    }
+}

@@ -1,0 +1,290 @@
+//! The sixteen barriers of a block (manual, "bar, barrier").
+//!
+//! A barrier counts threads in whole warps. It completes when the number of arrivals reaches the
+//! count that its first user gave. The waiting warps then continue, and the barrier can be used
+//! again.
+
+use crate::machine::interp::interpreter::pred;
+use crate::machine::scheduler::warp::Warp;
+use crate::machine::scheduler::worker::{Checked, Worker, show_lanes};
+use crate::module::code::{Barrier, BarrierKind};
+use crate::module::registers::Regs;
+use crate::{Class, Fault};
+
+/// The number of barriers of a block.
+const COUNT: usize = 16;
+
+/// The state of one barrier.
+#[derive(Clone, Debug, Default)]
+struct BarrierState {
+    arrived: u32,
+    expected: u32,
+    /// The instruction of the first warp that arrived.
+    first: u32,
+    reduces: bool,
+    participants: Vec<u32>,
+    /// The waiting warps, each with the kind of its barrier, which decides the results that the
+    /// warp receives when it is released.
+    waiting: Vec<(u32, BarrierKind)>,
+    /// The number of threads whose predicate was true, and the number of all threads.
+    holds: u32,
+    threads: u32,
+}
+
+/// The barriers of a block.
+#[derive(Debug)]
+pub(crate) struct Barriers {
+    /// The number of threads of the block, rounded up to whole warps.
+    all: u32,
+    states: Vec<BarrierState>,
+    /// The barrier and the instruction of each waiting warp.
+    waits: Vec<Option<(u32, u32)>>,
+    released: Vec<u32>,
+}
+
+impl Barriers {
+    /// Creates the barriers of `blocks` blocks with `threads` threads each.
+    pub(crate) fn new(threads: u32, blocks: u32) -> Barriers {
+        let warps = threads.div_ceil(32);
+        let waits = vec![None; (warps * blocks) as usize];
+        Barriers {
+            all: warps * 32,
+            states: vec![BarrierState::default(); COUNT * blocks as usize],
+            waits,
+            released: Vec::new(),
+        }
+    }
+
+    /// Resets the barriers for a new block.
+    pub(crate) fn start(&mut self) {
+        self.states.fill(BarrierState::default());
+        self.waits.fill(None);
+        self.released.clear();
+    }
+
+    /// Returns the warps that were released since the last call.
+    pub(crate) fn released(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.released)
+    }
+
+    /// Returns an incomplete barrier: its number, the first instruction, the first warp, and the
+    /// numbers of arrived and expected threads.
+    pub(crate) fn left_over(&self) -> Option<(usize, u32, u32, u32, u32)> {
+        let (id, state) = self
+            .states
+            .iter()
+            .enumerate()
+            .find(|(_, s)| s.arrived > 0)?;
+        Some((
+            id % COUNT,
+            state.first,
+            state.participants[0],
+            state.arrived,
+            state.expected,
+        ))
+    }
+
+    /// Returns the wait of a warp: the barrier, the instruction, and the numbers of arrived and
+    /// expected threads.
+    pub(crate) fn waiting_at(&self, warp: u32) -> Option<(u32, u32, u32, u32)> {
+        let (id, pc) = self.waits[warp as usize]?;
+        let state = &self.states[id as usize];
+        Some((id % COUNT as u32, pc, state.arrived, state.expected))
+    }
+}
+
+/// The barrier at which lanes arrive, by its number within the cluster, and its thread count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BarrierUse {
+    pub(crate) id: u32,
+    pub(crate) count: u32,
+}
+
+impl BarrierUse {
+    /// Returns the number of the barrier within its block.
+    pub(crate) fn number(self) -> u32 {
+        self.id % COUNT as u32
+    }
+}
+
+/// Returns true if a barrier writes a register.
+pub(crate) fn reduces(kind: BarrierKind) -> bool {
+    match kind {
+        BarrierKind::Popc { .. } | BarrierKind::And { .. } | BarrierKind::Or { .. } => true,
+        BarrierKind::Sync | BarrierKind::Arrive => false,
+    }
+}
+
+impl Worker<'_, '_> {
+    /// Executes a barrier that all lanes of the warp have reached. Returns true if the warp must
+    /// wait.
+    pub(crate) fn barrier(&mut self, w: &mut Warp, mask: u32, b: &Barrier) -> Checked<bool> {
+        // Without `.aligned`, lanes that have exited are not waited for.
+        let needed = if b.aligned { w.live } else { w.present() };
+        if mask != needed {
+            return Err(self.divergent(w, mask));
+        }
+        let barrier = self.barrier_use(w, mask, b)?;
+        let holds = self.holds(w, mask, b.kind)?;
+        self.arrive(w, b.kind, barrier, mask, holds)
+    }
+
+    /// Returns the operands of a barrier, which must be the same in all lanes.
+    pub(crate) fn barrier_use(&self, w: &Warp, mask: u32, b: &Barrier) -> Checked<BarrierUse> {
+        let id = self.uniform(w, mask, b.id, "barrier number")?;
+        let count = match b.count {
+            Some(slot) => self.uniform(w, mask, slot, "thread count")?,
+            None => self.barriers.all,
+        };
+        if id as usize >= COUNT {
+            return Err(self.mismatch(w, format!("barrier {id} does not exist: there are 0 to 15")));
+        }
+        if count == 0 || count % 32 != 0 || count > self.barriers.all {
+            let what = format!(
+                "barrier {id} for {count} threads: the block has {}, and warps count whole",
+                self.barriers.all
+            );
+            return Err(self.mismatch(w, what));
+        }
+        Ok(BarrierUse {
+            id: id + COUNT as u32 * w.rank,
+            count,
+        })
+    }
+
+    /// Returns the lanes in which the predicate of a reduction is true.
+    pub(crate) fn holds(&self, w: &Warp, mask: u32, kind: BarrierKind) -> Checked<u32> {
+        match kind {
+            BarrierKind::Popc { pred: p, .. }
+            | BarrierKind::And { pred: p, .. }
+            | BarrierKind::Or { pred: p, .. } => {
+                pred(&w.regs, p, mask).map_err(|u| self.undefined(w, u))
+            }
+            BarrierKind::Sync | BarrierKind::Arrive => Ok(0),
+        }
+    }
+
+    /// Lets the lanes of a mask arrive at a barrier. Returns true if the warp must wait.
+    pub(crate) fn arrive(
+        &mut self,
+        w: &mut Warp,
+        kind: BarrierKind,
+        BarrierUse { id, count }: BarrierUse,
+        mask: u32,
+        holds: u32,
+    ) -> Checked<bool> {
+        let reduces = reduces(kind);
+        let state = &mut self.barriers.states[id as usize];
+        if state.arrived == 0 {
+            *state = BarrierState {
+                expected: count,
+                reduces,
+                first: w.now.pc,
+                ..BarrierState::default()
+            };
+        } else if state.expected != count || state.reduces != reduces {
+            return Err(self.disagree(w, id, count));
+        }
+        state.arrived += 32;
+        state.holds += holds.count_ones();
+        state.threads += mask.count_ones();
+        state.participants.push(w.index);
+        let full = state.arrived == state.expected;
+        if kind != BarrierKind::Arrive {
+            state.waiting.push((w.index, kind));
+            self.barriers.waits[w.index as usize] = Some((id, w.now.pc));
+        }
+        if full {
+            self.complete(w, id);
+        }
+        Ok(self.barriers.waits[w.index as usize].is_some())
+    }
+
+    /// Releases all warps that wait at a barrier.
+    fn complete(&mut self, current: &mut Warp, id: u32) {
+        let state = std::mem::take(&mut self.barriers.states[id as usize]);
+        let waiting: Vec<u32> = state.waiting.iter().map(|(w, _)| *w).collect();
+        self.shared.clocks.barrier(&state.participants, &waiting);
+        for &(index, kind) in &state.waiting {
+            self.barriers.waits[index as usize] = None;
+            if index == current.index {
+                reduce(current, kind, state.holds, state.threads);
+            } else {
+                reduce(self.warp(index), kind, state.holds, state.threads);
+                self.barriers.released.push(index);
+            }
+        }
+    }
+
+    fn uniform(&self, w: &Warp, mask: u32, slot: u32, what: &str) -> Checked<u32> {
+        let values = w
+            .regs
+            .get::<u32>(slot, mask)
+            .map_err(|u| self.undefined(w, u))?;
+        let first = values[mask.trailing_zeros() as usize];
+        match crate::machine::lane_mask::lanes(mask).find(|l| values[*l] != first) {
+            None => Ok(first),
+            Some(l) => Err(self.mismatch(
+                w,
+                format!(
+                    "the {what} is {first} in one lane and {} in another",
+                    values[l]
+                ),
+            )),
+        }
+    }
+
+    fn divergent(&self, w: &Warp, mask: u32) -> Box<Fault> {
+        let exited = if w.exited == 0 {
+            String::new()
+        } else {
+            format!(", {} exited", show_lanes(w.exited))
+        };
+        let what = format!(
+            "a barrier is executed by {} of a warp that has {}{exited}",
+            show_lanes(mask),
+            show_lanes(w.live)
+        );
+        let mut fault = self.fault(w, mask, Class::DivergentBarrier, what);
+        fault.instead = "all threads of the warp must reach it together: move it out of the branch, or let no thread exit before";
+        fault
+    }
+
+    fn mismatch(&self, w: &Warp, what: String) -> Box<Fault> {
+        self.fault(w, w.now.mask, Class::BarrierMismatch, what)
+    }
+
+    fn disagree(&self, w: &Warp, id: u32, count: u32) -> Box<Fault> {
+        let state = &self.barriers.states[id as usize];
+        let what = format!(
+            "barrier {} is used for {count} threads while {} are expected, or with and without reduction",
+            id % COUNT as u32,
+            state.expected
+        );
+        let mut fault = self.mismatch(w, what);
+        fault.other = Some(self.earlier(state.first, 32 * state.participants[0], "first used it"));
+        fault
+    }
+}
+
+/// Writes the result of a reduction in a released warp, including lanes that arrived at another
+/// instruction.
+fn reduce(w: &mut Warp, kind: BarrierKind, holds: u32, threads: u32) {
+    write_reduction(&mut w.regs, w.live, kind, holds, threads);
+    for strand in &mut w.apart {
+        if let Some(kind) = strand.reduction.take() {
+            let lanes = strand.context.lanes();
+            write_reduction(&mut strand.context.regs, lanes, kind, holds, threads);
+        }
+    }
+}
+
+fn write_reduction(regs: &mut Regs, mask: u32, kind: BarrierKind, holds: u32, threads: u32) {
+    let all = |b: bool| if b { u32::MAX } else { 0 };
+    match kind {
+        BarrierKind::Popc { d, .. } => regs.set(d, mask, &[holds; 32]),
+        BarrierKind::And { d, .. } => regs.set_pred(d, mask, all(holds == threads)),
+        BarrierKind::Or { d, .. } => regs.set_pred(d, mask, all(holds > 0)),
+        BarrierKind::Sync | BarrierKind::Arrive => {}
+    }
+}

@@ -1,0 +1,525 @@
+//! Matmuls of warpgroups (manual, "wgmma.mma_async").
+//!
+//! Each warp of a group multiplies its 16 rows of the left matrix separately. Whether all four
+//! warps execute the same instructions on the same matrices is checked for each instruction. A
+//! matmul is queued when it is executed, and computed when the warp waits for its group, or earlier
+//! if the schedule allows. Until the wait, its sums must not be accessed and a left matrix in
+//! registers must not change. Its reads of shared memory count as reads by lane 0 at the wait, and
+//! the contents must not have changed by then.
+//!
+//! The metadata of a sparse left matrix is read when the matmul is queued. The right matrix then
+//! has twice as many bytes in its inner dimension. The order of additions is in
+//! [`warpgroup`](crate::machine::tensor_core::warpgroup).
+//!
+//! `wgmma.fence` orders matmuls after accesses of instructions to their registers. A matmul must
+//! not use a register that an instruction has written since the fence, or a sum that an instruction
+//! has read.
+
+use crate::launch::Order;
+use crate::machine::async_copy::tensor_copy::swizzled;
+use crate::machine::interp::interpreter::pred;
+use crate::machine::scheduler::grid::mix;
+use crate::machine::scheduler::warp::Warp;
+use crate::machine::scheduler::worker::{Checked, Worker};
+use crate::module::code::asynchronous::{LeftMatrix, Wgmma};
+use crate::module::code::{Element, Op};
+use crate::{Class, Fault};
+
+/// The number of rows per warp.
+pub(crate) const ROWS: usize = 16;
+/// The size of the inner dimension of a left matrix in bytes.
+pub(crate) const DEPTH: usize = 32;
+
+/// A pending `wgmma`.
+#[derive(Clone, Debug)]
+pub(crate) struct PendingWgmma {
+    pub(crate) pc: u32,
+    pub(crate) a: u64,
+    pub(crate) b: u64,
+    pub(crate) add: bool,
+    /// The columns of the stored elements of each row, for a sparse left matrix.
+    pub(crate) columns: Vec<Vec<usize>>,
+    version: u64,
+    /// The number of its group among the groups of the warp.
+    group: u32,
+    done: bool,
+}
+
+/// The pending `wgmma` of a warp.
+#[derive(Clone, Debug, Default)]
+struct WarpProducts {
+    pending: Vec<PendingWgmma>,
+    /// The number of committed groups.
+    groups: u32,
+    fenced: bool,
+    /// The registers that were written and read since the last fence, with the instruction.
+    written: Vec<(u32, u32)>,
+    read: Vec<(u32, u32)>,
+    /// The number of steps of the warpgroup that the warp has executed.
+    steps: usize,
+}
+
+/// The pending `wgmma` of all warps of a cluster.
+#[derive(Debug, Default)]
+pub(crate) struct ClusterWgmmas {
+    warps: Vec<WarpProducts>,
+    /// The steps of each warpgroup as its first warp executed them: instruction, descriptors and
+    /// warp.
+    steps: Vec<Vec<(u32, u64, u64, u32)>>,
+}
+
+impl ClusterWgmmas {
+    /// Resets the state for new blocks.
+    pub(crate) fn start(&mut self, warps: usize) {
+        self.warps.clear();
+        self.warps.resize(warps, WarpProducts::default());
+        self.steps.clear();
+        self.steps.resize(warps.div_ceil(4), Vec::new());
+    }
+
+    /// Returns a `wgmma` that its warp has not waited for: the instruction and the thread.
+    pub(crate) fn forgotten(&self, of: impl Fn(u32) -> bool) -> Option<(u32, u32)> {
+        let warps = self
+            .warps
+            .iter()
+            .enumerate()
+            .filter(|(w, _)| of(*w as u32 * 32));
+        warps
+            .filter_map(|(w, own)| Some((own.pending.first()?.pc, w as u32 * 32)))
+            .next()
+    }
+}
+
+/// A matrix in shared memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Matrix {
+    /// The address in the memory of the block.
+    start: u64,
+    leading: u64,
+    stride: u64,
+    swizzle: u32,
+    /// Whether the inner dimension is not contiguous.
+    pub(crate) transposed: bool,
+    /// The size of the inner dimension of a product in bytes.
+    pub(crate) bytes: usize,
+}
+
+impl Matrix {
+    /// Decodes a descriptor (PTX ISA, "Matrix Descriptor Format").
+    fn new(bits: u64, transposed: bool, bytes: usize) -> Matrix {
+        let field = |at: u32| (bits >> at & 0x3fff) << 4;
+        let swizzle = [0, 128, 64, 32][(bits >> 62) as usize];
+        Matrix {
+            start: field(0),
+            leading: field(16),
+            stride: field(32),
+            swizzle,
+            transposed,
+            bytes,
+        }
+    }
+
+    /// Returns the left operand of a product.
+    pub(crate) fn left(bits: u64, p: &Wgmma) -> Matrix {
+        Matrix::new(bits, p.transposed[0], DEPTH)
+    }
+
+    /// Returns the right operand of a product.
+    pub(crate) fn right(bits: u64, p: &Wgmma) -> Matrix {
+        let times = if p.sparsity.is_some() { 2 } else { 1 };
+        Matrix::new(bits, p.transposed[1], times * DEPTH)
+    }
+
+    /// Returns the error of the descriptor, if it has one.
+    fn problem(&self, bits: u64, element: Element) -> Option<String> {
+        let repeats = 8 * u64::from(self.swizzle.max(16));
+        let within = self.start % repeats;
+        match () {
+            _ if bits >> 49 & 7 != 0 => {
+                Some("unsupported in ptx-emu: a descriptor with a base offset".into())
+            }
+            _ if self.transposed && element.bytes() != 2 => {
+                Some("a matrix is read along its rows whose elements do not have 16 bits".into())
+            }
+            _ if self.swizzle != 0 && within >= u64::from(self.swizzle) => Some(format!(
+                "a matrix at 0x{:x}: with a swizzle of {} bytes, it begins in the first row of {repeats} bytes",
+                self.start, self.swizzle
+            )),
+            _ if !self.transposed && self.bytes > DEPTH && self.leaves_row(within) => {
+                Some(format!(
+                    "unsupported in ptx-emu: {} bytes of the inner dimension from byte {within} of a row of {} on",
+                    self.bytes, self.swizzle
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns true if a product would leave a row of the swizzle pattern.
+    fn leaves_row(&self, within: u64) -> bool {
+        self.swizzle != 0 && within + self.bytes as u64 > u64::from(self.swizzle)
+    }
+
+    /// Returns the address of a unit of 16 bytes.
+    ///
+    /// If the inner dimension is contiguous, it starts at byte `16 * unit` of row `outer`.
+    /// Otherwise it starts at byte `16 * unit` of row `outer` of the inner dimension.
+    fn unit(&self, outer: u64, unit: u64) -> u64 {
+        let span = u64::from(self.swizzle);
+        let plain = match (self.transposed, self.swizzle) {
+            (false, 0) => {
+                self.start + outer / 8 * self.stride + outer % 8 * 16 + unit * self.leading
+            }
+            (false, _) => self.start + outer / 8 * self.stride + outer % 8 * span + 16 * unit,
+            // Here the two distances stand the other way round.
+            (true, 0) => {
+                self.start + unit * self.stride + outer / 8 * self.leading + outer % 8 * 16
+            }
+            (true, _) => {
+                let panel = 16 * unit / span;
+                let within = 16 * unit % span;
+                self.start
+                    + panel * self.leading
+                    + outer / 8 * self.stride
+                    + outer % 8 * span
+                    + within
+            }
+        };
+        swizzled(plain, self.swizzle)
+    }
+
+    /// Returns the units of `outer` rows or columns, starting at `first`.
+    pub(crate) fn units(&self, first: usize, outer: usize, element: Element) -> Vec<u64> {
+        let first = first as u64;
+        let outer = outer as u64;
+        let bytes = element.bytes() as u64;
+        let depth = self.bytes as u64 / bytes;
+        let across = self.bytes as u64 / 16;
+        if self.transposed {
+            let units = first * bytes / 16..(first + outer) * bytes / 16;
+            (0..depth)
+                .flat_map(|k| units.clone().map(move |u| self.unit(k, u)))
+                .collect()
+        } else {
+            (first..first + outer)
+                .flat_map(|r| (0..across).map(move |u| self.unit(r, u)))
+                .collect()
+        }
+    }
+}
+
+/// Returns the number of rows of the left matrix that belong to earlier warps of the group.
+pub(crate) fn rows_above(w: &Warp) -> usize {
+    ROWS * (w.number as usize % 4)
+}
+
+impl<'g> Worker<'g, '_> {
+    /// Executes `wgmma.mma_async`.
+    pub(crate) fn multiply(&mut self, w: &mut Warp, mask: u32, p: &Wgmma) -> Checked<()> {
+        self.check_whole(w, mask)?;
+        self.check_fenced(w, p)?;
+        let uniform = |slot: u32| self.uniform_long(w, slot);
+        let a = if let LeftMatrix::Shared(slot) = p.a {
+            uniform(slot)?
+        } else {
+            0
+        };
+        let b = uniform(p.b)?;
+        let holds = pred(&w.regs, p.add, mask).map_err(|u| self.undefined(w, u))?;
+        if holds != 0 && holds != u32::MAX {
+            return Err(self.misuse(
+                w,
+                "lanes of a warp disagree whether sums are added to".into(),
+                "",
+            ));
+        }
+        self.step_together(w, (a, b))?;
+        let columns = self.columns_of_group(w, p)?;
+        self.check_operands(w, w.now.pc, p, (a, b))?;
+        let version = self.versions(w, p, (a, b));
+        let own = &mut self.products.warps[w.index as usize];
+        let pc = w.now.pc;
+        let group = own.groups;
+        let add = holds != 0;
+        own.pending.push(PendingWgmma {
+            pc,
+            a,
+            b,
+            add,
+            columns,
+            version,
+            group,
+            done: false,
+        });
+        let schedule = self.grid.schedule;
+        let number = u64::from(own.groups) << 32 | self.copies.turns();
+        let early =
+            schedule.order != Order::InOrder && mix(schedule.seed ^ number).is_multiple_of(2);
+        if early {
+            self.compute_pending(w, |_| true)?;
+        }
+        Ok(())
+    }
+
+    /// Executes `wgmma.fence`.
+    pub(crate) fn fence_products(&mut self, w: &mut Warp, mask: u32) -> Checked<()> {
+        self.check_whole(w, mask)?;
+        self.step_together(w, (0, 0))?;
+        let own = &mut self.products.warps[w.index as usize];
+        own.fenced = true;
+        own.written.clear();
+        own.read.clear();
+        Ok(())
+    }
+
+    /// Executes `wgmma.commit_group`.
+    pub(crate) fn commit_products(&mut self, w: &mut Warp, mask: u32) -> Checked<()> {
+        self.check_whole(w, mask)?;
+        self.step_together(w, (0, 0))?;
+        self.products.warps[w.index as usize].groups += 1;
+        Ok(())
+    }
+
+    /// Executes `wgmma.wait_group`, which completes all but the last `keep` groups.
+    pub(crate) fn wait_products(&mut self, w: &mut Warp, mask: u32, keep: usize) -> Checked<()> {
+        self.check_whole(w, mask)?;
+        self.step_together(w, (0, 0))?;
+        let groups = self.products.warps[w.index as usize].groups as usize;
+        let over = move |p: &PendingWgmma| p.group as usize + keep < groups;
+        for p in self.products.warps[w.index as usize]
+            .pending
+            .clone()
+            .iter()
+            .filter(|p| over(p))
+        {
+            let product = self.product(p.pc);
+            if self.versions(w, product, (p.a, p.b)) != p.version {
+                let place = self.shared.place(Matrix::right(p.b, product).start, w.rank);
+                return Err(self.written_meanwhile(w, 0, p.pc, place));
+            }
+            self.check_operands(w, p.pc, product, (p.a, p.b))?;
+        }
+        self.compute_pending(w, over)?;
+        self.products.warps[w.index as usize]
+            .pending
+            .retain(|p| !over(p));
+        // All lanes are ordered after the reads of the matmuls.
+        self.shared
+            .clocks
+            .sync_lanes(w.index, u32::MAX, w.present());
+        Ok(())
+    }
+
+    /// Returns the `wgmma` at an instruction.
+    pub(crate) fn product(&self, pc: u32) -> &'g Wgmma {
+        match &self.grid.code.ops[pc as usize].op {
+            Op::Wgmma(product) => product,
+            _ => unreachable!("a pending product is of such an instruction"),
+        }
+    }
+
+    /// Checks an instruction that uses registers of a pending `wgmma`.
+    #[cold]
+    pub(crate) fn check_products(&mut self, w: &Warp) -> Checked<()> {
+        let [read, written] = &self.grid.code.uses[w.now.pc as usize];
+        let own = &self.products.warps[w.index as usize];
+        for (pc, product) in own.pending.iter().map(|p| (p.pc, self.product(p.pc))) {
+            let used = |slots: &[u32]| slots.iter().find(|s| product.d.contains(s)).copied();
+            if let Some(slot) = used(read).or(used(written)) {
+                let name = self.register_name(slot);
+                let what = format!("{name} is a sum of a product that the warp has not waited for");
+                let instead =
+                    "execute wgmma.wait_group first, so that the group of the product is over";
+                let mut fault = self.misuse(w, what, instead);
+                fault.other = Some(self.earlier(pc, w.index * 32, "issued it"));
+                return Err(fault);
+            }
+            let LeftMatrix::Registers(left) = &product.a else {
+                continue;
+            };
+            if let Some(slot) = written.iter().find(|s| left.contains(s)) {
+                let name = self.register_name(*slot);
+                let what = format!(
+                    "{name} is written, which a product reads that the warp has not waited for"
+                );
+                let mut fault =
+                    self.misuse(w, what, "wait for the product, or use another register");
+                fault.other = Some(self.earlier(pc, w.index * 32, "issued it"));
+                return Err(fault);
+            }
+        }
+        let own = &mut self.products.warps[w.index as usize];
+        own.written
+            .extend(written.iter().map(|slot| (*slot, w.now.pc)));
+        own.read.extend(read.iter().map(|slot| (*slot, w.now.pc)));
+        Ok(())
+    }
+
+    fn register_name(&self, slot: u32) -> String {
+        let bank = crate::module::registers::Bank::W32;
+        let names = &self.grid.code.routines[0].names;
+        let found = names.iter().find(|(b, s, _)| (*b, *s) == (bank, slot));
+        found.map_or("a register".into(), |(.., name)| name.clone())
+    }
+
+    /// Checks that a fence orders a `wgmma` after earlier uses of its registers.
+    fn check_fenced(&self, w: &Warp, p: &Wgmma) -> Checked<()> {
+        let own = &self.products.warps[w.index as usize];
+        let instead = "execute wgmma.fence before the first product, and after other instructions have used its registers";
+        if !own.fenced {
+            return Err(self.misuse(
+                w,
+                "no wgmma.fence comes before this product".into(),
+                instead,
+            ));
+        }
+        let other_sums = |q: &&PendingWgmma| {
+            let q = self.product(q.pc);
+            q.d != p.d && q.d.iter().any(|slot| p.d.contains(slot))
+        };
+        if let Some(q) = own.pending.iter().find(other_sums) {
+            let what =
+                "a product shares some sums, and not all, with one that the warp has not waited for".into();
+            let mut fault = self.misuse(w, what, "wait for the other product first");
+            fault.other = Some(self.earlier(q.pc, w.index * 32, "issued them"));
+            return Err(fault);
+        }
+        let left: &[u32] = if let LeftMatrix::Registers(left) = &p.a {
+            left
+        } else {
+            &[]
+        };
+        let of = |used: &[(u32, u32)], slots: &[u32]| {
+            used.iter().find(|(slot, _)| slots.contains(slot)).copied()
+        };
+        let used = of(&own.written, &p.d)
+            .or(of(&own.read, &p.d))
+            .or(of(&own.written, left));
+        let Some((slot, pc)) = used else {
+            return Ok(());
+        };
+        let what = format!(
+            "{} was used since the last wgmma.fence, and a product uses it",
+            self.register_name(slot)
+        );
+        let mut fault = self.misuse(w, what, instead);
+        fault.other = Some(self.earlier(pc, w.index * 32, "used it"));
+        Err(fault)
+    }
+
+    fn misuse(&self, w: &Warp, what: String, instead: &'static str) -> Box<Fault> {
+        let mut fault = self.fault(w, w.now.mask, Class::Wgmma, what);
+        fault.instead = instead;
+        fault
+    }
+
+    fn uniform_long(&self, w: &Warp, slot: u32) -> Checked<u64> {
+        let values = w
+            .regs
+            .get::<u64>(slot, u32::MAX)
+            .map_err(|u| self.undefined(w, u))?;
+        if values.iter().all(|v| *v == values[0]) {
+            Ok(values[0])
+        } else {
+            Err(self.misuse(w, "lanes of a warp give different descriptors".into(), ""))
+        }
+    }
+
+    /// Checks that the warps of a warpgroup execute the same instructions with the same matrices.
+    fn step_together(&mut self, w: &Warp, (a, b): (u64, u64)) -> Checked<()> {
+        let per_block = self.warps.len() / self.blocks.len();
+        if w.number as usize / 4 * 4 + 4 > per_block {
+            let what = format!(
+                "warp {} is of no whole warpgroup: the block has {per_block} warps",
+                w.number
+            );
+            return Err(self.misuse(w, what, "launch whole warpgroups, four warps each"));
+        }
+        // Warpgroups of a block do not begin at multiples of four where its warps do not.
+        let group = (w.rank as usize * per_block + w.number as usize / 4 * 4) / 4;
+        let own = &mut self.products.warps[w.index as usize];
+        let n = own.steps;
+        own.steps += 1;
+        let steps = &mut self.products.steps[group];
+        let Some(&(pc, first_a, first_b, other)) = steps.get(n) else {
+            steps.push((w.now.pc, a, b, w.index));
+            return Ok(());
+        };
+        if (pc, first_a, first_b) == (w.now.pc, a, b) {
+            return Ok(());
+        }
+        let what =
+            "warps of a warpgroup execute different products, or on different matrices".into();
+        let mut fault = self.misuse(
+            w,
+            what,
+            "all four warps must execute the same instructions on the same matrices",
+        );
+        fault.other = Some(self.earlier(pc, other * 32, "executed this"));
+        Err(fault)
+    }
+
+    /// Returns the matrices in shared memory that a warp reads, with their elements and units.
+    fn operands(
+        &self,
+        w: &Warp,
+        p: &Wgmma,
+        (a, b): (u64, u64),
+    ) -> Vec<(u64, Matrix, Element, Vec<u64>)> {
+        let first = rows_above(w);
+        let one = |bits, matrix: Matrix, element, first, outer| {
+            let places = matrix.units(first, outer, element).into_iter();
+            (
+                bits,
+                matrix,
+                element,
+                places.map(|unit| self.shared.place(unit, w.rank)).collect(),
+            )
+        };
+        let right = one(b, Matrix::right(b, p), p.right, 0, p.columns);
+        match p.a {
+            LeftMatrix::Shared(_) => vec![one(a, Matrix::left(a, p), p.left, first, ROWS), right],
+            LeftMatrix::Registers(_) => vec![right],
+        }
+    }
+
+    /// Returns a number that changes when the matrices are written.
+    fn versions(&self, w: &Warp, p: &Wgmma, bits: (u64, u64)) -> u64 {
+        let operands = self.operands(w, p, bits);
+        let places = operands.iter().flat_map(|(.., places)| places);
+        places.fold(0u64, |version, place| {
+            version.rotate_left(5) ^ self.version(*place, 16)
+        })
+    }
+
+    /// Checks that the matrices in shared memory may be read now.
+    fn check_operands(&mut self, w: &Warp, pc: u32, p: &Wgmma, bits: (u64, u64)) -> Checked<()> {
+        for (bits, matrix, element, places) in self.operands(w, p, bits) {
+            if let Some(what) = matrix.problem(bits, element) {
+                let mut fault = self.fault(w, w.now.mask, Class::Descriptor, what);
+                fault.place = Some(self.place(pc));
+                return Err(fault);
+            }
+            for place in places {
+                self.read_beside(w, 0, pc, place, 16)?;
+                self.check_pattern(w, 0, place, matrix.swizzle)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes the pending `wgmma` for which `which` is true, in order.
+    fn compute_pending(
+        &mut self,
+        w: &mut Warp,
+        which: impl Fn(&PendingWgmma) -> bool,
+    ) -> Checked<()> {
+        let mut pending = std::mem::take(&mut self.products.warps[w.index as usize].pending);
+        for p in pending.iter_mut().filter(|p| !p.done && which(p)) {
+            p.done = true;
+            self.compute(w, p)?;
+        }
+        self.products.warps[w.index as usize].pending = pending;
+        Ok(())
+    }
+}

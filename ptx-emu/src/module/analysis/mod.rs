@@ -1,0 +1,3 @@
+//! Static analysis of decoded kernels.
+
+pub(crate) mod parameter_use;

@@ -1,0 +1,4 @@
+//! Asynchronous copies.
+
+pub(crate) mod copy;
+pub(crate) mod tensor;

@@ -1,0 +1,3 @@
+//! Uninitialized values.
+
+pub(crate) mod propagation;

@@ -1,0 +1,7 @@
+//! The checks of a launch: races, uninitialized values, pointers and arithmetic.
+
+pub(crate) mod arithmetic;
+pub(crate) mod init;
+pub(crate) mod profile;
+pub(crate) mod provenance;
+pub(crate) mod race;

@@ -1,0 +1,3 @@
+//! Profiles, and records of single threads.
+
+pub(crate) mod observer;

@@ -1,0 +1,367 @@
+//! Provenance of pointers: an address that was derived from one object must not be used to access
+//! another.
+//!
+//! A register is marked when it receives the address of a variable, or is loaded with an address in
+//! an allocation. Copies, sums with values that are not pointers, and masks propagate the mark. Any
+//! other operation removes the mark, and the pointer is not checked from then on. Local memory is
+//! divided at the addresses that the compiled code takes.
+
+use rustc_hash::FxHashMap;
+
+use crate::fault::AllocationInfo;
+use crate::machine::lane_mask::lanes;
+use crate::machine::memory::load_store::{ResolvedAddress, resolve};
+use crate::machine::memory::local::own;
+use crate::machine::scheduler::warp::Warp;
+use crate::machine::scheduler::worker::Worker;
+use crate::module::code::{Address, InstructionSpace};
+use crate::module::registers::{Bank, Regs};
+use crate::sanitize::arithmetic::rules::{Register, key};
+use crate::sanitize::provenance::pointer_effects::PointerEffect;
+use crate::{Class, Fault};
+
+/// The objects from which the pointers of a worker are derived.
+#[derive(Debug, Default)]
+pub(crate) struct Provenance {
+    /// The objects by number, starting at 1.
+    objects: Vec<MemoryObject>,
+    numbers: FxHashMap<MemoryObject, u32>,
+    pending: Option<PendingProvenance>,
+}
+
+/// A variable or an allocation: its first address in its space, and the address after its last
+/// byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct MemoryObject {
+    space: ResolvedAddress,
+    start: u64,
+    end: u64,
+    /// For local memory, the offset of the object in the memory of its call.
+    offset: u64,
+}
+
+/// The mark of a value computed from two pointers, which belongs to neither object.
+const BETWEEN: u32 = u32::MAX;
+
+/// An instruction that is about to be executed.
+#[derive(Debug)]
+struct PendingProvenance {
+    pc: u32,
+    mask: u32,
+    /// The values and the marks of its sources.
+    sources: Vec<([u64; 32], [u32; 32])>,
+}
+
+fn mark(regs: &Regs, register: Register, lane: usize) -> u32 {
+    regs.pointers
+        .of(key(register), lane, regs.bits(register, lane))
+}
+
+fn set(regs: &mut Regs, register: Register, lane: usize, of: u32) {
+    let bits = regs.bits(register, lane);
+    regs.pointers.set(key(register), lane, bits, of);
+}
+
+fn pending(w: &Warp, mask: u32, sources: &[Register]) -> Option<PendingProvenance> {
+    let all = |register: &Register| {
+        let value = |lane| w.regs.bits(*register, lane);
+        let of = |lane| mark(&w.regs, *register, lane);
+        (std::array::from_fn(value), std::array::from_fn(of))
+    };
+    Some(PendingProvenance {
+        pc: w.now.pc,
+        mask,
+        sources: sources.iter().map(all).collect(),
+    })
+}
+
+impl Provenance {
+    /// Returns the number of an object.
+    fn number(&mut self, object: MemoryObject) -> u32 {
+        if let Some(number) = self.numbers.get(&object) {
+            return *number;
+        }
+        self.objects.push(object);
+        let number = self.objects.len() as u32;
+        self.numbers.insert(object, number);
+        number
+    }
+}
+
+impl Worker<'_, '_> {
+    fn provenance(&mut self) -> Option<&mut Provenance> {
+        self.observer.as_mut()?.provenance.as_mut()
+    }
+
+    /// Records the pointers of an instruction that is about to be executed.
+    pub(crate) fn before_pointers(&mut self, w: &Warp, mask: u32) {
+        if self.provenance().is_none() || mask == 0 {
+            return;
+        }
+        let grid = self.grid;
+        let mut pending = match &grid.origins[w.now.pc as usize] {
+            PointerEffect::Nothing => None,
+            PointerEffect::Frame { .. }
+            | PointerEffect::Shared { .. }
+            | PointerEffect::Loads(_) => pending(w, mask, &[]),
+            PointerEffect::Copies { from, .. } => pending(w, mask, from),
+            PointerEffect::Moves { sources, .. } => pending(w, mask, sources),
+            PointerEffect::Subtracts { a, b, .. } => pending(w, mask, &[*a, *b]),
+            PointerEffect::Accesses {
+                address,
+                bytes,
+                space,
+                ..
+            } => {
+                self.check_origin(w, mask, address, (*bytes, *space));
+                pending(w, mask, &[])
+            }
+        };
+        self.provenance()
+            .into_iter()
+            .for_each(|known| known.pending = pending.take());
+    }
+
+    /// Discards the instruction that was about to be executed.
+    pub(crate) fn forget_pending_pointers(&mut self) {
+        if let Some(provenance) = self.provenance() {
+            provenance.pending = None;
+        }
+    }
+
+    /// Marks the results of the instruction.
+    pub(crate) fn after_pointers(&mut self, w: &mut Warp) {
+        let Some(p) = self.provenance().and_then(|known| known.pending.take()) else {
+            return;
+        };
+        let grid = self.grid;
+        for lane in lanes(p.mask) {
+            let marks = || p.sources.iter().map(|(_, marks)| marks[lane]);
+            let (d, of) = match &grid.origins[p.pc as usize] {
+                PointerEffect::Frame { d, offset, bytes } => {
+                    (d, self.object_of_frame(w, *d, lane, (*offset, *bytes)))
+                }
+                PointerEffect::Shared { d, region } => (d, self.object_of_shared(*region)),
+                PointerEffect::Loads(to) | PointerEffect::Accesses { loads: to, .. } => {
+                    to.iter().for_each(|d| self.loaded(w, *d, lane));
+                    continue;
+                }
+                PointerEffect::Copies { d, moved, .. } => {
+                    (d, copied(&w.regs, &p, *d, lane, *moved))
+                }
+                PointerEffect::Moves { d, .. } => (d, sum(marks())),
+                PointerEffect::Subtracts { d, .. } => {
+                    (d, difference(p.sources[0].1[lane], p.sources[1].1[lane]))
+                }
+                PointerEffect::Nothing => continue,
+            };
+            set(&mut w.regs, *d, lane, of);
+        }
+    }
+
+    fn number(&mut self, object: MemoryObject) -> u32 {
+        self.provenance().map_or(0, |known| known.number(object))
+    }
+
+    fn object_of_frame(
+        &mut self,
+        w: &Warp,
+        d: Register,
+        lane: usize,
+        (offset, bytes): (u64, u64),
+    ) -> u32 {
+        let value = w.regs.bits(d, lane);
+        let start = match resolve(value) {
+            (ResolvedAddress::Local, at) => own(w, lane, at),
+            _ => Some(value),
+        };
+        let end = |start: u64| start.saturating_add(bytes);
+        let object = |start| MemoryObject {
+            space: ResolvedAddress::Local,
+            start,
+            end: end(start),
+            offset,
+        };
+        start.map_or(0, |start| self.number(object(start)))
+    }
+
+    fn object_of_shared(&mut self, region: usize) -> u32 {
+        let region = &self.grid.code.shared[region];
+        let bytes = if region.dynamic {
+            self.grid.launch.dynamic_shared
+        } else {
+            region.bytes
+        };
+        let start = region.address.into();
+        self.number(MemoryObject {
+            space: ResolvedAddress::Shared,
+            start,
+            end: start + u64::from(bytes),
+            offset: 0,
+        })
+    }
+
+    /// Marks a loaded register if its value is an address in an allocation.
+    fn loaded(&mut self, w: &mut Warp, d: Register, lane: usize) {
+        let found = self.grid.table.find(w.regs.bits(d, lane));
+        let space = ResolvedAddress::Global;
+        let object = found.map(|a| MemoryObject {
+            space,
+            start: a.base,
+            end: a.base + a.bytes,
+            offset: 0,
+        });
+        let of = object.map_or(0, |object| self.number(object));
+        set(&mut w.regs, d, lane, of);
+    }
+
+    /// Checks that the addresses of an access are within their objects, or unmapped.
+    fn check_origin(
+        &mut self,
+        w: &Warp,
+        mask: u32,
+        address: &Address,
+        (bytes, space): (u32, InstructionSpace),
+    ) {
+        let register = (
+            if address.wide { Bank::W64 } else { Bank::W32 },
+            address.slot,
+        );
+        if w.regs.pointers.is_empty()
+            || w.regs
+                .defined(if address.wide { 64 } else { 32 }, address.slot)
+                & mask
+                != mask
+        {
+            return;
+        }
+        for lane in lanes(mask) {
+            let of = mark(&w.regs, register, lane);
+            let known = self
+                .provenance()
+                .and_then(|known| known.objects.get(of.wrapping_sub(1) as usize).copied());
+            let at = w
+                .regs
+                .bits(register, lane)
+                .wrapping_add_signed(address.offset);
+            let Some((object, at)) = known.zip(within(w, lane, space, at)) else {
+                continue;
+            };
+            if let Some(fault) = self.strayed(w, lane, object, (at, bytes)) {
+                return self.grid.beside(fault);
+            }
+        }
+    }
+
+    /// Returns the finding that an access has strayed from its object into another one.
+    fn strayed(
+        &self,
+        w: &Warp,
+        lane: usize,
+        object: MemoryObject,
+        ((space, at), bytes): ((ResolvedAddress, u64), u32),
+    ) -> Option<Fault> {
+        let end = at.saturating_add(bytes.into());
+        if space != object.space || at >= object.start && end <= object.end {
+            return None;
+        }
+        let between = |from: AllocationInfo, to: AllocationInfo| {
+            (
+                format!(
+                    "an address that was derived from `{}` leads into `{}`",
+                    from.label, to.label
+                ),
+                Some(from),
+            )
+        };
+        let (what, from) = match space {
+            ResolvedAddress::Global => between(
+                self.grid.table.find(object.start)?.info(),
+                self.grid.table.find(at)?.info(),
+            ),
+            // The blocks of a cluster share one arena, in which an address does not identify a
+            // variable.
+            ResolvedAddress::Shared if self.blocks.len() > 1 => return None,
+            ResolvedAddress::Shared => {
+                between(self.shared_variable(object.start)?, self.variable_at(at)?)
+            }
+            // Outside of all local memory it is a fault.
+            _ if at == 0 || end > w.top.into() => return None,
+            _ => (outside(object, at), None),
+        };
+        let mut fault = self.fault(w, 1 << lane, Class::OutOfBounds, what);
+        fault.instead = "check the index against the length";
+        fault.address = Some(at);
+        fault.allocation = from;
+        Some(*fault)
+    }
+
+    /// Returns the shared variable that contains an address.
+    fn variable_at(&self, at: u64) -> Option<AllocationInfo> {
+        self.shared_variable(at)
+            .filter(|found| (found.base..found.base + found.bytes).contains(&at))
+    }
+}
+
+/// Returns the space to which an address leads, and the address in it.
+fn within(
+    w: &Warp,
+    lane: usize,
+    space: InstructionSpace,
+    at: u64,
+) -> Option<(ResolvedAddress, u64)> {
+    match space {
+        InstructionSpace::Global | InstructionSpace::Const => Some((ResolvedAddress::Global, at)),
+        InstructionSpace::Shared | InstructionSpace::Cluster => Some((ResolvedAddress::Shared, at)),
+        InstructionSpace::Local => Some((ResolvedAddress::Local, at)),
+        InstructionSpace::Param => None,
+        InstructionSpace::Generic => match resolve(at) {
+            (ResolvedAddress::Local, at) => Some((ResolvedAddress::Local, own(w, lane, at)?)),
+            found => Some(found),
+        },
+    }
+}
+
+/// Describes a local address that has left its variable.
+fn outside(object: MemoryObject, at: u64) -> String {
+    let offset = object.offset.wrapping_add(at.wrapping_sub(object.start)) as i64;
+    let size = object
+        .end
+        .checked_sub(object.start)
+        .filter(|_| object.end < u64::MAX);
+    let size = size.map_or(String::new(), |size| format!(" of {size} bytes"));
+    format!(
+        "an address that was derived from the local variable{size} at offset {} leads to offset {offset}, \
+         where another one is",
+        object.offset
+    )
+}
+
+/// Returns the mark of a copy: the mark of the source with this value, or of the only source if it
+/// was moved to another space.
+fn copied(regs: &Regs, p: &PendingProvenance, d: Register, lane: usize, moved: bool) -> u32 {
+    let value = regs.bits(d, lane);
+    let found = p
+        .sources
+        .iter()
+        .filter(|(values, _)| moved || values[lane] == value)
+        .map(|(_, marks)| marks[lane]);
+    found.max().unwrap_or(0)
+}
+
+/// Returns the mark of a sum: the only mark of its operands, if there is one.
+fn sum(mut marks: impl Iterator<Item = u32>) -> u32 {
+    let mut marked = marks.by_ref().filter(|of| *of != 0);
+    match (marked.next(), marked.next()) {
+        (Some(of), None) => of,
+        (Some(_), Some(_)) => BETWEEN,
+        _ => 0,
+    }
+}
+
+fn difference(a: u32, b: u32) -> u32 {
+    match (a, b) {
+        (of, 0) => of,
+        _ => BETWEEN,
+    }
+}
