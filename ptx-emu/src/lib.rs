@@ -317,27 +317,29 @@ pub(crate) mod launch;
 pub(crate) mod machine;
 pub(crate) mod module;
 pub(crate) mod profile;
+pub(crate) mod run;
 pub(crate) mod sanitize;
 pub(crate) mod syntax;
 pub(crate) mod watch;
 
 pub use crate::fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
-pub use crate::launch::{
-    Launch, LaunchSite, Order, Outside, Print, Schedule, Stats, Trace, run, run_at, run_watched,
-};
-pub use crate::machine::ParameterUse;
+pub use crate::launch::{Launch, LaunchSite, Order, Outside, Print, Schedule, Stats, Trace};
 pub use crate::machine::image::descriptor::{
-    AddressMode, ChannelType, Coordinates, Filter, Image, ImageError, ImageShape, ReadMode,
-    Sampler, TexelFormat,
+    AddressMode, Coordinates, Filter, Image, ImageShape, ReadMode, Sampler,
 };
+pub use crate::machine::image::image_error::ImageError;
+pub use crate::machine::image::texel_format::{ChannelType, TexelFormat};
 pub use crate::machine::memory::device_memory::{Memory, UnmappedMemory};
 pub use crate::machine::memory::host_block::HostBlock;
 pub use crate::machine::memory::memory_error::MemoryError;
+pub use crate::module::analysis::parameter_use::ParameterUse;
+pub use crate::module::parameter::Param;
 pub use crate::module::tensor_map::{ElementKind, TensorMap};
-pub use crate::module::{Kernel, Module, Param, RefusedFunction, RefusedKernel, Variable};
+pub use crate::module::{Kernel, Module, RefusedFunction, RefusedKernel, Variable};
 pub use crate::profile::{
     Followed, FollowedStep, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile,
 };
+pub use crate::run::{run, run_at, run_watched};
 pub use crate::sanitize::race::launch_accesses::{Accesses, Conflict, ConflictKind, Trigger};
 pub use crate::syntax::parse_error::{ErrorKind, KernelError, ParseError, ParseErrors};
 pub use crate::watch::{Faults, Found, Watch, Watched};

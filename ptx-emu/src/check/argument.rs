@@ -1,9 +1,10 @@
 //! Buffers and arguments of a check.
 
-use super::element::{Element, ElementType};
+use super::element::Element;
 use crate::machine::image::descriptor::{Image, Sampler};
 use crate::machine::memory::device_memory::Memory;
 use crate::machine::memory::memory_error::MemoryError;
+use crate::module::analysis::element_type::ElementType;
 
 /// A buffer in device memory, to which arguments may point.
 ///

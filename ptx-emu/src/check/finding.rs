@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::element::ElementType;
 use crate::fault::Fault;
+use crate::module::analysis::element_type::ElementType;
 
 /// A problem, and how often it occurred.
 ///

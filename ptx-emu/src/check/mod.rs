@@ -42,7 +42,7 @@
 //! ```
 
 mod argument;
-mod element;
+pub(crate) mod element;
 mod finding;
 mod report;
 
@@ -56,16 +56,17 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 
 use crate::Class;
-use crate::launch::{Launch, LaunchSite, Order, Schedule, Trace, run_watched};
+use crate::launch::{Launch, LaunchSite, Order, Schedule, Trace};
 use crate::machine::image::descriptor::{Image, Sampler};
 use crate::machine::memory::device_memory::Memory;
 use crate::machine::memory::memory_error::MemoryError;
 use crate::module::{Kernel, Module};
 use crate::profile::Followed;
+use crate::run::run_watched;
 use crate::syntax::parse_error::KernelError;
 use crate::watch::{Faults, Watch, Watched};
 pub use argument::{Argument, Buffer, Expected, Field, Role, View};
-pub use element::{Element, ElementType};
+pub use element::Element;
 pub use finding::{ElementMismatch, Finding, Problem};
 pub use report::{CheckReport, Note};
 

@@ -8,7 +8,3 @@ pub(crate) mod memory;
 pub(crate) mod scheduler;
 pub(crate) mod sync;
 pub(crate) mod tensor_core;
-
-pub(crate) use crate::machine::scheduler::grid::run;
-pub use crate::module::analysis::parameter_use::ParameterUse;
-pub(crate) use crate::module::analysis::parameter_use::{parameter_loads, parameter_uses};

@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use crate::syntax::{ast, parser, vectors};
+use crate::syntax::{ast, parser, vector_names};
 
 /// The definitions in PTX, by name.
 const FUNCTIONS: &[(&str, &str)] = &[
@@ -27,7 +27,7 @@ pub(crate) fn linked(text: &str) -> Cow<'_, str> {
     if !FUNCTIONS.iter().any(|(name, _)| text.contains(name)) {
         return Cow::Borrowed(text);
     }
-    let names = vectors::names(text);
+    let names = vector_names::names(text);
     // The errors are reported when the text is parsed again.
     let Ok(module) = parser::parse(text, &names) else {
         return Cow::Borrowed(text);

@@ -8,6 +8,7 @@ pub(crate) mod decode;
 pub(crate) mod device_runtime;
 pub(crate) mod features;
 pub(crate) mod isa;
+pub(crate) mod parameter;
 pub(crate) mod registers;
 pub(crate) mod static_variables;
 pub(crate) mod tensor_map;
@@ -17,19 +18,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::machine::ParameterUse;
-use crate::machine::memory::device_memory::Memory;
-use crate::machine::memory::memory_error::MemoryError;
+use crate::module::analysis::parameter_use::ParameterUse;
 use crate::module::code::KernelCode;
-use crate::module::decode::{Decoded, Functions, ModuleContext, decode, layout};
+use crate::module::decode::unit::ModuleContext;
+pub(crate) use crate::module::decode::{Decoded, Functions, decode, layout};
 use crate::module::device_runtime::linked;
 use crate::module::features::Target;
+use crate::module::parameter::Param;
 use crate::module::static_variables::{Relocation, Static};
 use crate::syntax::ast::{DeclaredSpace, Initial, Number};
 use crate::syntax::parse_error::{KernelError, ParseError, ParseErrors};
 use crate::syntax::types::{Type, TypeKind};
 use crate::syntax::{
-    At, Error, Parsed, SourceText, ast, error, listing, parser, unsupported, vectors,
+    At, Error, Parsed, SourceText, ast, error, listing, parser, unsupported, vector_names,
 };
 
 /// A PTX module that was parsed, checked and decoded.
@@ -62,7 +63,7 @@ pub struct Module {
     refused_functions: Vec<RefusedFunction>,
     declaration_errors: Vec<ParseError>,
     errors: Vec<ParseError>,
-    statics: Arc<Statics>,
+    pub(crate) statics: Arc<Statics>,
 }
 
 /// A kernel (`.entry`) that can run. [`Module::kernel`] returns it.
@@ -93,7 +94,7 @@ impl Kernel {
     ///
     /// The guess follows addresses through registers, but not through memory and calls.
     pub fn parameter_uses(&self) -> Vec<ParameterUse> {
-        crate::machine::parameter_uses(&self.code, &self.params)
+        crate::module::analysis::parameter_use::parameter_uses(&self.code, &self.params)
     }
 
     /// Returns the members of a parameter that the kernel loads separately, ordered by offset.
@@ -105,7 +106,7 @@ impl Kernel {
             return Vec::new();
         };
         let mut fields: Vec<Param> = Vec::new();
-        for (offset, size) in crate::machine::parameter_loads(&self.code) {
+        for (offset, size) in crate::module::analysis::parameter_use::parameter_loads(&self.code) {
             // The loads come widest first. A narrower load inside a field reads a part of that
             // field and is not a field.
             let inside = offset >= param.offset && offset + size <= param.offset + param.size;
@@ -126,7 +127,7 @@ impl Kernel {
         fields.sort_by_key(|field| field.offset);
         // The uses are found by offsets from the start of all parameters, so the offsets change
         // only afterwards.
-        let uses = crate::machine::parameter_uses(&self.code, &fields);
+        let uses = crate::module::analysis::parameter_use::parameter_uses(&self.code, &fields);
         for field in fields.iter_mut() {
             field.offset -= param.offset;
         }
@@ -139,21 +140,6 @@ impl Kernel {
             .declared_dynamic()
             .map(|region| region.name.as_str())
     }
-}
-
-/// A parameter of a kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Param {
-    /// The name in the text.
-    pub name: String,
-    /// The type in the text, for example `.u64` or `.b8[24]`.
-    pub ty: String,
-    /// The offset in the parameter block, in bytes.
-    pub offset: u32,
-    /// The size in bytes.
-    pub size: u32,
-    /// The alignment in bytes.
-    pub align: u32,
 }
 
 /// A kernel of a module that cannot run.
@@ -229,7 +215,7 @@ impl Module {
     /// Returns the syntax errors of the text. Names and types are not checked.
     pub fn listing(text: &str) -> Result<Vec<String>, ParseErrors> {
         let source = SourceText::new(text);
-        let names = vectors::names(text);
+        let names = vector_names::names(text);
         let module =
             parser::parse(text, &names).map_err(|errors| ParseErrors(source.reports(errors)))?;
         match with_syntax(module.errors.clone(), &module) {
@@ -304,47 +290,6 @@ impl Module {
             bytes: v.bytes,
         })
     }
-
-    /// Returns the address of a variable on device 0, or `None` if there is no variable `name`.
-    ///
-    /// The first call, or the first launch, allocates and initializes the variables of the module.
-    ///
-    /// # Errors
-    /// Returns [`MemoryError::OutOfMemory`] if the device has too little memory.
-    pub fn address(&self, memory: &Memory, name: &str) -> Result<Option<u64>, MemoryError> {
-        self.address_on(0, memory, name)
-    }
-
-    /// Returns the address of a variable, or `None` if there is no variable `name`.
-    ///
-    /// The first call, or the first launch, allocates and initializes the variables of the module
-    /// on `device`.
-    ///
-    /// # Errors
-    /// Returns [`MemoryError::OutOfMemory`] if the device has too little memory.
-    pub fn address_on(
-        &self,
-        device: u32,
-        memory: &Memory,
-        name: &str,
-    ) -> Result<Option<u64>, MemoryError> {
-        let found = self
-            .statics
-            .variables
-            .iter()
-            .position(|v| v.name == name && !v.shared);
-        let Some(index) = found else { return Ok(None) };
-        Ok(Some(
-            memory.statics(device, self.statics.id, &self.statics.variables)?[index],
-        ))
-    }
-
-    /// Frees the variables of the module in `memory`. Their addresses become invalid.
-    ///
-    /// A later launch or call of [`address`](Module::address) allocates and initializes new ones.
-    pub fn unload(&self, memory: &Memory) {
-        memory.forget_statics(self.statics.id);
-    }
 }
 
 /// The variables of a module, and the number of the module.
@@ -360,7 +305,7 @@ pub(crate) struct Statics {
 /// refused. Only errors in the header, and text between declarations, make the whole module
 /// unusable.
 fn build(source: &SourceText<'_>) -> Result<Module, Vec<Error>> {
-    let names = vectors::names(source.text);
+    let names = vector_names::names(source.text);
     let mut ast = parser::parse(source.text, &names)?;
     // An external declaration next to a definition would otherwise count as a second definition.
     forget_declared(&mut ast);

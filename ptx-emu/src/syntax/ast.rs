@@ -233,3 +233,6 @@ pub(crate) enum Number {
     /// `0dXXXXXXXXXXXXXXXX`, and decimal literals.
     F64(u64),
 }
+
+/// The predefined constant for the number of threads of a warp.
+pub(crate) const WARP_SIZE: &str = "WARP_SZ";

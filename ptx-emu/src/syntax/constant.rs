@@ -5,7 +5,7 @@
 //! 0x7ffffffffffffffc. The rules are those of ptxas 13.5. It differs from the manual in `?:`, whose
 //! result keeps the type of the chosen operand.
 
-use crate::syntax::ast::Number;
+use crate::syntax::ast::{Number, WARP_SIZE};
 use crate::syntax::lexer::PtxToken;
 use crate::syntax::parser::PtxParser;
 use crate::syntax::{At, Parsed, error};
@@ -26,9 +26,6 @@ const BINARY: &[&[&str]] = &[
     &["+", "-"],
     &["*", "/", "%"],
 ];
-
-/// The predefined constant for the number of threads of a warp.
-pub(crate) const WARP_SIZE: &str = "WARP_SZ";
 
 /// A value with the type that selects the rules of an operator.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,7 @@ pub(crate) mod parse_error;
 pub(crate) mod parser;
 pub(crate) mod types;
 pub(crate) mod variables;
+pub(crate) mod vector_names;
 pub(crate) mod vectors;
 
 use std::fmt::Display;

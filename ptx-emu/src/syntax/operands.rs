@@ -3,7 +3,7 @@
 use crate::syntax::ast::*;
 use crate::syntax::lexer::PtxToken;
 use crate::syntax::parser::PtxParser;
-use crate::syntax::vectors::element;
+use crate::syntax::vector_names::element;
 use crate::syntax::{At, Parsed, error, unsupported};
 
 /// The maximum number of elements of a vector operand, which the accumulators of `wgmma` need.
@@ -164,7 +164,7 @@ impl<'a> PtxParser<'a> {
                 let element = element(part).and_then(|i| elements.get(i));
                 let Some(element) = element else {
                     // ptxas 13.5 accepts elements that a vector of two does not have.
-                    return match crate::syntax::vectors::element(part) {
+                    return match crate::syntax::vector_names::element(part) {
                         Some(_) => unsupported(
                             at,
                             format!("`{name}{part}`, beyond the elements of `{name}`"),

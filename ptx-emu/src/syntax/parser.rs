@@ -5,11 +5,10 @@
 
 use std::collections::HashMap;
 
-use crate::syntax::ast::*;
-use crate::syntax::constant::WARP_SIZE;
+use crate::syntax::ast::{WARP_SIZE, *};
 use crate::syntax::lexer::{PtxLexer, PtxToken};
 use crate::syntax::types::{Type, TypeKind};
-use crate::syntax::vectors::{Vector, VectorNames, size};
+use crate::syntax::vector_names::{Vector, VectorNames, size};
 use crate::syntax::{At, Error, Parsed, error, unsupported};
 
 /// The number of errors after which the parser stops.

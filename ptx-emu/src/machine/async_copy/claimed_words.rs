@@ -1,7 +1,7 @@
 //! Pending writes of copies to shared memory: checks whether a copy may write its words, and
 //! records it.
 
-use crate::module::decode::SHARED_BASE;
+use crate::module::address_space::SHARED_BASE;
 use crate::sanitize::race::shared_shadow::{AccessProperties, LastAccess, Proxy, SharedMemory};
 use crate::sanitize::race::vector_clocks::Clocks;
 

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::machine::image::descriptor::{
-    Coordinates, Filter, Image, ImageError, ImageShape, Sampler,
-};
-use crate::machine::memory::device_memory::Memory;
+use crate::machine::image::descriptor::{Coordinates, Filter, Image, ImageShape, Sampler};
+use crate::machine::image::image_error::ImageError;
 
 /// The first handle. It is neither an address of memory nor close to small numbers.
 const FIRST: u64 = 0x7e00_0000_0000_0000;
@@ -81,35 +79,5 @@ impl Sampler {
             ),
             _ => Ok(()),
         }
-    }
-}
-
-impl Memory {
-    /// Creates a texture and returns its handle, which is never 0 and never reused.
-    ///
-    /// The memory of the image is checked when a kernel reads it.
-    ///
-    /// # Errors
-    /// Returns [`ImageError::Image`] or [`ImageError::Sampler`] with the broken rule.
-    pub fn add_texture(&self, image: &Image, sampler: &Sampler) -> Result<u64, ImageError> {
-        self.change_objects(|objects| {
-            objects.add(BoundImage::Texture(image.clone(), sampler.clone()))
-        })
-    }
-
-    /// Creates a surface and returns its handle, which is never 0 and never reused.
-    ///
-    /// # Errors
-    /// Returns [`ImageError::Image`] with the broken rule.
-    pub fn add_surface(&self, image: &Image) -> Result<u64, ImageError> {
-        self.change_objects(|objects| objects.add(BoundImage::Surface(image.clone())))
-    }
-
-    /// Removes a texture or surface. The memory of its image stays allocated.
-    ///
-    /// # Errors
-    /// Returns [`ImageError::Handle`] if the handle does not belong to a live object.
-    pub fn remove_object(&self, handle: u64) -> Result<(), ImageError> {
-        self.change_objects(|objects| objects.remove(handle))
     }
 }

@@ -11,9 +11,8 @@
 //! [`Memory::add_texture`]: crate::Memory::add_texture [`Memory::add_surface`]:
 //! crate::Memory::add_surface
 
-pub(crate) use crate::machine::image::bound_images::{BoundImage, Objects};
-pub use crate::machine::image::image_error::ImageError;
-pub use crate::machine::image::texel_format::{ChannelType, TexelFormat};
+use crate::machine::image::image_error::ImageError;
+use crate::machine::image::texel_format::TexelFormat;
 
 /// An array of texels in memory.
 ///

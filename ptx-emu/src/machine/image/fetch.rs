@@ -6,6 +6,8 @@
 //! its register undefined.
 
 use crate::fault::OtherPlace;
+use crate::machine::async_copy::tensor_copy;
+use crate::machine::image;
 use crate::machine::image::descriptor::{
     AddressMode, Coordinates, Filter, Image, ImageShape, ReadMode, Sampler,
 };
@@ -16,8 +18,10 @@ use crate::machine::image::mean::{WeightedTexel, border, mean};
 use crate::machine::image::texel::channels;
 use crate::machine::lane_mask::lanes;
 use crate::machine::memory::allocation::ShadowedAllocation;
+use crate::machine::memory::{global, load_store};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
+use crate::machine::sync::mbarrier;
 use crate::module::code::image::{CoordinateType, Fetch, ImageGeometry};
 use crate::sanitize::race::launch_accesses::MemoryOperation;
 use crate::{Class, Fault};
@@ -85,222 +89,237 @@ impl Points {
     }
 }
 
-impl Worker<'_, '_> {
-    pub(crate) fn fetch(&mut self, w: &mut Warp, mask: u32, f: &Fetch) -> Checked<()> {
-        let points = self.points(w, mask, f)?;
-        let mut values = [[0; 32]; 4];
-        let mut has = [0u32; 4];
-        for lane in lanes(mask) {
-            let (image, sampler) = self.texture(w, lane, points.handles[lane])?;
-            self.check_texture(w, lane, (image, sampler), f)?;
-            let texel = self.sample(w, lane, (image, sampler), f, points.of(lane))?;
-            let given = match f.gathers {
-                Some(channel) => {
-                    if channel < image.format.channels as usize {
-                        4
-                    } else {
-                        0
-                    }
+pub(crate) fn fetch(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, f: &Fetch) -> Checked<()> {
+    let points = points(block, w, mask, f)?;
+    let mut values = [[0; 32]; 4];
+    let mut has = [0u32; 4];
+    for lane in lanes(mask) {
+        let (image, sampler) = image::texture(block, w, lane, points.handles[lane])?;
+        check_texture(block, w, lane, (image, sampler), f)?;
+        let texel = sample(block, w, lane, (image, sampler), f, points.of(lane))?;
+        let given = match f.gathers {
+            Some(channel) => {
+                if channel < image.format.channels as usize {
+                    4
+                } else {
+                    0
                 }
-                None => image.format.channels as usize,
+            }
+            None => image.format.channels as usize,
+        };
+        for (i, value) in texel.into_iter().enumerate().take(given) {
+            values[i][lane] = value;
+            has[i] |= 1 << lane;
+        }
+    }
+    for (i, to) in f.d.iter().enumerate() {
+        let Some(to) = to else { continue };
+        w.regs.forget(32, *to, mask);
+        w.regs.set(*to, has[i], &values[i]);
+    }
+    if let Some(p) = f.resident {
+        w.regs.set_pred(p, mask, mask);
+    }
+    Ok(())
+}
+
+fn points(block: &Worker<'_, '_>, w: &Warp, mask: u32, f: &Fetch) -> Checked<Points> {
+    let mut points = Points {
+        handles: image::handles(block, w, mask, f.place.handle)?,
+        layers: [0; 32],
+        at: [[0; 32]; 3],
+        offset: [[0; 32]; 3],
+    };
+    if let Some(layer) = f.place.layer {
+        points.layers = mbarrier::words(block, w, mask, layer)?;
+    }
+    for (to, slot) in points.at.iter_mut().zip(&f.place.at) {
+        *to = mbarrier::words(block, w, mask, *slot)?;
+    }
+    for (to, slot) in points.offset.iter_mut().zip(&f.offset) {
+        *to = mbarrier::words(block, w, mask, *slot)?;
+    }
+    Ok(points)
+}
+
+/// Checks that a texture fits the instruction.
+fn check_texture(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    (image, sampler): (&Image, &Sampler),
+    f: &Fetch,
+) -> Checked<()> {
+    image::check_shape(block, w, lane, image, &f.place, "texture")?;
+    let gives = sampler.gives_floats(image.format);
+    if gives != f.floats {
+        let name = |floats: bool| if floats { "floats" } else { "integers" };
+        let what = format!(
+            "a texture gives {}, and this instruction takes {}",
+            name(gives),
+            name(f.floats)
+        );
+        return Err(other_class(block, w, lane, image, what));
+    }
+    let (what, instead) = match (image.shape, f.coordinates) {
+        (ImageShape::Linear, CoordinateType::Float) => (
+            "a float coordinate of a texture over linear memory",
+            "read it with tex1Dfetch, by the index of a texel",
+        ),
+        // An H100 gives 0 for any index.
+        (ImageShape::D1, CoordinateType::Integer) => (
+            "an integer coordinate of a texture over a 1D array",
+            "read it with tex1D, by a float, or make it of linear memory",
+        ),
+        _ => return Ok(()),
+    };
+    let mut fault = other_class(block, w, lane, image, what.to_string());
+    fault.instead = instead;
+    Err(fault)
+}
+
+#[cold]
+fn other_class(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    image: &Image,
+    what: String,
+) -> Box<Fault> {
+    let mut fault = block.fault(w, 1 << lane, Class::Descriptor, what);
+    fault.instead = "read it as the type that its format and its read mode say";
+    load_store::locate(block, &mut fault, image.address);
+    fault
+}
+
+/// Returns an instruction of a traced launch that has written a channel of a texel.
+fn writer_of(
+    block: &Worker<'_, '_>,
+    a: &ShadowedAllocation,
+    offset: u64,
+    image: &Image,
+) -> Option<u32> {
+    let recorder = block.recorder.as_ref()?;
+    let format = image.format;
+    let mut channels = (0..format.bytes()).step_by(format.channel.bytes() as usize);
+    channels.find_map(|at| recorder.instruction_that(a.base, offset + u64::from(at), true))
+}
+
+#[cold]
+fn written_before(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    address: u64,
+    pc: u32,
+) -> Box<Fault> {
+    let what =
+        format!("a texture reads 0x{address:x}, which was written before in the same launch");
+    let mut fault = block.fault(w, 1 << lane, Class::ReadOnlyWritten, what);
+    fault.instead = "read it through its address or a surface, or in another launch";
+    fault.other = Some(OtherPlace {
+        place: block.place(pc),
+        did: "wrote",
+        who: "a thread".into(),
+    });
+    load_store::locate(block, &mut fault, address);
+    fault
+}
+
+/// Returns the four values of a lane.
+fn sample(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    (image, sampler): (&Image, &Sampler),
+    f: &Fetch,
+    point: LanePoint,
+) -> Checked<[u32; 4]> {
+    let (z, pairs) = match f.place.geometry {
+        ImageGeometry::Cube | ImageGeometry::ACube => {
+            let (face, at) = face(point.at.map(f32::from_bits));
+            let cube = match f.place.layer {
+                Some(_) => image::check_layer(block, w, lane, image, point.layer, "texture")?,
+                None => 0,
             };
-            for (i, value) in texel.into_iter().enumerate().take(given) {
-                values[i][lane] = value;
-                has[i] |= 1 << lane;
-            }
+            (Some(cube + face), of_face(image, sampler, f, at))
         }
-        for (i, to) in f.d.iter().enumerate() {
-            let Some(to) = to else { continue };
-            w.regs.forget(32, *to, mask);
-            w.regs.set(*to, has[i], &values[i]);
+        ImageGeometry::A1 | ImageGeometry::A2 => {
+            let z = image::check_layer(block, w, lane, image, point.layer, "texture")?;
+            (Some(z), pairs(image, sampler, f, point))
         }
-        if let Some(p) = f.resident {
-            w.regs.set_pred(p, mask, mask);
+        ImageGeometry::D1 | ImageGeometry::D2 | ImageGeometry::D3 => {
+            (None, pairs(image, sampler, f, point))
         }
-        Ok(())
+    };
+    let texels = Texels::of(image, sampler, f);
+    if let Some(channel) = f.gathers {
+        return gather(block, w, lane, &texels, (&pairs, z, channel));
     }
-
-    fn points(&self, w: &Warp, mask: u32, f: &Fetch) -> Checked<Points> {
-        let mut points = Points {
-            handles: self.handles(w, mask, f.place.handle)?,
-            layers: [0; 32],
-            at: [[0; 32]; 3],
-            offset: [[0; 32]; 3],
+    let mut parts = [WeightedTexel::default(); 8];
+    let mut n = 0;
+    for (mut at, weight, layer) in weighted(&pairs) {
+        if let Some(z) = z {
+            at[2] = Some(z);
+        }
+        parts[n] = WeightedTexel {
+            channels: texel(block, w, lane, &texels, at)?,
+            weight,
+            layer,
         };
-        if let Some(layer) = f.place.layer {
-            points.layers = self.words(w, mask, layer)?;
-        }
-        for (to, slot) in points.at.iter_mut().zip(&f.place.at) {
-            *to = self.words(w, mask, *slot)?;
-        }
-        for (to, slot) in points.offset.iter_mut().zip(&f.offset) {
-            *to = self.words(w, mask, *slot)?;
-        }
-        Ok(points)
+        n += 1;
     }
+    Ok(if texels.averages {
+        mean(image.format.channel, &parts[..n])
+    } else {
+        parts[0].channels
+    })
+}
 
-    /// Checks that a texture fits the instruction.
-    fn check_texture(
-        &self,
-        w: &Warp,
-        lane: usize,
-        (image, sampler): (&Image, &Sampler),
-        f: &Fetch,
-    ) -> Checked<()> {
-        self.check_shape(w, lane, image, &f.place, "texture")?;
-        let gives = sampler.gives_floats(image.format);
-        if gives != f.floats {
-            let name = |floats: bool| if floats { "floats" } else { "integers" };
-            let what = format!(
-                "a texture gives {}, and this instruction takes {}",
-                name(gives),
-                name(f.floats)
-            );
-            return Err(self.other_class(w, lane, image, what));
-        }
-        let (what, instead) = match (image.shape, f.coordinates) {
-            (ImageShape::Linear, CoordinateType::Float) => (
-                "a float coordinate of a texture over linear memory",
-                "read it with tex1Dfetch, by the index of a texel",
-            ),
-            // An H100 gives 0 for any index.
-            (ImageShape::D1, CoordinateType::Integer) => (
-                "an integer coordinate of a texture over a 1D array",
-                "read it with tex1D, by a float, or make it of linear memory",
-            ),
-            _ => return Ok(()),
-        };
-        let mut fault = self.other_class(w, lane, image, what.to_string());
-        fault.instead = instead;
-        Err(fault)
+/// Returns a channel of the four texels of a linear filter, counterclockwise from the lower
+/// left one.
+fn gather(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    texels: &Texels<'_>,
+    (pairs, z, channel): (&[TexelPair; 3], Option<u32>, usize),
+) -> Checked<[u32; 4]> {
+    let [x, y, _] = pairs.map(|pair| pair.texels);
+    let mut all = [0; 4];
+    for (to, at) in all
+        .iter_mut()
+        .zip([(x[0], y[1]), (x[1], y[1]), (x[1], y[0]), (x[0], y[0])])
+    {
+        *to = texel(block, w, lane, texels, [at.0, at.1, z.or(Some(0))])?[channel];
     }
+    Ok(all)
+}
 
-    #[cold]
-    fn other_class(&self, w: &Warp, lane: usize, image: &Image, what: String) -> Box<Fault> {
-        let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
-        fault.instead = "read it as the type that its format and its read mode say";
-        self.locate(&mut fault, image.address);
-        fault
+/// Returns the channels of a texel, or of the border.
+fn texel(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    texels: &Texels<'_>,
+    at: [Texel; 3],
+) -> Checked<[u32; 4]> {
+    let [Some(x), Some(y), Some(z)] = at else {
+        return Ok(texels.border);
+    };
+    let image = texels.image;
+    let size = image.format.bytes();
+    let address = image.place(u64::from(x) * u64::from(size), [y, z]);
+    let a = global::lane_allocation(block, w, lane, address, size)?;
+    global::check_lane(block, w, lane, a, address, size)?;
+    tensor_copy::record_range(block, w, lane, MemoryOperation::Read, address, size)?;
+    if let Some(pc) = writer_of(block, a, address - a.base, image) {
+        return Err(written_before(block, w, lane, address, pc));
     }
-
-    /// Returns an instruction of a traced launch that has written a channel of a texel.
-    fn writer_of(&self, a: &ShadowedAllocation, offset: u64, image: &Image) -> Option<u32> {
-        let recorder = self.recorder.as_ref()?;
-        let format = image.format;
-        let mut channels = (0..format.bytes()).step_by(format.channel.bytes() as usize);
-        channels.find_map(|at| recorder.instruction_that(a.base, offset + u64::from(at), true))
-    }
-
-    #[cold]
-    fn written_before(&self, w: &Warp, lane: usize, address: u64, pc: u32) -> Box<Fault> {
-        let what =
-            format!("a texture reads 0x{address:x}, which was written before in the same launch");
-        let mut fault = self.fault(w, 1 << lane, Class::ReadOnlyWritten, what);
-        fault.instead = "read it through its address or a surface, or in another launch";
-        fault.other = Some(OtherPlace {
-            place: self.place(pc),
-            did: "wrote",
-            who: "a thread".into(),
-        });
-        self.locate(&mut fault, address);
-        fault
-    }
-
-    /// Returns the four values of a lane.
-    fn sample(
-        &mut self,
-        w: &Warp,
-        lane: usize,
-        (image, sampler): (&Image, &Sampler),
-        f: &Fetch,
-        point: LanePoint,
-    ) -> Checked<[u32; 4]> {
-        let (z, pairs) = match f.place.geometry {
-            ImageGeometry::Cube | ImageGeometry::ACube => {
-                let (face, at) = face(point.at.map(f32::from_bits));
-                let cube = match f.place.layer {
-                    Some(_) => self.check_layer(w, lane, image, point.layer, "texture")?,
-                    None => 0,
-                };
-                (Some(cube + face), of_face(image, sampler, f, at))
-            }
-            ImageGeometry::A1 | ImageGeometry::A2 => {
-                let z = self.check_layer(w, lane, image, point.layer, "texture")?;
-                (Some(z), pairs(image, sampler, f, point))
-            }
-            ImageGeometry::D1 | ImageGeometry::D2 | ImageGeometry::D3 => {
-                (None, pairs(image, sampler, f, point))
-            }
-        };
-        let texels = Texels::of(image, sampler, f);
-        if let Some(channel) = f.gathers {
-            return self.gather(w, lane, &texels, (&pairs, z, channel));
-        }
-        let mut parts = [WeightedTexel::default(); 8];
-        let mut n = 0;
-        for (mut at, weight, layer) in weighted(&pairs) {
-            if let Some(z) = z {
-                at[2] = Some(z);
-            }
-            parts[n] = WeightedTexel {
-                channels: self.texel(w, lane, &texels, at)?,
-                weight,
-                layer,
-            };
-            n += 1;
-        }
-        Ok(if texels.averages {
-            mean(image.format.channel, &parts[..n])
-        } else {
-            parts[0].channels
-        })
-    }
-
-    /// Returns a channel of the four texels of a linear filter, counterclockwise from the lower
-    /// left one.
-    fn gather(
-        &mut self,
-        w: &Warp,
-        lane: usize,
-        texels: &Texels<'_>,
-        (pairs, z, channel): (&[TexelPair; 3], Option<u32>, usize),
-    ) -> Checked<[u32; 4]> {
-        let [x, y, _] = pairs.map(|pair| pair.texels);
-        let mut all = [0; 4];
-        for (to, at) in all
-            .iter_mut()
-            .zip([(x[0], y[1]), (x[1], y[1]), (x[1], y[0]), (x[0], y[0])])
-        {
-            *to = self.texel(w, lane, texels, [at.0, at.1, z.or(Some(0))])?[channel];
-        }
-        Ok(all)
-    }
-
-    /// Returns the channels of a texel, or of the border.
-    fn texel(
-        &mut self,
-        w: &Warp,
-        lane: usize,
-        texels: &Texels<'_>,
-        at: [Texel; 3],
-    ) -> Checked<[u32; 4]> {
-        let [Some(x), Some(y), Some(z)] = at else {
-            return Ok(texels.border);
-        };
-        let image = texels.image;
-        let size = image.format.bytes();
-        let address = image.place(u64::from(x) * u64::from(size), [y, z]);
-        let a = self.lane_allocation(w, lane, address, size)?;
-        self.check_lane(w, lane, a, address, size)?;
-        self.record_range(w, lane, MemoryOperation::Read, address, size)?;
-        if let Some(pc) = self.writer_of(a, address - a.base, image) {
-            return Err(self.written_before(w, lane, address, pc));
-        }
-        let mut bytes = [0; 16];
-        let bytes = &mut bytes[..size as usize];
-        a.read(address - a.base, bytes);
-        Ok(channels(image.format, texels.read, bytes))
-    }
+    let mut bytes = [0; 16];
+    let bytes = &mut bytes[..size as usize];
+    a.read(address - a.base, bytes);
+    Ok(channels(image.format, texels.read, bytes))
 }
 
 /// Returns the texels of a point in each direction.

@@ -10,12 +10,15 @@ pub(crate) mod fetch;
 pub(crate) mod footprint;
 pub(crate) mod image_error;
 pub(crate) mod mean;
+pub(crate) mod memory_images;
 pub(crate) mod query;
 pub(crate) mod surface;
 pub(crate) mod texel;
 pub(crate) mod texel_format;
 
-use crate::machine::image::descriptor::{BoundImage, Image, ImageShape, Sampler};
+use crate::machine::image::bound_images::BoundImage;
+use crate::machine::image::descriptor::{Image, ImageShape, Sampler};
+use crate::machine::memory::load_store;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::image::{ImageGeometry, ImagePlace, OfImage};
@@ -37,130 +40,133 @@ fn shapes(geometry: ImageGeometry, of_texture: bool) -> &'static [ImageShape] {
     }
 }
 
-impl<'g> Worker<'g, '_> {
-    pub(crate) fn operate_on_image(
-        &mut self,
-        w: &mut Warp,
-        mask: u32,
-        of: &OfImage,
-    ) -> Checked<()> {
-        match of {
-            OfImage::Fetch(fetch) => self.fetch(w, mask, fetch),
-            OfImage::Surface(access) => self.access_surface(w, mask, access),
-            OfImage::Query(query) => self.query_image(w, mask, query),
+pub(crate) fn operate_on_image(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    of: &OfImage,
+) -> Checked<()> {
+    match of {
+        OfImage::Fetch(fetch) => fetch::fetch(block, w, mask, fetch),
+        OfImage::Surface(access) => surface::access_surface(block, w, mask, access),
+        OfImage::Query(query) => query::query_image(block, w, mask, query),
+    }
+}
+
+/// Returns the handles of the lanes, which a register or a texture reference contains.
+fn handles(block: &Worker<'_, '_>, w: &Warp, mask: u32, slot: u32) -> Checked<[u64; 32]> {
+    let given = w
+        .regs
+        .get::<u64>(slot, mask)
+        .map_err(|u| block.undefined(w, u))?;
+    Ok(given.map(|handle| referred(block, handle).unwrap_or(handle)))
+}
+
+/// Returns the contents of the reference at an address.
+fn referred(block: &Worker<'_, '_>, address: u64) -> Option<u64> {
+    let variable = block.grid.table.find(address)?;
+    let whole = variable.base == address && variable.bytes == 8;
+    whole.then(|| crate::machine::memory::global::read(variable, 0, 8))
+}
+
+fn texture<'g>(
+    block: &Worker<'g, '_>,
+    w: &Warp,
+    lane: usize,
+    handle: u64,
+) -> Checked<(&'g Image, &'g Sampler)> {
+    match block.grid.table.objects().find(handle) {
+        Some(BoundImage::Texture(image, sampler)) => Ok((image, sampler)),
+        found => Err(no_object(block, w, lane, handle, "texture", found)),
+    }
+}
+
+fn surface<'g>(block: &Worker<'g, '_>, w: &Warp, lane: usize, handle: u64) -> Checked<&'g Image> {
+    match block.grid.table.objects().find(handle) {
+        Some(BoundImage::Surface(image)) => Ok(image),
+        found => Err(no_object(block, w, lane, handle, "surface", found)),
+    }
+}
+
+#[cold]
+fn no_object(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    handle: u64,
+    wanted: &str,
+    found: Option<&BoundImage>,
+) -> Box<Fault> {
+    let removed = block.grid.table.objects().removed(handle);
+    let class = if removed {
+        Class::AfterFree
+    } else {
+        Class::Descriptor
+    };
+    let what = match found {
+        Some(BoundImage::Texture(..)) => {
+            format!("0x{handle:x} is the handle of a texture, not of a {wanted}")
         }
-    }
-
-    /// Returns the handles of the lanes, which a register or a texture reference contains.
-    fn handles(&self, w: &Warp, mask: u32, slot: u32) -> Checked<[u64; 32]> {
-        let given = w
-            .regs
-            .get::<u64>(slot, mask)
-            .map_err(|u| self.undefined(w, u))?;
-        Ok(given.map(|handle| self.referred(handle).unwrap_or(handle)))
-    }
-
-    /// Returns the contents of the reference at an address.
-    fn referred(&self, address: u64) -> Option<u64> {
-        let variable = self.grid.table.find(address)?;
-        let whole = variable.base == address && variable.bytes == 8;
-        whole.then(|| crate::machine::memory::global::read(variable, 0, 8))
-    }
-
-    fn texture(&self, w: &Warp, lane: usize, handle: u64) -> Checked<(&'g Image, &'g Sampler)> {
-        match self.grid.table.objects().find(handle) {
-            Some(BoundImage::Texture(image, sampler)) => Ok((image, sampler)),
-            found => Err(self.no_object(w, lane, handle, "texture", found)),
+        Some(BoundImage::Surface(_)) => {
+            format!("0x{handle:x} is the handle of a surface, not of a {wanted}")
         }
-    }
+        None if removed => format!("the {wanted} 0x{handle:x} is used after it was destroyed"),
+        None if handle == 0 => format!("there is no {wanted}: the handle is 0"),
+        None => format!("0x{handle:x} is not the handle of a {wanted}: it was never created"),
+    };
+    let mut fault = block.fault(w, 1 << lane, class, what);
+    fault.instead = match (removed, wanted) {
+        (true, _) => "destroy it only after the last launch that uses it",
+        (false, "texture") => "pass what cuTexObjectCreate gave, as a parameter of 64 bits",
+        (false, _) => "pass what cuSurfObjectCreate gave, as a parameter of 64 bits",
+    };
+    fault
+}
 
-    fn surface(&self, w: &Warp, lane: usize, handle: u64) -> Checked<&'g Image> {
-        match self.grid.table.objects().find(handle) {
-            Some(BoundImage::Surface(image)) => Ok(image),
-            found => Err(self.no_object(w, lane, handle, "surface", found)),
-        }
+/// Checks that an image has the coordinates of an instruction.
+fn check_shape(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    image: &Image,
+    place: &ImagePlace,
+    kind: &str,
+) -> Checked<()> {
+    let wanted = shapes(place.geometry, kind == "texture");
+    if wanted.contains(&image.shape) {
+        return Ok(());
     }
+    let has = image.shape.name();
+    let reads = wanted[0].name();
+    let what = format!("a {kind} is {has}, where this instruction is of a {reads} one");
+    let mut fault = block.fault(w, 1 << lane, Class::Descriptor, what);
+    fault.instead =
+        "make it of an array with these dimensions, or use the function of its dimensions";
+    load_store::locate(block, &mut fault, image.address);
+    Err(fault)
+}
 
-    #[cold]
-    fn no_object(
-        &self,
-        w: &Warp,
-        lane: usize,
-        handle: u64,
-        wanted: &str,
-        found: Option<&BoundImage>,
-    ) -> Box<Fault> {
-        let removed = self.grid.table.objects().removed(handle);
-        let class = if removed {
-            Class::AfterFree
-        } else {
-            Class::Descriptor
-        };
-        let what = match found {
-            Some(BoundImage::Texture(..)) => {
-                format!("0x{handle:x} is the handle of a texture, not of a {wanted}")
-            }
-            Some(BoundImage::Surface(_)) => {
-                format!("0x{handle:x} is the handle of a surface, not of a {wanted}")
-            }
-            None if removed => format!("the {wanted} 0x{handle:x} is used after it was destroyed"),
-            None if handle == 0 => format!("there is no {wanted}: the handle is 0"),
-            None => format!("0x{handle:x} is not the handle of a {wanted}: it was never created"),
-        };
-        let mut fault = self.fault(w, 1 << lane, class, what);
-        fault.instead = match (removed, wanted) {
-            (true, _) => "destroy it only after the last launch that uses it",
-            (false, "texture") => "pass what cuTexObjectCreate gave, as a parameter of 64 bits",
-            (false, _) => "pass what cuSurfObjectCreate gave, as a parameter of 64 bits",
-        };
-        fault
+/// Returns the z of the layer or cube that a lane names.
+fn check_layer(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    image: &Image,
+    layer: u32,
+    kind: &str,
+) -> Checked<u32> {
+    let (of, faces) = if image.shape == ImageShape::Cubes && kind == "texture" {
+        ("cube", 6)
+    } else {
+        ("layer", 1)
+    };
+    let layers = image.extent[2] / faces;
+    if layer < layers {
+        return Ok(layer * faces);
     }
-
-    /// Checks that an image has the coordinates of an instruction.
-    fn check_shape(
-        &self,
-        w: &Warp,
-        lane: usize,
-        image: &Image,
-        place: &ImagePlace,
-        kind: &str,
-    ) -> Checked<()> {
-        let wanted = shapes(place.geometry, kind == "texture");
-        if wanted.contains(&image.shape) {
-            return Ok(());
-        }
-        let has = image.shape.name();
-        let reads = wanted[0].name();
-        let what = format!("a {kind} is {has}, where this instruction is of a {reads} one");
-        let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
-        fault.instead =
-            "make it of an array with these dimensions, or use the function of its dimensions";
-        self.locate(&mut fault, image.address);
-        Err(fault)
-    }
-
-    /// Returns the z of the layer or cube that a lane names.
-    fn check_layer(
-        &self,
-        w: &Warp,
-        lane: usize,
-        image: &Image,
-        layer: u32,
-        kind: &str,
-    ) -> Checked<u32> {
-        let (of, faces) = if image.shape == ImageShape::Cubes && kind == "texture" {
-            ("cube", 6)
-        } else {
-            ("layer", 1)
-        };
-        let layers = image.extent[2] / faces;
-        if layer < layers {
-            return Ok(layer * faces);
-        }
-        let what = format!("{of} {} of a {kind} of {layers}", layer.cast_signed());
-        let mut fault = self.fault(w, 1 << lane, Class::OutOfBounds, what);
-        fault.instead = "check the index against the number of layers";
-        self.locate(&mut fault, image.address);
-        Err(fault)
-    }
+    let what = format!("{of} {} of a {kind} of {layers}", layer.cast_signed());
+    let mut fault = block.fault(w, 1 << lane, Class::OutOfBounds, what);
+    fault.instead = "check the index against the number of layers";
+    load_store::locate(block, &mut fault, image.address);
+    Err(fault)
 }

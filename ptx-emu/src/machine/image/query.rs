@@ -1,30 +1,34 @@
 //! `txq` and `suq`.
 
+use crate::machine::image;
 use crate::machine::image::descriptor::{Coordinates, Image, ImageShape, ReadMode, Sampler};
 use crate::machine::lane_mask::lanes;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::image::{Asked, ImageQuery};
 
-impl Worker<'_, '_> {
-    pub(crate) fn query_image(&mut self, w: &mut Warp, mask: u32, q: &ImageQuery) -> Checked<()> {
-        let handles = self.handles(w, mask, q.handle)?;
-        let mut out = [0; 32];
-        for lane in lanes(mask) {
-            out[lane] = if q.of_texture {
-                let (image, sampler) = self.texture(w, lane, handles[lane])?;
-                answer(q.asked, image, sampler)
-            } else {
-                answer(
-                    q.asked,
-                    self.surface(w, lane, handles[lane])?,
-                    &Sampler::POINT,
-                )
-            };
-        }
-        w.regs.set(q.d, mask, &out);
-        Ok(())
+pub(crate) fn query_image(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    q: &ImageQuery,
+) -> Checked<()> {
+    let handles = image::handles(block, w, mask, q.handle)?;
+    let mut out = [0; 32];
+    for lane in lanes(mask) {
+        out[lane] = if q.of_texture {
+            let (image, sampler) = image::texture(block, w, lane, handles[lane])?;
+            answer(q.asked, image, sampler)
+        } else {
+            answer(
+                q.asked,
+                image::surface(block, w, lane, handles[lane])?,
+                &Sampler::POINT,
+            )
+        };
     }
+    w.regs.set(q.d, mask, &out);
+    Ok(())
 }
 
 fn answer(asked: Asked, image: &Image, sampler: &Sampler) -> u32 {

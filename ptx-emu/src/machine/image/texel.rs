@@ -2,7 +2,8 @@
 
 use half::f16;
 
-use crate::machine::image::descriptor::{ChannelType, ReadMode, TexelFormat};
+use crate::machine::image::descriptor::ReadMode;
+use crate::machine::image::texel_format::{ChannelType, TexelFormat};
 
 /// Returns the bits of a channel that a kernel reads: a float, or a 32-bit integer.
 ///

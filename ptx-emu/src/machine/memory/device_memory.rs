@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::fault::AllocationInfo;
 use crate::launch::LaunchSite;
-use crate::machine::image::descriptor::Objects;
+use crate::machine::image::bound_images::Objects;
 use crate::machine::memory::allocation::{ShadowedAllocation, Storage};
 use crate::machine::memory::device_heap::Heap;
 use crate::machine::memory::host_block::HostBlock;

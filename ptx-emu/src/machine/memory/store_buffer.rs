@@ -12,6 +12,7 @@ use crate::Class;
 use crate::machine::interp::interpreter::extend;
 use crate::machine::lane_mask::lanes;
 use crate::machine::memory::global::read;
+use crate::machine::memory::load_store;
 use crate::machine::memory::load_store::{Addresses, put};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
@@ -74,115 +75,118 @@ impl LateStores {
     }
 }
 
-impl Worker<'_, '_> {
-    /// Records a store of a traced launch that other blocks may see late.
-    pub(crate) fn store_late(&mut self, w: &Warp, mask: u32, t: &Transfer, addresses: &Addresses) {
-        let bytes = t.width.bytes;
-        let strong = t.order.is_strong() && t.order != AccessOrdering::Release;
-        let Some(recorder) = &mut self.recorder else {
-            return;
+/// Records a store of a traced launch that other blocks may see late.
+pub(crate) fn store_late(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    mask: u32,
+    t: &Transfer,
+    addresses: &Addresses,
+) {
+    let bytes = t.width.bytes;
+    let strong = t.order.is_strong() && t.order != AccessOrdering::Release;
+    let Some(recorder) = &mut block.recorder else {
+        return;
+    };
+    let running = recorder.block();
+    let whole = bytes * t.regs.len() as u32;
+    // Of 128 bits, both halves arrive at once.
+    let stays = strong && (t.regs.len() == 1 || (bytes, whole) == (8, 16));
+    if !stays && recorder.late.0.is_empty() {
+        return;
+    }
+    for lane in lanes(mask) {
+        let address = addresses[lane];
+        recorder.late.forget(address, whole);
+        let Some(a) = block.grid.table.reach(address).filter(|_| stays) else {
+            continue;
         };
-        let block = recorder.block();
-        let whole = bytes * t.regs.len() as u32;
-        // Of 128 bits, both halves arrive at once.
-        let stays = strong && (t.regs.len() == 1 || (bytes, whole) == (8, 16));
-        if !stays && recorder.late.0.is_empty() {
-            return;
+        let offset = address - a.base;
+        let known = a.is_initialised(offset, whole.into());
+        let parts = (0..t.regs.len() as u64)
+            .rev()
+            .map(|i| read(a, offset + i * u64::from(bytes), bytes));
+        let value = parts.fold(0, |all, part| all << 64 | u128::from(part));
+        let before = ReplacedValue {
+            value,
+            known,
+            pc: w.now.pc,
+        };
+        let thread = (w.index * 32) as u16 + lane as u16;
+        let count = block.shared.clocks.count(w.index as usize);
+        recorder.late.0.insert(
+            address,
+            LateStore {
+                bytes: whole,
+                before,
+                block: running,
+                thread,
+                count,
+                told: Vec::new(),
+            },
+        );
+    }
+}
+
+/// Publishes the stores of a lane that executes a fence or release at a scope that includes
+/// other blocks.
+pub(crate) fn stores_arrive(block: &mut Worker<'_, '_>, w: &Warp, mask: u32) {
+    let Some(recorder) = &mut block.recorder else {
+        return;
+    };
+    let running = recorder.block();
+    let clocks = &block.shared.clocks;
+    for lane in lanes(mask) {
+        let own = (w.index * 32) as u16 + lane as u16;
+        recorder.late.arrive(running, |thread, count| {
+            thread == own || clocks.ordered(thread, count, own)
+        });
+    }
+}
+
+/// Replaces the values of a strong load in a traced launch where a store has not reached the
+/// block.
+pub(crate) fn load_late(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    t: &Transfer,
+    addresses: &Addresses,
+) -> Checked<()> {
+    let bytes = t.width.bytes * t.regs.len() as u32;
+    let Some(recorder) = block.recorder.as_mut().filter(|_| t.order.is_strong()) else {
+        return Ok(());
+    };
+    let running = recorder.block();
+    let mut found = [None; 32];
+    lanes(mask).for_each(|lane| found[lane] = recorder.late.read(addresses[lane], bytes, running));
+    for lane in lanes(mask) {
+        let Some(before) = found[lane] else { continue };
+        w.effects += 1;
+        if !before.known {
+            let what = "a byte is uninitialized as far as this block can see: nothing makes the store visible before the load";
+            let mut fault = block.fault(w, 1 << lane, Class::UninitialisedGlobal, what);
+            fault.instead =
+                "put a fence (__threadfence) between the store and the flag that announces it";
+            fault.other = Some(crate::OtherPlace {
+                place: block.place(before.pc),
+                did: "stores it",
+                who: "another block".into(),
+            });
+            load_store::locate(block, &mut fault, addresses[lane]);
+            return Err(fault);
         }
-        for lane in lanes(mask) {
-            let address = addresses[lane];
-            recorder.late.forget(address, whole);
-            let Some(a) = self.grid.table.reach(address).filter(|_| stays) else {
-                continue;
-            };
-            let offset = address - a.base;
-            let known = a.is_initialised(offset, whole.into());
-            let parts = (0..t.regs.len() as u64)
-                .rev()
-                .map(|i| read(a, offset + i * u64::from(bytes), bytes));
-            let value = parts.fold(0, |all, part| all << 64 | u128::from(part));
-            let before = ReplacedValue {
-                value,
-                known,
-                pc: w.now.pc,
-            };
-            let thread = (w.index * 32) as u16 + lane as u16;
-            let count = self.shared.clocks.count(w.index as usize);
-            recorder.late.0.insert(
-                address,
-                LateStore {
-                    bytes: whole,
-                    before,
-                    block,
-                    thread,
-                    count,
-                    told: Vec::new(),
-                },
+        for (i, to) in t.regs.iter().enumerate() {
+            let value = (before.value >> (8 * t.width.bytes as usize * i)) as u64;
+            let value = value & u64::MAX >> (64 - 8 * t.width.bytes);
+            let Some(to) = to else { continue };
+            put(
+                w,
+                *to,
+                1 << lane,
+                &[extend(value, t.width.bytes, t.width.signed, to.bits); 32],
             );
         }
     }
-
-    /// Publishes the stores of a lane that executes a fence or release at a scope that includes
-    /// other blocks.
-    pub(crate) fn stores_arrive(&mut self, w: &Warp, mask: u32) {
-        let Some(recorder) = &mut self.recorder else {
-            return;
-        };
-        let block = recorder.block();
-        let clocks = &self.shared.clocks;
-        for lane in lanes(mask) {
-            let own = (w.index * 32) as u16 + lane as u16;
-            recorder.late.arrive(block, |thread, count| {
-                thread == own || clocks.ordered(thread, count, own)
-            });
-        }
-    }
-
-    /// Replaces the values of a strong load in a traced launch where a store has not reached the
-    /// block.
-    pub(crate) fn load_late(
-        &mut self,
-        w: &mut Warp,
-        mask: u32,
-        t: &Transfer,
-        addresses: &Addresses,
-    ) -> Checked<()> {
-        let bytes = t.width.bytes * t.regs.len() as u32;
-        let Some(recorder) = self.recorder.as_mut().filter(|_| t.order.is_strong()) else {
-            return Ok(());
-        };
-        let block = recorder.block();
-        let mut found = [None; 32];
-        lanes(mask)
-            .for_each(|lane| found[lane] = recorder.late.read(addresses[lane], bytes, block));
-        for lane in lanes(mask) {
-            let Some(before) = found[lane] else { continue };
-            w.effects += 1;
-            if !before.known {
-                let what = "a byte is uninitialized as far as this block can see: nothing makes the store visible before the load";
-                let mut fault = self.fault(w, 1 << lane, Class::UninitialisedGlobal, what);
-                fault.instead =
-                    "put a fence (__threadfence) between the store and the flag that announces it";
-                fault.other = Some(crate::OtherPlace {
-                    place: self.place(before.pc),
-                    did: "stores it",
-                    who: "another block".into(),
-                });
-                self.locate(&mut fault, addresses[lane]);
-                return Err(fault);
-            }
-            for (i, to) in t.regs.iter().enumerate() {
-                let value = (before.value >> (8 * t.width.bytes as usize * i)) as u64;
-                let value = value & u64::MAX >> (64 - 8 * t.width.bytes);
-                let Some(to) = to else { continue };
-                put(
-                    w,
-                    *to,
-                    1 << lane,
-                    &[extend(value, t.width.bytes, t.width.signed, to.bits); 32],
-                );
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }

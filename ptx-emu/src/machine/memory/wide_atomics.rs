@@ -5,10 +5,12 @@ use std::sync::PoisonError;
 use crate::machine::memory::allocation::ShadowedAllocation;
 use crate::machine::memory::global::{read, write};
 use crate::machine::memory::load_store::{Addresses, put};
+use crate::machine::memory::{global, load_store};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::{Atomic, High, RegisterOperand};
 use crate::sanitize::race::shared_shadow::AccessProperties;
+use crate::sanitize::race::tolerated_races;
 
 /// The 128-bit values of all lanes.
 type Wide = [u128; 32];
@@ -37,73 +39,75 @@ fn give(w: &mut Warp, (a, high): (&Atomic, &High), mask: u32, old: &Wide) {
     }
 }
 
-impl Worker<'_, '_> {
-    fn take_wide(
-        &self,
-        w: &Warp,
-        mask: u32,
-        low: RegisterOperand,
-        high: RegisterOperand,
-    ) -> Checked<Wide> {
-        let low = self.take(w, low, mask)?;
-        let high = self.take(w, high, mask)?;
-        Ok(std::array::from_fn(|lane| join(low[lane], high[lane])))
-    }
+fn take_wide(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    mask: u32,
+    low: RegisterOperand,
+    high: RegisterOperand,
+) -> Checked<Wide> {
+    let low = load_store::take(block, w, low, mask)?;
+    let high = load_store::take(block, w, high, mask)?;
+    Ok(std::array::from_fn(|lane| join(low[lane], high[lane])))
+}
 
-    /// Returns the operands `b` and `c`. Without `c`, both are `b`.
-    fn wide_operands(
-        &self,
-        w: &Warp,
-        mask: u32,
-        (a, high): (&Atomic, &High),
-    ) -> Checked<(Wide, Wide)> {
-        let b = self.take_wide(w, mask, a.b, high.b)?;
-        match (a.c, high.c) {
-            (Some(low), Some(high)) => Ok((b, self.take_wide(w, mask, low, high)?)),
-            _ => Ok((b, b)),
-        }
+/// Returns the operands `b` and `c`. Without `c`, both are `b`.
+fn wide_operands(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    mask: u32,
+    (a, high): (&Atomic, &High),
+) -> Checked<(Wide, Wide)> {
+    let b = take_wide(block, w, mask, a.b, high.b)?;
+    match (a.c, high.c) {
+        (Some(low), Some(high)) => Ok((b, take_wide(block, w, mask, low, high)?)),
+        _ => Ok((b, b)),
     }
+}
 
-    /// Executes a 128-bit atomic at aligned addresses of global memory.
-    pub(crate) fn wide_atomic_global(
-        &mut self,
-        w: &mut Warp,
-        mask: u32,
-        (a, high): (&Atomic, &High),
-        addresses: &Addresses,
-    ) -> Checked<()> {
-        let (b, c) = self.wide_operands(w, mask, (a, high))?;
-        let mut old = [0; 32];
-        for lane in self.lane_order(mask) {
-            let memory = self.atomic_place(w, lane, a, addresses)?;
-            let new = |m| (high.f)(m, b[lane], c[lane]);
-            old[lane] = update(memory, addresses[lane] - memory.base, new);
-            w.effects += u64::from(new(old[lane]) != old[lane]);
-        }
-        give(w, (a, high), mask, &old);
-        Ok(())
+/// Executes a 128-bit atomic at aligned addresses of global memory.
+pub(crate) fn wide_atomic_global(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    (a, high): (&Atomic, &High),
+    addresses: &Addresses,
+) -> Checked<()> {
+    let (b, c) = wide_operands(block, w, mask, (a, high))?;
+    let mut old = [0; 32];
+    for lane in load_store::lane_order(block, mask) {
+        let memory = global::atomic_place(block, w, lane, a, addresses)?;
+        let new = |m| (high.f)(m, b[lane], c[lane]);
+        old[lane] = update(memory, addresses[lane] - memory.base, new);
+        w.effects += u64::from(new(old[lane]) != old[lane]);
     }
+    give(w, (a, high), mask, &old);
+    Ok(())
+}
 
-    /// Executes a 128-bit atomic at aligned addresses of shared memory.
-    pub(crate) fn wide_atomic_shared(
-        &mut self,
-        w: &mut Warp,
-        mask: u32,
-        (a, high): (&Atomic, &High),
-        addresses: &Addresses,
-        access: AccessProperties,
-    ) -> Checked<()> {
-        let (b, c) = self.wide_operands(w, mask, (a, high))?;
-        let mut old = [0; 32];
-        for lane in self.lane_order(mask) {
-            let offset = self.touch_or_guess(w, lane, addresses[lane], a.bytes, access)?;
-            old[lane] = join(self.shared.read(offset, 8), self.shared.read(offset + 8, 8));
-            let new = (high.f)(old[lane], b[lane], c[lane]);
-            w.effects += u64::from(new != old[lane]);
-            self.shared.write(offset, 8, new as u64);
-            self.shared.write(offset + 8, 8, (new >> 64) as u64);
-        }
-        give(w, (a, high), mask, &old);
-        Ok(())
+/// Executes a 128-bit atomic at aligned addresses of shared memory.
+pub(crate) fn wide_atomic_shared(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    (a, high): (&Atomic, &High),
+    addresses: &Addresses,
+    access: AccessProperties,
+) -> Checked<()> {
+    let (b, c) = wide_operands(block, w, mask, (a, high))?;
+    let mut old = [0; 32];
+    for lane in load_store::lane_order(block, mask) {
+        let offset =
+            tolerated_races::touch_or_guess(block, w, lane, addresses[lane], a.bytes, access)?;
+        old[lane] = join(
+            block.shared.read(offset, 8),
+            block.shared.read(offset + 8, 8),
+        );
+        let new = (high.f)(old[lane], b[lane], c[lane]);
+        w.effects += u64::from(new != old[lane]);
+        block.shared.write(offset, 8, new as u64);
+        block.shared.write(offset + 8, 8, (new >> 64) as u64);
     }
+    give(w, (a, high), mask, &old);
+    Ok(())
 }

@@ -14,6 +14,7 @@ use crate::machine::scheduler::grid::{GridState, mix};
 use crate::machine::scheduler::standstill::{ChangeStamp, Rest};
 use crate::machine::scheduler::warp_turns::BlockProgress;
 use crate::machine::scheduler::worker::Worker;
+use crate::machine::scheduler::{wait_reasons, warp_turns};
 use crate::sanitize::race::launch_recorder::{LaunchRecorder, Running};
 
 /// The number of blocks that are interleaved, and the maximum number of rounds of each turn.
@@ -116,7 +117,10 @@ impl<'g, 'a> Rotation<'g, 'a> {
                 }
             }
         }
-        let waiting = self.live.iter().map(|block| block.worker.waits(block.turn));
+        let waiting = self
+            .live
+            .iter()
+            .map(|block| wait_reasons::waits(&block.worker, block.turn));
         self.grid.standstill.leave(self.number, waiting);
         self.finish()
     }
@@ -171,7 +175,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
         } else {
             u64::MAX
         };
-        let progress = block.worker.advance(rounds);
+        let progress = warp_turns::advance(&mut block.worker, rounds);
         std::mem::swap(&mut self.recorder, &mut block.worker.recorder);
         block.running = self.recorder.as_mut().map(|recorder| recorder.suspend());
         progress
@@ -208,7 +212,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
         let polled = self
             .live
             .iter()
-            .map(|block| block.worker.polled())
+            .map(|block| warp_turns::polled(&block.worker))
             .max()
             .unwrap_or_default();
         self.grid.standstill.rest(

@@ -18,13 +18,16 @@
 
 use crate::fault::OtherPlace;
 use crate::machine::interp::interpreter::pred;
+use crate::machine::interp::{calls, interpreter};
 use crate::machine::lane_mask::lanes;
 use crate::machine::scheduler::diverged_lanes::{Strand, StrandState};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Pause, Worker, show_lanes};
 use crate::machine::sync::barrier::{BarrierUse, reduces};
+use crate::machine::sync::{barrier, cluster};
 use crate::module::code::{Barrier, EXECUTING, Op, PredSource, Shuffle, Vote};
 use crate::module::registers::{Regs, Undefined};
+use crate::sanitize::profile::observer;
 use crate::sanitize::race::tolerated_races::parts;
 use crate::{Class, Fault};
 
@@ -249,479 +252,492 @@ impl Warp {
     }
 }
 
-impl Worker<'_, '_> {
-    /// Lets other lanes run before an instruction that they must execute together with the running
-    /// ones.
-    #[cold]
-    pub(crate) fn gather_lanes(&mut self, w: &mut Warp, mask: u32, op: &Op) -> Checked<Gathering> {
-        if let Some(register) = mask_register(op) {
-            return self.gather_named(w, mask, op, register);
-        }
-        match op {
-            Op::Barrier(b) if !b.aligned => self.gather_at_barrier(w, mask, b),
-            Op::ClusterWait { aligned: false } => self.gather_at_cluster(w, mask),
-            op if is_aligned(op) => self.gather_aligned(w),
-            _ => Ok(Gathering::Executes),
-        }
+/// Lets other lanes run before an instruction that they must execute together with the running
+/// ones.
+#[cold]
+pub(crate) fn gather_lanes(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    op: &Op,
+) -> Checked<Gathering> {
+    if let Some(register) = mask_register(op) {
+        return gather_named(block, w, mask, op, register);
     }
-
-    fn gather_named(
-        &mut self,
-        w: &mut Warp,
-        mask: u32,
-        op: &Op,
-        register: u32,
-    ) -> Checked<Gathering> {
-        if register == EXECUTING {
-            return Ok(Gathering::Executes);
-        }
-        let masks = *w
-            .regs
-            .get::<u32>(register, mask)
-            .map_err(|u| self.undefined(w, u))?;
-        let Some(group) = self.incomplete_group(w, mask, &masks) else {
-            return Ok(Gathering::Executes);
-        };
-        let named = masks[group.trailing_zeros() as usize];
-        let independent = self.grid.code.independent;
-        if !independent && w.missing(named, group) & w.lanes_apart() == 0 {
-            return Ok(Gathering::Executes);
-        }
-        check_operands(&w.regs, group, op).map_err(|u| self.undefined(w, u))?;
-        let kind = self.kind(w.now.pc);
-        let pc = (!independent).then_some(w.now.pc);
-        w.park_here(
-            group,
-            StrandState::Waits(Meeting {
-                kind,
-                named,
-                at: MeetingPlace::Mask,
-                pc,
-            }),
-            self.grid.code,
-        );
-        self.arrived(w)
+    match op {
+        Op::Barrier(b) if !b.aligned => gather_at_barrier(block, w, mask, b),
+        Op::ClusterWait { aligned: false } => gather_at_cluster(block, w, mask),
+        op if is_aligned(op) => gather_aligned(block, w),
+        _ => Ok(Gathering::Executes),
     }
+}
 
-    /// Returns a group of lanes that name the same mask and lack some of its lanes. There is none
-    /// if the masks are wrong, which the instruction itself reports.
-    fn incomplete_group(&self, w: &Warp, mask: u32, masks: &[u32; 32]) -> Option<u32> {
-        let mut left = mask;
-        let mut seen = 0;
-        let mut found = None;
-        while left != 0 {
-            let named = masks[left.trailing_zeros() as usize];
-            let group = lanes(left)
-                .filter(|l| masks[*l] == named)
-                .fold(0, crate::machine::lane_mask::set_bit);
-            if group & !named != 0 || seen & named != 0 {
-                return None;
-            }
-            if w.missing(named, group) != 0 && found.is_none() {
-                found = Some(group);
-            }
-            seen |= named;
-            left &= !group;
-        }
-        found
+fn gather_named(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    op: &Op,
+    register: u32,
+) -> Checked<Gathering> {
+    if register == EXECUTING {
+        return Ok(Gathering::Executes);
     }
-
-    fn gather_at_barrier(&mut self, w: &mut Warp, mask: u32, b: &Barrier) -> Checked<Gathering> {
-        if w.missing(u32::MAX, mask) == 0 {
-            return Ok(Gathering::Executes);
-        }
-        let barrier = self.barrier_use(w, mask, b)?;
-        self.holds(w, mask, b.kind)?;
-        self.park_for_warp(w, mask, MeetingPlace::Barrier(barrier))
+    let masks = *w
+        .regs
+        .get::<u32>(register, mask)
+        .map_err(|u| block.undefined(w, u))?;
+    let Some(group) = incomplete_group(w, mask, &masks) else {
+        return Ok(Gathering::Executes);
+    };
+    let named = masks[group.trailing_zeros() as usize];
+    let independent = block.grid.code.independent;
+    if !independent && w.missing(named, group) & w.lanes_apart() == 0 {
+        return Ok(Gathering::Executes);
     }
+    check_operands(&w.regs, group, op).map_err(|u| block.undefined(w, u))?;
+    let kind = kind(block, w.now.pc);
+    let pc = (!independent).then_some(w.now.pc);
+    w.park_here(
+        group,
+        StrandState::Waits(Meeting {
+            kind,
+            named,
+            at: MeetingPlace::Mask,
+            pc,
+        }),
+        block.grid.code,
+    );
+    arrived(block, w)
+}
 
-    fn gather_at_cluster(&mut self, w: &mut Warp, mask: u32) -> Checked<Gathering> {
-        if self.is_together(w) || w.missing(u32::MAX, mask) == 0 {
-            return Ok(Gathering::Executes);
+/// Returns a group of lanes that name the same mask and lack some of its lanes. There is none
+/// if the masks are wrong, which the instruction itself reports.
+fn incomplete_group(w: &Warp, mask: u32, masks: &[u32; 32]) -> Option<u32> {
+    let mut left = mask;
+    let mut seen = 0;
+    let mut found = None;
+    while left != 0 {
+        let named = masks[left.trailing_zeros() as usize];
+        let group = lanes(left)
+            .filter(|l| masks[*l] == named)
+            .fold(0, crate::machine::lane_mask::set_bit);
+        if group & !named != 0 || seen & named != 0 {
+            return None;
         }
-        self.park_for_warp(w, mask, MeetingPlace::Cluster)
+        if w.missing(named, group) != 0 && found.is_none() {
+            found = Some(group);
+        }
+        seen |= named;
+        left &= !group;
     }
+    found
+}
 
-    /// Parks lanes that wait for all others of their warp.
-    fn park_for_warp(&mut self, w: &mut Warp, mask: u32, at: MeetingPlace) -> Checked<Gathering> {
-        let kind = self.kind(w.now.pc);
-        w.park_here(
-            mask,
-            StrandState::Waits(Meeting {
-                kind,
-                named: u32::MAX,
-                at,
-                pc: None,
-            }),
-            self.grid.code,
-        );
-        self.arrived(w)
+fn gather_at_barrier(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    b: &Barrier,
+) -> Checked<Gathering> {
+    if w.missing(u32::MAX, mask) == 0 {
+        return Ok(Gathering::Executes);
     }
+    let barrier = barrier::barrier_use(block, w, mask, b)?;
+    barrier::holds(block, w, mask, b.kind)?;
+    park_for_warp(block, w, mask, MeetingPlace::Barrier(barrier))
+}
 
-    /// Returns the opcode of an instruction, with its qualifiers in one order and without those
-    /// that change nothing.
-    fn kind(&self, pc: u32) -> String {
-        let (opcode, _) = parts(&self.grid.code.places[pc as usize]);
-        let mut parts: Vec<&str> = opcode.split('.').filter(|part| *part != "cta").collect();
-        parts[1..].sort_unstable();
-        parts.join(".")
+fn gather_at_cluster(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32) -> Checked<Gathering> {
+    if cluster::is_together(block, w) || w.missing(u32::MAX, mask) == 0 {
+        return Ok(Gathering::Executes);
     }
+    park_for_warp(block, w, mask, MeetingPlace::Cluster)
+}
 
-    /// Executes the instructions of groups that are complete after lanes have arrived, and lets
-    /// other lanes run.
-    fn arrived(&mut self, w: &mut Warp) -> Checked<Gathering> {
-        self.forget_pending();
-        Ok(if self.complete_meetings(w)? {
-            Gathering::Waits
-        } else {
-            Gathering::Elsewhere
-        })
+/// Parks lanes that wait for all others of their warp.
+fn park_for_warp(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    at: MeetingPlace,
+) -> Checked<Gathering> {
+    let kind = kind(block, w.now.pc);
+    w.park_here(
+        mask,
+        StrandState::Waits(Meeting {
+            kind,
+            named: u32::MAX,
+            at,
+            pc: None,
+        }),
+        block.grid.code,
+    );
+    arrived(block, w)
+}
+
+/// Returns the opcode of an instruction, with its qualifiers in one order and without those
+/// that change nothing.
+fn kind(block: &Worker<'_, '_>, pc: u32) -> String {
+    let (opcode, _) = parts(&block.grid.code.places[pc as usize]);
+    let mut parts: Vec<&str> = opcode.split('.').filter(|part| *part != "cta").collect();
+    parts[1..].sort_unstable();
+    parts.join(".")
+}
+
+/// Executes the instructions of groups that are complete after lanes have arrived, and lets
+/// other lanes run.
+fn arrived(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Gathering> {
+    observer::forget_pending(block);
+    Ok(if complete_meetings(block, w)? {
+        Gathering::Waits
+    } else {
+        Gathering::Elsewhere
+    })
+}
+
+/// Waits for the lanes of other strands before an `.aligned` instruction.
+fn gather_aligned(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Gathering> {
+    if w.lanes_apart() & !w.now.mask == 0 {
+        return Ok(Gathering::Executes);
     }
-
-    /// Waits for the lanes of other strands before an `.aligned` instruction.
-    fn gather_aligned(&mut self, w: &mut Warp) -> Checked<Gathering> {
-        if w.lanes_apart() & !w.now.mask == 0 {
-            return Ok(Gathering::Executes);
-        }
-        self.forget_pending();
-        let joined = w.absorb_aligned();
-        if w.lanes_apart() & !w.now.mask != 0 {
-            let all = w.lanes();
-            w.park(all, StrandState::Aligned, self.grid.code);
-            if w.pick(self.grid.code) {
-                return Ok(Gathering::Elsewhere);
-            }
-            // All the others wait: for the running lanes, or the instruction reports that they are
-            // not there.
-            if w.apart.iter().any(|strand| strand.meeting().is_some()) {
-                return Err(self.never_met(w));
-            }
-            w.unpark(w.apart.len() - 1);
-        }
-        Ok(if joined {
-            Gathering::Elsewhere
-        } else {
-            Gathering::Executes
-        })
-    }
-
-    /// Executes the instructions of the groups that are complete. Returns true if the warp waits at
-    /// a barrier now.
-    fn complete_meetings(&mut self, w: &mut Warp) -> Checked<bool> {
-        let mut waits = false;
-        while let Some((meeting, arrived)) = complete_meeting(w) {
-            match meeting.at {
-                MeetingPlace::Mask => {
-                    let mut strands = std::mem::take(&mut w.apart);
-                    let done = self.exchange(w, &mut strands, &meeting, arrived);
-                    w.apart = strands;
-                    done?;
-                    for strand in w.apart.iter_mut().filter(|s| s.meeting() == Some(&meeting)) {
-                        strand.context.now.pc += 1;
-                        strand.state = StrandState::Runnable;
-                    }
-                    w.merge_runnable();
-                }
-                MeetingPlace::Barrier(barrier) => {
-                    waits |= self.arrive_together(w, &meeting, arrived, barrier)?;
-                }
-                MeetingPlace::Cluster => self.wait_together(w, &meeting, arrived),
-            }
-        }
-        Ok(waits)
-    }
-
-    /// Executes one instruction for the lanes of several strands.
-    fn exchange(
-        &mut self,
-        w: &mut Warp,
-        strands: &mut [Strand],
-        meeting: &Meeting,
-        arrived: u32,
-    ) -> Checked<()> {
-        let of_meeting = |s: &Strand| s.meeting() == Some(meeting);
-        let ops = &self.grid.code.ops[..];
-        let mut all = Warp {
-            index: w.index,
-            number: w.number,
-            rank: w.rank,
-            live: w.live,
-            exited: w.exited,
-            ..Warp::default()
-        };
-        all.regs.fit([MASK + 1, A + 1, P + 1]);
-        all.regs.set(MASK, arrived, &[meeting.named; 32]);
-        for strand in strands.iter_mut().filter(|s| of_meeting(s)) {
-            let mask = strand.context.now.mask;
-            all.now = strand.context.now;
-            let op = &ops[all.now.pc as usize].op;
-            let copied = copy_operands(&mut all.regs, &strand.context.regs, mask, op);
-            copied.map_err(|u| self.undefined(&all, u))?;
-        }
-        let op = auxiliary(&ops[all.now.pc as usize].op);
-        match self.rare(&mut all, arrived, &op) {
-            Ok(done) => done.map_err(|u| self.undefined(&all, u))?,
-            Err(mut fault) => {
-                // The auxiliary warp is at the instruction of one strand only.
-                let blamed = |s: &&Strand| of_meeting(s) && s.context.now.mask & fault.lanes != 0;
-                if let Some(strand) = strands.iter().find(blamed) {
-                    let calls = strand.context.calls.iter().rev();
-                    fault.calls = calls.map(|call| self.place(call.now.pc)).collect();
-                    fault.place = Some(self.place(strand.context.now.pc));
-                }
-                return Err(fault);
-            }
-        }
-        for strand in strands.iter_mut().filter(|s| of_meeting(s)) {
-            w.swap_context(&mut strand.context);
-            let op = &ops[w.now.pc as usize].op;
-            let mask = w.now.mask;
-            copy_results(w, &all.regs, mask, op);
-            w.swap_context(&mut strand.context);
-        }
-        w.forced &= !arrived;
-        Ok(())
-    }
-
-    /// Executes a barrier at which all lanes of a warp have arrived, at several instructions.
-    /// Returns true if the warp must wait.
-    fn arrive_together(
-        &mut self,
-        w: &mut Warp,
-        meeting: &Meeting,
-        arrived: u32,
-        barrier: BarrierUse,
-    ) -> Checked<bool> {
-        let ops = &self.grid.code.ops[..];
-        let mut holds = 0;
-        let mut first = None;
-        for i in 0..w.apart.len() {
-            if w.apart[i].meeting() != Some(meeting) {
-                continue;
-            }
-            let Op::Barrier(b) = &ops[w.apart[i].context.now.pc as usize].op else {
-                continue;
-            };
-            let mut strands = std::mem::take(&mut w.apart);
-            let strand = &mut strands[i];
-            w.swap_context(&mut strand.context);
-            let own = self.holds(w, w.now.mask, b.kind);
-            w.swap_context(&mut strand.context);
-            if first.is_some() {
-                strand.context.now.pc += 1;
-                strand.reduction = reduces(b.kind).then_some(b.kind);
-            }
-            strand.state = StrandState::Runnable;
-            w.apart = strands;
-            holds |= own?;
-            first = first.or(Some((i, b)));
-        }
-        let Some((first, b)) = first else {
-            return Ok(false);
-        };
-        // The running strand has no lanes left, since all of them have arrived.
-        w.unpark(first);
-        w.forced &= !arrived;
-        w.effects += 1;
-        let waits = self.arrive(w, b.kind, barrier, arrived, holds)?;
-        w.now.pc += 1;
-        Ok(waits)
-    }
-
-    /// Lets the first strand execute a wait at the barrier of the cluster for all lanes of the
-    /// warp.
-    fn wait_together(&mut self, w: &mut Warp, meeting: &Meeting, arrived: u32) {
-        let Some(first) = w.apart.iter().position(|s| s.meeting() == Some(meeting)) else {
-            return;
-        };
-        // The running strand has no lanes left, since all of them have arrived.
-        w.unpark(first);
-        for strand in w.apart.iter_mut().filter(|s| s.meeting() == Some(meeting)) {
-            strand.context.now.pc += 1;
-            strand.state = StrandState::Runnable;
-        }
-        w.forced &= !arrived;
-        self.set_together(w);
-    }
-
-    /// Continues with other lanes of the warp after the running ones have ended or returned from a
-    /// call.
-    #[cold]
-    pub(crate) fn schedule(&mut self, w: &mut Warp) -> Checked<Scheduled> {
-        self.forget_pending();
-        if !w.calls.is_empty() {
-            if w.reconverge_behind_call() {
-                self.leave(w)?;
-                w.reconverge(self.grid.code);
-            }
-            return Ok(Scheduled::Running);
-        }
-        if self.complete_meetings(w)? {
-            return Ok(Scheduled::Waits);
-        }
-        if w.now.mask != 0 || w.pick(self.grid.code) {
-            return Ok(Scheduled::Running);
-        }
-        if w.apart.iter().any(|strand| strand.meeting().is_some()) {
-            return Err(self.never_met(w));
-        }
-        if w.apart.is_empty() {
-            Ok(Scheduled::Ended)
-        } else {
-            w.unpark(0);
-            Ok(Scheduled::Running)
-        }
-    }
-
-    /// Runs lanes of the warp that have not polled since, in place of the running ones, which poll.
-    /// Returns false if there are none.
-    pub(crate) fn run_others(&mut self, w: &mut Warp, pause: Pause) -> Checked<bool> {
-        if w.lanes() & !w.now.mask != 0 {
-            let polling = w.now.mask;
-            w.park(polling, StrandState::Polled, self.grid.code);
-            return Ok(true);
-        }
-        if w.apart.is_empty() {
-            return Ok(false);
-        }
-        self.complete_meetings(w)?;
+    observer::forget_pending(block);
+    let joined = w.absorb_aligned();
+    if w.lanes_apart() & !w.now.mask != 0 {
         let all = w.lanes();
-        let progress = w.runnable().is_some();
-        if progress
-            || w.apart
-                .iter()
-                .any(|s| matches!(s.state, StrandState::Polled))
-        {
-            w.park(all, StrandState::Polled, self.grid.code);
-            w.pick(self.grid.code);
+        w.park(all, StrandState::Aligned, block.grid.code);
+        if w.pick(block.grid.code) {
+            return Ok(Gathering::Elsewhere);
         }
-        // All have polled: the next time another one begins. Lanes that only another thread can
-        // release keep their state, so that the warp is seen to wait when all of them are such.
-        if !progress && pause != Pause::Stays {
-            w.others_may_run();
+        // All the others wait: for the running lanes, or the instruction reports that they are
+        // not there.
+        if w.apart.iter().any(|strand| strand.meeting().is_some()) {
+            return Err(never_met(block, w));
         }
-        Ok(progress)
+        w.unpark(w.apart.len() - 1);
     }
+    Ok(if joined {
+        Gathering::Elsewhere
+    } else {
+        Gathering::Executes
+    })
+}
 
-    /// Describes the lanes of a warp that wait for others of it, as part of a sentence about the
-    /// warp.
-    pub(crate) fn waiting_lanes(&self, w: &Warp) -> String {
-        let waiting = w.apart.iter().filter(|strand| strand.meeting().is_some());
-        let lanes = waiting.map(|strand| {
-            let line = self.place(strand.context.now.pc).line;
-            format!(
-                ", and its {} wait in line {line} for other lanes of the warp",
-                show_lanes(strand.context.lanes())
-            )
-        });
-        lanes.collect()
-    }
-
-    /// Returns the fault of lanes that wait for others of their warp which never arrive.
-    fn never_met(&mut self, w: &mut Warp) -> Box<Fault> {
-        let Some(first) = w.apart.iter().position(|strand| strand.meeting().is_some()) else {
-            return self.fault(
-                w,
-                w.now.mask,
-                Class::InactiveLane,
-                "lanes of the warp wait for each other",
-            );
-        };
-        let Some(meeting) = w.apart[first].meeting().cloned() else {
-            unreachable!("it was found above")
-        };
-        let same = w.apart.iter().filter(|s| s.meeting() == Some(&meeting));
-        let arrived = same.fold(0, |all, s| all | s.context.lanes());
-        let missing = w.missing(meeting.named, arrived);
-        let other = w
-            .apart
-            .iter()
-            .find(|s| s.context.lanes() & missing != 0 && s.meeting() != Some(&meeting));
-        let other = other.map(|s| {
-            (
-                s.context.lanes() & missing,
-                s.context.now.pc,
-                s.meeting().cloned(),
-            )
-        });
-        w.unpark(first);
-        let lanes = show_lanes(arrived);
-        let others = show_lanes(missing);
-        let (class, waited_for) = match meeting.at {
-            MeetingPlace::Mask => (
-                Class::InactiveLane,
-                format!("the mask 0x{:08x} names {others}", meeting.named),
-            ),
-            MeetingPlace::Barrier(barrier) => {
-                let id = barrier.number();
-                (
-                    Class::DivergentBarrier,
-                    format!("{lanes} of the warp wait at barrier {id} for {others}"),
-                )
-            }
-            MeetingPlace::Cluster => (
-                Class::DivergentBarrier,
-                format!("{lanes} of the warp wait at the barrier of the cluster for {others}"),
-            ),
-        };
-        let reason = match &other {
-            None if missing.is_power_of_two() => "which exits without executing this".into(),
-            None => "which exit without executing this".into(),
-            Some((who, pc, theirs)) => {
-                let verb = if who.is_power_of_two() {
-                    "waits"
-                } else {
-                    "wait"
-                };
-                let line = self.place(*pc).line;
-                let who = if *who == missing {
-                    "which".into()
-                } else {
-                    format!("of which {}", show_lanes(*who))
-                };
-                match theirs {
-                    Some(m) if m.kind == meeting.kind && m.named != meeting.named => {
-                        format!(
-                            "{who} {verb} in line {line} with the mask 0x{:08x}",
-                            m.named
-                        )
-                    }
-                    Some(Meeting {
-                        kind,
-                        at: MeetingPlace::Barrier(barrier),
-                        ..
-                    }) if *kind == meeting.kind => {
-                        let id = barrier.number();
-                        let count = barrier.count;
-                        format!("{who} {verb} in line {line} at barrier {id} for {count} threads")
-                    }
-                    _ => format!(
-                        "{who} {verb} at {} in line {line}",
-                        parts(&self.place(*pc)).0
-                    ),
-                }
-            }
-        };
-        let mut fault = self.fault(w, missing, class, format!("{waited_for}, {reason}"));
-        fault.instead = match meeting.at {
-            MeetingPlace::Barrier(_) | MeetingPlace::Cluster => {
-                "all lanes of the warp must reach the same barrier, with the same thread count"
-            }
+/// Executes the instructions of the groups that are complete. Returns true if the warp waits at
+/// a barrier now.
+fn complete_meetings(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<bool> {
+    let mut waits = false;
+    while let Some((meeting, arrived)) = complete_meeting(w) {
+        match meeting.at {
             MeetingPlace::Mask => {
-                "all lanes that the mask names must execute the same instruction, with the same qualifiers and mask"
+                let mut strands = std::mem::take(&mut w.apart);
+                let done = exchange(block, w, &mut strands, &meeting, arrived);
+                w.apart = strands;
+                done?;
+                for strand in w.apart.iter_mut().filter(|s| s.meeting() == Some(&meeting)) {
+                    strand.context.now.pc += 1;
+                    strand.state = StrandState::Runnable;
+                }
+                w.merge_runnable();
             }
+            MeetingPlace::Barrier(barrier) => {
+                waits |= arrive_together(block, w, &meeting, arrived, barrier)?;
+            }
+            MeetingPlace::Cluster => wait_together(block, w, &meeting, arrived),
+        }
+    }
+    Ok(waits)
+}
+
+/// Executes one instruction for the lanes of several strands.
+fn exchange(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    strands: &mut [Strand],
+    meeting: &Meeting,
+    arrived: u32,
+) -> Checked<()> {
+    let of_meeting = |s: &Strand| s.meeting() == Some(meeting);
+    let ops = &block.grid.code.ops[..];
+    let mut all = Warp {
+        index: w.index,
+        number: w.number,
+        rank: w.rank,
+        live: w.live,
+        exited: w.exited,
+        ..Warp::default()
+    };
+    all.regs.fit([MASK + 1, A + 1, P + 1]);
+    all.regs.set(MASK, arrived, &[meeting.named; 32]);
+    for strand in strands.iter_mut().filter(|s| of_meeting(s)) {
+        let mask = strand.context.now.mask;
+        all.now = strand.context.now;
+        let op = &ops[all.now.pc as usize].op;
+        let copied = copy_operands(&mut all.regs, &strand.context.regs, mask, op);
+        copied.map_err(|u| block.undefined(&all, u))?;
+    }
+    let op = auxiliary(&ops[all.now.pc as usize].op);
+    match interpreter::rare(block, &mut all, arrived, &op) {
+        Ok(done) => done.map_err(|u| block.undefined(&all, u))?,
+        Err(mut fault) => {
+            // The auxiliary warp is at the instruction of one strand only.
+            let blamed = |s: &&Strand| of_meeting(s) && s.context.now.mask & fault.lanes != 0;
+            if let Some(strand) = strands.iter().find(blamed) {
+                let calls = strand.context.calls.iter().rev();
+                fault.calls = calls.map(|call| block.place(call.now.pc)).collect();
+                fault.place = Some(block.place(strand.context.now.pc));
+            }
+            return Err(fault);
+        }
+    }
+    for strand in strands.iter_mut().filter(|s| of_meeting(s)) {
+        w.swap_context(&mut strand.context);
+        let op = &ops[w.now.pc as usize].op;
+        let mask = w.now.mask;
+        copy_results(w, &all.regs, mask, op);
+        w.swap_context(&mut strand.context);
+    }
+    w.forced &= !arrived;
+    Ok(())
+}
+
+/// Executes a barrier at which all lanes of a warp have arrived, at several instructions.
+/// Returns true if the warp must wait.
+fn arrive_together(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    meeting: &Meeting,
+    arrived: u32,
+    barrier: BarrierUse,
+) -> Checked<bool> {
+    let ops = &block.grid.code.ops[..];
+    let mut holds = 0;
+    let mut first = None;
+    for i in 0..w.apart.len() {
+        if w.apart[i].meeting() != Some(meeting) {
+            continue;
+        }
+        let Op::Barrier(b) = &ops[w.apart[i].context.now.pc as usize].op else {
+            continue;
         };
-        fault.other = other.map(|(who, pc, _)| OtherPlace {
-            place: self.place(pc),
-            did: if who.is_power_of_two() {
+        let mut strands = std::mem::take(&mut w.apart);
+        let strand = &mut strands[i];
+        w.swap_context(&mut strand.context);
+        let own = barrier::holds(block, w, w.now.mask, b.kind);
+        w.swap_context(&mut strand.context);
+        if first.is_some() {
+            strand.context.now.pc += 1;
+            strand.reduction = reduces(b.kind).then_some(b.kind);
+        }
+        strand.state = StrandState::Runnable;
+        w.apart = strands;
+        holds |= own?;
+        first = first.or(Some((i, b)));
+    }
+    let Some((first, b)) = first else {
+        return Ok(false);
+    };
+    // The running strand has no lanes left, since all of them have arrived.
+    w.unpark(first);
+    w.forced &= !arrived;
+    w.effects += 1;
+    let waits = barrier::arrive(block, w, b.kind, barrier, arrived, holds)?;
+    w.now.pc += 1;
+    Ok(waits)
+}
+
+/// Lets the first strand execute a wait at the barrier of the cluster for all lanes of the
+/// warp.
+fn wait_together(block: &mut Worker<'_, '_>, w: &mut Warp, meeting: &Meeting, arrived: u32) {
+    let Some(first) = w.apart.iter().position(|s| s.meeting() == Some(meeting)) else {
+        return;
+    };
+    // The running strand has no lanes left, since all of them have arrived.
+    w.unpark(first);
+    for strand in w.apart.iter_mut().filter(|s| s.meeting() == Some(meeting)) {
+        strand.context.now.pc += 1;
+        strand.state = StrandState::Runnable;
+    }
+    w.forced &= !arrived;
+    cluster::set_together(block, w);
+}
+
+/// Continues with other lanes of the warp after the running ones have ended or returned from a
+/// call.
+#[cold]
+pub(crate) fn schedule(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Scheduled> {
+    observer::forget_pending(block);
+    if !w.calls.is_empty() {
+        if w.reconverge_behind_call() {
+            calls::leave(block, w)?;
+            w.reconverge(block.grid.code);
+        }
+        return Ok(Scheduled::Running);
+    }
+    if complete_meetings(block, w)? {
+        return Ok(Scheduled::Waits);
+    }
+    if w.now.mask != 0 || w.pick(block.grid.code) {
+        return Ok(Scheduled::Running);
+    }
+    if w.apart.iter().any(|strand| strand.meeting().is_some()) {
+        return Err(never_met(block, w));
+    }
+    if w.apart.is_empty() {
+        Ok(Scheduled::Ended)
+    } else {
+        w.unpark(0);
+        Ok(Scheduled::Running)
+    }
+}
+
+/// Runs lanes of the warp that have not polled since, in place of the running ones, which poll.
+/// Returns false if there are none.
+pub(crate) fn run_others(block: &mut Worker<'_, '_>, w: &mut Warp, pause: Pause) -> Checked<bool> {
+    if w.lanes() & !w.now.mask != 0 {
+        let polling = w.now.mask;
+        w.park(polling, StrandState::Polled, block.grid.code);
+        return Ok(true);
+    }
+    if w.apart.is_empty() {
+        return Ok(false);
+    }
+    complete_meetings(block, w)?;
+    let all = w.lanes();
+    let progress = w.runnable().is_some();
+    if progress
+        || w.apart
+            .iter()
+            .any(|s| matches!(s.state, StrandState::Polled))
+    {
+        w.park(all, StrandState::Polled, block.grid.code);
+        w.pick(block.grid.code);
+    }
+    // All have polled: the next time another one begins. Lanes that only another thread can
+    // release keep their state, so that the warp is seen to wait when all of them are such.
+    if !progress && pause != Pause::Stays {
+        w.others_may_run();
+    }
+    Ok(progress)
+}
+
+/// Describes the lanes of a warp that wait for others of it, as part of a sentence about the
+/// warp.
+pub(crate) fn waiting_lanes(block: &Worker<'_, '_>, w: &Warp) -> String {
+    let waiting = w.apart.iter().filter(|strand| strand.meeting().is_some());
+    let lanes = waiting.map(|strand| {
+        let line = block.place(strand.context.now.pc).line;
+        format!(
+            ", and its {} wait in line {line} for other lanes of the warp",
+            show_lanes(strand.context.lanes())
+        )
+    });
+    lanes.collect()
+}
+
+/// Returns the fault of lanes that wait for others of their warp which never arrive.
+fn never_met(block: &mut Worker<'_, '_>, w: &mut Warp) -> Box<Fault> {
+    let Some(first) = w.apart.iter().position(|strand| strand.meeting().is_some()) else {
+        return block.fault(
+            w,
+            w.now.mask,
+            Class::InactiveLane,
+            "lanes of the warp wait for each other",
+        );
+    };
+    let Some(meeting) = w.apart[first].meeting().cloned() else {
+        unreachable!("it was found above")
+    };
+    let same = w.apart.iter().filter(|s| s.meeting() == Some(&meeting));
+    let arrived = same.fold(0, |all, s| all | s.context.lanes());
+    let missing = w.missing(meeting.named, arrived);
+    let other = w
+        .apart
+        .iter()
+        .find(|s| s.context.lanes() & missing != 0 && s.meeting() != Some(&meeting));
+    let other = other.map(|s| {
+        (
+            s.context.lanes() & missing,
+            s.context.now.pc,
+            s.meeting().cloned(),
+        )
+    });
+    w.unpark(first);
+    let lanes = show_lanes(arrived);
+    let others = show_lanes(missing);
+    let (class, waited_for) = match meeting.at {
+        MeetingPlace::Mask => (
+            Class::InactiveLane,
+            format!("the mask 0x{:08x} names {others}", meeting.named),
+        ),
+        MeetingPlace::Barrier(barrier) => {
+            let id = barrier.number();
+            (
+                Class::DivergentBarrier,
+                format!("{lanes} of the warp wait at barrier {id} for {others}"),
+            )
+        }
+        MeetingPlace::Cluster => (
+            Class::DivergentBarrier,
+            format!("{lanes} of the warp wait at the barrier of the cluster for {others}"),
+        ),
+    };
+    let reason = match &other {
+        None if missing.is_power_of_two() => "which exits without executing this".into(),
+        None => "which exit without executing this".into(),
+        Some((who, pc, theirs)) => {
+            let verb = if who.is_power_of_two() {
                 "waits"
             } else {
                 "wait"
-            },
-            who: show_lanes(who),
-        });
-        fault
-    }
+            };
+            let line = block.place(*pc).line;
+            let who = if *who == missing {
+                "which".into()
+            } else {
+                format!("of which {}", show_lanes(*who))
+            };
+            match theirs {
+                Some(m) if m.kind == meeting.kind && m.named != meeting.named => {
+                    format!(
+                        "{who} {verb} in line {line} with the mask 0x{:08x}",
+                        m.named
+                    )
+                }
+                Some(Meeting {
+                    kind,
+                    at: MeetingPlace::Barrier(barrier),
+                    ..
+                }) if *kind == meeting.kind => {
+                    let id = barrier.number();
+                    let count = barrier.count;
+                    format!("{who} {verb} in line {line} at barrier {id} for {count} threads")
+                }
+                _ => format!(
+                    "{who} {verb} at {} in line {line}",
+                    parts(&block.place(*pc)).0
+                ),
+            }
+        }
+    };
+    let mut fault = block.fault(w, missing, class, format!("{waited_for}, {reason}"));
+    fault.instead = match meeting.at {
+        MeetingPlace::Barrier(_) | MeetingPlace::Cluster => {
+            "all lanes of the warp must reach the same barrier, with the same thread count"
+        }
+        MeetingPlace::Mask => {
+            "all lanes that the mask names must execute the same instruction, with the same qualifiers and mask"
+        }
+    };
+    fault.other = other.map(|(who, pc, _)| OtherPlace {
+        place: block.place(pc),
+        did: if who.is_power_of_two() {
+            "waits"
+        } else {
+            "wait"
+        },
+        who: show_lanes(who),
+    });
+    fault
 }
 
 /// Returns a meeting at which all lanes that are waited for have arrived, and these lanes.

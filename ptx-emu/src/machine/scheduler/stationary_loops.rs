@@ -14,11 +14,12 @@
 use rustc_hash::FxHashSet;
 
 use crate::machine::scheduler::warp::{Warp, WarpFrame};
+use crate::machine::scheduler::warp_turns;
 use crate::machine::scheduler::warp_turns::state;
 use crate::machine::scheduler::worker::{Checked, Pause, Worker};
+use crate::module::analysis::instruction_text::{parts, split};
 use crate::module::code::{KernelCode, Op};
 use crate::module::registers::Bank;
-use crate::sanitize::arithmetic::rules::{parts, split};
 
 /// The maximum number of instructions in an iteration.
 const MOST_STEPS: u32 = 2048;
@@ -52,50 +53,48 @@ fn position(w: &Warp) -> (usize, Vec<[u32; 3]>) {
     )
 }
 
-impl Worker<'_, '_> {
-    /// Executes one iteration of the loop of a polling warp. `before` are the effects of the warp
-    /// at the start of its turn.
-    pub(crate) fn iterate(&mut self, w: &mut Warp, before: u64) -> Checked<Iteration> {
-        let pc = w.now.pc;
-        let start = position(w);
-        let start_state = state(w);
-        let lanes32 = w.regs.w32.lanes.clone();
-        let lanes64 = w.regs.w64.lanes.clone();
-        let predicates = w.regs.pred.clone();
-        let mut steps = FxHashSet::default();
-        for _ in 0..MOST_STEPS {
-            steps.insert(w.now.pc);
-            self.note_asked(w);
-            let pause = self.run(w, 1)?;
-            if !matches!(pause, Pause::Turn | Pause::Sleeps | Pause::Yields) {
-                return Ok(Iteration::Paused(pause));
+/// Executes one iteration of the loop of a polling warp. `before` are the effects of the warp
+/// at the start of its turn.
+pub(crate) fn iterate(block: &mut Worker<'_, '_>, w: &mut Warp, before: u64) -> Checked<Iteration> {
+    let pc = w.now.pc;
+    let start = position(w);
+    let start_state = state(w);
+    let lanes32 = w.regs.w32.lanes.clone();
+    let lanes64 = w.regs.w64.lanes.clone();
+    let predicates = w.regs.pred.clone();
+    let mut steps = FxHashSet::default();
+    for _ in 0..MOST_STEPS {
+        steps.insert(w.now.pc);
+        warp_turns::note_asked(block, w);
+        let pause = warp_turns::run(block, w, 1)?;
+        if !matches!(pause, Pause::Turn | Pause::Sleeps | Pause::Yields) {
+            return Ok(Iteration::Paused(pause));
+        }
+        w.polling.note_failed(pause);
+        if w.effects != before {
+            return Ok(Iteration::Unknown);
+        }
+        if w.now.pc == pc && position(w) == start {
+            if state(w) == start_state {
+                return Ok(Iteration::Bound);
             }
-            w.polling.note_failed(pause);
-            if w.effects != before {
+            // The registers of lanes that run apart are not compared.
+            if !w.apart.is_empty() {
                 return Ok(Iteration::Unknown);
             }
-            if w.now.pc == pc && position(w) == start {
-                if state(w) == start_state {
-                    return Ok(Iteration::Bound);
-                }
-                // The registers of lanes that run apart are not compared.
-                if !w.apart.is_empty() {
-                    return Ok(Iteration::Unknown);
-                }
-                let mut changed = FxHashSet::default();
-                changed.extend(differing(Bank::W32, &lanes32, &w.regs.w32.lanes));
-                changed.extend(differing(Bank::W64, &lanes64, &w.regs.w64.lanes));
-                changed.extend(differing(Bank::Pred, &predicates, &w.regs.pred));
-                let bound = is_bound(self.grid.code, &steps, changed);
-                return Ok(if bound {
-                    Iteration::Bound
-                } else {
-                    Iteration::Unknown
-                });
-            }
+            let mut changed = FxHashSet::default();
+            changed.extend(differing(Bank::W32, &lanes32, &w.regs.w32.lanes));
+            changed.extend(differing(Bank::W64, &lanes64, &w.regs.w64.lanes));
+            changed.extend(differing(Bank::Pred, &predicates, &w.regs.pred));
+            let bound = is_bound(block.grid.code, &steps, changed);
+            return Ok(if bound {
+                Iteration::Bound
+            } else {
+                Iteration::Unknown
+            });
         }
-        Ok(Iteration::Unknown)
     }
+    Ok(Iteration::Unknown)
 }
 
 /// Returns the registers of a bank that have changed.

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use crate::machine::memory::load_store;
+use crate::machine::scheduler::lane_meetings;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Worker, show_ranges};
 use crate::{Class, Fault};
@@ -140,153 +142,150 @@ pub(crate) struct BlockWaits {
     fault: Box<Fault>,
 }
 
-impl Worker<'_, '_> {
-    /// Returns the reasons why warps wait, with equal reasons grouped.
-    pub(crate) fn wait_reasons(&self) -> String {
-        let per_block = self.warps.len() as u32 / self.blocks.len() as u32;
-        let mut groups: Vec<(u32, WaitReason, Vec<u32>)> = Vec::new();
-        for w in &self.warps {
-            let reason = self.wait_reason(w);
-            let rank = w.index / per_block;
-            let group = groups
-                .iter_mut()
-                .find(|(of, known, _)| *of == rank && *known == reason);
-            match group {
-                Some((_, _, warps)) => warps.push(w.index % per_block),
-                None => groups.push((rank, reason, vec![w.index % per_block])),
-            }
+/// Returns the reasons why warps wait, with equal reasons grouped.
+pub(crate) fn wait_reasons(block: &Worker<'_, '_>) -> String {
+    let per_block = block.warps.len() as u32 / block.blocks.len() as u32;
+    let mut groups: Vec<(u32, WaitReason, Vec<u32>)> = Vec::new();
+    for w in &block.warps {
+        let reason = wait_reason(block, w);
+        let rank = w.index / per_block;
+        let group = groups
+            .iter_mut()
+            .find(|(of, known, _)| *of == rank && *known == reason);
+        match group {
+            Some((_, _, warps)) => warps.push(w.index % per_block),
+            None => groups.push((rank, reason, vec![w.index % per_block])),
         }
-        let left: usize = groups
-            .iter()
-            .skip(MOST_WARP_GROUPS)
-            .map(|(_, _, warps)| warps.len())
-            .sum();
-        let named = groups
-            .iter()
-            .take(MOST_WARP_GROUPS)
-            .map(|(rank, reason, warps)| {
-                let number = if warps.len() == 1 {
-                    WarpCount::One
-                } else {
-                    WarpCount::Several
-                };
-                let of = match self.blocks.len() {
-                    1 => String::new(),
-                    _ => format!(" of block {rank} of the cluster"),
-                };
-                let subject = if number == WarpCount::One {
-                    "warp"
-                } else {
-                    "warps"
-                };
-                format!(
-                    "{subject} {}{of} {}",
-                    show_ranges(warps),
-                    reason.predicate(number)
-                )
-            });
-        let mut named: Vec<String> = named.collect();
-        named.extend((left > 0).then(|| format!("{left} other warps wait")));
-        named.join("; ")
     }
-
-    /// Returns the reason why a warp cannot run.
-    fn wait_reason(&self, w: &Warp) -> WaitReason {
-        let warp = w.index;
-        let line = |pc: u32| self.place(pc).line;
-        if let Some((pc, arrived, all)) = self.cluster.waiting_at(warp) {
-            return WaitReason::ClusterBarrier {
-                line: line(pc),
-                arrived,
-                all,
+    let left: usize = groups
+        .iter()
+        .skip(MOST_WARP_GROUPS)
+        .map(|(_, _, warps)| warps.len())
+        .sum();
+    let named = groups
+        .iter()
+        .take(MOST_WARP_GROUPS)
+        .map(|(rank, reason, warps)| {
+            let number = if warps.len() == 1 {
+                WarpCount::One
+            } else {
+                WarpCount::Several
             };
-        }
-        if let Some((pc, wanted, free)) = self.cluster.short_of(warp) {
-            return WaitReason::Registers {
-                line: line(pc),
-                wanted,
-                free,
+            let of = match block.blocks.len() {
+                1 => String::new(),
+                _ => format!(" of block {rank} of the cluster"),
             };
-        }
-        if let Some((id, pc, arrived, expected)) = self.barriers.waiting_at(warp) {
-            return WaitReason::Barrier {
-                id,
-                line: line(pc),
-                arrived,
-                expected,
+            let subject = if number == WarpCount::One {
+                "warp"
+            } else {
+                "warps"
             };
-        }
-        if let Some(reason) = self.mbarrier_wait(w) {
-            return reason;
-        }
-        match (w.present(), w.polling.asked()) {
-            (0, _) => WaitReason::Exited,
-            (_, Some((pc, _))) => WaitReason::Polls {
-                line: line(pc),
-                lanes: self.waiting_lanes(w),
-            },
-            (_, None) => WaitReason::Loops {
-                line: line(w.now.pc),
-                lanes: self.waiting_lanes(w),
-            },
-        }
-    }
+            format!(
+                "{subject} {}{of} {}",
+                show_ranges(warps),
+                reason.predicate(number)
+            )
+        });
+    let mut named: Vec<String> = named.collect();
+    named.extend((left > 0).then(|| format!("{left} other warps wait")));
+    named.join("; ")
+}
 
-    /// Returns the reason of a warp that waits for an mbarrier, asleep or in a loop.
-    fn mbarrier_wait(&self, w: &Warp) -> Option<WaitReason> {
-        if w.present() == 0 || !self.mbarriers.is_sleeping(w.index) && !w.polling.awaits_mbarrier()
-        {
-            return None;
-        }
-        let (pc, address, arrivals, bytes) = self.mbarriers.waiting_at(w.index)?;
-        let polls = w.polling.asked().map(|(pc, _)| self.place(pc).line);
-        Some(WaitReason::Mbarrier {
-            address: self.shared.local(address.into()),
-            line: self.place(pc).line,
-            arrivals,
-            bytes,
-            polls,
-        })
+/// Returns the reason why a warp cannot run.
+fn wait_reason(block: &Worker<'_, '_>, w: &Warp) -> WaitReason {
+    let warp = w.index;
+    let line = |pc: u32| block.place(pc).line;
+    if let Some((pc, arrived, all)) = block.cluster.waiting_at(warp) {
+        return WaitReason::ClusterBarrier {
+            line: line(pc),
+            arrived,
+            all,
+        };
     }
-
-    /// Returns the instruction at which a warp waits for an mbarrier, if it does.
-    pub(crate) fn mbarrier_wait_at(&self, w: &Warp) -> Option<u32> {
-        self.mbarrier_wait(w)?;
-        self.mbarriers.waiting_at(w.index).map(|(pc, ..)| pc)
+    if let Some((pc, wanted, free)) = block.cluster.short_of(warp) {
+        return WaitReason::Registers {
+            line: line(pc),
+            wanted,
+            free,
+        };
     }
-
-    /// Returns the sentence that a warp waits for an mbarrier, if it does.
-    pub(crate) fn mbarrier_reason(&self, w: &Warp) -> Option<String> {
-        let reason = self.mbarrier_wait(w)?;
-        Some(format!(
-            "{} {}",
-            self.warp_name(w.index),
-            reason.predicate(WarpCount::One)
-        ))
+    if let Some((id, pc, arrived, expected)) = block.barriers.waiting_at(warp) {
+        return WaitReason::Barrier {
+            id,
+            line: line(pc),
+            arrived,
+            expected,
+        };
     }
+    if let Some(reason) = mbarrier_wait(block, w) {
+        return reason;
+    }
+    match (w.present(), w.polling.asked()) {
+        (0, _) => WaitReason::Exited,
+        (_, Some((pc, _))) => WaitReason::Polls {
+            line: line(pc),
+            lanes: lane_meetings::waiting_lanes(block, w),
+        },
+        (_, None) => WaitReason::Loops {
+            line: line(w.now.pc),
+            lanes: lane_meetings::waiting_lanes(block, w),
+        },
+    }
+}
 
-    /// Returns the waits of a block that does nothing but wait.
-    pub(crate) fn waits(&self, turn: u64) -> BlockWaits {
-        let first = self
-            .warps
-            .iter()
-            .find(|w| w.polling.is_again() && w.present() != 0);
-        let first = first.or_else(|| self.warps.iter().find(|w| w.present() != 0));
-        let first = first.unwrap_or(&self.warps[0]);
-        let mut fault = self.fault(first, first.now.mask, Class::Deadlock, "");
-        if let Some(pc) = self.mbarrier_wait_at(first) {
-            fault.place = Some(self.place(pc));
-        }
-        if let Some((pc, address)) = first.polling.asked() {
-            fault.place = Some(self.place(pc));
-            self.locate(&mut fault, address);
-        }
-        BlockWaits {
-            turn,
-            block: self.blocks[0],
-            reasons: self.wait_reasons(),
-            fault,
-        }
+/// Returns the reason of a warp that waits for an mbarrier, asleep or in a loop.
+fn mbarrier_wait(block: &Worker<'_, '_>, w: &Warp) -> Option<WaitReason> {
+    if w.present() == 0 || !block.mbarriers.is_sleeping(w.index) && !w.polling.awaits_mbarrier() {
+        return None;
+    }
+    let (pc, address, arrivals, bytes) = block.mbarriers.waiting_at(w.index)?;
+    let polls = w.polling.asked().map(|(pc, _)| block.place(pc).line);
+    Some(WaitReason::Mbarrier {
+        address: block.shared.local(address.into()),
+        line: block.place(pc).line,
+        arrivals,
+        bytes,
+        polls,
+    })
+}
+
+/// Returns the instruction at which a warp waits for an mbarrier, if it does.
+pub(crate) fn mbarrier_wait_at(block: &Worker<'_, '_>, w: &Warp) -> Option<u32> {
+    mbarrier_wait(block, w)?;
+    block.mbarriers.waiting_at(w.index).map(|(pc, ..)| pc)
+}
+
+/// Returns the sentence that a warp waits for an mbarrier, if it does.
+pub(crate) fn mbarrier_reason(block: &Worker<'_, '_>, w: &Warp) -> Option<String> {
+    let reason = mbarrier_wait(block, w)?;
+    Some(format!(
+        "{} {}",
+        block.warp_name(w.index),
+        reason.predicate(WarpCount::One)
+    ))
+}
+
+/// Returns the waits of a block that does nothing but wait.
+pub(crate) fn waits(block: &Worker<'_, '_>, turn: u64) -> BlockWaits {
+    let first = block
+        .warps
+        .iter()
+        .find(|w| w.polling.is_again() && w.present() != 0);
+    let first = first.or_else(|| block.warps.iter().find(|w| w.present() != 0));
+    let first = first.unwrap_or(&block.warps[0]);
+    let mut fault = block.fault(first, first.now.mask, Class::Deadlock, "");
+    if let Some(pc) = mbarrier_wait_at(block, first) {
+        fault.place = Some(block.place(pc));
+    }
+    if let Some((pc, address)) = first.polling.asked() {
+        fault.place = Some(block.place(pc));
+        load_store::locate(block, &mut fault, address);
+    }
+    BlockWaits {
+        turn,
+        block: block.blocks[0],
+        reasons: wait_reasons(block),
+        fault,
     }
 }
 

@@ -14,12 +14,17 @@ use rustc_hash::FxHasher;
 
 use crate::fault::SourcePlace;
 use crate::launch::Order;
+use crate::machine::async_copy::copy;
+use crate::machine::interp::interpreter;
 use crate::machine::lane_mask::lanes;
+use crate::machine::memory::load_store;
 use crate::machine::scheduler::grid::mix;
 use crate::machine::scheduler::standstill::Polled;
 use crate::machine::scheduler::stationary_loops::Iteration;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Pause, Worker};
+use crate::machine::scheduler::{lane_meetings, stationary_loops, wait_reasons};
+use crate::machine::sync::cluster;
 use crate::module::code::{InstructionSpace, Op};
 use crate::{Class, Fault};
 
@@ -144,510 +149,510 @@ enum Round {
     Stuck,
 }
 
-impl Worker<'_, '_> {
-    /// Gives warps `most` rounds of turns. Returns earlier if all have exited, or if all poll or
-    /// wait.
-    ///
-    /// A race or an uninitialized value may follow from a barrier that other warps miss. The warp
-    /// with such a fault stops, and the other warps continue. If one of them reaches such a
-    /// barrier, that is the fault, and the first one stays postponed.
-    pub(crate) fn advance(&mut self, most: u64) -> Checked<BlockProgress> {
-        let progress = self.advance_warps(most);
-        match (progress, self.postponed.take()) {
-            (progress, None) => progress,
-            (Ok(BlockProgress::Paused), Some(first)) => {
-                self.postponed = Some(first);
-                Ok(BlockProgress::Paused)
-            }
-            (Ok(BlockProgress::Ended | BlockProgress::Waits { .. }), Some(first)) => Err(first),
-            (Err(fault), Some(mut first)) => {
-                if fault.class.rank() != Class::DivergentBarrier.rank() {
-                    return Err(first);
-                }
-                first.instead = match fault.class {
-                    Class::InactiveLane => {
-                        "correct the mask first: the lanes do not meet, and this may follow from that"
-                    }
-                    _ => {
-                        "correct the barrier first: it orders nothing, and this may follow from that"
-                    }
-                };
-                self.postponed = Some(first);
-                Err(fault)
-            }
+/// Gives warps `most` rounds of turns. Returns earlier if all have exited, or if all poll or
+/// wait.
+///
+/// A race or an uninitialized value may follow from a barrier that other warps miss. The warp
+/// with such a fault stops, and the other warps continue. If one of them reaches such a
+/// barrier, that is the fault, and the first one stays postponed.
+pub(crate) fn advance(block: &mut Worker<'_, '_>, most: u64) -> Checked<BlockProgress> {
+    let progress = advance_warps(block, most);
+    match (progress, block.postponed.take()) {
+        (progress, None) => progress,
+        (Ok(BlockProgress::Paused), Some(first)) => {
+            block.postponed = Some(first);
+            Ok(BlockProgress::Paused)
         }
-    }
-
-    fn advance_warps(&mut self, most: u64) -> Checked<BlockProgress> {
-        let end = self.round.saturating_add(most);
-        // A block whose warps all sleep is not stuck yet, because a `try_wait` times out.
-        while !self.ready.is_empty() || self.end_patience()? {
-            if self.grid.stop.load(Relaxed) {
-                // Another block has found a fault, and that one is reported.
-                return Ok(BlockProgress::Ended);
+        (Ok(BlockProgress::Ended | BlockProgress::Waits { .. }), Some(first)) => Err(first),
+        (Err(fault), Some(mut first)) => {
+            if fault.class.rank() != Class::DivergentBarrier.rank() {
+                return Err(first);
             }
-            if self.round.is_multiple_of(LOOKS) {
-                self.in_time()?;
-            }
-            match self.take_turns()? {
-                Round::Continues => {}
-                Round::Waits { proven } => return Ok(BlockProgress::Waits { proven }),
-                Round::Stuck => break,
-            }
-            if self.round >= end && !self.ready.is_empty() {
-                return Ok(BlockProgress::Paused);
-            }
-        }
-        match self.postponed.take() {
-            None => self.stuck().map(|()| BlockProgress::Ended),
-            Some(mut fault) => {
-                if self.misses_barrier(&fault) {
-                    fault.instead = "not all threads of the block reach the barrier between the two: move it out of the branch";
+            first.instead = match fault.class {
+                Class::InactiveLane => {
+                    "correct the mask first: the lanes do not meet, and this may follow from that"
                 }
-                Err(fault)
-            }
-        }
-    }
-
-    /// Returns true if a warp waits at a barrier between the two accesses of a race in the text.
-    /// The barrier would have ordered them if all warps had reached it.
-    fn misses_barrier(&self, race: &Fault) -> bool {
-        let (Some(place), Some(other)) = (&race.place, &race.other) else {
-            return false;
-        };
-        let waiting = self
-            .warps
-            .iter()
-            .filter_map(|w| self.barriers.waiting_at(w.index));
-        let position = |place: &SourcePlace| (place.line, place.column);
-        let mut positions = waiting.map(|(_, pc, ..)| position(&self.place(pc)));
-        positions.any(|at| position(&other.place) < at && at < position(place))
-    }
-
-    /// Gives each warp that is ready a turn.
-    fn take_turns(&mut self) -> Checked<Round> {
-        let mut ready = std::mem::take(&mut self.ready);
-        self.order(&mut ready, self.round);
-        self.round += 1;
-        let before = self.effects;
-        let mut all_poll = true;
-        let mut all_stay = true;
-        let mut all_await_mbarriers = true;
-        for w in ready {
-            if self.land_due()? {
-                self.effects += 1;
-            }
-            let pause = match self.turn(w as usize) {
-                Ok(pause) => pause,
-                Err(fault) => {
-                    self.postpone(fault)?;
-                    continue;
-                }
+                _ => "correct the barrier first: it orders nothing, and this may follow from that",
             };
-            let polling = &self.warps[w as usize].polling;
-            all_poll &= match pause {
-                Pause::Sleeps | Pause::Spins | Pause::Stays => true,
-                Pause::Yields => polling.again,
-                Pause::Turn | Pause::Waits | Pause::Ended => false,
-            };
-            all_stay &= pause == Pause::Stays;
-            all_await_mbarriers &= polling.awaits_mbarrier();
-            self.after_turn(w, pause)?;
+            block.postponed = Some(first);
+            Err(fault)
         }
-        self.wake()?;
-        all_poll &= !self.ready.is_empty();
-        let idle = all_poll && self.effects == before && self.nothing_on_its_way();
-        self.idle_rounds = if idle { self.idle_rounds + 1 } else { 0 };
-        if !all_poll || self.idle_rounds >= PATIENCE && self.end_patience()? {
-            return Ok(Round::Continues);
-        }
-        let stays = idle && all_stay && !self.mbarriers.has_sleepers();
-        self.proven_rounds = if stays { self.proven_rounds + 1 } else { 0 };
-        // In each round, one group of diverged lanes of each warp has its turn.
-        let strands = self.warps.iter().map(|w| w.apart.len() as u32 + 1).max();
-        let strands = strands.unwrap_or(1);
-        let proven = self.proven_rounds >= strands;
-        // Only threads of the block arrive at its mbarriers, so a loop that looks at nothing else
-        // waits for the block.
-        if all_await_mbarriers && self.polled() == Polled::Block {
-            // A loop may have been seen to stay where it is before all that it reads was noted.
-            return Ok(if self.proven_rounds > 2 * strands {
-                Round::Stuck
-            } else {
-                Round::Continues
-            });
-        }
-        Ok(Round::Waits { proven })
     }
+}
 
-    /// Lets every wait for an mbarrier time out, because nothing in the block completes a phase.
-    ///
-    /// A loop around `try_wait` may have a second condition, such as a flag that the host sets. A
-    /// warp that looks at it must not sleep until the phase completes. From now on the warp polls,
-    /// until it does something that others can see. Returns false if all warps were impatient
-    /// already.
-    fn end_patience(&mut self) -> Checked<bool> {
-        let mut ends = false;
-        for w in &mut self.warps {
-            if w.present() == 0 || w.polling.impatient {
+fn advance_warps(block: &mut Worker<'_, '_>, most: u64) -> Checked<BlockProgress> {
+    let end = block.round.saturating_add(most);
+    // A block whose warps all sleep is not stuck yet, because a `try_wait` times out.
+    while !block.ready.is_empty() || end_patience(block)? {
+        if block.grid.stop.load(Relaxed) {
+            // Another block has found a fault, and that one is reported.
+            return Ok(BlockProgress::Ended);
+        }
+        if block.round.is_multiple_of(LOOKS) {
+            in_time(block)?;
+        }
+        match take_turns(block)? {
+            Round::Continues => {}
+            Round::Waits { proven } => return Ok(BlockProgress::Waits { proven }),
+            Round::Stuck => break,
+        }
+        if block.round >= end && !block.ready.is_empty() {
+            return Ok(BlockProgress::Paused);
+        }
+    }
+    match block.postponed.take() {
+        None => stuck(block).map(|()| BlockProgress::Ended),
+        Some(mut fault) => {
+            if misses_barrier(block, &fault) {
+                fault.instead = "not all threads of the block reach the barrier between the two: move it out of the branch";
+            }
+            Err(fault)
+        }
+    }
+}
+
+/// Returns true if a warp waits at a barrier between the two accesses of a race in the text.
+/// The barrier would have ordered them if all warps had reached it.
+fn misses_barrier(block: &Worker<'_, '_>, race: &Fault) -> bool {
+    let (Some(place), Some(other)) = (&race.place, &race.other) else {
+        return false;
+    };
+    let waiting = block
+        .warps
+        .iter()
+        .filter_map(|w| block.barriers.waiting_at(w.index));
+    let position = |place: &SourcePlace| (place.line, place.column);
+    let mut positions = waiting.map(|(_, pc, ..)| position(&block.place(pc)));
+    positions.any(|at| position(&other.place) < at && at < position(place))
+}
+
+/// Gives each warp that is ready a turn.
+fn take_turns(block: &mut Worker<'_, '_>) -> Checked<Round> {
+    let mut ready = std::mem::take(&mut block.ready);
+    order(block, &mut ready, block.round);
+    block.round += 1;
+    let before = block.effects;
+    let mut all_poll = true;
+    let mut all_stay = true;
+    let mut all_await_mbarriers = true;
+    for w in ready {
+        if copy::land_due(block)? {
+            block.effects += 1;
+        }
+        let pause = match turn(block, w as usize) {
+            Ok(pause) => pause,
+            Err(fault) => {
+                postpone(block, fault)?;
                 continue;
             }
-            let sleeps = self.mbarriers.time_out(w.index);
-            if sleeps {
-                self.ready.push(w.index);
-            }
-            w.polling.impatient = sleeps || w.polling.awaits_mbarrier();
-            ends |= w.polling.impatient;
-        }
-        Ok(ends)
+        };
+        let polling = &block.warps[w as usize].polling;
+        all_poll &= match pause {
+            Pause::Sleeps | Pause::Spins | Pause::Stays => true,
+            Pause::Yields => polling.again,
+            Pause::Turn | Pause::Waits | Pause::Ended => false,
+        };
+        all_stay &= pause == Pause::Stays;
+        all_await_mbarriers &= polling.awaits_mbarrier();
+        after_turn(block, w, pause)?;
     }
-
-    /// Keeps a fault that may be a consequence, and stops its warp.
-    fn postpone(&mut self, fault: Box<Fault>) -> Checked<()> {
-        if !fault.class.may_follow_from_barriers() || self.warps.len() == 1 {
-            return Err(fault);
-        }
-        if self.postponed.is_none() {
-            self.postponed = Some(fault);
-            self.fuel = self.fuel.min(MOST_AFTER_FAULT);
-        }
-        Ok(())
+    wake(block)?;
+    all_poll &= !block.ready.is_empty();
+    let idle = all_poll && block.effects == before && nothing_on_its_way(block);
+    block.idle_rounds = if idle { block.idle_rounds + 1 } else { 0 };
+    if !all_poll || block.idle_rounds >= PATIENCE && end_patience(block)? {
+        return Ok(Round::Continues);
     }
+    let stays = idle && all_stay && !block.mbarriers.has_sleepers();
+    block.proven_rounds = if stays { block.proven_rounds + 1 } else { 0 };
+    // In each round, one group of diverged lanes of each warp has its turn.
+    let strands = block.warps.iter().map(|w| w.apart.len() as u32 + 1).max();
+    let strands = strands.unwrap_or(1);
+    let proven = block.proven_rounds >= strands;
+    // Only threads of the block arrive at its mbarriers, so a loop that looks at nothing else
+    // waits for the block.
+    if all_await_mbarriers && polled(block) == Polled::Block {
+        // A loop may have been seen to stay where it is before all that it reads was noted.
+        return Ok(if block.proven_rounds > 2 * strands {
+            Round::Stuck
+        } else {
+            Round::Continues
+        });
+    }
+    Ok(Round::Waits { proven })
+}
 
-    fn after_turn(&mut self, w: u32, pause: Pause) -> Checked<()> {
+/// Lets every wait for an mbarrier time out, because nothing in the block completes a phase.
+///
+/// A loop around `try_wait` may have a second condition, such as a flag that the host sets. A
+/// warp that looks at it must not sleep until the phase completes. From now on the warp polls,
+/// until it does something that others can see. Returns false if all warps were impatient
+/// already.
+fn end_patience(block: &mut Worker<'_, '_>) -> Checked<bool> {
+    let mut ends = false;
+    for w in &mut block.warps {
+        if w.present() == 0 || w.polling.impatient {
+            continue;
+        }
+        let sleeps = block.mbarriers.time_out(w.index);
+        if sleeps {
+            block.ready.push(w.index);
+        }
+        w.polling.impatient = sleeps || w.polling.awaits_mbarrier();
+        ends |= w.polling.impatient;
+    }
+    Ok(ends)
+}
+
+/// Keeps a fault that may be a consequence, and stops its warp.
+fn postpone(block: &mut Worker<'_, '_>, fault: Box<Fault>) -> Checked<()> {
+    if !fault.class.may_follow_from_barriers() || block.warps.len() == 1 {
+        return Err(fault);
+    }
+    if block.postponed.is_none() {
+        block.postponed = Some(fault);
+        block.fuel = block.fuel.min(MOST_AFTER_FAULT);
+    }
+    Ok(())
+}
+
+fn after_turn(block: &mut Worker<'_, '_>, w: u32, pause: Pause) -> Checked<()> {
+    match pause {
+        Pause::Waits => {}
+        Pause::Ended => {
+            cluster::ended(block, w)?;
+            block.effects += 1;
+        }
+        Pause::Turn | Pause::Yields | Pause::Sleeps | Pause::Spins | Pause::Stays => {
+            block.ready.push(w);
+        }
+    }
+    Ok(())
+}
+
+/// Moves the warps that can continue to the ready list.
+fn wake(block: &mut Worker<'_, '_>) -> Checked<()> {
+    let mut ready = std::mem::take(&mut block.ready);
+    ready.extend(block.barriers.released());
+    block.mbarriers.awake(&mut ready);
+    block.cluster.awake(&mut ready);
+    while ready.is_empty() && copy::land_next(block)? {
+        block.mbarriers.awake(&mut ready);
+    }
+    block.ready = ready;
+    Ok(())
+}
+
+/// Orders the ready warps by the schedule.
+fn order(block: &Worker<'_, '_>, ready: &mut [u32], round: u64) {
+    ready.sort_unstable();
+    match block.grid.schedule.order {
+        Order::InOrder => {}
+        Order::Reversed => ready.reverse(),
+        Order::Shuffled => {
+            let seed = mix(block.grid.schedule.seed ^ round << 32) ^ u64::from(block.blocks[0][0]);
+            ready.sort_by_key(|w| mix(seed ^ u64::from(*w)));
+        }
+    }
+}
+
+fn turn(block: &mut Worker<'_, '_>, index: usize) -> Checked<Pause> {
+    let mut warp = std::mem::take(&mut block.warps[index]);
+    let before = warp.effects;
+    let pause = match (warp.polling.again, warp.apart.is_empty()) {
+        (true, true) if warp.polling.unknown > FEW_UNKNOWN => run(block, &mut warp, UNKNOWN_TURN),
+        (true, _) => run_noting(block, &mut warp),
+        (_, true) => run(block, &mut warp, turn_length(block, index)),
+        (_, false) => run(block, &mut warp, SPLIT_TURN),
+    };
+    let pause = pause.and_then(|pause| judge(block, &mut warp, pause, before));
+    block.effects += warp.effects - before;
+    warp.executed = 0;
+    block.warps[index] = warp;
+    pause
+}
+
+/// Lets a warp execute up to `most` instructions.
+pub(crate) fn run(block: &mut Worker<'_, '_>, warp: &mut Warp, most: u64) -> Checked<Pause> {
+    let turn = most.min(block.fuel.saturating_add(1));
+    let before = warp.executed;
+    let result = if block.observer.is_some() {
+        interpreter::execute::<true>(block, warp, before + turn)
+    } else {
+        interpreter::execute::<false>(block, warp, before + turn)
+    };
+    let used = warp.executed - before;
+    block.stats.warp_instructions += used;
+    block.stats.lane_instructions += std::mem::take(&mut warp.lane_count);
+    let pause = result?;
+    match block.fuel.checked_sub(used) {
+        Some(left) => block.fuel = left,
+        None => return Err(out_of_fuel(block, warp)),
+    }
+    Ok(pause)
+}
+
+fn turn_length(block: &Worker<'_, '_>, warp: usize) -> u64 {
+    if block.grid.interleaves {
+        MIXED_TURNS[(mix(block.grid.schedule.seed ^ block.round << 32 ^ warp as u64) % 4) as usize]
+    } else {
+        TURN
+    }
+}
+
+/// Runs a short turn and records the memory that the warp reads.
+fn run_noting(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Pause> {
+    for _ in 0..SHORT_TURN {
+        note_asked(block, w);
+        let pause = run(block, w, 1)?;
+        if pause != Pause::Turn {
+            return Ok(pause);
+        }
+    }
+    Ok(Pause::Turn)
+}
+
+/// Finds out whether a warp whose turn is over polls.
+fn judge(block: &mut Worker<'_, '_>, w: &mut Warp, pause: Pause, before: u64) -> Checked<Pause> {
+    let polls = matches!(pause, Pause::Turn | Pause::Sleeps | Pause::Yields);
+    if !polls || w.effects != before {
+        w.polling = Polling::default();
+        w.others_may_run();
+        return Ok(pause);
+    }
+    w.polling.note_failed(pause);
+    // Most waits for an mbarrier succeed soon, so the loop is not looked at before.
+    if pause == Pause::Yields && !w.polling.impatient {
+        if w.runnable().is_some() {
+            return poll(block, w, pause);
+        }
+        w.polling.again = true;
+        w.polling.yields += 1;
+        // Groups of lanes that take turns may never be idle in the same rounds.
+        w.polling.impatient = !w.apart.is_empty() && w.polling.yields > MOST_YIELDS;
+        w.others_may_run();
+        return Ok(pause);
+    }
+    w.polling.quiet += 1;
+    // Looking at the loop takes longer than a turn.
+    if w.polling.unknown > FEW_UNKNOWN && !w.polling.quiet.is_multiple_of(UNKNOWN_LOOKS) {
+        return poll(block, w, Pause::Spins);
+    }
+    if matches!(pause, Pause::Sleeps | Pause::Yields) {
+        let state = state(w);
+        if std::mem::replace(&mut w.polling.slept, state) == state {
+            return poll(block, w, Pause::Stays);
+        }
+        if w.polling.quiet < MOST_QUIET {
+            return poll(block, w, Pause::Sleeps);
+        }
+        return judge_iteration(block, w, before, Pause::Sleeps);
+    }
+    // A warp that computes for long is looked at ever less often.
+    let quiet = w.polling.quiet;
+    if w.polling.again || quiet.is_power_of_two() || quiet.is_multiple_of(MOST_QUIET) {
+        probe(block, w, before)
+    } else {
+        Ok(Pause::Turn)
+    }
+}
+
+/// Executes some instructions more, to see whether they lead back to where the warp is.
+fn probe(block: &mut Worker<'_, '_>, w: &mut Warp, before: u64) -> Checked<Pause> {
+    let pc = w.now.pc;
+    let start = state(w);
+    w.polling.asks = false;
+    for _ in 0..PROBE {
+        note_asked(block, w);
+        let pause = run(block, w, 1)?;
+        if w.effects != before {
+            return Ok(pause);
+        }
         match pause {
-            Pause::Waits => {}
-            Pause::Ended => {
-                self.ended(w)?;
-                self.effects += 1;
+            Pause::Turn => {}
+            // The loop is longer than a turn, and sleeps or waits for an mbarrier.
+            Pause::Sleeps | Pause::Yields if w.polling.quiet >= MOST_QUIET => {
+                w.polling.note_failed(pause);
+                return judge_iteration(block, w, before, Pause::Sleeps);
             }
-            Pause::Turn | Pause::Yields | Pause::Sleeps | Pause::Spins | Pause::Stays => {
-                self.ready.push(w);
-            }
+            _ => return Ok(pause),
         }
-        Ok(())
-    }
-
-    /// Moves the warps that can continue to the ready list.
-    fn wake(&mut self) -> Checked<()> {
-        let mut ready = std::mem::take(&mut self.ready);
-        ready.extend(self.barriers.released());
-        self.mbarriers.awake(&mut ready);
-        self.cluster.awake(&mut ready);
-        while ready.is_empty() && self.land_next()? {
-            self.mbarriers.awake(&mut ready);
-        }
-        self.ready = ready;
-        Ok(())
-    }
-
-    /// Orders the ready warps by the schedule.
-    fn order(&self, ready: &mut [u32], round: u64) {
-        ready.sort_unstable();
-        match self.grid.schedule.order {
-            Order::InOrder => {}
-            Order::Reversed => ready.reverse(),
-            Order::Shuffled => {
-                let seed =
-                    mix(self.grid.schedule.seed ^ round << 32) ^ u64::from(self.blocks[0][0]);
-                ready.sort_by_key(|w| mix(seed ^ u64::from(*w)));
-            }
+        if w.now.pc == pc && state(w) == start {
+            w.polling.failed = false;
+            return poll(block, w, Pause::Stays);
         }
     }
-
-    fn turn(&mut self, index: usize) -> Checked<Pause> {
-        let mut warp = std::mem::take(&mut self.warps[index]);
-        let before = warp.effects;
-        let pause = match (warp.polling.again, warp.apart.is_empty()) {
-            (true, true) if warp.polling.unknown > FEW_UNKNOWN => self.run(&mut warp, UNKNOWN_TURN),
-            (true, _) => self.run_noting(&mut warp),
-            (_, true) => self.run(&mut warp, self.turn_length(index)),
-            (_, false) => self.run(&mut warp, SPLIT_TURN),
-        };
-        let pause = pause.and_then(|pause| self.judge(&mut warp, pause, before));
-        self.effects += warp.effects - before;
-        warp.executed = 0;
-        self.warps[index] = warp;
-        pause
+    if w.polling.quiet >= MOST_QUIET && w.polling.asks {
+        return judge_iteration(block, w, before, Pause::Spins);
     }
+    Ok(Pause::Turn)
+}
 
-    /// Lets a warp execute up to `most` instructions.
-    pub(crate) fn run(&mut self, warp: &mut Warp, most: u64) -> Checked<Pause> {
-        let turn = most.min(self.fuel.saturating_add(1));
-        let before = warp.executed;
-        let result = if self.observer.is_some() {
-            self.execute::<true>(warp, before + turn)
+/// Examines one iteration of the loop of a polling warp that is never twice in the same state.
+fn judge_iteration(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    before: u64,
+    unknown: Pause,
+) -> Checked<Pause> {
+    match stationary_loops::iterate(block, w, before)? {
+        Iteration::Bound => {
+            w.polling.unknown = 0;
+            poll(block, w, Pause::Stays)
+        }
+        Iteration::Unknown if w.effects == before => {
+            w.polling.unknown = w.polling.unknown.saturating_add(1);
+            poll(block, w, unknown)
+        }
+        Iteration::Unknown => Ok(Pause::Turn),
+        Iteration::Paused(pause) => Ok(pause),
+    }
+}
+
+/// Records that a warp polls, unless other lanes of the warp can run.
+fn poll(block: &mut Worker<'_, '_>, w: &mut Warp, pause: Pause) -> Checked<Pause> {
+    w.polling.again = !lane_meetings::run_others(block, w, pause)?;
+    Ok(if w.polling.again { pause } else { Pause::Turn })
+}
+
+pub(crate) fn note_asked(block: &Worker<'_, '_>, w: &mut Warp) {
+    let step = &block.grid.code.ops[w.now.pc as usize];
+    let (address, strong) = match &step.op {
+        Op::Load(t) if t.space != InstructionSpace::Local => (&t.address, t.order.is_strong()),
+        Op::Atomic(a) => (&a.address, true),
+        Op::Atomics(v) => (&v.1[0].address, true),
+        Op::LoadFragment(_) => {
+            // The fragment may lie in global memory, which other blocks write.
+            w.polling.polled = w.polling.polled.max(Polled::Device);
+            return;
+        }
+        // Textures and surfaces may lie over memory of the host.
+        Op::Image(_) => {
+            w.polling.polled = Polled::Host;
+            return;
+        }
+        _ => return,
+    };
+    let mut addresses = [0; 32];
+    w.polling.asks |= strong;
+    let known = load_store::lane_addresses(block, w, w.now.mask, address, &mut addresses).is_ok();
+    if known && w.now.mask != 0 {
+        let first = addresses[w.now.mask.trailing_zeros() as usize];
+        w.polling.asked = Some((w.now.pc, first));
+        // Without an outside, it does not matter whose memory it is.
+        let most = if block.grid.standstill.is_open() {
+            Polled::Host
         } else {
-            self.execute::<false>(warp, before + turn)
+            Polled::Device
         };
-        let used = warp.executed - before;
-        self.stats.warp_instructions += used;
-        self.stats.lane_instructions += std::mem::take(&mut warp.lane_count);
-        let pause = result?;
-        match self.fuel.checked_sub(used) {
-            Some(left) => self.fuel = left,
-            None => return Err(self.out_of_fuel(warp)),
+        if w.polling.polled < most {
+            let polled = lanes(w.now.mask)
+                .map(|lane| polled_at(block, addresses[lane]))
+                .max();
+            w.polling.polled = w.polling.polled.max(polled.unwrap_or_default());
         }
-        Ok(pause)
     }
+}
 
-    fn turn_length(&self, warp: usize) -> u64 {
-        if self.grid.interleaves {
-            MIXED_TURNS
-                [(mix(self.grid.schedule.seed ^ self.round << 32 ^ warp as u64) % 4) as usize]
-        } else {
-            TURN
-        }
+/// Returns the memory in which an address lies.
+fn polled_at(block: &Worker<'_, '_>, address: u64) -> Polled {
+    match block.grid.table.reach(address).map(|a| a.owner) {
+        None => Polled::Block,
+        Some(Some(_)) => Polled::Device,
+        Some(None) => Polled::Host,
     }
+}
 
-    /// Runs a short turn and records the memory that the warp reads.
-    fn run_noting(&mut self, w: &mut Warp) -> Checked<Pause> {
-        for _ in 0..SHORT_TURN {
-            self.note_asked(w);
-            let pause = self.run(w, 1)?;
-            if pause != Pause::Turn {
-                return Ok(pause);
-            }
-        }
-        Ok(Pause::Turn)
+fn out_of_fuel(block: &Worker<'_, '_>, warp: &Warp) -> Box<Fault> {
+    let mut what = format!(
+        "the block has executed {} warp instructions and not ended",
+        block.grid.schedule.fuel
+    );
+    if let Some(reason) = wait_reasons::mbarrier_reason(block, warp) {
+        let _ = write!(what, "; {reason}");
     }
+    let mut fault = block.fault(warp, warp.now.mask, Class::OutOfFuel, what);
+    fault.instead = "look for a loop that never ends, or raise the schedule's fuel";
+    fault
+}
 
-    /// Finds out whether a warp whose turn is over polls.
-    fn judge(&mut self, w: &mut Warp, pause: Pause, before: u64) -> Checked<Pause> {
-        let polls = matches!(pause, Pause::Turn | Pause::Sleeps | Pause::Yields);
-        if !polls || w.effects != before {
-            w.polling = Polling::default();
-            w.others_may_run();
-            return Ok(pause);
-        }
-        w.polling.note_failed(pause);
-        // Most waits for an mbarrier succeed soon, so the loop is not looked at before.
-        if pause == Pause::Yields && !w.polling.impatient {
-            if w.runnable().is_some() {
-                return self.poll(w, pause);
-            }
-            w.polling.again = true;
-            w.polling.yields += 1;
-            // Groups of lanes that take turns may never be idle in the same rounds.
-            w.polling.impatient = !w.apart.is_empty() && w.polling.yields > MOST_YIELDS;
-            w.others_may_run();
-            return Ok(pause);
-        }
-        w.polling.quiet += 1;
-        // Looking at the loop takes longer than a turn.
-        if w.polling.unknown > FEW_UNKNOWN && !w.polling.quiet.is_multiple_of(UNKNOWN_LOOKS) {
-            return self.poll(w, Pause::Spins);
-        }
-        if matches!(pause, Pause::Sleeps | Pause::Yields) {
-            let state = state(w);
-            if std::mem::replace(&mut w.polling.slept, state) == state {
-                return self.poll(w, Pause::Stays);
-            }
-            if w.polling.quiet < MOST_QUIET {
-                return self.poll(w, Pause::Sleeps);
-            }
-            return self.judge_iteration(w, before, Pause::Sleeps);
-        }
-        // A warp that computes for long is looked at ever less often.
-        let quiet = w.polling.quiet;
-        if w.polling.again || quiet.is_power_of_two() || quiet.is_multiple_of(MOST_QUIET) {
-            self.probe(w, before)
-        } else {
-            Ok(Pause::Turn)
-        }
+/// Returns the fault of a launch that has reached its deadline.
+fn in_time(block: &Worker<'_, '_>) -> Checked<()> {
+    if block
+        .grid
+        .watch
+        .deadline
+        .is_none_or(|end| Instant::now() < end)
+    {
+        return Ok(());
     }
+    let Some(warp) = block.warps.iter().find(|w| w.present() != 0) else {
+        return Ok(());
+    };
+    let what = "the launch has not ended within its time limit; this warp is still running";
+    let mut fault = block.fault(warp, warp.present(), Class::TimeLimit, what);
+    fault.instead = "look for a loop that waits for what never comes, or raise the limit";
+    Err(fault)
+}
 
-    /// Executes some instructions more, to see whether they lead back to where the warp is.
-    fn probe(&mut self, w: &mut Warp, before: u64) -> Checked<Pause> {
-        let pc = w.now.pc;
-        let start = state(w);
-        w.polling.asks = false;
-        for _ in 0..PROBE {
-            self.note_asked(w);
-            let pause = self.run(w, 1)?;
-            if w.effects != before {
-                return Ok(pause);
-            }
-            match pause {
-                Pause::Turn => {}
-                // The loop is longer than a turn, and sleeps or waits for an mbarrier.
-                Pause::Sleeps | Pause::Yields if w.polling.quiet >= MOST_QUIET => {
-                    w.polling.note_failed(pause);
-                    return self.judge_iteration(w, before, Pause::Sleeps);
-                }
-                _ => return Ok(pause),
-            }
-            if w.now.pc == pc && state(w) == start {
-                w.polling.failed = false;
-                return self.poll(w, Pause::Stays);
-            }
-        }
-        if w.polling.quiet >= MOST_QUIET && w.polling.asks {
-            return self.judge_iteration(w, before, Pause::Spins);
-        }
-        Ok(Pause::Turn)
-    }
+/// Returns the fault of a block in which no warp is ready, unless all warps have exited and
+/// nothing is incomplete.
+fn stuck(block: &Worker<'_, '_>) -> Checked<()> {
+    let Some(first) = block.warps.iter().find(|w| w.present() != 0) else {
+        return left_over(block);
+    };
+    let what = format!(
+        "no warp can continue: {}",
+        wait_reasons::wait_reasons(block)
+    );
+    let at_barrier = |w: &Warp| w.present() == 0 || block.barriers.waiting_at(w.index).is_some();
+    let (class, instead) = if block.warps.iter().all(at_barrier) {
+        (
+            Class::BarrierMismatch,
+            "all warps must reach the same barriers with the same thread counts",
+        )
+    } else {
+        (
+            Class::Deadlock,
+            "every phase needs its arrivals, and copies of exactly the bytes it expects",
+        )
+    };
+    let mut fault = block.fault(first, first.now.mask, class, what);
+    let barrier = block.barriers.waiting_at(first.index).map(|(_, pc, ..)| pc);
+    let wait = wait_reasons::mbarrier_wait_at(block, first);
+    fault.place = Some(block.place(barrier.or(wait).unwrap_or(first.now.pc)));
+    fault.instead = instead;
+    Err(fault)
+}
 
-    /// Examines one iteration of the loop of a polling warp that is never twice in the same state.
-    fn judge_iteration(&mut self, w: &mut Warp, before: u64, unknown: Pause) -> Checked<Pause> {
-        match self.iterate(w, before)? {
-            Iteration::Bound => {
-                w.polling.unknown = 0;
-                self.poll(w, Pause::Stays)
-            }
-            Iteration::Unknown if w.effects == before => {
-                w.polling.unknown = w.polling.unknown.saturating_add(1);
-                self.poll(w, unknown)
-            }
-            Iteration::Unknown => Ok(Pause::Turn),
-            Iteration::Paused(pause) => Ok(pause),
-        }
-    }
+/// Checks that no barrier is incomplete after all warps have exited.
+fn left_over(block: &Worker<'_, '_>) -> Checked<()> {
+    copy::unfinished(block, None)?;
+    let Some((id, pc, warp, arrived, expected)) = block.barriers.left_over() else {
+        return Ok(());
+    };
+    let warp = &block.warps[warp as usize];
+    let what = format!(
+        "the block has ended, and {arrived} of {expected} threads have arrived at barrier {id}"
+    );
+    let mut fault = block.fault(warp, warp.live, Class::BarrierMismatch, what);
+    fault.place = Some(block.place(pc));
+    fault.instead = "all warps must reach the same barriers with the same thread counts";
+    Err(fault)
+}
 
-    /// Records that a warp polls, unless other lanes of the warp can run.
-    fn poll(&mut self, w: &mut Warp, pause: Pause) -> Checked<Pause> {
-        w.polling.again = !self.run_others(w, pause)?;
-        Ok(if w.polling.again { pause } else { Pause::Turn })
-    }
+/// Returns the memory that the warps poll.
+pub(crate) fn polled(block: &Worker<'_, '_>) -> Polled {
+    let waiting = block.warps.iter().filter(|w| w.present() != 0);
+    waiting
+        .map(|w| w.polling.polled())
+        .max()
+        .unwrap_or_default()
+}
 
-    pub(crate) fn note_asked(&self, w: &mut Warp) {
-        let step = &self.grid.code.ops[w.now.pc as usize];
-        let (address, strong) = match &step.op {
-            Op::Load(t) if t.space != InstructionSpace::Local => (&t.address, t.order.is_strong()),
-            Op::Atomic(a) => (&a.address, true),
-            Op::Atomics(v) => (&v.1[0].address, true),
-            Op::LoadFragment(_) => {
-                // The fragment may lie in global memory, which other blocks write.
-                w.polling.polled = w.polling.polled.max(Polled::Device);
-                return;
-            }
-            // Textures and surfaces may lie over memory of the host.
-            Op::Image(_) => {
-                w.polling.polled = Polled::Host;
-                return;
-            }
-            _ => return,
-        };
-        let mut addresses = [0; 32];
-        w.polling.asks |= strong;
-        let known = self
-            .addresses(w, w.now.mask, address, &mut addresses)
-            .is_ok();
-        if known && w.now.mask != 0 {
-            let first = addresses[w.now.mask.trailing_zeros() as usize];
-            w.polling.asked = Some((w.now.pc, first));
-            // Without an outside, it does not matter whose memory it is.
-            let most = if self.grid.standstill.is_open() {
-                Polled::Host
-            } else {
-                Polled::Device
-            };
-            if w.polling.polled < most {
-                let polled = lanes(w.now.mask)
-                    .map(|lane| self.polled_at(addresses[lane]))
-                    .max();
-                w.polling.polled = w.polling.polled.max(polled.unwrap_or_default());
-            }
-        }
-    }
-
-    /// Returns the memory in which an address lies.
-    fn polled_at(&self, address: u64) -> Polled {
-        match self.grid.table.reach(address).map(|a| a.owner) {
-            None => Polled::Block,
-            Some(Some(_)) => Polled::Device,
-            Some(None) => Polled::Host,
-        }
-    }
-
-    fn out_of_fuel(&self, warp: &Warp) -> Box<Fault> {
-        let mut what = format!(
-            "the block has executed {} warp instructions and not ended",
-            self.grid.schedule.fuel
-        );
-        if let Some(reason) = self.mbarrier_reason(warp) {
-            let _ = write!(what, "; {reason}");
-        }
-        let mut fault = self.fault(warp, warp.now.mask, Class::OutOfFuel, what);
-        fault.instead = "look for a loop that never ends, or raise the schedule's fuel";
-        fault
-    }
-
-    /// Returns the fault of a launch that has reached its deadline.
-    fn in_time(&self) -> Checked<()> {
-        if self
-            .grid
-            .watch
-            .deadline
-            .is_none_or(|end| Instant::now() < end)
-        {
-            return Ok(());
-        }
-        let Some(warp) = self.warps.iter().find(|w| w.present() != 0) else {
-            return Ok(());
-        };
-        let what = "the launch has not ended within its time limit; this warp is still running";
-        let mut fault = self.fault(warp, warp.present(), Class::TimeLimit, what);
-        fault.instead = "look for a loop that waits for what never comes, or raise the limit";
-        Err(fault)
-    }
-
-    /// Returns the fault of a block in which no warp is ready, unless all warps have exited and
-    /// nothing is incomplete.
-    fn stuck(&self) -> Checked<()> {
-        let Some(first) = self.warps.iter().find(|w| w.present() != 0) else {
-            return self.left_over();
-        };
-        let what = format!("no warp can continue: {}", self.wait_reasons());
-        let at_barrier = |w: &Warp| w.present() == 0 || self.barriers.waiting_at(w.index).is_some();
-        let (class, instead) = if self.warps.iter().all(at_barrier) {
-            (
-                Class::BarrierMismatch,
-                "all warps must reach the same barriers with the same thread counts",
-            )
-        } else {
-            (
-                Class::Deadlock,
-                "every phase needs its arrivals, and copies of exactly the bytes it expects",
-            )
-        };
-        let mut fault = self.fault(first, first.now.mask, class, what);
-        let barrier = self.barriers.waiting_at(first.index).map(|(_, pc, ..)| pc);
-        let wait = self.mbarrier_wait_at(first);
-        fault.place = Some(self.place(barrier.or(wait).unwrap_or(first.now.pc)));
-        fault.instead = instead;
-        Err(fault)
-    }
-
-    /// Checks that no barrier is incomplete after all warps have exited.
-    fn left_over(&self) -> Checked<()> {
-        self.unfinished(None)?;
-        let Some((id, pc, warp, arrived, expected)) = self.barriers.left_over() else {
-            return Ok(());
-        };
-        let warp = &self.warps[warp as usize];
-        let what = format!(
-            "the block has ended, and {arrived} of {expected} threads have arrived at barrier {id}"
-        );
-        let mut fault = self.fault(warp, warp.live, Class::BarrierMismatch, what);
-        fault.place = Some(self.place(pc));
-        fault.instead = "all warps must reach the same barriers with the same thread counts";
-        Err(fault)
-    }
-
-    /// Returns the memory that the warps poll.
-    pub(crate) fn polled(&self) -> Polled {
-        let waiting = self.warps.iter().filter(|w| w.present() != 0);
-        waiting
-            .map(|w| w.polling.polled())
-            .max()
-            .unwrap_or_default()
-    }
-
-    /// Returns true if no asynchronous work can change memory that the warps read.
-    fn nothing_on_its_way(&self) -> bool {
-        self.copies.is_idle() && self.stores.is_idle()
-    }
+/// Returns true if no asynchronous work can change memory that the warps read.
+fn nothing_on_its_way(block: &Worker<'_, '_>) -> bool {
+    block.copies.is_idle() && block.stores.is_idle()
 }
 
 /// Returns a hash of the position and the registers of a warp.

@@ -18,8 +18,8 @@ use crate::machine::sync::barrier::Barriers;
 use crate::machine::sync::cluster::Cluster;
 use crate::machine::sync::mbarrier::Mbarriers;
 use crate::machine::tensor_core::wgmma::ClusterWgmmas;
+use crate::module::address_space::{RESERVED, SHARED_BASE};
 use crate::module::code::{KernelCode, Op};
-use crate::module::decode::{RESERVED, SHARED_BASE};
 use crate::module::registers::{Bank, Undefined};
 use crate::sanitize::profile::observer::Observer;
 use crate::sanitize::race::launch_recorder::LaunchRecorder;
@@ -276,6 +276,22 @@ impl<'g, 'a> Worker<'g, 'a> {
         } else {
             "write it on every path that leads here"
         };
+        fault
+    }
+
+    /// Returns the fault that a register is read which `shfl` filled from uninitialized lanes.
+    #[cold]
+    fn lost_in_shuffle(&self, w: &Warp, name: &str, lanes: u32, pc: u32) -> Box<Fault> {
+        let what = format!(
+            "register {name} is read, but shfl filled it from lanes that had not written the source"
+        );
+        let mut fault = self.fault(w, lanes, Class::UninitialisedRegister, what);
+        fault.instead = "write the source in every lane from which another reads, or do not use what comes from there";
+        fault.other = Some(OtherPlace {
+            place: self.place(pc),
+            did: "filled it",
+            who: "shfl".into(),
+        });
         fault
     }
 

@@ -15,8 +15,10 @@
 //! not depend on the order in which the warps ran.
 
 use crate::machine::lane_mask::lanes;
+use crate::machine::memory::load_store;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
+use crate::machine::sync::cluster;
 use crate::module::code::{MbarrierInstruction, MbarrierOperation, MbarrierWait, Phase};
 use crate::module::isa::async_copy::copy::MOST_COUNT;
 use crate::sanitize::race::shared_shadow::{AccessProperties, LastAccess, MOST_AGENTS};
@@ -177,618 +179,708 @@ impl Mbarriers {
     }
 }
 
-impl Worker<'_, '_> {
-    /// Executes `mbarrier.init`, `mbarrier.inval`, `mbarrier.expect_tx` and `mbarrier.arrive`.
-    pub(crate) fn mbarrier(
-        &mut self,
-        w: &mut Warp,
-        mask: u32,
-        b: &MbarrierInstruction,
-    ) -> Checked<()> {
-        let mut addresses = [0; 32];
-        self.shared_addresses(w, mask, &b.address, b.space, &mut addresses)?;
-        self.check_alignment(w, mask, &addresses, 8)?;
-        match b.operation {
-            MbarrierOperation::Init { count } => {
-                let counts = self.words(w, mask, count)?;
-                lanes(mask).try_for_each(|l| self.init(w, l, addresses[l], counts[l]))
-            }
-            MbarrierOperation::Inval => {
-                lanes(mask).try_for_each(|l| self.inval(w, l, addresses[l]))
-            }
-            MbarrierOperation::ExpectTx { bytes } => {
-                let bytes = self.words(w, mask, bytes)?;
-                lanes(mask).try_for_each(|l| {
-                    let i = self.object(w, l, addresses[l])?;
-                    self.expect(w, l, i, bytes[l].into())
-                })
-            }
-            MbarrierOperation::Arrive {
-                state,
-                expect,
-                count,
-                drops,
-                completes,
-            } => {
-                let expect = expect.map(|slot| self.words(w, mask, slot)).transpose()?;
-                let counts = count.map_or(Ok([1; 32]), |slot| self.words(w, mask, slot))?;
-                let mut states = [0; 32];
-                for l in lanes(mask) {
-                    let i = self.object(w, l, addresses[l])?;
-                    states[l] = u64::from(self.mbarriers.objects[i].done);
-                    if let Some(bytes) = &expect {
-                        self.expect(w, l, i, bytes[l].into())?;
-                    }
-                    if !completes {
-                        self.check_incomplete(w, l, i, counts[l])?;
-                    }
-                    if drops {
-                        self.expect_less(w, l, i, counts[l])?;
-                    }
-                    self.arrive_at(w, l, i, counts[l])?;
+/// Executes `mbarrier.init`, `mbarrier.inval`, `mbarrier.expect_tx` and `mbarrier.arrive`.
+pub(crate) fn mbarrier(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    b: &MbarrierInstruction,
+) -> Checked<()> {
+    let mut addresses = [0; 32];
+    load_store::shared_addresses(block, w, mask, &b.address, b.space, &mut addresses)?;
+    load_store::check_alignment(block, w, mask, &addresses, 8)?;
+    match b.operation {
+        MbarrierOperation::Init { count } => {
+            let counts = words(block, w, mask, count)?;
+            lanes(mask).try_for_each(|l| init(block, w, l, addresses[l], counts[l]))
+        }
+        MbarrierOperation::Inval => lanes(mask).try_for_each(|l| inval(block, w, l, addresses[l])),
+        MbarrierOperation::ExpectTx { bytes } => {
+            let bytes = words(block, w, mask, bytes)?;
+            lanes(mask).try_for_each(|l| {
+                let i = object(block, w, l, addresses[l])?;
+                expect_bytes(block, w, l, i, bytes[l].into())
+            })
+        }
+        MbarrierOperation::Arrive {
+            state,
+            expect,
+            count,
+            drops,
+            completes,
+        } => {
+            let expect = expect.map(|slot| words(block, w, mask, slot)).transpose()?;
+            let counts = count.map_or(Ok([1; 32]), |slot| words(block, w, mask, slot))?;
+            let mut states = [0; 32];
+            for l in lanes(mask) {
+                let i = object(block, w, l, addresses[l])?;
+                states[l] = u64::from(block.mbarriers.objects[i].done);
+                if let Some(bytes) = &expect {
+                    expect_bytes(block, w, l, i, bytes[l].into())?;
                 }
-                self.shared.clocks.bump(w.index as usize);
-                state
-                    .into_iter()
-                    .for_each(|slot| w.regs.set(slot, mask, &states));
-                Ok(())
+                if !completes {
+                    check_incomplete(block, w, l, i, counts[l])?;
+                }
+                if drops {
+                    expect_less(block, w, l, i, counts[l])?;
+                }
+                arrive_at(block, w, l, i, counts[l])?;
             }
+            block.shared.clocks.bump(w.index as usize);
+            state
+                .into_iter()
+                .for_each(|slot| w.regs.set(slot, mask, &states));
+            Ok(())
         }
     }
+}
 
-    /// Checks that an arrival with `.noComplete` is not the last of its phase.
-    fn check_incomplete(&self, w: &Warp, lane: usize, i: usize, count: u32) -> Checked<()> {
-        let o = &self.mbarriers.objects[i];
-        if count < o.pending || o.bytes != 0 {
-            return Ok(());
-        }
-        let what = format!(
-            "an arrival with .noComplete that completes phase {} of an mbarrier",
-            o.done
+/// Checks that an arrival with `.noComplete` is not the last of its phase.
+fn check_incomplete(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    i: usize,
+    count: u32,
+) -> Checked<()> {
+    let o = &block.mbarriers.objects[i];
+    if count < o.pending || o.bytes != 0 {
+        return Ok(());
+    }
+    let what = format!(
+        "an arrival with .noComplete that completes phase {} of an mbarrier",
+        o.done
+    );
+    Err(bad_mbarrier(
+        block,
+        w,
+        lane,
+        o.address.into(),
+        what,
+        "leave .noComplete out",
+    ))
+}
+
+/// Executes the drop of `mbarrier.arrive_drop`: later phases expect `count` arrivals less.
+fn expect_less(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    i: usize,
+    count: u32,
+) -> Checked<()> {
+    let o = &mut block.mbarriers.objects[i];
+    if count <= o.count {
+        o.count -= count;
+        return Ok(());
+    }
+    let address = o.address;
+    let all = o.count;
+    let what = format!("mbarrier.arrive_drop of {count} arrivals, of {all} that a phase expects");
+    Err(bad_mbarrier(
+        block,
+        w,
+        lane,
+        address.into(),
+        what,
+        "a thread drops out once",
+    ))
+}
+
+/// Executes the expectation of `cp.async.mbarrier.arrive`: this phase expects one more arrival.
+pub(crate) fn expect_more(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    i: usize,
+) -> Checked<()> {
+    check_phase(block, w, lane, i)?;
+    let o = &mut block.mbarriers.objects[i];
+    o.pending += 1;
+    if u64::from(o.pending) <= MOST_COUNT {
+        return Ok(());
+    }
+    let address = o.address;
+    let what = format!("an mbarrier expects more than {MOST_COUNT} arrivals");
+    Err(bad_mbarrier(block, w, lane, address.into(), what, ""))
+}
+
+/// Returns a 32-bit register, which must be initialized.
+pub(crate) fn words(block: &Worker<'_, '_>, w: &Warp, mask: u32, slot: u32) -> Checked<[u32; 32]> {
+    w.regs
+        .get::<u32>(slot, mask)
+        .copied()
+        .map_err(|u| block.undefined(w, u))
+}
+
+fn init(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    address: u64,
+    count: u32,
+) -> Checked<()> {
+    if count == 0 || u64::from(count) > MOST_COUNT {
+        let what = format!("mbarrier.init with a count of {count}: it is 1 to {MOST_COUNT}");
+        return Err(bad_mbarrier(block, w, lane, address, what, ""));
+    }
+    if let Some(i) = block.mbarriers.find(address) {
+        let first = block.mbarriers.objects[i].init;
+        let what = "mbarrier.init of what is an mbarrier already".to_string();
+        let mut fault = bad_mbarrier(
+            block,
+            w,
+            lane,
+            address,
+            what,
+            "initialise it once, or mbarrier.inval it first",
         );
-        Err(self.bad_mbarrier(w, lane, o.address.into(), what, "leave .noComplete out"))
+        fault.other = Some(block.earlier(first.pc, first.thread.into(), "initialised it"));
+        return Err(fault);
     }
-
-    /// Executes the drop of `mbarrier.arrive_drop`: later phases expect `count` arrivals less.
-    fn expect_less(&mut self, w: &Warp, lane: usize, i: usize, count: u32) -> Checked<()> {
-        let o = &mut self.mbarriers.objects[i];
-        if count <= o.count {
-            o.count -= count;
-            return Ok(());
+    let access = AccessProperties {
+        pc: w.now.pc,
+        writes: true,
+        ..AccessProperties::default()
+    };
+    load_store::touch(block, w, lane, address, 8, access)?;
+    let address = address as u32;
+    let known = block.mbarriers.agents.iter().find(|(a, _)| *a == address);
+    let agent = match known {
+        Some((_, agent)) => *agent,
+        None if block.mbarriers.agents.len() == MOST_AGENTS => {
+            let what =
+                format!("unsupported in ptx-emu: more than {MOST_AGENTS} mbarriers in a block");
+            return Err(bad_mbarrier(block, w, lane, address.into(), what, ""));
         }
+        None => {
+            let agent = block.shared.clocks.agent();
+            block.mbarriers.agents.push((address, agent));
+            agent
+        }
+    };
+    block.shared.cover(address, 8, true);
+    let access = AccessProperties {
+        thread: w.index * 32 + lane as u32,
+        ..access
+    };
+    block.mbarriers.objects.push(MbarrierState {
+        address,
+        count,
+        pending: count,
+        bytes: 0,
+        done: 0,
+        agent,
+        base: block.shared.clocks.count(agent) - block.shared.clocks.count_at_start(),
+        gathered: Clock::new(),
+        last: Clock::new(),
+        init: block.shared.stamp(access, 15),
+        uses: Vec::new(),
+        fenced: false,
+        waits: Vec::new(),
+        arrived: (w.now.pc, access.thread),
+        copied: Vec::new(),
+    });
+    Ok(())
+}
+
+fn inval(block: &mut Worker<'_, '_>, w: &Warp, lane: usize, address: u64) -> Checked<()> {
+    let i = object(block, w, lane, address)?;
+    if block.copies.aims_at(address) {
+        let what = "mbarrier.inval while a copy is on its way that completes on it".to_string();
+        return Err(bad_mbarrier(
+            block,
+            w,
+            lane,
+            address,
+            what,
+            "wait for the copy first",
+        ));
+    }
+    check_unused(block, w, lane, i)?;
+    let gone = block.mbarriers.objects.remove(i);
+    block.shared.cover(gone.address, 8, false);
+    block.shared.initialise(gone.address, 8, 0);
+    Ok(())
+}
+
+/// Checks that the last use by each other warp is ordered before `mbarrier.inval`.
+fn check_unused(block: &Worker<'_, '_>, w: &Warp, lane: usize, i: usize) -> Checked<()> {
+    let o = &block.mbarriers.objects[i];
+    let pc = w.now.pc;
+    let thread = w.index * 32 + lane as u32;
+    let now = block.shared.stamp(
+        AccessProperties {
+            pc,
+            thread,
+            writes: true,
+            ..AccessProperties::default()
+        },
+        15,
+    );
+    let late = |last: &&LastAccess| !last.is_of_warp(&now) && block.shared.races(last, &now);
+    let Some(last) = o.uses.iter().find(late) else {
+        return Ok(());
+    };
+    let what =
+        "mbarrier.inval, and nothing orders the last use of another warp before it".to_string();
+    let instead = "put a barrier between, or an atomic that releases and acquires";
+    let mut fault = bad_mbarrier(block, w, lane, o.address.into(), what, instead);
+    fault.other = Some(block.earlier(last.pc, last.thread.into(), "used it"));
+    Err(fault)
+}
+
+/// Returns the index of the mbarrier at an address. Its initialization must be ordered before
+/// the access.
+pub(crate) fn object(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    address: u64,
+) -> Checked<usize> {
+    if block.blocks.len() > 1 {
+        cluster::visit(block, w, lane, address)?;
+    }
+    let Some(i) = block.mbarriers.find(address) else {
+        let address = block.shared.local(address);
+        let what =
+            format!("there is no mbarrier at 0x{address:x}: mbarrier.init has not been executed");
+        return Err(bad_mbarrier(
+            block,
+            w,
+            lane,
+            address,
+            what,
+            "initialise it, and put a barrier between",
+        ));
+    };
+    let init = block.mbarriers.objects[i].init;
+    let thread = w.index * 32 + lane as u32;
+    let access = AccessProperties {
+        pc: w.now.pc,
+        thread,
+        reads: true,
+        writes: true,
+        strong: true,
+        ..AccessProperties::default()
+    };
+    let now = block.shared.stamp(access, 15);
+    if !block.shared.races(&init, &now) {
+        let uses = &mut block.mbarriers.objects[i].uses;
+        match uses.iter_mut().find(|last| last.is_of_warp(&now)) {
+            Some(last) => *last = now,
+            None => uses.push(now),
+        }
+        return Ok(i);
+    }
+    let what = "an mbarrier is used, and nothing orders this after its mbarrier.init".to_string();
+    let mut fault = bad_mbarrier(block, w, lane, address, what, "put a barrier between");
+    fault.other = Some(block.earlier(init.pc, init.thread.into(), "initialised it"));
+    Err(fault)
+}
+
+#[cold]
+fn bad_mbarrier(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    address: u64,
+    what: String,
+    instead: &'static str,
+) -> Box<Fault> {
+    let mut fault = block.fault(w, 1 << lane, Class::Mbarrier, what);
+    fault.instead = instead;
+    block.locate_shared(&mut fault, address);
+    fault
+}
+
+fn expect_bytes(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    i: usize,
+    bytes: i64,
+) -> Checked<()> {
+    check_phase(block, w, lane, i)?;
+    let o = &mut block.mbarriers.objects[i];
+    o.bytes += bytes;
+    o.arrived = (w.now.pc, w.index * 32 + lane as u32);
+    if o.bytes <= MOST_BYTES {
+        return Ok(());
+    }
+    let address = o.address;
+    let bytes = o.bytes;
+    let what = format!("an mbarrier expects {bytes} bytes: at most {MOST_BYTES}");
+    Err(bad_mbarrier(
+        block,
+        w,
+        lane,
+        address.into(),
+        what,
+        "split the copy over several phases",
+    ))
+}
+
+/// Checks that the thread knows the current phase.
+fn check_phase(block: &Worker<'_, '_>, w: &Warp, lane: usize, i: usize) -> Checked<()> {
+    let o = &block.mbarriers.objects[i];
+    if known_phases(block, w, o) >= o.done {
+        return Ok(());
+    }
+    let what = format!(
+        "an arrival in phase {} of an mbarrier, while the thread cannot know that phase {} is complete",
+        o.done,
+        o.done.saturating_sub(1)
+    );
+    let instead = "the phase before may have had one arrival too many: count the arrivals, and wait before the next";
+    let mut fault = bad_mbarrier(block, w, lane, o.address.into(), what, instead);
+    let (pc, thread) = o.arrived;
+    fault.other = Some(block.earlier(pc, thread, "arrived last"));
+    Err(fault)
+}
+
+/// Returns the number of phases of an mbarrier that a warp knows to be complete.
+fn known_phases(block: &Worker<'_, '_>, w: &Warp, o: &MbarrierState) -> u32 {
+    block
+        .shared
+        .clocks
+        .known(w.index, o.agent)
+        .saturating_sub(o.base)
+}
+
+fn arrive_at(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    i: usize,
+    count: u32,
+) -> Checked<()> {
+    check_phase(block, w, lane, i)?;
+    let thread = w.index * 32 + lane as u32;
+    let o = &mut block.mbarriers.objects[i];
+    if count == 0 || count > o.pending {
         let address = o.address;
         let all = o.count;
-        let what =
-            format!("mbarrier.arrive_drop of {count} arrivals, of {all} that a phase expects");
-        Err(self.bad_mbarrier(w, lane, address.into(), what, "a thread drops out once"))
-    }
-
-    /// Executes the expectation of `cp.async.mbarrier.arrive`: this phase expects one more arrival.
-    pub(crate) fn expect_more(&mut self, w: &Warp, lane: usize, i: usize) -> Checked<()> {
-        self.check_phase(w, lane, i)?;
-        let o = &mut self.mbarriers.objects[i];
-        o.pending += 1;
-        if u64::from(o.pending) <= MOST_COUNT {
-            return Ok(());
-        }
-        let address = o.address;
-        let what = format!("an mbarrier expects more than {MOST_COUNT} arrivals");
-        Err(self.bad_mbarrier(w, lane, address.into(), what, ""))
-    }
-
-    /// Returns a 32-bit register, which must be initialized.
-    pub(crate) fn words(&self, w: &Warp, mask: u32, slot: u32) -> Checked<[u32; 32]> {
-        w.regs
-            .get::<u32>(slot, mask)
-            .copied()
-            .map_err(|u| self.undefined(w, u))
-    }
-
-    fn init(&mut self, w: &Warp, lane: usize, address: u64, count: u32) -> Checked<()> {
-        if count == 0 || u64::from(count) > MOST_COUNT {
-            let what = format!("mbarrier.init with a count of {count}: it is 1 to {MOST_COUNT}");
-            return Err(self.bad_mbarrier(w, lane, address, what, ""));
-        }
-        if let Some(i) = self.mbarriers.find(address) {
-            let first = self.mbarriers.objects[i].init;
-            let what = "mbarrier.init of what is an mbarrier already".to_string();
-            let mut fault = self.bad_mbarrier(
-                w,
-                lane,
-                address,
-                what,
-                "initialise it once, or mbarrier.inval it first",
-            );
-            fault.other = Some(self.earlier(first.pc, first.thread.into(), "initialised it"));
-            return Err(fault);
-        }
-        let access = AccessProperties {
-            pc: w.now.pc,
-            writes: true,
-            ..AccessProperties::default()
-        };
-        self.touch(w, lane, address, 8, access)?;
-        let address = address as u32;
-        let known = self.mbarriers.agents.iter().find(|(a, _)| *a == address);
-        let agent = match known {
-            Some((_, agent)) => *agent,
-            None if self.mbarriers.agents.len() == MOST_AGENTS => {
-                let what =
-                    format!("unsupported in ptx-emu: more than {MOST_AGENTS} mbarriers in a block");
-                return Err(self.bad_mbarrier(w, lane, address.into(), what, ""));
-            }
-            None => {
-                let agent = self.shared.clocks.agent();
-                self.mbarriers.agents.push((address, agent));
-                agent
-            }
-        };
-        self.shared.cover(address, 8, true);
-        let access = AccessProperties {
-            thread: w.index * 32 + lane as u32,
-            ..access
-        };
-        self.mbarriers.objects.push(MbarrierState {
-            address,
-            count,
-            pending: count,
-            bytes: 0,
-            done: 0,
-            agent,
-            base: self.shared.clocks.count(agent) - self.shared.clocks.count_at_start(),
-            gathered: Clock::new(),
-            last: Clock::new(),
-            init: self.shared.stamp(access, 15),
-            uses: Vec::new(),
-            fenced: false,
-            waits: Vec::new(),
-            arrived: (w.now.pc, access.thread),
-            copied: Vec::new(),
-        });
-        Ok(())
-    }
-
-    fn inval(&mut self, w: &Warp, lane: usize, address: u64) -> Checked<()> {
-        let i = self.object(w, lane, address)?;
-        if self.copies.aims_at(address) {
-            let what = "mbarrier.inval while a copy is on its way that completes on it".to_string();
-            return Err(self.bad_mbarrier(w, lane, address, what, "wait for the copy first"));
-        }
-        self.check_unused(w, lane, i)?;
-        let gone = self.mbarriers.objects.remove(i);
-        self.shared.cover(gone.address, 8, false);
-        self.shared.initialise(gone.address, 8, 0);
-        Ok(())
-    }
-
-    /// Checks that the last use by each other warp is ordered before `mbarrier.inval`.
-    fn check_unused(&self, w: &Warp, lane: usize, i: usize) -> Checked<()> {
-        let o = &self.mbarriers.objects[i];
-        let pc = w.now.pc;
-        let thread = w.index * 32 + lane as u32;
-        let now = self.shared.stamp(
-            AccessProperties {
-                pc,
-                thread,
-                writes: true,
-                ..AccessProperties::default()
-            },
-            15,
-        );
-        let late = |last: &&LastAccess| !last.is_of_warp(&now) && self.shared.races(last, &now);
-        let Some(last) = o.uses.iter().find(late) else {
-            return Ok(());
-        };
-        let what =
-            "mbarrier.inval, and nothing orders the last use of another warp before it".to_string();
-        let instead = "put a barrier between, or an atomic that releases and acquires";
-        let mut fault = self.bad_mbarrier(w, lane, o.address.into(), what, instead);
-        fault.other = Some(self.earlier(last.pc, last.thread.into(), "used it"));
-        Err(fault)
-    }
-
-    /// Returns the index of the mbarrier at an address. Its initialization must be ordered before
-    /// the access.
-    pub(crate) fn object(&mut self, w: &Warp, lane: usize, address: u64) -> Checked<usize> {
-        if self.blocks.len() > 1 {
-            self.visit(w, lane, address)?;
-        }
-        let Some(i) = self.mbarriers.find(address) else {
-            let address = self.shared.local(address);
-            let what = format!(
-                "there is no mbarrier at 0x{address:x}: mbarrier.init has not been executed"
-            );
-            return Err(self.bad_mbarrier(
-                w,
-                lane,
-                address,
-                what,
-                "initialise it, and put a barrier between",
-            ));
-        };
-        let init = self.mbarriers.objects[i].init;
-        let thread = w.index * 32 + lane as u32;
-        let access = AccessProperties {
-            pc: w.now.pc,
-            thread,
-            reads: true,
-            writes: true,
-            strong: true,
-            ..AccessProperties::default()
-        };
-        let now = self.shared.stamp(access, 15);
-        if !self.shared.races(&init, &now) {
-            let uses = &mut self.mbarriers.objects[i].uses;
-            match uses.iter_mut().find(|last| last.is_of_warp(&now)) {
-                Some(last) => *last = now,
-                None => uses.push(now),
-            }
-            return Ok(i);
-        }
-        let what =
-            "an mbarrier is used, and nothing orders this after its mbarrier.init".to_string();
-        let mut fault = self.bad_mbarrier(w, lane, address, what, "put a barrier between");
-        fault.other = Some(self.earlier(init.pc, init.thread.into(), "initialised it"));
-        Err(fault)
-    }
-
-    #[cold]
-    fn bad_mbarrier(
-        &self,
-        w: &Warp,
-        lane: usize,
-        address: u64,
-        what: String,
-        instead: &'static str,
-    ) -> Box<Fault> {
-        let mut fault = self.fault(w, 1 << lane, Class::Mbarrier, what);
-        fault.instead = instead;
-        self.locate_shared(&mut fault, address);
-        fault
-    }
-
-    fn expect(&mut self, w: &Warp, lane: usize, i: usize, bytes: i64) -> Checked<()> {
-        self.check_phase(w, lane, i)?;
-        let o = &mut self.mbarriers.objects[i];
-        o.bytes += bytes;
-        o.arrived = (w.now.pc, w.index * 32 + lane as u32);
-        if o.bytes <= MOST_BYTES {
-            return Ok(());
-        }
-        let address = o.address;
+        let left = o.pending;
         let bytes = o.bytes;
-        let what = format!("an mbarrier expects {bytes} bytes: at most {MOST_BYTES}");
-        Err(self.bad_mbarrier(
+        let what = format!(
+            "{count} arrivals at an mbarrier where {left} of {all} are left in phase {}, which lacks {bytes} bytes",
+            o.done
+        );
+        return Err(bad_mbarrier(
+            block,
             w,
             lane,
             address.into(),
             what,
-            "split the copy over several phases",
-        ))
+            "initialise it with the number of arrivals",
+        ));
     }
+    o.pending -= count;
+    o.arrived = (w.now.pc, thread);
+    block.shared.clocks.release(w.index, &mut o.gathered);
+    end_phase(block, i).map_err(|late| too_late(block, w, thread, w.now.pc, i, late))
+}
 
-    /// Checks that the thread knows the current phase.
-    fn check_phase(&self, w: &Warp, lane: usize, i: usize) -> Checked<()> {
-        let o = &self.mbarriers.objects[i];
-        if self.known_phases(w, o) >= o.done {
-            return Ok(());
-        }
-        let what = format!(
-            "an arrival in phase {} of an mbarrier, while the thread cannot know that phase {} is complete",
-            o.done,
-            o.done.saturating_sub(1)
-        );
-        let instead = "the phase before may have had one arrival too many: count the arrivals, and wait before the next";
-        let mut fault = self.bad_mbarrier(w, lane, o.address.into(), what, instead);
-        let (pc, thread) = o.arrived;
-        fault.other = Some(self.earlier(pc, thread, "arrived last"));
-        Err(fault)
-    }
-
-    /// Returns the number of phases of an mbarrier that a warp knows to be complete.
-    fn known_phases(&self, w: &Warp, o: &MbarrierState) -> u32 {
-        self.shared
-            .clocks
-            .known(w.index, o.agent)
-            .saturating_sub(o.base)
-    }
-
-    fn arrive_at(&mut self, w: &Warp, lane: usize, i: usize, count: u32) -> Checked<()> {
-        self.check_phase(w, lane, i)?;
-        let thread = w.index * 32 + lane as u32;
-        let o = &mut self.mbarriers.objects[i];
-        if count == 0 || count > o.pending {
-            let address = o.address;
-            let all = o.count;
-            let left = o.pending;
-            let bytes = o.bytes;
-            let what = format!(
-                "{count} arrivals at an mbarrier where {left} of {all} are left in phase {}, which lacks {bytes} bytes",
-                o.done
-            );
-            return Err(self.bad_mbarrier(
-                w,
-                lane,
-                address.into(),
-                what,
-                "initialise it with the number of arrivals",
-            ));
-        }
-        o.pending -= count;
-        o.arrived = (w.now.pc, thread);
-        self.shared.clocks.release(w.index, &mut o.gathered);
-        self.end_phase(i)
-            .map_err(|late| self.too_late(w, thread, w.now.pc, i, late))
-    }
-
-    /// Executes an arrival by the copies of a thread. Only the copies are released, and no other
-    /// accesses of the thread.
-    pub(crate) fn copy_arrived(
-        &mut self,
-        i: usize,
-        pc: u32,
-        thread: u32,
-        wrote: bool,
-    ) -> Checked<()> {
-        let o = &mut self.mbarriers.objects[i];
-        if o.pending == 0 {
-            let address = o.address;
-            let done = o.done;
-            let count = o.count;
-            let what =
-                format!("an arrival at an mbarrier where none of {count} is left in phase {done}");
-            let warp = &self.warps[thread as usize / 32];
-            let instead = "initialise it with the number of arrivals";
-            let mut fault =
-                self.bad_mbarrier(warp, thread as usize % 32, address.into(), what, instead);
-            fault.place = Some(self.place(pc));
-            return Err(fault);
-        }
-        o.pending -= 1;
-        o.arrived = (pc, thread);
-        if wrote {
-            o.copied.push((o.done, pc, thread));
-        }
-        self.end_phase(i)
-            .map_err(|late| self.too_late(&self.warps[thread as usize / 32], thread, pc, i, late))
-    }
-
-    /// Adds the knowledge of a copying thread about phases to the current phase.
-    pub(crate) fn copy_knew(&mut self, i: usize, phases: &Clock) {
-        join(&mut self.mbarriers.objects[i].gathered, phases);
-    }
-
-    /// Records bytes of a copy that have arrived.
-    pub(crate) fn bytes_came(&mut self, i: usize, bytes: u32, pc: u32, thread: u32) -> Checked<()> {
-        let o = &mut self.mbarriers.objects[i];
-        o.bytes -= i64::from(bytes);
-        o.copied.push((o.done, pc, thread));
-        self.end_phase(i)
-            .map_err(|late| self.too_late(&self.warps[thread as usize / 32], thread, pc, i, late))
-    }
-
-    /// Ends the phase if it is complete. Returns a warp whose wait for the last phase may come too
-    /// late.
-    fn end_phase(&mut self, i: usize) -> Result<(), (u32, u32)> {
-        let Mbarriers {
-            objects,
-            sleeps,
-            awake,
-            ..
-        } = &mut self.mbarriers;
-        let o = &mut objects[i];
-        if o.pending > 0 || o.bytes != 0 {
-            return Ok(());
-        }
-        let late = |(warp, count, _): &&(u32, u32, u32)| {
-            o.gathered
-                .get(*warp as usize)
-                .is_none_or(|known| known < count)
-        };
-        if let Some((warp, _, pc)) = o.waits.iter().find(late) {
-            return Err((*warp, *pc));
-        }
-        self.shared.clocks.end_phase(o.agent, &mut o.gathered);
-        o.last.clone_from(&o.gathered);
-        o.done += 1;
-        o.pending = o.count;
-        o.waits.clear();
-        for (warp, sleep) in sleeps.iter_mut().enumerate() {
-            let Some(sleep) = sleep
-                .as_mut()
-                .filter(|s| s.address == o.address && s.woken.is_none())
-            else {
-                continue;
-            };
-            sleep.woken = Some(o.done);
-            o.waits
-                .push((warp as u32, self.shared.clocks.count(warp), sleep.pc));
-            awake.push(warp as u32);
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn too_late(
-        &self,
-        w: &Warp,
-        thread: u32,
-        pc: u32,
-        i: usize,
-        (waiter, wait): (u32, u32),
-    ) -> Box<Fault> {
-        let o = &self.mbarriers.objects[i];
-        let what = format!(
-            "phase {} of an mbarrier ends here, and nothing orders a wait for the phase before ahead of it: with another timing that wait would be for phase {}",
-            o.done,
-            o.done + 1
-        );
-        let mut fault = self.fault(w, 1 << (thread % 32), Class::PhaseAliased, what);
-        fault.place = Some(self.place(pc));
-        fault.instead =
-            "who waits for a phase must arrive, or be waited for, before the next one ends";
-        fault.other = Some(self.earlier(wait, waiter * 32, "waited"));
-        self.locate_shared(&mut fault, o.address.into());
-        fault
-    }
-
-    /// Executes `mbarrier.try_wait` or `.test_wait`.
-    ///
-    /// The first failed wait returns false, so that a missing loop shows. A second `try_wait` for
-    /// the same phase sleeps until the phase is complete, or until nothing else can run in the
-    /// block.
-    pub(crate) fn wait(
-        &mut self,
-        w: &mut Warp,
-        mask: u32,
-        b: &MbarrierWait,
-    ) -> Checked<WaitOutcome> {
-        let mut addresses = [0; 32];
-        self.shared_addresses(w, mask, &b.address, b.space, &mut addresses)?;
-        self.check_alignment(w, mask, &addresses, 8)?;
-        let phases = match b.phase {
-            Phase::Parity(slot) => self.words(w, mask, slot)?.map(u64::from),
-            Phase::State(slot) => *w
-                .regs
-                .get::<u64>(slot, mask)
-                .map_err(|u| self.undefined(w, u))?,
-        };
-        let first = mask.trailing_zeros() as usize;
-        let key = (addresses[first], phases[first]);
-        let same = lanes(mask).all(|l| (addresses[l], phases[l]) == key);
-        let mut yes = 0;
-        for l in lanes(if same { 1 << first } else { mask }) {
-            yes |= u32::from(self.is_over(w, l, addresses[l], b.phase, phases[l])?) << l;
-        }
-        yes = if same && yes != 0 { mask } else { yes };
-        let failed = &mut self.mbarriers.failed[w.index as usize];
-        let again = failed.is_some_and(|wait| (wait.address, wait.phase) == key);
-        *failed = (yes != mask).then_some(FailedWait {
-            address: key.0,
-            phase: key.1,
-            pc: w.now.pc,
-        });
-        // Lanes that can run may be those that arrive, so the warp does not sleep with them.
-        let may_sleep = !w.polling.is_impatient() && w.runnable().is_none();
-        if yes != mask && again && same && b.suspends && may_sleep {
-            let sleep = Waiter {
-                address: key.0 as u32,
-                pc: w.now.pc,
-                woken: None,
-            };
-            self.mbarriers.sleeps[w.index as usize] = Some(sleep);
-            return Ok(WaitOutcome::Suspended);
-        }
-        if let Some(p) = b.p {
-            w.regs.set_pred(p, mask, yes);
-        }
-        Ok(if yes == mask {
-            WaitOutcome::Answered
-        } else {
-            WaitOutcome::NotYet
-        })
-    }
-
-    /// Returns true if a phase is complete. The warp is then ordered after it.
-    fn is_over(
-        &mut self,
-        w: &Warp,
-        lane: usize,
-        address: u64,
-        how: Phase,
-        phase: u64,
-    ) -> Checked<bool> {
-        let i = self.object(w, lane, address)?;
-        let sleep = self.mbarriers.sleeps[w.index as usize].take();
-        let o = &self.mbarriers.objects[i];
-        let done = sleep.and_then(|s| s.woken).unwrap_or(o.done);
-        let parity = matches!(how, Phase::Parity(_));
-        if parity && phase > 1 {
-            return Err(self.bad_mbarrier(
-                w,
-                lane,
-                address,
-                format!("a wait for parity {phase}: it is 0 or 1"),
-                "",
-            ));
-        }
-        let over = if parity {
-            u64::from(done & 1) != phase
-        } else {
-            u64::from(done) > phase
-        };
-        if !over {
-            return Ok(false);
-        }
-        if parity && self.known_phases(w, o) + 2 <= done {
-            return Err(self.aliased(w, lane, i, done));
-        }
-        let o = &mut self.mbarriers.objects[i];
-        self.shared.clocks.acquire(w.index, &o.last);
-        o.copied.retain(|(of, ..)| *of >= done);
-        if parity {
-            o.waits.retain(|(warp, ..)| *warp != w.index);
-            o.waits.push((
-                w.index,
-                self.shared.clocks.count(w.index as usize),
-                w.now.pc,
-            ));
-        }
-        Ok(true)
-    }
-
-    #[cold]
-    fn aliased(&self, w: &Warp, lane: usize, i: usize, done: u32) -> Box<Fault> {
-        let o = &self.mbarriers.objects[i];
-        let what = format!(
-            "a wait for phase {} of an mbarrier, while the thread cannot know that phase {} is complete: a moment ago an older phase of the same parity would have satisfied it",
-            done - 1,
-            done - 2
-        );
-        let mut fault = self.bad_mbarrier(w, lane, o.address.into(), what, "");
-        fault.class = Class::PhaseAliased;
-        fault.instead =
-            "let each warp wait for every phase, or give it an mbarrier of which it does";
-        let (pc, thread) = o.arrived;
-        fault.other = Some(self.earlier(pc, thread, "arrived last"));
-        fault
-    }
-
-    /// Executes `fence.proxy.async` or `fence.mbarrier_init`.
-    ///
-    /// Both make the mbarriers that the warp has initialized visible to copies. The former also
-    /// covers all other accesses of the warp.
-    pub(crate) fn proxy_fence(&mut self, w: &Warp, mbarriers: bool) {
-        if !mbarriers {
-            self.shared.clocks.proxy_fence(w.index);
-        }
-        let own = |o: &&mut MbarrierState| u32::from(o.init.thread) / 32 == w.index;
-        self.mbarriers
-            .objects
-            .iter_mut()
-            .filter(own)
-            .for_each(|o| o.fenced = true);
-    }
-
-    /// Checks the mbarrier on which a copy completes. Blocks of a cluster need a fence, and in one
-    /// block an order is sufficient.
-    pub(crate) fn check_target(&mut self, w: &Warp, lane: usize, address: u64) -> Checked<()> {
-        let i = self.object(w, lane, address)?;
-        let o = &self.mbarriers.objects[i];
-        if o.fenced || self.blocks.len() == 1 {
-            return Ok(());
-        }
+/// Executes an arrival by the copies of a thread. Only the copies are released, and no other
+/// accesses of the thread.
+pub(crate) fn copy_arrived(
+    block: &mut Worker<'_, '_>,
+    i: usize,
+    pc: u32,
+    thread: u32,
+    wrote: bool,
+) -> Checked<()> {
+    let o = &mut block.mbarriers.objects[i];
+    if o.pending == 0 {
+        let address = o.address;
+        let done = o.done;
+        let count = o.count;
         let what =
-            "a copy completes on an mbarrier whose initialisation it may not see".to_string();
-        let instead = "execute fence.mbarrier_init or fence.proxy.async between mbarrier.init and the barrier after it";
-        let mut fault = self.bad_mbarrier(w, lane, address, what, instead);
-        fault.other = Some(self.earlier(o.init.pc, o.init.thread.into(), "initialised it"));
-        Err(fault)
+            format!("an arrival at an mbarrier where none of {count} is left in phase {done}");
+        let warp = &block.warps[thread as usize / 32];
+        let instead = "initialise it with the number of arrivals";
+        let mut fault = bad_mbarrier(
+            block,
+            warp,
+            thread as usize % 32,
+            address.into(),
+            what,
+            instead,
+        );
+        fault.place = Some(block.place(pc));
+        return Err(fault);
     }
+    o.pending -= 1;
+    o.arrived = (pc, thread);
+    if wrote {
+        o.copied.push((o.done, pc, thread));
+    }
+    end_phase(block, i).map_err(|late| {
+        too_late(
+            block,
+            &block.warps[thread as usize / 32],
+            thread,
+            pc,
+            i,
+            late,
+        )
+    })
+}
 
-    /// Returns the index of the mbarrier at an address, and its agent.
-    pub(crate) fn agent(&self, address: u32) -> Option<(usize, usize)> {
-        let i = self.mbarriers.find(address.into())?;
-        Some((i, self.mbarriers.objects[i].agent))
+/// Adds the knowledge of a copying thread about phases to the current phase.
+pub(crate) fn copy_knew(block: &mut Worker<'_, '_>, i: usize, phases: &Clock) {
+    join(&mut block.mbarriers.objects[i].gathered, phases);
+}
+
+/// Records bytes of a copy that have arrived.
+pub(crate) fn bytes_came(
+    block: &mut Worker<'_, '_>,
+    i: usize,
+    bytes: u32,
+    pc: u32,
+    thread: u32,
+) -> Checked<()> {
+    let o = &mut block.mbarriers.objects[i];
+    o.bytes -= i64::from(bytes);
+    o.copied.push((o.done, pc, thread));
+    end_phase(block, i).map_err(|late| {
+        too_late(
+            block,
+            &block.warps[thread as usize / 32],
+            thread,
+            pc,
+            i,
+            late,
+        )
+    })
+}
+
+/// Ends the phase if it is complete. Returns a warp whose wait for the last phase may come too
+/// late.
+fn end_phase(block: &mut Worker<'_, '_>, i: usize) -> Result<(), (u32, u32)> {
+    let Mbarriers {
+        objects,
+        sleeps,
+        awake,
+        ..
+    } = &mut block.mbarriers;
+    let o = &mut objects[i];
+    if o.pending > 0 || o.bytes != 0 {
+        return Ok(());
     }
+    let late = |(warp, count, _): &&(u32, u32, u32)| {
+        o.gathered
+            .get(*warp as usize)
+            .is_none_or(|known| known < count)
+    };
+    if let Some((warp, _, pc)) = o.waits.iter().find(late) {
+        return Err((*warp, *pc));
+    }
+    block.shared.clocks.end_phase(o.agent, &mut o.gathered);
+    o.last.clone_from(&o.gathered);
+    o.done += 1;
+    o.pending = o.count;
+    o.waits.clear();
+    for (warp, sleep) in sleeps.iter_mut().enumerate() {
+        let Some(sleep) = sleep
+            .as_mut()
+            .filter(|s| s.address == o.address && s.woken.is_none())
+        else {
+            continue;
+        };
+        sleep.woken = Some(o.done);
+        o.waits
+            .push((warp as u32, block.shared.clocks.count(warp), sleep.pc));
+        awake.push(warp as u32);
+    }
+    Ok(())
+}
+
+#[cold]
+fn too_late(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    thread: u32,
+    pc: u32,
+    i: usize,
+    (waiter, wait): (u32, u32),
+) -> Box<Fault> {
+    let o = &block.mbarriers.objects[i];
+    let what = format!(
+        "phase {} of an mbarrier ends here, and nothing orders a wait for the phase before ahead of it: with another timing that wait would be for phase {}",
+        o.done,
+        o.done + 1
+    );
+    let mut fault = block.fault(w, 1 << (thread % 32), Class::PhaseAliased, what);
+    fault.place = Some(block.place(pc));
+    fault.instead = "who waits for a phase must arrive, or be waited for, before the next one ends";
+    fault.other = Some(block.earlier(wait, waiter * 32, "waited"));
+    block.locate_shared(&mut fault, o.address.into());
+    fault
+}
+
+/// Executes `mbarrier.try_wait` or `.test_wait`.
+///
+/// The first failed wait returns false, so that a missing loop shows. A second `try_wait` for
+/// the same phase sleeps until the phase is complete, or until nothing else can run in the
+/// block.
+pub(crate) fn wait(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    b: &MbarrierWait,
+) -> Checked<WaitOutcome> {
+    let mut addresses = [0; 32];
+    load_store::shared_addresses(block, w, mask, &b.address, b.space, &mut addresses)?;
+    load_store::check_alignment(block, w, mask, &addresses, 8)?;
+    let phases = match b.phase {
+        Phase::Parity(slot) => words(block, w, mask, slot)?.map(u64::from),
+        Phase::State(slot) => *w
+            .regs
+            .get::<u64>(slot, mask)
+            .map_err(|u| block.undefined(w, u))?,
+    };
+    let first = mask.trailing_zeros() as usize;
+    let key = (addresses[first], phases[first]);
+    let same = lanes(mask).all(|l| (addresses[l], phases[l]) == key);
+    let mut yes = 0;
+    for l in lanes(if same { 1 << first } else { mask }) {
+        yes |= u32::from(is_over(block, w, l, addresses[l], b.phase, phases[l])?) << l;
+    }
+    yes = if same && yes != 0 { mask } else { yes };
+    let failed = &mut block.mbarriers.failed[w.index as usize];
+    let again = failed.is_some_and(|wait| (wait.address, wait.phase) == key);
+    *failed = (yes != mask).then_some(FailedWait {
+        address: key.0,
+        phase: key.1,
+        pc: w.now.pc,
+    });
+    // Lanes that can run may be those that arrive, so the warp does not sleep with them.
+    let may_sleep = !w.polling.is_impatient() && w.runnable().is_none();
+    if yes != mask && again && same && b.suspends && may_sleep {
+        let sleep = Waiter {
+            address: key.0 as u32,
+            pc: w.now.pc,
+            woken: None,
+        };
+        block.mbarriers.sleeps[w.index as usize] = Some(sleep);
+        return Ok(WaitOutcome::Suspended);
+    }
+    if let Some(p) = b.p {
+        w.regs.set_pred(p, mask, yes);
+    }
+    Ok(if yes == mask {
+        WaitOutcome::Answered
+    } else {
+        WaitOutcome::NotYet
+    })
+}
+
+/// Returns true if a phase is complete. The warp is then ordered after it.
+fn is_over(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    address: u64,
+    how: Phase,
+    phase: u64,
+) -> Checked<bool> {
+    let i = object(block, w, lane, address)?;
+    let sleep = block.mbarriers.sleeps[w.index as usize].take();
+    let o = &block.mbarriers.objects[i];
+    let done = sleep.and_then(|s| s.woken).unwrap_or(o.done);
+    let parity = matches!(how, Phase::Parity(_));
+    if parity && phase > 1 {
+        return Err(bad_mbarrier(
+            block,
+            w,
+            lane,
+            address,
+            format!("a wait for parity {phase}: it is 0 or 1"),
+            "",
+        ));
+    }
+    let over = if parity {
+        u64::from(done & 1) != phase
+    } else {
+        u64::from(done) > phase
+    };
+    if !over {
+        return Ok(false);
+    }
+    if parity && known_phases(block, w, o) + 2 <= done {
+        return Err(aliased(block, w, lane, i, done));
+    }
+    let o = &mut block.mbarriers.objects[i];
+    block.shared.clocks.acquire(w.index, &o.last);
+    o.copied.retain(|(of, ..)| *of >= done);
+    if parity {
+        o.waits.retain(|(warp, ..)| *warp != w.index);
+        o.waits.push((
+            w.index,
+            block.shared.clocks.count(w.index as usize),
+            w.now.pc,
+        ));
+    }
+    Ok(true)
+}
+
+#[cold]
+fn aliased(block: &Worker<'_, '_>, w: &Warp, lane: usize, i: usize, done: u32) -> Box<Fault> {
+    let o = &block.mbarriers.objects[i];
+    let what = format!(
+        "a wait for phase {} of an mbarrier, while the thread cannot know that phase {} is complete: a moment ago an older phase of the same parity would have satisfied it",
+        done - 1,
+        done - 2
+    );
+    let mut fault = bad_mbarrier(block, w, lane, o.address.into(), what, "");
+    fault.class = Class::PhaseAliased;
+    fault.instead = "let each warp wait for every phase, or give it an mbarrier of which it does";
+    let (pc, thread) = o.arrived;
+    fault.other = Some(block.earlier(pc, thread, "arrived last"));
+    fault
+}
+
+/// Executes `fence.proxy.async` or `fence.mbarrier_init`.
+///
+/// Both make the mbarriers that the warp has initialized visible to copies. The former also
+/// covers all other accesses of the warp.
+pub(crate) fn proxy_fence(block: &mut Worker<'_, '_>, w: &Warp, mbarriers: bool) {
+    if !mbarriers {
+        block.shared.clocks.proxy_fence(w.index);
+    }
+    let own = |o: &&mut MbarrierState| u32::from(o.init.thread) / 32 == w.index;
+    block
+        .mbarriers
+        .objects
+        .iter_mut()
+        .filter(own)
+        .for_each(|o| o.fenced = true);
+}
+
+/// Checks the mbarrier on which a copy completes. Blocks of a cluster need a fence, and in one
+/// block an order is sufficient.
+pub(crate) fn check_target(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    address: u64,
+) -> Checked<()> {
+    let i = object(block, w, lane, address)?;
+    let o = &block.mbarriers.objects[i];
+    if o.fenced || block.blocks.len() == 1 {
+        return Ok(());
+    }
+    let what = "a copy completes on an mbarrier whose initialisation it may not see".to_string();
+    let instead = "execute fence.mbarrier_init or fence.proxy.async between mbarrier.init and the barrier after it";
+    let mut fault = bad_mbarrier(block, w, lane, address, what, instead);
+    fault.other = Some(block.earlier(o.init.pc, o.init.thread.into(), "initialised it"));
+    Err(fault)
+}
+
+/// Returns the index of the mbarrier at an address, and its agent.
+pub(crate) fn agent(block: &Worker<'_, '_>, address: u32) -> Option<(usize, usize)> {
+    let i = block.mbarriers.find(address.into())?;
+    Some((i, block.mbarriers.objects[i].agent))
 }

@@ -7,7 +7,6 @@
 //! have no lane in common. From sm_70 on, lanes of a group may be at different instructions: [they
 //! wait for each other](crate::machine::scheduler::lane_meetings), and come here together.
 
-use crate::fault::OtherPlace;
 use crate::machine::interp::interpreter::pred;
 use crate::machine::lane_mask::{lanes, set_bit};
 use crate::machine::scheduler::warp::Warp;
@@ -47,260 +46,260 @@ fn same_mask(masks: &[u32; 32], among: u32, mask: u32) -> u32 {
     lanes(among).filter(|l| masks[*l] == mask).fold(0, set_bit)
 }
 
-impl Worker<'_, '_> {
-    /// Returns the groups of a `.sync` instruction whose masks are in register `named`.
-    pub(crate) fn groups(&self, w: &Warp, mask: u32, named: u32) -> Checked<MaskGroups> {
-        if named == EXECUTING {
-            return Ok(MaskGroups {
-                masks: [mask; 32],
-                left: mask,
-            });
-        }
-        let masks = *w
-            .regs
-            .get::<u32>(named, mask)
-            .map_err(|u| self.undefined(w, u))?;
-        let groups = MaskGroups { masks, left: mask };
-        for group in groups {
-            self.check_group(w, mask, group, &masks)?;
-        }
-        Ok(groups)
-    }
-
-    fn check_group(&self, w: &Warp, mask: u32, group: u32, masks: &[u32; 32]) -> Checked<()> {
-        let named = masks[group.trailing_zeros() as usize];
-        if group & !named != 0 {
-            let who = show_lanes(group & !named);
-            let what = format!("{who} executes this, but the mask 0x{named:08x} does not name it");
-            return Err(self.bad_mask(w, group & !named, what));
-        }
-        if let Some(other) = lanes(mask & !group)
-            .map(|l| masks[l])
-            .find(|other| other & named != 0)
-        {
-            let others = same_mask(masks, mask, other);
-            let what = format!(
-                "{} name the mask 0x{named:08x} and {} the mask 0x{other:08x}, which overlap",
-                show_lanes(group),
-                show_lanes(others)
-            );
-            return Err(self.bad_mask(w, group | others, what));
-        }
-        let missing = named & w.present() & !group;
-        if missing != 0 {
-            let who = show_lanes(missing);
-            let what =
-                format!("the mask 0x{named:08x} names {who}, not among those that execute this");
-            return Err(self.bad_mask(w, missing, what));
-        }
-        Ok(())
-    }
-
-    fn bad_mask(&self, w: &Warp, lanes: u32, what: String) -> Box<Fault> {
-        let mut fault = self.fault(w, lanes, Class::InactiveLane, what);
-        fault.instead = "all lanes that the mask names must execute it together, and no others";
-        fault
-    }
-
-    /// Checks that all lanes of the warp execute an `.aligned` instruction.
-    pub(crate) fn check_whole(&self, w: &Warp, mask: u32) -> Checked<()> {
-        if mask == u32::MAX {
-            return Ok(());
-        }
-        let what = format!(
-            "an .aligned instruction is executed by {} alone",
-            show_lanes(mask)
-        );
-        let mut fault = self.fault(w, !mask, Class::InactiveLane, what);
-        fault.instead = "all 32 lanes of the warp must execute it together";
-        Err(fault)
-    }
-
-    /// Executes `bar.warp.sync`.
-    pub(crate) fn warp_barrier(&mut self, w: &Warp, mask: u32, named: u32) -> Checked<()> {
-        for group in self.groups(w, mask, named)? {
-            self.shared.clocks.sync_lanes(w.index, group, w.present());
-        }
-        Ok(())
-    }
-
-    /// Executes `shfl.sync`. A lane that reads from a lane with an uninitialized source has an
-    /// uninitialized destination. A postponed fault of the source stays postponed.
-    pub(crate) fn shuffle(&mut self, w: &mut Warp, mask: u32, s: &Shuffle) -> Checked<()> {
-        let groups = self.groups(w, mask, s.mask)?;
-        let read = |slot| {
-            w.regs
-                .get::<u32>(slot, mask)
-                .copied()
-                .map_err(|u| self.undefined(w, u))
-        };
-        let b = read(s.b)?;
-        let c = read(s.c)?;
-        let put_off = w.regs.put_off_of(s.a);
-        let mut sources = [None; 32];
-        let a = w.regs.w32.lanes[s.a as usize];
-        let written = w.regs.w32.defined[s.a as usize];
-        let mut out = a;
-        let mut valid = 0;
-        let mut lost = 0;
-        for group in groups {
-            for lane in lanes(group) {
-                let (from, within) = source(s.mode, lane as u32, b[lane], c[lane]);
-                valid |= u32::from(within) << lane;
-                if group >> from & 1 == 0 && s.mask == EXECUTING {
-                    // The value from a lane that does not participate is undefined.
-                    lost |= 1 << lane;
-                    continue;
-                }
-                if group >> from & 1 == 0 {
-                    let what =
-                        format!("lane {lane} reads from lane {from}, which does not take part");
-                    return Err(self.bad_mask(w, 1 << lane, what));
-                }
-                out[lane] = a[from as usize];
-                sources[lane] = Some(from);
-                lost |= (!written >> from & 1) << lane;
-            }
-        }
-        if let Some(d) = s.d {
-            w.regs.set(d, mask, &out);
-            for (from, fault) in put_off {
-                let reads =
-                    |lane: &usize| sources[*lane].is_some_and(|source| from >> source & 1 != 0);
-                let to = lanes(mask).filter(reads).fold(0, set_bit);
-                lost &= !to;
-                if to != 0 {
-                    w.regs.put_off(32, d, to, fault);
-                }
-            }
-            w.lose(d, mask, lost);
-        }
-        if let Some(p) = s.p {
-            w.regs.set_pred(p, mask, valid);
-        }
-        Ok(())
-    }
-
-    /// Returns the fault that a register is read which `shfl` filled from uninitialized lanes.
-    #[cold]
-    pub(crate) fn lost_in_shuffle(&self, w: &Warp, name: &str, lanes: u32, pc: u32) -> Box<Fault> {
-        let what = format!(
-            "register {name} is read, but shfl filled it from lanes that had not written the source"
-        );
-        let mut fault = self.fault(w, lanes, Class::UninitialisedRegister, what);
-        fault.instead = "write the source in every lane from which another reads, or do not use what comes from there";
-        fault.other = Some(OtherPlace {
-            place: self.place(pc),
-            did: "filled it",
-            who: "shfl".into(),
+/// Returns the groups of a `.sync` instruction whose masks are in register `named`.
+pub(crate) fn groups(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    mask: u32,
+    named: u32,
+) -> Checked<MaskGroups> {
+    if named == EXECUTING {
+        return Ok(MaskGroups {
+            masks: [mask; 32],
+            left: mask,
         });
-        fault
     }
+    let masks = *w
+        .regs
+        .get::<u32>(named, mask)
+        .map_err(|u| block.undefined(w, u))?;
+    let groups = MaskGroups { masks, left: mask };
+    for group in groups {
+        check_group(block, w, mask, group, &masks)?;
+    }
+    Ok(groups)
+}
 
-    pub(crate) fn vote(
-        &mut self,
-        w: &mut Warp,
-        mask: u32,
-        mode: Vote,
-        d: u32,
-        source: PredSource,
-        named: u32,
-    ) -> Checked<()> {
-        let groups = self.groups(w, mask, named)?;
-        let holds = pred(&w.regs, source, mask).map_err(|u| self.undefined(w, u))?;
-        let all = |b: bool| if b { u32::MAX } else { 0 };
-        for group in groups {
-            let holds = holds & group;
-            match mode {
-                Vote::Ballot => w.regs.set(d, group, &[holds; 32]),
-                Vote::All => w.regs.set_pred(d, group, all(holds == group)),
-                Vote::Any => w.regs.set_pred(d, group, all(holds != 0)),
-                Vote::Uni => w.regs.set_pred(d, group, all(holds == 0 || holds == group)),
+fn check_group(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    mask: u32,
+    group: u32,
+    masks: &[u32; 32],
+) -> Checked<()> {
+    let named = masks[group.trailing_zeros() as usize];
+    if group & !named != 0 {
+        let who = show_lanes(group & !named);
+        let what = format!("{who} executes this, but the mask 0x{named:08x} does not name it");
+        return Err(bad_mask(block, w, group & !named, what));
+    }
+    if let Some(other) = lanes(mask & !group)
+        .map(|l| masks[l])
+        .find(|other| other & named != 0)
+    {
+        let others = same_mask(masks, mask, other);
+        let what = format!(
+            "{} name the mask 0x{named:08x} and {} the mask 0x{other:08x}, which overlap",
+            show_lanes(group),
+            show_lanes(others)
+        );
+        return Err(bad_mask(block, w, group | others, what));
+    }
+    let missing = named & w.present() & !group;
+    if missing != 0 {
+        let who = show_lanes(missing);
+        let what = format!("the mask 0x{named:08x} names {who}, not among those that execute this");
+        return Err(bad_mask(block, w, missing, what));
+    }
+    Ok(())
+}
+
+fn bad_mask(block: &Worker<'_, '_>, w: &Warp, lanes: u32, what: String) -> Box<Fault> {
+    let mut fault = block.fault(w, lanes, Class::InactiveLane, what);
+    fault.instead = "all lanes that the mask names must execute it together, and no others";
+    fault
+}
+
+/// Checks that all lanes of the warp execute an `.aligned` instruction.
+pub(crate) fn check_whole(block: &Worker<'_, '_>, w: &Warp, mask: u32) -> Checked<()> {
+    if mask == u32::MAX {
+        return Ok(());
+    }
+    let what = format!(
+        "an .aligned instruction is executed by {} alone",
+        show_lanes(mask)
+    );
+    let mut fault = block.fault(w, !mask, Class::InactiveLane, what);
+    fault.instead = "all 32 lanes of the warp must execute it together";
+    Err(fault)
+}
+
+/// Executes `bar.warp.sync`.
+pub(crate) fn warp_barrier(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    mask: u32,
+    named: u32,
+) -> Checked<()> {
+    for group in groups(block, w, mask, named)? {
+        block.shared.clocks.sync_lanes(w.index, group, w.present());
+    }
+    Ok(())
+}
+
+/// Executes `shfl.sync`. A lane that reads from a lane with an uninitialized source has an
+/// uninitialized destination. A postponed fault of the source stays postponed.
+pub(crate) fn shuffle(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    s: &Shuffle,
+) -> Checked<()> {
+    let groups = groups(block, w, mask, s.mask)?;
+    let read = |slot| {
+        w.regs
+            .get::<u32>(slot, mask)
+            .copied()
+            .map_err(|u| block.undefined(w, u))
+    };
+    let b = read(s.b)?;
+    let c = read(s.c)?;
+    let put_off = w.regs.put_off_of(s.a);
+    let mut sources = [None; 32];
+    let a = w.regs.w32.lanes[s.a as usize];
+    let written = w.regs.w32.defined[s.a as usize];
+    let mut out = a;
+    let mut valid = 0;
+    let mut lost = 0;
+    for group in groups {
+        for lane in lanes(group) {
+            let (from, within) = source(s.mode, lane as u32, b[lane], c[lane]);
+            valid |= u32::from(within) << lane;
+            if group >> from & 1 == 0 && s.mask == EXECUTING {
+                // The value from a lane that does not participate is undefined.
+                lost |= 1 << lane;
+                continue;
+            }
+            if group >> from & 1 == 0 {
+                let what = format!("lane {lane} reads from lane {from}, which does not take part");
+                return Err(bad_mask(block, w, 1 << lane, what));
+            }
+            out[lane] = a[from as usize];
+            sources[lane] = Some(from);
+            lost |= (!written >> from & 1) << lane;
+        }
+    }
+    if let Some(d) = s.d {
+        w.regs.set(d, mask, &out);
+        for (from, fault) in put_off {
+            let reads = |lane: &usize| sources[*lane].is_some_and(|source| from >> source & 1 != 0);
+            let to = lanes(mask).filter(reads).fold(0, set_bit);
+            lost &= !to;
+            if to != 0 {
+                w.regs.put_off(32, d, to, fault);
             }
         }
-        Ok(())
+        w.lose(d, mask, lost);
     }
+    if let Some(p) = s.p {
+        w.regs.set_pred(p, mask, valid);
+    }
+    Ok(())
+}
 
-    pub(crate) fn matches(
-        &mut self,
-        w: &mut Warp,
-        mask: u32,
-        m: &Match,
-        named: u32,
-    ) -> Checked<()> {
-        let groups = self.groups(w, mask, named)?;
-        let values: [u64; 32] = if m.wide {
-            *w.regs
-                .get::<u64>(m.a, mask)
-                .map_err(|u| self.undefined(w, u))?
-        } else {
-            w.regs
-                .get::<u32>(m.a, mask)
-                .map_err(|u| self.undefined(w, u))?
-                .map(u64::from)
+pub(crate) fn vote(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    mode: Vote,
+    d: u32,
+    source: PredSource,
+    named: u32,
+) -> Checked<()> {
+    let groups = groups(block, w, mask, named)?;
+    let holds = pred(&w.regs, source, mask).map_err(|u| block.undefined(w, u))?;
+    let all = |b: bool| if b { u32::MAX } else { 0 };
+    for group in groups {
+        let holds = holds & group;
+        match mode {
+            Vote::Ballot => w.regs.set(d, group, &[holds; 32]),
+            Vote::All => w.regs.set_pred(d, group, all(holds == group)),
+            Vote::Any => w.regs.set_pred(d, group, all(holds != 0)),
+            Vote::Uni => w.regs.set_pred(d, group, all(holds == 0 || holds == group)),
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn matches(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    m: &Match,
+    named: u32,
+) -> Checked<()> {
+    let groups = groups(block, w, mask, named)?;
+    let values: [u64; 32] = if m.wide {
+        *w.regs
+            .get::<u64>(m.a, mask)
+            .map_err(|u| block.undefined(w, u))?
+    } else {
+        w.regs
+            .get::<u32>(m.a, mask)
+            .map_err(|u| block.undefined(w, u))?
+            .map(u64::from)
+    };
+    for group in groups {
+        let equal = |lane: usize| {
+            lanes(group)
+                .filter(|l| values[*l] == values[lane])
+                .fold(0, set_bit)
         };
-        for group in groups {
-            let equal = |lane: usize| {
-                lanes(group)
-                    .filter(|l| values[*l] == values[lane])
-                    .fold(0, set_bit)
-            };
-            let out: [u32; 32] = std::array::from_fn(|lane| match (equal(lane), m.all) {
-                (same, false) => same,
-                (same, true) if same == group => group,
-                _ => 0,
-            });
-            w.regs.set(m.d, group, &out);
-            if let Some(p) = m.p {
-                let whole = lanes(group).filter(|l| out[*l] == group).fold(0, set_bit);
-                w.regs.set_pred(p, group, whole);
-            }
+        let out: [u32; 32] = std::array::from_fn(|lane| match (equal(lane), m.all) {
+            (same, false) => same,
+            (same, true) if same == group => group,
+            _ => 0,
+        });
+        w.regs.set(m.d, group, &out);
+        if let Some(p) = m.p {
+            let whole = lanes(group).filter(|l| out[*l] == group).fold(0, set_bit);
+            w.regs.set_pred(p, group, whole);
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    pub(crate) fn redux(
-        &mut self,
-        w: &mut Warp,
-        mask: u32,
-        f: fn(u32, u32) -> u32,
-        d: u32,
-        a: u32,
-        named: u32,
-    ) -> Checked<()> {
-        let groups = self.groups(w, mask, named)?;
-        let values = *w
-            .regs
-            .get::<u32>(a, mask)
-            .map_err(|u| self.undefined(w, u))?;
-        for group in groups {
-            let total = lanes(group).map(|l| values[l]).reduce(f).unwrap_or(0);
-            w.regs.set(d, group, &[total; 32]);
-        }
-        Ok(())
+pub(crate) fn redux(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    f: fn(u32, u32) -> u32,
+    d: u32,
+    a: u32,
+    named: u32,
+) -> Checked<()> {
+    let groups = groups(block, w, mask, named)?;
+    let values = *w
+        .regs
+        .get::<u32>(a, mask)
+        .map_err(|u| block.undefined(w, u))?;
+    for group in groups {
+        let total = lanes(group).map(|l| values[l]).reduce(f).unwrap_or(0);
+        w.regs.set(d, group, &[total; 32]);
     }
+    Ok(())
+}
 
-    /// Executes `elect.sync`. The leader depends on the group and the seed, so that it is the same
-    /// for the same mask but not always lane 0.
-    pub(crate) fn elect(
-        &mut self,
-        w: &mut Warp,
-        mask: u32,
-        d: Option<u32>,
-        p: u32,
-        named: u32,
-    ) -> Checked<()> {
-        for group in self.groups(w, mask, named)? {
-            let seed = self.grid.schedule.seed ^ u64::from(group);
-            let choice = crate::machine::scheduler::grid::mix(seed) % u64::from(group.count_ones());
-            let leader = lanes(group).nth(choice as usize).unwrap_or(0);
-            if let Some(d) = d {
-                w.regs.set(d, group, &[leader as u32; 32]);
-            }
-            w.regs.set_pred(p, group, 1 << leader);
+/// Executes `elect.sync`. The leader depends on the group and the seed, so that it is the same
+/// for the same mask but not always lane 0.
+pub(crate) fn elect(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    d: Option<u32>,
+    p: u32,
+    named: u32,
+) -> Checked<()> {
+    for group in groups(block, w, mask, named)? {
+        let seed = block.grid.schedule.seed ^ u64::from(group);
+        let choice = crate::machine::scheduler::grid::mix(seed) % u64::from(group.count_ones());
+        let leader = lanes(group).nth(choice as usize).unwrap_or(0);
+        if let Some(d) = d {
+            w.regs.set(d, group, &[leader as u32; 32]);
         }
-        Ok(())
+        w.regs.set_pred(p, group, 1 << leader);
     }
+    Ok(())
 }
 
 /// Returns the source lane of a shuffle, and whether it is within the segment (PTX ISA,

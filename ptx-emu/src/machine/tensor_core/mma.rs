@@ -12,12 +12,15 @@
 
 use half::{bf16, f16};
 
+use crate::machine::memory::load_store;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
+use crate::machine::sync::{mbarrier, warp_exchange};
 use crate::machine::tensor_core::dot_product::{DotFactors, WIDE, add_products};
 use crate::module::code::{Element, LoadMatrix, Mma};
 use crate::module::isa::arithmetic::float_number::Half;
 use crate::sanitize::race::shared_shadow::AccessProperties;
+use crate::sanitize::race::tolerated_races;
 
 /// The number of rows of a, c and d.
 const ROWS: usize = 16;
@@ -28,120 +31,140 @@ const DEPTH: usize = 32;
 
 type Registers = [[u32; 32]; 4];
 
-impl Worker<'_, '_> {
-    pub(crate) fn mma(&mut self, w: &mut Warp, mask: u32, m: &Mma) -> Checked<()> {
-        self.check_whole(w, mask)?;
-        let a = self.fragment(w, &m.a)?;
-        let b = self.fragment(w, &m.b)?;
-        let c = self.fragment(w, &m.c)?;
-        let d = match m.left {
-            Element::F16 => halves(m, &a, &b, &c, |h| f16::from_bits(h).wide()),
-            Element::Bf16 => halves(m, &a, &b, &c, |h| bf16::from_bits(h).wide()),
-            _ => bytes(m, &a, &b, &c),
-        };
-        m.d.iter()
-            .zip(&d)
-            .for_each(|(slot, values)| w.regs.set(*slot, mask, values));
-        Ok(())
-    }
+pub(crate) fn mma(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, m: &Mma) -> Checked<()> {
+    warp_exchange::check_whole(block, w, mask)?;
+    let a = fragment(block, w, &m.a)?;
+    let b = fragment(block, w, &m.b)?;
+    let c = fragment(block, w, &m.c)?;
+    let d = match m.left {
+        Element::F16 => halves(m, &a, &b, &c, |h| f16::from_bits(h).wide()),
+        Element::Bf16 => halves(m, &a, &b, &c, |h| bf16::from_bits(h).wide()),
+        _ => bytes(m, &a, &b, &c),
+    };
+    m.d.iter()
+        .zip(&d)
+        .for_each(|(slot, values)| w.regs.set(*slot, mask, values));
+    Ok(())
+}
 
-    /// Executes `ldmatrix`.
-    ///
-    /// Lane `8 j + r` provides the address of row `r` of matrix `j`. Register `j` of a lane
-    /// receives elements `2 t` and `2 t + 1` of row `g`, or of column `g` if transposed.
-    pub(crate) fn load_matrix(&mut self, w: &mut Warp, mask: u32, m: &LoadMatrix) -> Checked<()> {
-        self.check_whole(w, mask)?;
-        let named = u32::MAX >> (32 - 8 * m.d.len());
-        let mut addresses = [0; 32];
-        self.shared_addresses(w, named, &m.address, m.space, &mut addresses)?;
-        self.check_alignment(w, named, &addresses, 16)?;
-        let access = AccessProperties {
-            pc: w.now.pc,
-            reads: true,
-            ..AccessProperties::default()
-        };
-        for (j, slot) in m.d.iter().enumerate() {
-            let mut rows = [[0u16; 8]; 8];
-            for (r, row) in rows.iter_mut().enumerate() {
-                for half in 0..2 {
-                    let offset =
-                        self.touch(w, 8 * j + r, addresses[8 * j + r] + 8 * half, 8, access)?;
-                    let bits = self.shared.read(offset, 8);
-                    (0..4).for_each(|i| row[4 * half as usize + i] = (bits >> (16 * i)) as u16);
-                }
-            }
-            let element =
-                |a: usize, b: usize| u32::from(if m.transposed { rows[b][a] } else { rows[a][b] });
-            let out: [u32; 32] = std::array::from_fn(|lane| {
-                let g = lane / 4;
-                let t = lane % 4;
-                element(g, 2 * t) | element(g, 2 * t + 1) << 16
-            });
-            w.regs.set(*slot, mask, &out);
-        }
-        Ok(())
-    }
-
-    /// Executes `stmatrix`, which stores the layout that [`load_matrix`](Worker::load_matrix)
-    /// loads.
-    pub(crate) fn store_matrix(&mut self, w: &mut Warp, mask: u32, m: &LoadMatrix) -> Checked<()> {
-        self.check_whole(w, mask)?;
-        let named = u32::MAX >> (32 - 8 * m.d.len());
-        let mut addresses = [0; 32];
-        self.shared_addresses(w, named, &m.address, m.space, &mut addresses)?;
-        self.check_alignment(w, named, &addresses, 16)?;
-        let access = AccessProperties {
-            pc: w.now.pc,
-            writes: true,
-            ..AccessProperties::default()
-        };
-        for (j, slot) in m.d.iter().enumerate() {
-            let rows = spread(&self.words(w, mask, *slot)?, m.transposed);
-            for (r, row) in rows.iter().enumerate() {
-                for (half, part) in row.as_chunks::<4>().0.iter().enumerate() {
-                    let at = addresses[8 * j + r] + 8 * half as u64;
-                    let bits = part
-                        .iter()
-                        .rev()
-                        .fold(0, |bits, v| bits << 16 | u64::from(*v));
-                    let offset = match self.touch(w, 8 * j + r, at, 8, access) {
-                        Ok(offset) => offset,
-                        Err(fault) => {
-                            self.excuse_store(w, fault, (at, 8), bits)?;
-                            self.touch_tolerated(w, 8 * j + r, at, 8, access)
-                        }
-                    };
-                    self.shared.write(offset, 8, bits);
-                }
+/// Executes `ldmatrix`.
+///
+/// Lane `8 j + r` provides the address of row `r` of matrix `j`. Register `j` of a lane
+/// receives elements `2 t` and `2 t + 1` of row `g`, or of column `g` if transposed.
+pub(crate) fn load_matrix(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    m: &LoadMatrix,
+) -> Checked<()> {
+    warp_exchange::check_whole(block, w, mask)?;
+    let named = u32::MAX >> (32 - 8 * m.d.len());
+    let mut addresses = [0; 32];
+    load_store::shared_addresses(block, w, named, &m.address, m.space, &mut addresses)?;
+    load_store::check_alignment(block, w, named, &addresses, 16)?;
+    let access = AccessProperties {
+        pc: w.now.pc,
+        reads: true,
+        ..AccessProperties::default()
+    };
+    for (j, slot) in m.d.iter().enumerate() {
+        let mut rows = [[0u16; 8]; 8];
+        for (r, row) in rows.iter_mut().enumerate() {
+            for half in 0..2 {
+                let offset = load_store::touch(
+                    block,
+                    w,
+                    8 * j + r,
+                    addresses[8 * j + r] + 8 * half,
+                    8,
+                    access,
+                )?;
+                let bits = block.shared.read(offset, 8);
+                (0..4).for_each(|i| row[4 * half as usize + i] = (bits >> (16 * i)) as u16);
             }
         }
-        Ok(())
-    }
-
-    /// Executes `movmatrix`, which transposes a matrix of 8 by 8 16-bit values.
-    pub(crate) fn move_matrix(&mut self, w: &mut Warp, mask: u32, d: u32, a: u32) -> Checked<()> {
-        self.check_whole(w, mask)?;
-        let rows = spread(&self.words(w, mask, a)?, true);
+        let element =
+            |a: usize, b: usize| u32::from(if m.transposed { rows[b][a] } else { rows[a][b] });
         let out: [u32; 32] = std::array::from_fn(|lane| {
             let g = lane / 4;
             let t = lane % 4;
-            u32::from(rows[g][2 * t]) | u32::from(rows[g][2 * t + 1]) << 16
+            element(g, 2 * t) | element(g, 2 * t + 1) << 16
         });
-        w.regs.set(d, mask, &out);
-        Ok(())
+        w.regs.set(*slot, mask, &out);
     }
+    Ok(())
+}
 
-    /// Returns the registers of a matrix.
-    fn fragment(&self, w: &Warp, slots: &[u32]) -> Checked<Registers> {
-        let mut out = [[0; 32]; 4];
-        for (out, slot) in out.iter_mut().zip(slots) {
-            *out = *w
-                .regs
-                .get::<u32>(*slot, u32::MAX)
-                .map_err(|u| self.undefined(w, u))?;
+/// Executes `stmatrix`, which stores the layout that [`load_matrix`]
+/// loads.
+pub(crate) fn store_matrix(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    m: &LoadMatrix,
+) -> Checked<()> {
+    warp_exchange::check_whole(block, w, mask)?;
+    let named = u32::MAX >> (32 - 8 * m.d.len());
+    let mut addresses = [0; 32];
+    load_store::shared_addresses(block, w, named, &m.address, m.space, &mut addresses)?;
+    load_store::check_alignment(block, w, named, &addresses, 16)?;
+    let access = AccessProperties {
+        pc: w.now.pc,
+        writes: true,
+        ..AccessProperties::default()
+    };
+    for (j, slot) in m.d.iter().enumerate() {
+        let rows = spread(&mbarrier::words(block, w, mask, *slot)?, m.transposed);
+        for (r, row) in rows.iter().enumerate() {
+            for (half, part) in row.as_chunks::<4>().0.iter().enumerate() {
+                let at = addresses[8 * j + r] + 8 * half as u64;
+                let bits = part
+                    .iter()
+                    .rev()
+                    .fold(0, |bits, v| bits << 16 | u64::from(*v));
+                let offset = match load_store::touch(block, w, 8 * j + r, at, 8, access) {
+                    Ok(offset) => offset,
+                    Err(fault) => {
+                        tolerated_races::excuse_store(block, w, fault, (at, 8), bits)?;
+                        tolerated_races::touch_tolerated(block, w, 8 * j + r, at, 8, access)
+                    }
+                };
+                block.shared.write(offset, 8, bits);
+            }
         }
-        Ok(out)
     }
+    Ok(())
+}
+
+/// Executes `movmatrix`, which transposes a matrix of 8 by 8 16-bit values.
+pub(crate) fn move_matrix(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    d: u32,
+    a: u32,
+) -> Checked<()> {
+    warp_exchange::check_whole(block, w, mask)?;
+    let rows = spread(&mbarrier::words(block, w, mask, a)?, true);
+    let out: [u32; 32] = std::array::from_fn(|lane| {
+        let g = lane / 4;
+        let t = lane % 4;
+        u32::from(rows[g][2 * t]) | u32::from(rows[g][2 * t + 1]) << 16
+    });
+    w.regs.set(d, mask, &out);
+    Ok(())
+}
+
+/// Returns the registers of a matrix.
+fn fragment(block: &Worker<'_, '_>, w: &Warp, slots: &[u32]) -> Checked<Registers> {
+    let mut out = [[0; 32]; 4];
+    for (out, slot) in out.iter_mut().zip(slots) {
+        *out = *w
+            .regs
+            .get::<u32>(*slot, u32::MAX)
+            .map_err(|u| block.undefined(w, u))?;
+    }
+    Ok(out)
 }
 
 /// Returns the rows of a matrix of 8 by 8 16-bit values, in which each lane has two values of a

@@ -19,69 +19,68 @@
 use crate::machine::lane_mask::lanes;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
+use crate::machine::sync::mbarrier;
 use crate::module::code::{MatrixElement, ProductShape, Sparsity};
 use crate::{Class, Fault};
 
 /// The number of metadata bits per chunk.
 const BITS: usize = 4;
 
-impl Worker<'_, '_> {
-    /// Returns the columns of the stored elements of each row. `above` rows of the matrix belong to
-    /// other warps.
-    pub(crate) fn stored_columns(
-        &self,
-        w: &Warp,
-        (shape, item): (ProductShape, MatrixElement),
-        s: Sparsity,
-        above: usize,
-    ) -> Checked<Vec<Vec<usize>>> {
-        let threads = Sparsity::threads(shape, item);
-        let first = s.selector * threads;
-        if first + threads > 4 {
-            let what = format!(
-                "a sparsity selector of {}, where {threads} threads of each four hold metadata: up to {} was expected",
-                s.selector,
-                4 / threads - 1
-            );
-            return Err(self.fault(w, u32::MAX, Class::Descriptor, what));
-        }
-        let holds = |lane: &usize| (first..first + threads).contains(&(lane % 4));
-        let mask = lanes(u32::MAX)
-            .filter(holds)
-            .fold(0, crate::machine::lane_mask::set_bit);
-        let metadata = self.words(w, mask, s.metadata)?;
-        let chunk = Sparsity::chunk(item);
-        let of_row = |row: usize| {
-            let mut columns = Vec::new();
-            for i in 0..shape.depth / chunk {
-                let (thread, at) = place(item, row, i);
-                let lane = row % 8 * 4 + first + thread;
-                let bits = metadata[lane] >> at & 15;
-                match stored(item, bits, s.ordered) {
-                    Some(within) => columns.extend(within.iter().map(|column| i * chunk + column)),
-                    None => return Err(self.bad_metadata(w, lane, (above + row, i * chunk), bits)),
-                }
-            }
-            Ok(columns)
-        };
-        (0..shape.rows).map(of_row).collect()
-    }
-
-    #[cold]
-    fn bad_metadata(
-        &self,
-        w: &Warp,
-        lane: usize,
-        (row, column): (usize, usize),
-        bits: u32,
-    ) -> Box<Fault> {
+/// Returns the columns of the stored elements of each row. `above` rows of the matrix belong to
+/// other warps.
+pub(crate) fn stored_columns(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    (shape, item): (ProductShape, MatrixElement),
+    s: Sparsity,
+    above: usize,
+) -> Checked<Vec<Vec<usize>>> {
+    let threads = Sparsity::threads(shape, item);
+    let first = s.selector * threads;
+    if first + threads > 4 {
         let what = format!(
-            "metadata 0b{bits:04b} of row {row} of a from column {column} on, which means nothing"
+            "a sparsity selector of {}, where {threads} threads of each four hold metadata: up to {} was expected",
+            s.selector,
+            4 / threads - 1
         );
-        let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
-        fault.instead = "give two different indices, ascending for .sp::ordered_metadata and wgmma; of .tf32, 0b0100 or 0b1110";
-        fault
+        return Err(block.fault(w, u32::MAX, Class::Descriptor, what));
     }
+    let holds = |lane: &usize| (first..first + threads).contains(&(lane % 4));
+    let mask = lanes(u32::MAX)
+        .filter(holds)
+        .fold(0, crate::machine::lane_mask::set_bit);
+    let metadata = mbarrier::words(block, w, mask, s.metadata)?;
+    let chunk = Sparsity::chunk(item);
+    let of_row = |row: usize| {
+        let mut columns = Vec::new();
+        for i in 0..shape.depth / chunk {
+            let (thread, at) = place(item, row, i);
+            let lane = row % 8 * 4 + first + thread;
+            let bits = metadata[lane] >> at & 15;
+            match stored(item, bits, s.ordered) {
+                Some(within) => columns.extend(within.iter().map(|column| i * chunk + column)),
+                None => return Err(bad_metadata(block, w, lane, (above + row, i * chunk), bits)),
+            }
+        }
+        Ok(columns)
+    };
+    (0..shape.rows).map(of_row).collect()
+}
+
+#[cold]
+fn bad_metadata(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    (row, column): (usize, usize),
+    bits: u32,
+) -> Box<Fault> {
+    let what = format!(
+        "metadata 0b{bits:04b} of row {row} of a from column {column} on, which means nothing"
+    );
+    let mut fault = block.fault(w, 1 << lane, Class::Descriptor, what);
+    fault.instead = "give two different indices, ascending for .sp::ordered_metadata and wgmma; of .tf32, 0b0100 or 0b1110";
+    fault
 }
 
 /// Returns the thread with the metadata of a chunk, and the first bit of the chunk.

@@ -14,115 +14,133 @@ use half::{bf16, f16};
 
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
+use crate::machine::sync::mbarrier;
 use crate::machine::tensor_core::dot_product::{
     DotFactors, HALVES, NARROW, NARROW_HALVES, StepPrecision, WIDE, add_products,
 };
 use crate::machine::tensor_core::wgmma::{DEPTH, Matrix, PendingWgmma, ROWS, rows_above};
 use crate::machine::tensor_core::wmma::total;
+use crate::machine::tensor_core::{sparse, wgmma};
 use crate::module::code::asynchronous::{LeftMatrix, Wgmma};
 use crate::module::code::{Element, MatrixElement, ProductShape};
 use crate::module::isa::arithmetic::float_number::{Half, Round, narrow16, small_float};
 
-impl Worker<'_, '_> {
-    /// Returns the columns of the stored elements of the warp's rows for a sparse left matrix, or
-    /// nothing.
-    pub(crate) fn columns_of_group(&self, w: &Warp, p: &Wgmma) -> Checked<Vec<Vec<usize>>> {
-        let shape = ProductShape {
-            rows: ROWS,
-            columns: p.columns,
-            depth: p.depth,
-        };
-        let Some(sparsity) = p.sparsity else {
-            return Ok(Vec::new());
-        };
-        self.stored_columns(w, (shape, p.left.item()), sparsity, rows_above(w))
-    }
+/// Returns the columns of the stored elements of the warp's rows for a sparse left matrix, or
+/// nothing.
+pub(crate) fn columns_of_group(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    p: &Wgmma,
+) -> Checked<Vec<Vec<usize>>> {
+    let shape = ProductShape {
+        rows: ROWS,
+        columns: p.columns,
+        depth: p.depth,
+    };
+    let Some(sparsity) = p.sparsity else {
+        return Ok(Vec::new());
+    };
+    sparse::stored_columns(block, w, (shape, p.left.item()), sparsity, rows_above(w))
+}
 
-    /// Computes a product and writes the accumulators.
-    pub(crate) fn compute(&mut self, w: &mut Warp, pending: &PendingWgmma) -> Checked<()> {
-        let p = self.product(pending.pc);
-        let left = match &p.a {
-            LeftMatrix::Shared(_) => {
-                self.matrix(w, Matrix::left(pending.a, p), p.left, rows_above(w), ROWS)
-            }
-            LeftMatrix::Registers(slots) => self.left_registers(w, slots, p.left)?,
-        };
-        let right = self.matrix(w, Matrix::right(pending.b, p), p.right, 0, p.columns);
-        let mut d = self.sums(w, p, pending.add)?;
-        match p.sum {
-            MatrixElement::S32 => add_integers(p, &pending.columns, (&left, &right), &mut d),
-            _ => add_floats(p, &pending.columns, (&left, &right), &mut d),
+/// Computes a product and writes the accumulators.
+pub(crate) fn compute(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    pending: &PendingWgmma,
+) -> Checked<()> {
+    let p = wgmma::product(block, pending.pc);
+    let left = match &p.a {
+        LeftMatrix::Shared(_) => matrix(
+            block,
+            w,
+            Matrix::left(pending.a, p),
+            p.left,
+            rows_above(w),
+            ROWS,
+        ),
+        LeftMatrix::Registers(slots) => left_registers(block, w, slots, p.left)?,
+    };
+    let right = matrix(block, w, Matrix::right(pending.b, p), p.right, 0, p.columns);
+    let mut d = sums(block, w, p, pending.add)?;
+    match p.sum {
+        MatrixElement::S32 => add_integers(p, &pending.columns, (&left, &right), &mut d),
+        _ => add_floats(p, &pending.columns, (&left, &right), &mut d),
+    }
+    put_sums(w, p, &d);
+    Ok(())
+}
+
+/// Returns the rows of the left matrix, or the columns of the right one, as rows of the inner
+/// dimension.
+fn matrix(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    m: Matrix,
+    element: Element,
+    first: usize,
+    outer: usize,
+) -> Vec<Vec<f32>> {
+    let units = m.units(first, outer, element).into_iter().flat_map(|unit| {
+        let offset = (block.shared.place(unit, w.rank)
+            - u64::from(crate::module::decode::SHARED_BASE)) as usize;
+        [0, 8].map(|half| block.shared.read(offset + half, 8).to_le_bytes())
+    });
+    let bytes: Vec<u8> = units.flatten().collect();
+    let size = element.bytes();
+    let bits = |at: usize| {
+        (0..size)
+            .rev()
+            .fold(0u32, |bits, i| bits << 8 | u32::from(bytes[at + i]))
+    };
+    let at = |o: usize, k: usize| {
+        if m.transposed {
+            (k * outer + o) * size
+        } else {
+            o * m.bytes + k * size
         }
-        put_sums(w, p, &d);
-        Ok(())
-    }
+    };
+    let row = |o: usize| (0..m.bytes / size).map(move |k| float(element, bits(at(o, k))));
+    (0..outer).map(|o| row(o).collect()).collect()
+}
 
-    /// Returns the rows of the left matrix, or the columns of the right one, as rows of the inner
-    /// dimension.
-    fn matrix(
-        &self,
-        w: &Warp,
-        m: Matrix,
-        element: Element,
-        first: usize,
-        outer: usize,
-    ) -> Vec<Vec<f32>> {
-        let units = m.units(first, outer, element).into_iter().flat_map(|unit| {
-            let offset = (self.shared.place(unit, w.rank)
-                - u64::from(crate::module::decode::SHARED_BASE)) as usize;
-            [0, 8].map(|half| self.shared.read(offset + half, 8).to_le_bytes())
-        });
-        let bytes: Vec<u8> = units.flatten().collect();
-        let size = element.bytes();
-        let bits = |at: usize| {
-            (0..size)
-                .rev()
-                .fold(0u32, |bits, i| bits << 8 | u32::from(bytes[at + i]))
-        };
-        let at = |o: usize, k: usize| {
-            if m.transposed {
-                (k * outer + o) * size
-            } else {
-                o * m.bytes + k * size
-            }
-        };
-        let row = |o: usize| (0..m.bytes / size).map(move |k| float(element, bits(at(o, k))));
-        (0..outer).map(|o| row(o).collect()).collect()
-    }
-
-    /// Returns the warp's rows of a left matrix in registers, in the layout of `mma.sync`.
-    fn left_registers(&self, w: &Warp, slots: &[u32], element: Element) -> Checked<Vec<Vec<f32>>> {
-        let each = element.per_register();
-        let mut rows = vec![vec![0.0; DEPTH / element.bytes()]; ROWS];
-        for (r, slot) in slots.iter().enumerate() {
-            let register = self.words(w, u32::MAX, *slot)?;
-            for (lane, value) in register.iter().enumerate() {
-                for i in 0..each {
-                    let k = each * (lane % 4) + i + 4 * each * (r / 2);
-                    let bits = value >> (8 * element.bytes() * i);
-                    rows[lane / 4 + 8 * (r % 2)][k] = float(element, bits);
-                }
+/// Returns the warp's rows of a left matrix in registers, in the layout of `mma.sync`.
+fn left_registers(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    slots: &[u32],
+    element: Element,
+) -> Checked<Vec<Vec<f32>>> {
+    let each = element.per_register();
+    let mut rows = vec![vec![0.0; DEPTH / element.bytes()]; ROWS];
+    for (r, slot) in slots.iter().enumerate() {
+        let register = mbarrier::words(block, w, u32::MAX, *slot)?;
+        for (lane, value) in register.iter().enumerate() {
+            for i in 0..each {
+                let k = each * (lane % 4) + i + 4 * each * (r / 2);
+                let bits = value >> (8 * element.bytes() * i);
+                rows[lane / 4 + 8 * (r % 2)][k] = float(element, bits);
             }
         }
-        Ok(rows)
     }
+    Ok(rows)
+}
 
-    /// Returns the accumulators by row and column as bits, or zeros if they are replaced.
-    fn sums(&self, w: &Warp, p: &Wgmma, add: bool) -> Checked<Vec<Vec<u32>>> {
-        let mut d = vec![vec![0; p.columns]; ROWS];
-        let each = p.sum.each();
-        let bits = p.sum.bits();
-        for (r, slot) in p.d.iter().enumerate().filter(|_| add) {
-            let register = self.words(w, u32::MAX, *slot)?;
-            for (lane, value) in register.iter().enumerate() {
-                for i in 0..each {
-                    let (row, column) = place_of_sum(each * r + i, lane);
-                    d[row][column] = value >> (bits * i) & u32::MAX >> (32 - bits);
-                }
+/// Returns the accumulators by row and column as bits, or zeros if they are replaced.
+fn sums(block: &Worker<'_, '_>, w: &Warp, p: &Wgmma, add: bool) -> Checked<Vec<Vec<u32>>> {
+    let mut d = vec![vec![0; p.columns]; ROWS];
+    let each = p.sum.each();
+    let bits = p.sum.bits();
+    for (r, slot) in p.d.iter().enumerate().filter(|_| add) {
+        let register = mbarrier::words(block, w, u32::MAX, *slot)?;
+        for (lane, value) in register.iter().enumerate() {
+            for i in 0..each {
+                let (row, column) = place_of_sum(each * r + i, lane);
+                d[row][column] = value >> (bits * i) & u32::MAX >> (32 - bits);
             }
         }
-        Ok(d)
     }
+    Ok(d)
 }
 
 fn put_sums(w: &mut Warp, p: &Wgmma, d: &[Vec<u32>]) {

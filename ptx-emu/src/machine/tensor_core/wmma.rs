@@ -9,9 +9,12 @@ use half::{bf16, f16};
 
 use crate::Class;
 use crate::machine::lane_mask::lanes;
+use crate::machine::memory::load_store;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
+use crate::machine::sync::{mbarrier, warp_exchange};
 use crate::machine::tensor_core::dot_product::{DotFactors, HALVES, WIDE, add_products};
+use crate::machine::tensor_core::sparse;
 use crate::module::code::{
     AccessOrdering, Address, MatrixElement, MatrixFragment, MemoryScope, Product, ProductShape,
     RegisterOperand, Role, Transfer, Unwritten, WarpMatrix, Width, quad_place,
@@ -40,221 +43,228 @@ impl Matrix {
     }
 }
 
-impl Worker<'_, '_> {
-    pub(crate) fn multiply_fragments(
-        &mut self,
-        w: &mut Warp,
-        mask: u32,
-        p: &Product,
-    ) -> Checked<()> {
-        self.check_whole(w, mask)?;
-        if let Some(by_rows) = p.quads {
-            return self.multiply_quads(w, p, by_rows);
+pub(crate) fn multiply_fragments(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    p: &Product,
+) -> Checked<()> {
+    warp_exchange::check_whole(block, w, mask)?;
+    if let Some(by_rows) = p.quads {
+        return multiply_quads(block, w, p, by_rows);
+    }
+    let read = |f: &MatrixFragment| gathered(block, w, p.shape, f);
+    let b = read(&p.b)?;
+    let c = read(&p.c)?;
+    let (a, columns) = match p.sparsity {
+        None => (
+            read(&p.a)?,
+            vec![(0..p.shape.depth).collect(); p.shape.rows],
+        ),
+        Some(sparsity) => (
+            gathered(block, w, p.shape.packed(), &p.a)?,
+            sparse::stored_columns(block, w, (p.shape, p.a.item), sparsity, 0)?,
+        ),
+    };
+    let mut d = Matrix::new(p.shape.extent(Role::Sum));
+    for (row, columns) in columns.iter().enumerate() {
+        for column in 0..p.shape.columns {
+            let stored = columns.iter().enumerate();
+            let factors: Vec<(u64, u64)> = stored
+                .map(|(i, k)| (a.at(row, i), b.at(*k, column)))
+                .collect();
+            d.bits[row * d.columns + column] = sum(p, &factors, c.at(row, column));
         }
-        let read = |f: &MatrixFragment| self.gathered(w, p.shape, f);
-        let b = read(&p.b)?;
-        let c = read(&p.c)?;
-        let (a, columns) = match p.sparsity {
-            None => (
-                read(&p.a)?,
-                vec![(0..p.shape.depth).collect(); p.shape.rows],
-            ),
-            Some(sparsity) => (
-                self.gathered(w, p.shape.packed(), &p.a)?,
-                self.stored_columns(w, (p.shape, p.a.item), sparsity, 0)?,
-            ),
-        };
+    }
+    scatter(w, p.shape, &p.d, &d);
+    Ok(())
+}
+
+/// Computes the four products of `mma.m8n8k4`, each in eight lanes.
+fn multiply_quads(
+    block: &Worker<'_, '_>,
+    w: &mut Warp,
+    p: &Product,
+    [left, right]: [bool; 2],
+) -> Checked<()> {
+    let read = |f: &MatrixFragment, by_rows| quads(block, w, p.shape, f, by_rows);
+    let a = read(&p.a, left)?;
+    let b = read(&p.b, right)?;
+    let c = read(&p.c, true)?;
+    let d: [Matrix; 4] = std::array::from_fn(|quad| {
         let mut d = Matrix::new(p.shape.extent(Role::Sum));
-        for (row, columns) in columns.iter().enumerate() {
-            for column in 0..p.shape.columns {
-                let stored = columns.iter().enumerate();
-                let factors: Vec<(u64, u64)> = stored
-                    .map(|(i, k)| (a.at(row, i), b.at(*k, column)))
-                    .collect();
-                d.bits[row * d.columns + column] = sum(p, &factors, c.at(row, column));
-            }
+        for (i, to) in d.bits.iter_mut().enumerate() {
+            let row = i / p.shape.columns;
+            let column = i % p.shape.columns;
+            let factor = |k| (a[quad].at(row, k), b[quad].at(k, column));
+            let factors: Vec<_> = (0..p.shape.depth).map(factor).collect();
+            *to = quad_sum([p.d.item, p.c.item], &factors, c[quad].at(row, column));
         }
-        scatter(w, p.shape, &p.d, &d);
-        Ok(())
-    }
-
-    /// Computes the four products of `mma.m8n8k4`, each in eight lanes.
-    fn multiply_quads(&self, w: &mut Warp, p: &Product, [left, right]: [bool; 2]) -> Checked<()> {
-        let read = |f: &MatrixFragment, by_rows| self.quads(w, p.shape, f, by_rows);
-        let a = read(&p.a, left)?;
-        let b = read(&p.b, right)?;
-        let c = read(&p.c, true)?;
-        let d: [Matrix; 4] = std::array::from_fn(|quad| {
-            let mut d = Matrix::new(p.shape.extent(Role::Sum));
-            for (i, to) in d.bits.iter_mut().enumerate() {
-                let row = i / p.shape.columns;
-                let column = i % p.shape.columns;
-                let factor = |k| (a[quad].at(row, k), b[quad].at(k, column));
-                let factors: Vec<_> = (0..p.shape.depth).map(factor).collect();
-                *to = quad_sum([p.d.item, p.c.item], &factors, c[quad].at(row, column));
-            }
-            d
+        d
+    });
+    let each = p.d.item.each();
+    let bits = p.d.item.bits();
+    for (r, slot) in p.d.slots.iter().enumerate() {
+        let values: [u64; 32] = std::array::from_fn(|lane| {
+            let element = |i: usize| {
+                let (row, column) = quad_place(&p.d, true, lane, r * each + i);
+                d[lane / 4 % 4].at(row, column) << (bits * i)
+            };
+            (0..each).map(element).fold(0, |all, bits| all | bits)
         });
-        let each = p.d.item.each();
-        let bits = p.d.item.bits();
-        for (r, slot) in p.d.slots.iter().enumerate() {
-            let values: [u64; 32] = std::array::from_fn(|lane| {
-                let element = |i: usize| {
-                    let (row, column) = quad_place(&p.d, true, lane, r * each + i);
-                    d[lane / 4 % 4].at(row, column) << (bits * i)
-                };
-                (0..each).map(element).fold(0, |all, bits| all | bits)
-            });
-            crate::machine::memory::load_store::put(
+        crate::machine::memory::load_store::put(w, register(p.d.item, *slot), u32::MAX, &values);
+    }
+    Ok(())
+}
+
+/// Returns a matrix of each of the four products.
+fn quads(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    shape: ProductShape,
+    f: &MatrixFragment,
+    by_rows: bool,
+) -> Checked<[Matrix; 4]> {
+    let mut out: [Matrix; 4] = std::array::from_fn(|_| Matrix::new(shape.extent(f.role)));
+    let each = f.item.each();
+    let bits = f.item.bits();
+    for (r, slot) in f.slots.iter().enumerate() {
+        let register = load_store::take(block, w, register(f.item, *slot), u32::MAX)?;
+        for (lane, value) in register.iter().enumerate() {
+            for i in 0..each {
+                let (row, column) = quad_place(f, by_rows, lane, r * each + i);
+                let to = &mut out[lane / 4 % 4];
+                to.bits[row * to.columns + column] = value >> (bits * i) & u64::MAX >> (64 - bits);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Returns the matrix in registers.
+fn gathered(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    shape: ProductShape,
+    f: &MatrixFragment,
+) -> Checked<Matrix> {
+    let mut out = Matrix::new(shape.extent(f.role));
+    let bits = f.item.bits();
+    for (r, slot) in f.slots.iter().enumerate() {
+        let register = load_store::take(block, w, register(f.item, *slot), u32::MAX)?;
+        for (lane, value) in register.iter().enumerate() {
+            for i in 0..f.item.each() {
+                let (row, column) = shape.place(f.role, f.item, (r, lane, i));
+                out.bits[row * out.columns + column] =
+                    value >> (bits * i) & u64::MAX >> (64 - bits);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Executes `wmma.load`, with one load per element.
+pub(crate) fn load_fragment(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    m: &WarpMatrix,
+) -> Checked<()> {
+    let (base, stride) = origin(block, w, mask, m)?;
+    let f = &m.fragment;
+    let once = m.shape.registers(f.role, f.item);
+    let transfer = transfer(m);
+    let bits = 8 * transfer.width.bytes as usize;
+    for r in 0..once {
+        let mut register = [0u64; 32];
+        for i in 0..(32 / bits).max(1) {
+            w.regs.set(m.place, mask, &addresses(m, base, stride, r, i));
+            load_store::load(block, w, mask, &transfer)?;
+            let values = load_store::take(
+                block,
                 w,
-                register(p.d.item, *slot),
-                u32::MAX,
-                &values,
-            );
-        }
-        Ok(())
-    }
-
-    /// Returns a matrix of each of the four products.
-    fn quads(
-        &self,
-        w: &Warp,
-        shape: ProductShape,
-        f: &MatrixFragment,
-        by_rows: bool,
-    ) -> Checked<[Matrix; 4]> {
-        let mut out: [Matrix; 4] = std::array::from_fn(|_| Matrix::new(shape.extent(f.role)));
-        let each = f.item.each();
-        let bits = f.item.bits();
-        for (r, slot) in f.slots.iter().enumerate() {
-            let register = self.take(w, register(f.item, *slot), u32::MAX)?;
-            for (lane, value) in register.iter().enumerate() {
-                for i in 0..each {
-                    let (row, column) = quad_place(f, by_rows, lane, r * each + i);
-                    let to = &mut out[lane / 4 % 4];
-                    to.bits[row * to.columns + column] =
-                        value >> (bits * i) & u64::MAX >> (64 - bits);
-                }
-            }
-        }
-        Ok(out)
-    }
-
-    /// Returns the matrix in registers.
-    fn gathered(&self, w: &Warp, shape: ProductShape, f: &MatrixFragment) -> Checked<Matrix> {
-        let mut out = Matrix::new(shape.extent(f.role));
-        let bits = f.item.bits();
-        for (r, slot) in f.slots.iter().enumerate() {
-            let register = self.take(w, register(f.item, *slot), u32::MAX)?;
-            for (lane, value) in register.iter().enumerate() {
-                for i in 0..f.item.each() {
-                    let (row, column) = shape.place(f.role, f.item, (r, lane, i));
-                    out.bits[row * out.columns + column] =
-                        value >> (bits * i) & u64::MAX >> (64 - bits);
-                }
-            }
-        }
-        Ok(out)
-    }
-
-    /// Executes `wmma.load`, with one load per element.
-    pub(crate) fn load_fragment(&mut self, w: &mut Warp, mask: u32, m: &WarpMatrix) -> Checked<()> {
-        let (base, stride) = self.origin(w, mask, m)?;
-        let f = &m.fragment;
-        let once = m.shape.registers(f.role, f.item);
-        let transfer = transfer(m);
-        let bits = 8 * transfer.width.bytes as usize;
-        for r in 0..once {
-            let mut register = [0u64; 32];
-            for i in 0..(32 / bits).max(1) {
-                w.regs.set(m.place, mask, &addresses(m, base, stride, r, i));
-                self.load(w, mask, &transfer)?;
-                let values = self.take(
-                    w,
-                    RegisterOperand {
-                        slot: m.value,
-                        bits: register_bits(f.item),
-                    },
-                    mask,
-                )?;
-                register
-                    .iter_mut()
-                    .zip(values)
-                    .for_each(|(all, v)| *all |= v << (bits * i % 64));
-            }
-            for slot in f.slots.iter().skip(r).step_by(once) {
-                crate::machine::memory::load_store::put(
-                    w,
-                    self::register(f.item, *slot),
-                    mask,
-                    &register,
-                );
-            }
-        }
-        Ok(())
-    }
-
-    /// Executes `wmma.store`.
-    pub(crate) fn store_fragment(
-        &mut self,
-        w: &mut Warp,
-        mask: u32,
-        m: &WarpMatrix,
-    ) -> Checked<()> {
-        let (base, stride) = self.origin(w, mask, m)?;
-        let f = &m.fragment;
-        let transfer = transfer(m);
-        let bits = 8 * transfer.width.bytes as usize;
-        for (r, slot) in f.slots.iter().enumerate() {
-            let register = self.take(w, register(f.item, *slot), mask)?;
-            for i in 0..(32 / bits).max(1) {
-                w.regs.set(m.place, mask, &addresses(m, base, stride, r, i));
-                let to = RegisterOperand {
+                RegisterOperand {
                     slot: m.value,
                     bits: register_bits(f.item),
-                };
-                crate::machine::memory::load_store::put(
-                    w,
-                    to,
-                    mask,
-                    &register.map(|v| v >> (bits * i % 64) & u64::MAX >> (64 - bits)),
-                );
-                self.store(w, mask, &transfer)?;
-            }
+                },
+                mask,
+            )?;
+            register
+                .iter_mut()
+                .zip(values)
+                .for_each(|(all, v)| *all |= v << (bits * i % 64));
         }
-        Ok(())
-    }
-
-    /// Returns the address of the first element and the stride in elements, which must be the same
-    /// in all lanes.
-    fn origin(&self, w: &Warp, mask: u32, m: &WarpMatrix) -> Checked<(u64, u64)> {
-        self.check_whole(w, mask)?;
-        let mut bases = [0; 32];
-        self.addresses(w, mask, &m.address, &mut bases)?;
-        let strides = self.words(w, mask, m.stride)?;
-        let odd = lanes(mask).find(|l| bases[*l] != bases[0] || strides[*l] != strides[0]);
-        if let Some(lane) = odd {
-            let what =
-                format!("lane {lane} names another address or stride of a matrix than lane 0");
-            let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
-            fault.instead = "all lanes of the warp must name the same matrix";
-            return Err(fault);
-        }
-        let (rows, columns) = m.shape.extent(m.fragment.role);
-        let least = if m.by_rows { columns } else { rows };
-        if (strides[0] as usize) < least {
-            let what = format!(
-                "a matrix with {least} elements in a row or column, and a stride of {}",
-                strides[0]
+        for slot in f.slots.iter().skip(r).step_by(once) {
+            crate::machine::memory::load_store::put(
+                w,
+                self::register(f.item, *slot),
+                mask,
+                &register,
             );
-            return Err(self.fault(w, mask, Class::Descriptor, what));
         }
-        let fragment = m.shape.registers(m.fragment.role, m.fragment.item)
-            * register_bits(m.fragment.item) as usize
-            / 8;
-        self.check_alignment(w, mask, &bases, fragment.min(16) as u32)?;
-        Ok((bases[0], strides[0].into()))
     }
+    Ok(())
+}
+
+/// Executes `wmma.store`.
+pub(crate) fn store_fragment(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    m: &WarpMatrix,
+) -> Checked<()> {
+    let (base, stride) = origin(block, w, mask, m)?;
+    let f = &m.fragment;
+    let transfer = transfer(m);
+    let bits = 8 * transfer.width.bytes as usize;
+    for (r, slot) in f.slots.iter().enumerate() {
+        let register = load_store::take(block, w, register(f.item, *slot), mask)?;
+        for i in 0..(32 / bits).max(1) {
+            w.regs.set(m.place, mask, &addresses(m, base, stride, r, i));
+            let to = RegisterOperand {
+                slot: m.value,
+                bits: register_bits(f.item),
+            };
+            crate::machine::memory::load_store::put(
+                w,
+                to,
+                mask,
+                &register.map(|v| v >> (bits * i % 64) & u64::MAX >> (64 - bits)),
+            );
+            load_store::store(block, w, mask, &transfer)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the address of the first element and the stride in elements, which must be the same
+/// in all lanes.
+fn origin(block: &Worker<'_, '_>, w: &Warp, mask: u32, m: &WarpMatrix) -> Checked<(u64, u64)> {
+    warp_exchange::check_whole(block, w, mask)?;
+    let mut bases = [0; 32];
+    load_store::lane_addresses(block, w, mask, &m.address, &mut bases)?;
+    let strides = mbarrier::words(block, w, mask, m.stride)?;
+    let odd = lanes(mask).find(|l| bases[*l] != bases[0] || strides[*l] != strides[0]);
+    if let Some(lane) = odd {
+        let what = format!("lane {lane} names another address or stride of a matrix than lane 0");
+        let mut fault = block.fault(w, 1 << lane, Class::Descriptor, what);
+        fault.instead = "all lanes of the warp must name the same matrix";
+        return Err(fault);
+    }
+    let (rows, columns) = m.shape.extent(m.fragment.role);
+    let least = if m.by_rows { columns } else { rows };
+    if (strides[0] as usize) < least {
+        let what = format!(
+            "a matrix with {least} elements in a row or column, and a stride of {}",
+            strides[0]
+        );
+        return Err(block.fault(w, mask, Class::Descriptor, what));
+    }
+    let fragment = m.shape.registers(m.fragment.role, m.fragment.item)
+        * register_bits(m.fragment.item) as usize
+        / 8;
+    load_store::check_alignment(block, w, mask, &bases, fragment.min(16) as u32)?;
+    Ok((bases[0], strides[0].into()))
 }
 
 /// Returns the address of element `i` of register `r` in each lane.

@@ -1,3 +1,5 @@
 //! Static analysis of decoded kernels.
 
+pub(crate) mod element_type;
+pub(crate) mod instruction_text;
 pub(crate) mod parameter_use;

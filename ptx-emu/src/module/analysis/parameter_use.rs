@@ -7,11 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::check::ElementType;
-use crate::module::Param;
+use crate::module::analysis::element_type::ElementType;
+use crate::module::analysis::instruction_text::{Register, named, parts, split};
 use crate::module::code::{KernelCode, Op};
+use crate::module::parameter::Param;
 use crate::module::registers::Bank;
-use crate::sanitize::arithmetic::rules::{Register, named, parts, split};
 
 /// The use of a parameter by a kernel, as far as
 /// [`Kernel::parameter_uses`](crate::Kernel::parameter_uses) can tell.

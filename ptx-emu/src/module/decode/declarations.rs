@@ -3,48 +3,23 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::module::Param;
+use crate::module::address_space::{RESERVED, SHARED_BASE};
 use crate::module::code::{Formal, RegisterOperand, SharedRegion, UNDECLARED_DYNAMIC};
-use crate::module::decode::DecodingUnit;
 use crate::module::decode::names::{PREDEFINED, special};
-use crate::syntax::ast::{DeclaredSpace, DeclaredVariable, OperandKind, Statement};
+use crate::module::decode::symbols::{DeclaredSymbol, NameScope, layout};
+use crate::module::decode::unit::DecodingUnit;
+use crate::module::parameter::Param;
+use crate::syntax::ast::{DeclaredSpace, DeclaredVariable, Statement};
 use crate::syntax::types::Type;
 use crate::syntax::{At, Error, Parsed, ast, error, unsupported};
 
-/// The first address of the shared space. It is not 0, so that a null pointer is never a variable.
-pub(crate) const SHARED_BASE: u32 = 1024;
 /// The number of unmapped bytes between shared variables.
 const SHARED_GAP: u32 = 64;
 /// The maximum size of the static shared memory of a kernel in bytes.
 const MOST_STATIC_SHARED: u64 = 48 << 10;
 /// The maximum size of the local memory of a thread in bytes.
 const MOST_LOCAL: u64 = 512 << 10;
-/// The register with the offset of the reserved shared memory, which is also the name of that
-/// memory.
-pub(crate) const RESERVED: &str = "%reserved_smem_offset_1";
 const RESERVED_BYTES: u32 = 1024;
-
-/// The meaning of a declared name.
-#[derive(Clone, Debug)]
-pub(crate) enum DeclaredSymbol {
-    Register {
-        ty: Type,
-        declaration: u32,
-        at: At,
-    },
-    Shared {
-        address: u32,
-        bytes: Option<u32>,
-    },
-    Local {
-        address: u32,
-        bytes: u32,
-    },
-    Label(u32),
-    Targets(Vec<u32>),
-    /// Functions by number.
-    Callees(Vec<u32>),
-}
 
 /// The layout of the shared memory of a kernel and of the functions that it may call.
 #[derive(Debug)]
@@ -56,21 +31,6 @@ pub(crate) struct SharedLayout<'a> {
     dynamic: Vec<(&'a str, u32)>,
     /// The variables of the module that are used.
     module: HashMap<&'a str, DeclaredSymbol>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct NameScope<'a> {
-    pub(crate) parent: Option<usize>,
-    pub(crate) names: HashMap<&'a str, DeclaredSymbol>,
-    /// The register families `%r<N>`: type, declaration, count and place.
-    pub(crate) families: HashMap<&'a str, (Type, u32, u32, At)>,
-}
-
-/// Returns the size and the alignment of a variable in bytes, or `None` if the size overflows.
-pub(crate) fn layout(v: &DeclaredVariable<'_>) -> Option<(u64, u32)> {
-    let element = v.ty.bytes() * v.vector;
-    let bytes = u64::from(element).checked_mul(v.count.unwrap_or(0))?;
-    Some((bytes, element.max(v.align)))
 }
 
 impl<'a> DecodingUnit<'a> {
@@ -437,37 +397,5 @@ impl<'a> SharedLayout<'a> {
             self.total
         );
         (self.total > MOST_STATIC_SHARED).then_some(Error { at, what })
-    }
-}
-
-/// Adds all names that the operands of a kernel or function mention.
-pub(crate) fn mentioned<'a>(entry: &ast::Entry<'a>, names: &mut HashSet<&'a str>) {
-    fn visit<'a>(operand: &ast::ParsedOperand<'a>, names: &mut HashSet<&'a str>) {
-        match &operand.kind {
-            OperandKind::Name(n) | OperandKind::Sum(n, _) | OperandKind::Address(Some(n), _) => {
-                _ = names.insert(n)
-            }
-            OperandKind::Vector(v)
-            | OperandKind::Tensor(_, v)
-            | OperandKind::Resident(v, _)
-            | OperandKind::List(v) => {
-                for o in v {
-                    visit(o, names);
-                }
-            }
-            _ => {}
-        }
-    }
-    for statement in &entry.body.statements {
-        match statement {
-            Statement::Inst(inst) => {
-                for o in &inst.operands {
-                    visit(o, names);
-                }
-            }
-            // A call through a register names its possible targets only in such a list.
-            Statement::Callees(_, list) => names.extend(list.iter().map(|(name, _)| *name)),
-            _ => {}
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::module::decode::declarations::mentioned;
+use crate::module::decode::symbols::mentioned;
 use crate::syntax::ast;
 use crate::syntax::ast::{Initial, OperandKind, Statement};
 

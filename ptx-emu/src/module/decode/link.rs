@@ -6,9 +6,10 @@
 use std::collections::HashSet;
 
 use crate::module::code::{ABSENT, KernelCode, Op};
+use crate::module::control_flow as flow;
 use crate::module::decode::declarations::SharedLayout;
-use crate::module::decode::{DecodingUnit, ModuleContext};
-use crate::module::{Param, control_flow as flow};
+use crate::module::decode::unit::{DecodingUnit, ModuleContext};
+use crate::module::parameter::Param;
 use crate::syntax::{Error, ast};
 
 /// The result of decoding a kernel.

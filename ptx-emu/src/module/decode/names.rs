@@ -1,8 +1,8 @@
 //! Names of a kernel: registers and their slots, labels, constants and special registers.
 
 use crate::module::code::{Constant, Special};
-use crate::module::decode::declarations::DeclaredSymbol;
-use crate::module::decode::{DecodingUnit, IS_VARIABLE, UNDECLARED};
+use crate::module::decode::symbols::DeclaredSymbol;
+use crate::module::decode::unit::{DecodingUnit, IS_VARIABLE, UNDECLARED};
 use crate::module::registers::Bank;
 use crate::syntax::types::Type;
 use crate::syntax::{At, Parsed, error, unsupported};

@@ -3,12 +3,14 @@
 
 use crate::module::address_space::SHARED_WINDOW;
 use crate::module::code::{Address, Constant, InstructionSpace, Op, PredSource, RegisterOperand};
-use crate::module::decode::declarations::DeclaredSymbol;
+use crate::module::decode::bank;
 use crate::module::decode::functions::Functions;
 use crate::module::decode::names::{Register, special};
-use crate::module::decode::{DecodingUnit, NARROW_ADDRESS, bank};
+use crate::module::decode::symbols::DeclaredSymbol;
+use crate::module::decode::unit::{DecodingUnit, NARROW_ADDRESS};
+use crate::module::isa::row::ArithmeticRow;
+use crate::module::parameter::Param;
 use crate::module::registers::{Alu, Bank, OperandSlots};
-use crate::module::{Param, isa};
 use crate::syntax::ast::{DeclaredSpace, Number, OperandKind};
 use crate::syntax::types::{Type, TypeKind};
 use crate::syntax::{At, Parsed, ast, error, unsupported};
@@ -614,7 +616,7 @@ impl<'d, 'a> Decode<'d, 'a> {
 
     /// Decodes a table row like [`Decode::row`], or returns `None` if the registers have other
     /// sizes.
-    pub(crate) fn attempt(&mut self, row: &isa::ArithmeticRow) -> Option<Op> {
+    pub(crate) fn attempt(&mut self, row: &ArithmeticRow) -> Option<Op> {
         let fits = |d: &mut Self, i: usize, ty: Type| match d.operand(i).kind {
             OperandKind::Name(name) => d.unit.typed(name, d.operand(i).at, ty).is_ok(),
             _ => false,
@@ -647,7 +649,7 @@ impl<'d, 'a> Decode<'d, 'a> {
     }
 
     /// Decodes a table row: the destination, followed by the sources.
-    pub(crate) fn row(&mut self, row: &isa::ArithmeticRow) -> Parsed<Op> {
+    pub(crate) fn row(&mut self, row: &ArithmeticRow) -> Parsed<Op> {
         self.skip();
         self.operands(1 + row.src.len(), 1 + row.src.len())?;
         self.alu(row.run, row.dst, row.src)
@@ -705,3 +707,6 @@ fn immediate(n: Number, ty: Type, at: At) -> Parsed<u64> {
         _ => error(at, format!("this literal cannot be a {ty} operand")),
     }
 }
+
+/// A function that decodes the current instruction.
+pub(crate) type Decoder = fn(&mut Decode<'_, '_>) -> Parsed<Op>;

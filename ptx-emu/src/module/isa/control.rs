@@ -3,7 +3,7 @@
 
 use crate::module::code::Op;
 use crate::module::decode::Decode;
-use crate::module::isa::Decoder;
+use crate::module::decode::operands::Decoder;
 use crate::syntax::Parsed;
 use crate::syntax::types::Type;
 

@@ -6,7 +6,7 @@ use crate::module::code::{
     Unwritten, Width,
 };
 use crate::module::decode::Decode;
-use crate::module::isa::Decoder;
+use crate::module::decode::operands::Decoder;
 use crate::module::registers::Bank;
 use crate::syntax::Parsed;
 use crate::syntax::ast::OperandKind;

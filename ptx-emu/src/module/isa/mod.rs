@@ -15,31 +15,17 @@ pub(crate) mod hints;
 pub(crate) mod image;
 pub(crate) mod manual;
 pub(crate) mod memory;
+pub(crate) mod row;
 pub(crate) mod tensor_core;
 pub(crate) mod warp;
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use crate::module::code::Op;
-use crate::module::decode::Decode;
-pub(crate) use crate::module::isa::memory::atomic::tensor_reduction;
-use crate::module::registers::Alu;
-use crate::syntax::types::Type;
-use crate::syntax::{At, Parsed};
-
-/// An arithmetic instruction.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ArithmeticRow {
-    /// The full names, with alternatives in braces: `add{,.rn}.f32`.
-    pub(crate) names: &'static str,
-    pub(crate) dst: Type,
-    pub(crate) src: &'static [Type],
-    pub(crate) run: Alu,
-}
-
-/// A function that decodes the current instruction.
-type Decoder = fn(&mut Decode<'_, '_>) -> Parsed<Op>;
+use crate::module::decode::operands::Decoder;
+pub(crate) use crate::module::isa::row::ArithmeticRow;
+use crate::module::isa::row::{expand, sorted};
+use crate::syntax::At;
 
 /// The instructions that need more than a row.
 const DECODERS: &[&[(&str, Decoder)]] = &[
@@ -134,29 +120,6 @@ fn index() -> &'static OpcodeIndex {
     })
 }
 
-/// Returns all names that a pattern with alternatives in braces stands for.
-fn expand(pattern: &str) -> Vec<String> {
-    let Some((head, rest)) = pattern.split_once('{') else {
-        return vec![pattern.to_string()];
-    };
-    let (choices, tail) = rest.split_once('}').unwrap_or((rest, ""));
-    let tails = expand(tail);
-    choices
-        .split(',')
-        .flat_map(|choice| {
-            tails
-                .iter()
-                .map(move |tail| format!("{head}{choice}{tail}"))
-        })
-        .collect()
-}
-
-/// Returns an opcode with its suffixes in canonical order.
-fn sorted(opcode: &str, mut suffixes: Vec<&str>) -> String {
-    suffixes.sort_unstable();
-    format!("{opcode} {}", suffixes.join(" "))
-}
-
 /// The texts that distinguish errors about suffixes from errors about operands.
 const OF_SUFFIXES: &[&str] = &[
     "is not an instruction",
@@ -215,57 +178,6 @@ pub(crate) fn find(opcode: &str, name: &str) -> OpcodeLookup {
         OpcodeLookup::Unknown
     }
 }
-
-/// Defines rows: names, and a closure for one lane whose parameters have the types of the operands.
-macro_rules! rows {
-    ($($names:literal => |$($arg:ident : $ty:ty),+| -> $dst:ty { $($body:tt)* })*) => {
-        &[$(crate::module::isa::ArithmeticRow {
-            names: $names,
-            dst: <$dst as crate::module::registers::RegisterValue>::TYPE,
-            src: &[$(<$ty as crate::module::registers::RegisterValue>::TYPE),+],
-            run: {
-                fn run(
-                    regs: &mut crate::module::registers::Regs,
-                    mask: u32,
-                    slots: &crate::module::registers::OperandSlots,
-                ) -> Result<(), crate::module::registers::Undefined> {
-                    crate::module::isa::rows!(@map $($arg),+)(regs, mask, slots, |$($arg: $ty),+| -> $dst { $($body)* })
-                }
-                run
-            },
-        }),*]
-    };
-    (@map $a:ident) => { crate::module::registers::map1 };
-    (@map $a:ident, $b:ident) => { crate::module::registers::map2 };
-    (@map $a:ident, $b:ident, $c:ident) => { crate::module::registers::map3 };
-}
-pub(crate) use rows;
-
-/// Defines rows for instructions that are rare in inner loops. A function is called for each lane,
-/// which needs less code. A name may be any constant expression.
-macro_rules! seldom {
-    ($($names:expr => |$($arg:ident : $ty:ty),+| -> $dst:ty { $($body:tt)* })*) => {
-        &[$(crate::module::isa::ArithmeticRow {
-            names: $names,
-            dst: <$dst as crate::module::registers::RegisterValue>::TYPE,
-            src: &[$(<$ty as crate::module::registers::RegisterValue>::TYPE),+],
-            run: {
-                fn run(
-                    regs: &mut crate::module::registers::Regs,
-                    mask: u32,
-                    slots: &crate::module::registers::OperandSlots,
-                ) -> Result<(), crate::module::registers::Undefined> {
-                    crate::module::isa::seldom!(@each $($arg),+)(regs, mask, slots, |$($arg: $ty),+| -> $dst { $($body)* })
-                }
-                run
-            },
-        }),*]
-    };
-    (@each $a:ident) => { crate::module::registers::each1 };
-    (@each $a:ident, $b:ident) => { crate::module::registers::each2 };
-    (@each $a:ident, $b:ident, $c:ident) => { crate::module::registers::each3 };
-}
-pub(crate) use seldom;
 
 #[cfg(test)]
 mod tests {
@@ -357,7 +269,8 @@ mod tests {
                 if path.is_dir() {
                     folders.push(path);
                 } else if path
-                    != std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/module/isa/mod.rs")
+                    != std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+                        .join("src/module/isa/mod.rs")
                 {
                     sources.push_str(&std::fs::read_to_string(path).expect("UTF-8"));
                 }

@@ -12,8 +12,9 @@ use crate::fault::OtherPlace;
 use crate::machine::lane_mask::lanes;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::Worker;
+use crate::module::analysis::instruction_text::{Register, key};
 use crate::module::registers::{Bank, Regs};
-use crate::sanitize::arithmetic::rules::{Register, Rule, key};
+use crate::sanitize::arithmetic::rules::Rule;
 use crate::syntax::types::Type;
 use crate::{Class, Fault};
 
@@ -150,191 +151,199 @@ fn set(regs: &mut Regs, register: Register, lane: usize, of: u32) {
     regs.spoilt.set(key(register), lane, bits, of);
 }
 
-impl Worker<'_, '_> {
-    fn values(&mut self) -> Option<&mut Values> {
-        self.observer.as_mut()?.values.as_mut()
-    }
+fn values<'b>(block: &'b mut Worker<'_, '_>) -> Option<&'b mut Values> {
+    block.observer.as_mut()?.values.as_mut()
+}
 
-    /// Records the numbers of an instruction that is about to be executed.
-    pub(crate) fn before_values(&mut self, w: &Warp, mask: u32) {
-        if self.values().is_none() || mask == 0 {
-            return;
-        }
-        let grid = self.grid;
-        let pending = match &grid.rules[w.now.pc as usize] {
-            Rule::Divides { a, b } => {
-                self.divides(w, mask, *a, *b);
-                None
-            }
-            Rule::Rounds { a, to } => {
-                self.rounds(w, mask, *a, *to);
-                None
-            }
-            Rule::Uses(registers) => {
-                registers
-                    .iter()
-                    .for_each(|register| self.uses(w, mask, *register));
-                None
-            }
-            Rule::Computes { sources, .. } => {
-                pending(w, mask, sources.iter().map(|(register, _)| *register))
-            }
-            Rule::Passes { from, .. } => pending(w, mask, from.iter().copied()),
-            Rule::Exchanges { from, .. } => pending(w, mask, [*from].into_iter()),
-            Rule::Fills(_) => pending(w, mask, [].into_iter()),
-            Rule::Nothing => None,
-        };
-        self.values()
-            .into_iter()
-            .for_each(|values| values.pending = pending.clone());
+/// Records the numbers of an instruction that is about to be executed.
+pub(crate) fn before_values(block: &mut Worker<'_, '_>, w: &Warp, mask: u32) {
+    if values(block).is_none() || mask == 0 {
+        return;
     }
-
-    /// Discards the instruction that was about to be executed.
-    pub(crate) fn forget_pending_values(&mut self) {
-        if let Some(values) = self.values() {
-            values.pending = None;
+    let grid = block.grid;
+    let pending = match &grid.rules[w.now.pc as usize] {
+        Rule::Divides { a, b } => {
+            divides(block, w, mask, *a, *b);
+            None
         }
+        Rule::Rounds { a, to } => {
+            rounds(block, w, mask, *a, *to);
+            None
+        }
+        Rule::Uses(registers) => {
+            registers
+                .iter()
+                .for_each(|register| uses(block, w, mask, *register));
+            None
+        }
+        Rule::Computes { sources, .. } => {
+            pending(w, mask, sources.iter().map(|(register, _)| *register))
+        }
+        Rule::Passes { from, .. } => pending(w, mask, from.iter().copied()),
+        Rule::Exchanges { from, .. } => pending(w, mask, [*from].into_iter()),
+        Rule::Fills(_) => pending(w, mask, [].into_iter()),
+        Rule::Nothing => None,
+    };
+    values(block)
+        .into_iter()
+        .for_each(|values| values.pending = pending.clone());
+}
+
+/// Discards the instruction that was about to be executed.
+pub(crate) fn forget_pending_values(block: &mut Worker<'_, '_>) {
+    if let Some(values) = values(block) {
+        values.pending = None;
     }
+}
 
-    /// Examines the results of the instruction.
-    pub(crate) fn after_values(&mut self, w: &mut Warp) {
-        let Some(p) = self.values().and_then(|values| values.pending.take()) else {
-            return;
-        };
-        let grid = self.grid;
-        match &grid.rules[p.pc as usize] {
-            Rule::Computes { d, sources } => lanes(p.mask).for_each(|lane| {
-                let sort = sort(d.1, w.regs.bits(d.0, lane));
-                let of = if sort == FloatClass::Finite {
-                    0
-                } else {
-                    self.spoilt(w, &p, lane, sort, sources)
-                };
-                set(&mut w.regs, d.0, lane, of);
-            }),
-            Rule::Passes { to, exactly, .. } => {
-                to.iter().for_each(|to| pass(w, &p, *to, *exactly));
-            }
-            Rule::Exchanges { to, .. } => exchange(w, &p, *to),
-            Rule::Fills(to) => {
-                to.iter()
-                    .for_each(|to| lanes(p.mask).for_each(|lane| set(&mut w.regs, *to, lane, 0)));
-            }
-            _ => {}
+/// Examines the results of the instruction.
+pub(crate) fn after_values(block: &mut Worker<'_, '_>, w: &mut Warp) {
+    let Some(p) = values(block).and_then(|values| values.pending.take()) else {
+        return;
+    };
+    let grid = block.grid;
+    match &grid.rules[p.pc as usize] {
+        Rule::Computes { d, sources } => lanes(p.mask).for_each(|lane| {
+            let sort = sort(d.1, w.regs.bits(d.0, lane));
+            let of = if sort == FloatClass::Finite {
+                0
+            } else {
+                spoilt(block, w, &p, lane, sort, sources)
+            };
+            set(&mut w.regs, d.0, lane, of);
+        }),
+        Rule::Passes { to, exactly, .. } => {
+            to.iter().for_each(|to| pass(w, &p, *to, *exactly));
         }
+        Rule::Exchanges { to, .. } => exchange(w, &p, *to),
+        Rule::Fills(to) => {
+            to.iter()
+                .for_each(|to| lanes(p.mask).for_each(|lane| set(&mut w.regs, *to, lane, 0)));
+        }
+        _ => {}
     }
+}
 
-    /// Returns the mark of an infinite or NaN result.
-    fn spoilt(
-        &mut self,
-        w: &Warp,
-        p: &PendingValues,
-        lane: usize,
-        result: FloatClass,
-        sources: &[(Register, Type)],
-    ) -> u32 {
-        if let Some(of) = p.marks.iter().map(|marks| marks[lane]).find(|of| *of != 0) {
-            return of;
-        }
-        let worst = sources
-            .iter()
-            .zip(&p.sources)
-            .map(|((_, ty), values)| sort(*ty, values[lane]))
-            .max();
-        let appears = worst.is_none_or(|worst| {
-            worst < result && (result == FloatClass::Nan || worst == FloatClass::Finite)
-        });
-        if !appears {
-            return 0;
-        }
-        let operands = sources
-            .iter()
-            .zip(&p.sources)
-            .map(|((_, ty), values)| show(*ty, values[lane]));
-        let operands = operands.collect::<Vec<_>>().join(", ");
-        self.first_seen(w, p.pc, lane, || match result {
-            FloatClass::Nan => format!("NaN appears here, of {operands}"),
-            _ => format!("an infinity appears here, of {operands}"),
+/// Returns the mark of an infinite or NaN result.
+fn spoilt(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    p: &PendingValues,
+    lane: usize,
+    result: FloatClass,
+    sources: &[(Register, Type)],
+) -> u32 {
+    if let Some(of) = p.marks.iter().map(|marks| marks[lane]).find(|of| *of != 0) {
+        return of;
+    }
+    let worst = sources
+        .iter()
+        .zip(&p.sources)
+        .map(|((_, ty), values)| sort(*ty, values[lane]))
+        .max();
+    let appears = worst.is_none_or(|worst| {
+        worst < result && (result == FloatClass::Nan || worst == FloatClass::Finite)
+    });
+    if !appears {
+        return 0;
+    }
+    let operands = sources
+        .iter()
+        .zip(&p.sources)
+        .map(|((_, ty), values)| show(*ty, values[lane]));
+    let operands = operands.collect::<Vec<_>>().join(", ");
+    first_seen(block, w, p.pc, lane, || match result {
+        FloatClass::Nan => format!("NaN appears here, of {operands}"),
+        _ => format!("an infinity appears here, of {operands}"),
+    })
+}
+
+/// Returns the number of the place where a value first became infinite or NaN.
+fn first_seen(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    pc: u32,
+    lane: usize,
+    what: impl FnOnce() -> String,
+) -> u32 {
+    if let Some(of) = values(block).and_then(|values| values.numbers.get(&pc)) {
+        return *of;
+    }
+    let mut fault = block.fault(w, 1 << lane, Class::NotFinite, what());
+    fault.instead = "check the operands before, or the result before it is used";
+    let Some(values) = values(block) else {
+        return 0;
+    };
+    values.origins.push(*fault);
+    let of = values.origins.len() as u32;
+    values.numbers.insert(pc, of);
+    of
+}
+
+/// Reports a marked register that is stored or passed on.
+fn uses(block: &mut Worker<'_, '_>, w: &Warp, mask: u32, register: Register) {
+    if w.regs.spoilt.is_empty() {
+        return;
+    }
+    let Some((lane, of)) = lanes(mask)
+        .map(|lane| (lane, mark(&w.regs, register, lane)))
+        .find(|(_, of)| *of != 0)
+    else {
+        return;
+    };
+    let who = format!("{} lane {lane}", block.warp_name(w.index));
+    let other = OtherPlace {
+        place: block.place(w.now.pc),
+        did: "handed it on",
+        who,
+    };
+    let origin = values(block).and_then(|values| values.origins.get(of as usize - 1).cloned());
+    origin.into_iter().for_each(|fault| {
+        block.grid.beside(Fault {
+            other: Some(other.clone()),
+            ..fault
         })
-    }
+    });
+}
 
-    /// Returns the number of the place where a value first became infinite or NaN.
-    fn first_seen(&mut self, w: &Warp, pc: u32, lane: usize, what: impl FnOnce() -> String) -> u32 {
-        if let Some(of) = self.values().and_then(|values| values.numbers.get(&pc)) {
-            return *of;
-        }
-        let mut fault = self.fault(w, 1 << lane, Class::NotFinite, what());
-        fault.instead = "check the operands before, or the result before it is used";
-        let Some(values) = self.values() else {
-            return 0;
-        };
-        values.origins.push(*fault);
-        let of = values.origins.len() as u32;
-        values.numbers.insert(pc, of);
-        of
+fn divides(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    mask: u32,
+    (a, ty): (Register, Type),
+    b: Register,
+) {
+    if !is_written(&w.regs, a, mask) || !is_written(&w.regs, b, mask) {
+        return;
     }
+    let zero = |lane: &usize| show(ty, w.regs.bits(b, *lane)) == "0";
+    let Some(lane) = lanes(mask).find(zero) else {
+        return;
+    };
+    let what = format!("{} is divided by 0", show(ty, w.regs.bits(a, lane)));
+    let mut fault = block.fault(w, 1 << lane, Class::DivisionByZero, what);
+    fault.instead = "check the divisor before: the result of a division by zero is unspecified";
+    block.grid.beside(*fault);
+}
 
-    /// Reports a marked register that is stored or passed on.
-    fn uses(&mut self, w: &Warp, mask: u32, register: Register) {
-        if w.regs.spoilt.is_empty() {
-            return;
-        }
-        let Some((lane, of)) = lanes(mask)
-            .map(|lane| (lane, mark(&w.regs, register, lane)))
-            .find(|(_, of)| *of != 0)
-        else {
-            return;
-        };
-        let who = format!("{} lane {lane}", self.warp_name(w.index));
-        let other = OtherPlace {
-            place: self.place(w.now.pc),
-            did: "handed it on",
-            who,
-        };
-        let origin = self
-            .values()
-            .and_then(|values| values.origins.get(of as usize - 1).cloned());
-        origin.into_iter().for_each(|fault| {
-            self.grid.beside(Fault {
-                other: Some(other.clone()),
-                ..fault
-            })
-        });
+fn rounds(block: &mut Worker<'_, '_>, w: &Warp, mask: u32, (a, ty): (Register, Type), to: Type) {
+    if !is_written(&w.regs, a, mask) {
+        return;
     }
-
-    fn divides(&mut self, w: &Warp, mask: u32, (a, ty): (Register, Type), b: Register) {
-        if !is_written(&w.regs, a, mask) || !is_written(&w.regs, b, mask) {
-            return;
-        }
-        let zero = |lane: &usize| show(ty, w.regs.bits(b, *lane)) == "0";
-        let Some(lane) = lanes(mask).find(zero) else {
-            return;
-        };
-        let what = format!("{} is divided by 0", show(ty, w.regs.bits(a, lane)));
-        let mut fault = self.fault(w, 1 << lane, Class::DivisionByZero, what);
-        fault.instead = "check the divisor before: the result of a division by zero is unspecified";
-        self.grid.beside(*fault);
-    }
-
-    fn rounds(&mut self, w: &Warp, mask: u32, (a, ty): (Register, Type), to: Type) {
-        if !is_written(&w.regs, a, mask) {
-            return;
-        }
-        self.uses(w, mask, a);
-        let marked = |lane: usize| mark(&w.regs, a, lane) != 0;
-        let saturates =
-            |lane: &usize| !marked(*lane) && saturates(double(ty, w.regs.bits(a, *lane)), to);
-        let Some(lane) = lanes(mask).find(saturates) else {
-            return;
-        };
-        let what = format!(
-            "{} is converted to a {to}, which does not hold it",
-            show(ty, w.regs.bits(a, lane))
-        );
-        let mut fault = self.fault(w, 1 << lane, Class::Saturated, what);
-        fault.instead = "check the number before: the conversion returns the nearest integer of the type, and 0 for NaN";
-        self.grid.beside(*fault);
-    }
+    uses(block, w, mask, a);
+    let marked = |lane: usize| mark(&w.regs, a, lane) != 0;
+    let saturates =
+        |lane: &usize| !marked(*lane) && saturates(double(ty, w.regs.bits(a, *lane)), to);
+    let Some(lane) = lanes(mask).find(saturates) else {
+        return;
+    };
+    let what = format!(
+        "{} is converted to a {to}, which does not hold it",
+        show(ty, w.regs.bits(a, lane))
+    );
+    let mut fault = block.fault(w, 1 << lane, Class::Saturated, what);
+    fault.instead = "check the number before: the conversion returns the nearest integer of the type, and 0 for NaN";
+    block.grid.beside(*fault);
 }
 
 /// Returns the state to examine after an instruction, if its sources are initialized.

@@ -12,7 +12,9 @@ use crate::module::registers::Bank;
 use crate::profile::{
     Followed, FollowedStep, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile,
 };
+use crate::sanitize::arithmetic::value_checks;
 use crate::sanitize::arithmetic::value_checks::Values;
+use crate::sanitize::provenance::pointer_checks;
 use crate::sanitize::provenance::pointer_checks::Provenance;
 
 /// The profile and the followed thread of one worker.
@@ -202,113 +204,115 @@ fn value(w: &Warp, bank: Bank, slot: u32, lane: u32) -> Option<u64> {
     }
 }
 
-impl Worker<'_, '_> {
-    /// Counts an access in each space to which its addresses resolve.
-    #[inline]
-    pub(crate) fn observe(
-        &mut self,
-        w: &Warp,
-        mask: u32,
-        space: InstructionSpace,
-        addresses: &Addresses,
-        bytes: u32,
-    ) {
-        if let Some(observer) = &mut self.observer {
-            let space_of = |lane: &usize| match (space, resolve(addresses[*lane]).0) {
-                (InstructionSpace::Shared | InstructionSpace::Cluster, _) => MemorySpace::Shared,
-                (InstructionSpace::Local, _) => MemorySpace::Local,
-                (InstructionSpace::Generic, ResolvedAddress::Shared) => MemorySpace::Shared,
-                (InstructionSpace::Generic, ResolvedAddress::Local) => MemorySpace::Local,
-                _ => MemorySpace::Global,
-            };
-            for space in [MemorySpace::Global, MemorySpace::Shared, MemorySpace::Local] {
-                let part = lanes(mask)
-                    .filter(|lane| space_of(lane) == space)
-                    .fold(0, set_bit);
-                if part != 0 {
-                    observer.access(w.now.pc, space, part, addresses, bytes);
-                }
+/// Counts an access in each space to which its addresses resolve.
+#[inline]
+pub(crate) fn observe(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    mask: u32,
+    space: InstructionSpace,
+    addresses: &Addresses,
+    bytes: u32,
+) {
+    if let Some(observer) = &mut block.observer {
+        let space_of = |lane: &usize| match (space, resolve(addresses[*lane]).0) {
+            (InstructionSpace::Shared | InstructionSpace::Cluster, _) => MemorySpace::Shared,
+            (InstructionSpace::Local, _) => MemorySpace::Local,
+            (InstructionSpace::Generic, ResolvedAddress::Shared) => MemorySpace::Shared,
+            (InstructionSpace::Generic, ResolvedAddress::Local) => MemorySpace::Local,
+            _ => MemorySpace::Global,
+        };
+        for space in [MemorySpace::Global, MemorySpace::Shared, MemorySpace::Local] {
+            let part = lanes(mask)
+                .filter(|lane| space_of(lane) == space)
+                .fold(0, set_bit);
+            if part != 0 {
+                observer.access(w.now.pc, space, part, addresses, bytes);
             }
         }
     }
+}
 
-    /// Records the instruction that a warp is about to execute in the lanes of `mask`.
-    pub(crate) fn before(&mut self, w: &Warp, mask: u32) -> Option<FollowedInstruction> {
-        self.before_values(w, mask);
-        self.before_pointers(w, mask);
-        let observer = self.observer.as_mut()?;
-        observer.count(w, mask);
-        let followed = observer
-            .followed
-            .filter(|f| observer.steps.len() < f.most)?;
-        if self.blocks[w.rank as usize] != followed.block {
-            return None;
-        }
-        let [x, y, _] = self.grid.launch.block;
-        let [tx, ty, tz] = followed.thread;
-        let lane = (tx + x * (ty + y * tz))
-            .checked_sub(32 * w.number)
-            .filter(|lane| *lane < 32)?;
-        if w.now.mask >> lane & 1 == 0 {
-            return None;
-        }
-        let pc = w.now.pc;
-        let values = self
-            .grid
-            .code
-            .mentioned(pc)
-            .iter()
-            .map(|(bank, slot)| value(w, *bank, *slot, lane));
-        Some(FollowedInstruction {
-            pc,
-            lane,
-            executed: mask >> lane & 1 != 0,
-            routine: w.routine,
-            depth: w.calls.len(),
-            values: values.collect(),
-        })
+/// Records the instruction that a warp is about to execute in the lanes of `mask`.
+pub(crate) fn before(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    mask: u32,
+) -> Option<FollowedInstruction> {
+    value_checks::before_values(block, w, mask);
+    pointer_checks::before_pointers(block, w, mask);
+    let observer = block.observer.as_mut()?;
+    observer.count(w, mask);
+    let followed = observer
+        .followed
+        .filter(|f| observer.steps.len() < f.most)?;
+    if block.blocks[w.rank as usize] != followed.block {
+        return None;
     }
+    let [x, y, _] = block.grid.launch.block;
+    let [tx, ty, tz] = followed.thread;
+    let lane = (tx + x * (ty + y * tz))
+        .checked_sub(32 * w.number)
+        .filter(|lane| *lane < 32)?;
+    if w.now.mask >> lane & 1 == 0 {
+        return None;
+    }
+    let pc = w.now.pc;
+    let values = block
+        .grid
+        .code
+        .mentioned(pc)
+        .iter()
+        .map(|(bank, slot)| value(w, *bank, *slot, lane));
+    Some(FollowedInstruction {
+        pc,
+        lane,
+        executed: mask >> lane & 1 != 0,
+        routine: w.routine,
+        depth: w.calls.len(),
+        values: values.collect(),
+    })
+}
 
-    /// Discards the next instruction, because other lanes run first.
-    pub(crate) fn forget_pending(&mut self) {
-        self.forget_pending_values();
-        self.forget_pending_pointers();
-    }
+/// Discards the next instruction, because other lanes run first.
+pub(crate) fn forget_pending(block: &mut Worker<'_, '_>) {
+    value_checks::forget_pending_values(block);
+    pointer_checks::forget_pending_pointers(block);
+}
 
-    /// Records the result of an instruction in the followed thread.
-    pub(crate) fn after(&mut self, w: &mut Warp, before: Option<FollowedInstruction>) {
-        self.after_values(w);
-        self.after_pointers(w);
-        let (Some(before), Some(observer)) = (before, self.observer.as_mut()) else {
-            return;
-        };
-        let code = self.grid.code;
-        let same = (w.routine, w.calls.len()) == (before.routine, before.depth);
-        let registers = code.mentioned(before.pc).iter().zip(before.values);
-        let registers = registers.map(|((bank, slot), value_before)| RegisterStep {
-            name: code
-                .name_of(before.routine, *bank, *slot)
-                .unwrap_or("a temporary")
-                .to_owned(),
-            bits: match bank {
-                Bank::Pred => 1,
-                Bank::W32 => 32,
-                Bank::W64 => 64,
-            },
-            before: value_before,
-            after: if same {
-                value(w, *bank, *slot, before.lane)
-            } else {
-                value_before
-            },
-        });
-        let place = code.places[before.pc as usize].clone();
-        observer.steps.push(FollowedStep {
-            place,
-            executed: before.executed,
-            registers: registers.collect(),
-        });
-    }
+/// Records the result of an instruction in the followed thread.
+pub(crate) fn after(block: &mut Worker<'_, '_>, w: &mut Warp, before: Option<FollowedInstruction>) {
+    value_checks::after_values(block, w);
+    pointer_checks::after_pointers(block, w);
+    let (Some(before), Some(observer)) = (before, block.observer.as_mut()) else {
+        return;
+    };
+    let code = block.grid.code;
+    let same = (w.routine, w.calls.len()) == (before.routine, before.depth);
+    let registers = code.mentioned(before.pc).iter().zip(before.values);
+    let registers = registers.map(|((bank, slot), value_before)| RegisterStep {
+        name: code
+            .name_of(before.routine, *bank, *slot)
+            .unwrap_or("a temporary")
+            .to_owned(),
+        bits: match bank {
+            Bank::Pred => 1,
+            Bank::W32 => 32,
+            Bank::W64 => 64,
+        },
+        before: value_before,
+        after: if same {
+            value(w, *bank, *slot, before.lane)
+        } else {
+            value_before
+        },
+    });
+    let place = code.places[before.pc as usize].clone();
+    observer.steps.push(FollowedStep {
+        place,
+        executed: before.executed,
+        registers: registers.collect(),
+    });
 }
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ use crate::machine::memory::load_store::{ResolvedAddress, resolve};
 use crate::machine::memory::local::own;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::Worker;
+use crate::module::analysis::instruction_text::{Register, key};
 use crate::module::code::{Address, InstructionSpace};
 use crate::module::registers::{Bank, Regs};
-use crate::sanitize::arithmetic::rules::{Register, key};
 use crate::sanitize::provenance::pointer_effects::PointerEffect;
 use crate::{Class, Fault};
 
@@ -88,219 +88,219 @@ impl Provenance {
     }
 }
 
-impl Worker<'_, '_> {
-    fn provenance(&mut self) -> Option<&mut Provenance> {
-        self.observer.as_mut()?.provenance.as_mut()
-    }
+fn provenance<'b>(block: &'b mut Worker<'_, '_>) -> Option<&'b mut Provenance> {
+    block.observer.as_mut()?.provenance.as_mut()
+}
 
-    /// Records the pointers of an instruction that is about to be executed.
-    pub(crate) fn before_pointers(&mut self, w: &Warp, mask: u32) {
-        if self.provenance().is_none() || mask == 0 {
-            return;
+/// Records the pointers of an instruction that is about to be executed.
+pub(crate) fn before_pointers(block: &mut Worker<'_, '_>, w: &Warp, mask: u32) {
+    if provenance(block).is_none() || mask == 0 {
+        return;
+    }
+    let grid = block.grid;
+    let mut pending = match &grid.origins[w.now.pc as usize] {
+        PointerEffect::Nothing => None,
+        PointerEffect::Frame { .. } | PointerEffect::Shared { .. } | PointerEffect::Loads(_) => {
+            pending(w, mask, &[])
         }
-        let grid = self.grid;
-        let mut pending = match &grid.origins[w.now.pc as usize] {
-            PointerEffect::Nothing => None,
-            PointerEffect::Frame { .. }
-            | PointerEffect::Shared { .. }
-            | PointerEffect::Loads(_) => pending(w, mask, &[]),
-            PointerEffect::Copies { from, .. } => pending(w, mask, from),
-            PointerEffect::Moves { sources, .. } => pending(w, mask, sources),
-            PointerEffect::Subtracts { a, b, .. } => pending(w, mask, &[*a, *b]),
-            PointerEffect::Accesses {
-                address,
-                bytes,
-                space,
-                ..
-            } => {
-                self.check_origin(w, mask, address, (*bytes, *space));
-                pending(w, mask, &[])
+        PointerEffect::Copies { from, .. } => pending(w, mask, from),
+        PointerEffect::Moves { sources, .. } => pending(w, mask, sources),
+        PointerEffect::Subtracts { a, b, .. } => pending(w, mask, &[*a, *b]),
+        PointerEffect::Accesses {
+            address,
+            bytes,
+            space,
+            ..
+        } => {
+            check_origin(block, w, mask, address, (*bytes, *space));
+            pending(w, mask, &[])
+        }
+    };
+    provenance(block)
+        .into_iter()
+        .for_each(|known| known.pending = pending.take());
+}
+
+/// Discards the instruction that was about to be executed.
+pub(crate) fn forget_pending_pointers(block: &mut Worker<'_, '_>) {
+    if let Some(provenance) = provenance(block) {
+        provenance.pending = None;
+    }
+}
+
+/// Marks the results of the instruction.
+pub(crate) fn after_pointers(block: &mut Worker<'_, '_>, w: &mut Warp) {
+    let Some(p) = provenance(block).and_then(|known| known.pending.take()) else {
+        return;
+    };
+    let grid = block.grid;
+    for lane in lanes(p.mask) {
+        let marks = || p.sources.iter().map(|(_, marks)| marks[lane]);
+        let (d, of) = match &grid.origins[p.pc as usize] {
+            PointerEffect::Frame { d, offset, bytes } => {
+                (d, object_of_frame(block, w, *d, lane, (*offset, *bytes)))
             }
+            PointerEffect::Shared { d, region } => (d, object_of_shared(block, *region)),
+            PointerEffect::Loads(to) | PointerEffect::Accesses { loads: to, .. } => {
+                to.iter().for_each(|d| loaded(block, w, *d, lane));
+                continue;
+            }
+            PointerEffect::Copies { d, moved, .. } => (d, copied(&w.regs, &p, *d, lane, *moved)),
+            PointerEffect::Moves { d, .. } => (d, sum(marks())),
+            PointerEffect::Subtracts { d, .. } => {
+                (d, difference(p.sources[0].1[lane], p.sources[1].1[lane]))
+            }
+            PointerEffect::Nothing => continue,
         };
-        self.provenance()
-            .into_iter()
-            .for_each(|known| known.pending = pending.take());
+        set(&mut w.regs, *d, lane, of);
     }
+}
 
-    /// Discards the instruction that was about to be executed.
-    pub(crate) fn forget_pending_pointers(&mut self) {
-        if let Some(provenance) = self.provenance() {
-            provenance.pending = None;
-        }
-    }
+fn number(block: &mut Worker<'_, '_>, object: MemoryObject) -> u32 {
+    provenance(block).map_or(0, |known| known.number(object))
+}
 
-    /// Marks the results of the instruction.
-    pub(crate) fn after_pointers(&mut self, w: &mut Warp) {
-        let Some(p) = self.provenance().and_then(|known| known.pending.take()) else {
-            return;
-        };
-        let grid = self.grid;
-        for lane in lanes(p.mask) {
-            let marks = || p.sources.iter().map(|(_, marks)| marks[lane]);
-            let (d, of) = match &grid.origins[p.pc as usize] {
-                PointerEffect::Frame { d, offset, bytes } => {
-                    (d, self.object_of_frame(w, *d, lane, (*offset, *bytes)))
-                }
-                PointerEffect::Shared { d, region } => (d, self.object_of_shared(*region)),
-                PointerEffect::Loads(to) | PointerEffect::Accesses { loads: to, .. } => {
-                    to.iter().for_each(|d| self.loaded(w, *d, lane));
-                    continue;
-                }
-                PointerEffect::Copies { d, moved, .. } => {
-                    (d, copied(&w.regs, &p, *d, lane, *moved))
-                }
-                PointerEffect::Moves { d, .. } => (d, sum(marks())),
-                PointerEffect::Subtracts { d, .. } => {
-                    (d, difference(p.sources[0].1[lane], p.sources[1].1[lane]))
-                }
-                PointerEffect::Nothing => continue,
-            };
-            set(&mut w.regs, *d, lane, of);
-        }
-    }
+fn object_of_frame(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    d: Register,
+    lane: usize,
+    (offset, bytes): (u64, u64),
+) -> u32 {
+    let value = w.regs.bits(d, lane);
+    let start = match resolve(value) {
+        (ResolvedAddress::Local, at) => own(w, lane, at),
+        _ => Some(value),
+    };
+    let end = |start: u64| start.saturating_add(bytes);
+    let object = |start| MemoryObject {
+        space: ResolvedAddress::Local,
+        start,
+        end: end(start),
+        offset,
+    };
+    start.map_or(0, |start| number(block, object(start)))
+}
 
-    fn number(&mut self, object: MemoryObject) -> u32 {
-        self.provenance().map_or(0, |known| known.number(object))
-    }
-
-    fn object_of_frame(
-        &mut self,
-        w: &Warp,
-        d: Register,
-        lane: usize,
-        (offset, bytes): (u64, u64),
-    ) -> u32 {
-        let value = w.regs.bits(d, lane);
-        let start = match resolve(value) {
-            (ResolvedAddress::Local, at) => own(w, lane, at),
-            _ => Some(value),
-        };
-        let end = |start: u64| start.saturating_add(bytes);
-        let object = |start| MemoryObject {
-            space: ResolvedAddress::Local,
-            start,
-            end: end(start),
-            offset,
-        };
-        start.map_or(0, |start| self.number(object(start)))
-    }
-
-    fn object_of_shared(&mut self, region: usize) -> u32 {
-        let region = &self.grid.code.shared[region];
-        let bytes = if region.dynamic {
-            self.grid.launch.dynamic_shared
-        } else {
-            region.bytes
-        };
-        let start = region.address.into();
-        self.number(MemoryObject {
+fn object_of_shared(block: &mut Worker<'_, '_>, region: usize) -> u32 {
+    let region = &block.grid.code.shared[region];
+    let bytes = if region.dynamic {
+        block.grid.launch.dynamic_shared
+    } else {
+        region.bytes
+    };
+    let start = region.address.into();
+    number(
+        block,
+        MemoryObject {
             space: ResolvedAddress::Shared,
             start,
             end: start + u64::from(bytes),
             offset: 0,
-        })
-    }
+        },
+    )
+}
 
-    /// Marks a loaded register if its value is an address in an allocation.
-    fn loaded(&mut self, w: &mut Warp, d: Register, lane: usize) {
-        let found = self.grid.table.find(w.regs.bits(d, lane));
-        let space = ResolvedAddress::Global;
-        let object = found.map(|a| MemoryObject {
-            space,
-            start: a.base,
-            end: a.base + a.bytes,
-            offset: 0,
-        });
-        let of = object.map_or(0, |object| self.number(object));
-        set(&mut w.regs, d, lane, of);
-    }
+/// Marks a loaded register if its value is an address in an allocation.
+fn loaded(block: &mut Worker<'_, '_>, w: &mut Warp, d: Register, lane: usize) {
+    let found = block.grid.table.find(w.regs.bits(d, lane));
+    let space = ResolvedAddress::Global;
+    let object = found.map(|a| MemoryObject {
+        space,
+        start: a.base,
+        end: a.base + a.bytes,
+        offset: 0,
+    });
+    let of = object.map_or(0, |object| number(block, object));
+    set(&mut w.regs, d, lane, of);
+}
 
-    /// Checks that the addresses of an access are within their objects, or unmapped.
-    fn check_origin(
-        &mut self,
-        w: &Warp,
-        mask: u32,
-        address: &Address,
-        (bytes, space): (u32, InstructionSpace),
-    ) {
-        let register = (
-            if address.wide { Bank::W64 } else { Bank::W32 },
-            address.slot,
-        );
-        if w.regs.pointers.is_empty()
-            || w.regs
-                .defined(if address.wide { 64 } else { 32 }, address.slot)
-                & mask
-                != mask
-        {
-            return;
-        }
-        for lane in lanes(mask) {
-            let of = mark(&w.regs, register, lane);
-            let known = self
-                .provenance()
-                .and_then(|known| known.objects.get(of.wrapping_sub(1) as usize).copied());
-            let at = w
-                .regs
-                .bits(register, lane)
-                .wrapping_add_signed(address.offset);
-            let Some((object, at)) = known.zip(within(w, lane, space, at)) else {
-                continue;
-            };
-            if let Some(fault) = self.strayed(w, lane, object, (at, bytes)) {
-                return self.grid.beside(fault);
-            }
-        }
+/// Checks that the addresses of an access are within their objects, or unmapped.
+fn check_origin(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    mask: u32,
+    address: &Address,
+    (bytes, space): (u32, InstructionSpace),
+) {
+    let register = (
+        if address.wide { Bank::W64 } else { Bank::W32 },
+        address.slot,
+    );
+    if w.regs.pointers.is_empty()
+        || w.regs
+            .defined(if address.wide { 64 } else { 32 }, address.slot)
+            & mask
+            != mask
+    {
+        return;
     }
-
-    /// Returns the finding that an access has strayed from its object into another one.
-    fn strayed(
-        &self,
-        w: &Warp,
-        lane: usize,
-        object: MemoryObject,
-        ((space, at), bytes): ((ResolvedAddress, u64), u32),
-    ) -> Option<Fault> {
-        let end = at.saturating_add(bytes.into());
-        if space != object.space || at >= object.start && end <= object.end {
-            return None;
-        }
-        let between = |from: AllocationInfo, to: AllocationInfo| {
-            (
-                format!(
-                    "an address that was derived from `{}` leads into `{}`",
-                    from.label, to.label
-                ),
-                Some(from),
-            )
+    for lane in lanes(mask) {
+        let of = mark(&w.regs, register, lane);
+        let known = provenance(block)
+            .and_then(|known| known.objects.get(of.wrapping_sub(1) as usize).copied());
+        let at = w
+            .regs
+            .bits(register, lane)
+            .wrapping_add_signed(address.offset);
+        let Some((object, at)) = known.zip(within(w, lane, space, at)) else {
+            continue;
         };
-        let (what, from) = match space {
-            ResolvedAddress::Global => between(
-                self.grid.table.find(object.start)?.info(),
-                self.grid.table.find(at)?.info(),
+        if let Some(fault) = strayed(block, w, lane, object, (at, bytes)) {
+            return block.grid.beside(fault);
+        }
+    }
+}
+
+/// Returns the finding that an access has strayed from its object into another one.
+fn strayed(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    lane: usize,
+    object: MemoryObject,
+    ((space, at), bytes): ((ResolvedAddress, u64), u32),
+) -> Option<Fault> {
+    let end = at.saturating_add(bytes.into());
+    if space != object.space || at >= object.start && end <= object.end {
+        return None;
+    }
+    let between = |from: AllocationInfo, to: AllocationInfo| {
+        (
+            format!(
+                "an address that was derived from `{}` leads into `{}`",
+                from.label, to.label
             ),
-            // The blocks of a cluster share one arena, in which an address does not identify a
-            // variable.
-            ResolvedAddress::Shared if self.blocks.len() > 1 => return None,
-            ResolvedAddress::Shared => {
-                between(self.shared_variable(object.start)?, self.variable_at(at)?)
-            }
-            // Outside of all local memory it is a fault.
-            _ if at == 0 || end > w.top.into() => return None,
-            _ => (outside(object, at), None),
-        };
-        let mut fault = self.fault(w, 1 << lane, Class::OutOfBounds, what);
-        fault.instead = "check the index against the length";
-        fault.address = Some(at);
-        fault.allocation = from;
-        Some(*fault)
-    }
+            Some(from),
+        )
+    };
+    let (what, from) = match space {
+        ResolvedAddress::Global => between(
+            block.grid.table.find(object.start)?.info(),
+            block.grid.table.find(at)?.info(),
+        ),
+        // The blocks of a cluster share one arena, in which an address does not identify a
+        // variable.
+        ResolvedAddress::Shared if block.blocks.len() > 1 => return None,
+        ResolvedAddress::Shared => between(
+            block.shared_variable(object.start)?,
+            variable_at(block, at)?,
+        ),
+        // Outside of all local memory it is a fault.
+        _ if at == 0 || end > w.top.into() => return None,
+        _ => (outside(object, at), None),
+    };
+    let mut fault = block.fault(w, 1 << lane, Class::OutOfBounds, what);
+    fault.instead = "check the index against the length";
+    fault.address = Some(at);
+    fault.allocation = from;
+    Some(*fault)
+}
 
-    /// Returns the shared variable that contains an address.
-    fn variable_at(&self, at: u64) -> Option<AllocationInfo> {
-        self.shared_variable(at)
-            .filter(|found| (found.base..found.base + found.bytes).contains(&at))
-    }
+/// Returns the shared variable that contains an address.
+fn variable_at(block: &Worker<'_, '_>, at: u64) -> Option<AllocationInfo> {
+    block
+        .shared_variable(at)
+        .filter(|found| (found.base..found.base + found.bytes).contains(&at))
 }
 
 /// Returns the space to which an address leads, and the address in it.

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::module::analysis::instruction_text::{Register, named, parts, split};
 use crate::module::code::{Address, InstructionSpace, KernelCode, Op, RegisterOperand, Width};
 use crate::module::decode::bank;
 use crate::module::registers::{Bank, OperandSlots};
-use crate::sanitize::arithmetic::rules::{Register, named, parts, split, types};
+use crate::sanitize::arithmetic::rules::types;
 
 /// The effect of an instruction on pointers.
 #[derive(Clone, Debug)]

@@ -66,48 +66,46 @@ fn runs_of(
     Some(count).filter(|count| *count > 0)
 }
 
-impl Worker<'_, '_> {
-    /// Records an access by all lanes at the same time. They must access adjacent words, or load
-    /// the same ones, without a race.
-    pub(crate) fn record_together(
-        &mut self,
-        w: &Warp,
-        mask: u32,
-        (operation, scope): (MemoryOperation, MemoryScope),
-        a: &ShadowedAllocation,
-        addresses: &Addresses,
-        bytes: u32,
-    ) -> bool {
-        let writes = operation.writes();
-        let whole = bytes.is_multiple_of(4) && (bytes / 4).is_power_of_two();
-        let Some(recorder) = self.recorder.as_mut().filter(|_| whole) else {
-            return false;
-        };
-        let seen = if scope == MemoryScope::Device {
-            operation
-        } else {
-            operation.within_block()
-        };
-        if operation.is_strong() {
-            return false;
+/// Records an access by all lanes at the same time. They must access adjacent words, or load
+/// the same ones, without a race.
+pub(crate) fn record_together(
+    block: &mut Worker<'_, '_>,
+    w: &Warp,
+    mask: u32,
+    (operation, scope): (MemoryOperation, MemoryScope),
+    a: &ShadowedAllocation,
+    addresses: &Addresses,
+    bytes: u32,
+) -> bool {
+    let writes = operation.writes();
+    let whole = bytes.is_multiple_of(4) && (bytes / 4).is_power_of_two();
+    let Some(recorder) = block.recorder.as_mut().filter(|_| whole) else {
+        return false;
+    };
+    let seen = if scope == MemoryScope::Device {
+        operation
+    } else {
+        operation.within_block()
+    };
+    if operation.is_strong() {
+        return false;
+    }
+    let access = AccessProperties {
+        pc: w.now.pc,
+        thread: w.index * 32,
+        reads: true,
+        writes,
+        ..AccessProperties::default()
+    };
+    let mut runs = [const { (0..0, LaneSpread::Same(0)) }; MOST_RUNS];
+    match runs_of(mask, addresses, bytes / 4, &mut runs) {
+        None => false,
+        Some(_)
+            if writes
+                && matches!(runs[0].1, LaneSpread::Same(lanes) if !lanes.is_power_of_two()) =>
+        {
+            false
         }
-        let access = AccessProperties {
-            pc: w.now.pc,
-            thread: w.index * 32,
-            reads: true,
-            writes,
-            ..AccessProperties::default()
-        };
-        let mut runs = [const { (0..0, LaneSpread::Same(0)) }; MOST_RUNS];
-        match runs_of(mask, addresses, bytes / 4, &mut runs) {
-            None => false,
-            Some(_)
-                if writes
-                    && matches!(runs[0].1, LaneSpread::Same(lanes) if !lanes.is_power_of_two()) =>
-            {
-                false
-            }
-            Some(n) => recorder.record_together(&self.shared, access, seen, a.base, &runs[..n]),
-        }
+        Some(n) => recorder.record_together(&block.shared, access, seen, a.base, &runs[..n]),
     }
 }

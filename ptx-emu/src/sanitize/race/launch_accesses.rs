@@ -1,6 +1,5 @@
 //! The bytes that a launch accessed, and conflicts between two launches.
 
-use crate::Memory;
 use crate::fault::{AllocationInfo, SourcePlace};
 
 /// The bytes that a traced launch read and wrote, by instruction and allocation.
@@ -129,52 +128,6 @@ impl MemoryOperation {
 }
 
 impl Accesses {
-    /// Creates the accesses of a copy or a fill by the host.
-    ///
-    /// `reads` and `writes` are ranges as (address, bytes). A conflict reports the copy under
-    /// `name`, in line 0.
-    pub fn from_host(
-        memory: &Memory,
-        name: &str,
-        reads: &[(u64, u64)],
-        writes: &[(u64, u64)],
-    ) -> Accesses {
-        let operations = [
-            (reads, MemoryOperation::Read),
-            (writes, MemoryOperation::Write),
-        ];
-        let runs = operations
-            .into_iter()
-            .flat_map(|(runs, operation)| runs.iter().map(move |run| (*run, operation)));
-        let sites = runs.filter_map(|((address, bytes), operation)| {
-            // A run outside of every allocation was refused by the copy itself, so there is nothing
-            // to compare.
-            let allocation = memory.find(address)?;
-            let place = SourcePlace {
-                line: 0,
-                column: 0,
-                text: name.into(),
-                rust: None,
-                callers: Vec::new(),
-            };
-            let bytes = ByteSet::run(address - allocation.base, bytes);
-            Some(Site {
-                place,
-                pc: 0,
-                operation,
-                allocation,
-                waited: true,
-                bytes,
-            })
-        });
-        Accesses {
-            kernel: name.into(),
-            sites: sites.collect(),
-            waited: true,
-            triggers: Vec::new(),
-        }
-    }
-
     /// Returns the conflict at the lowest address with a launch that is not ordered after this one.
     ///
     /// Atomics do not conflict with atomics or strong loads, if both have device scope.
@@ -293,7 +246,7 @@ pub(crate) struct ByteSet {
 
 impl ByteSet {
     /// Creates the set of `bytes` offsets starting at `offset`.
-    fn run(offset: u64, bytes: u64) -> ByteSet {
+    pub(crate) fn run(offset: u64, bytes: u64) -> ByteSet {
         let mut set = ByteSet::default();
         set.insert_run(offset, bytes);
         set

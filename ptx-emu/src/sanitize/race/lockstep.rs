@@ -14,47 +14,45 @@ use crate::machine::memory::load_store::Addresses;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::{KernelCode, Op};
-use crate::module::decode::SHARED_BASE;
+pub(crate) use crate::module::decode::SHARED_BASE;
 use crate::sanitize::race::shared_shadow::{AccessProperties, LastAccess, SharedMemory};
 use crate::sanitize::race::tolerated_races::{address, is_atomic, parts};
 
-impl Worker<'_, '_> {
-    /// Returns a fault if a strong load of shared memory relies on lanes that run in lockstep.
-    #[cold]
-    pub(crate) fn check_step(
-        &self,
-        w: &Warp,
-        mask: u32,
-        at: &Addresses,
-        bytes: u32,
-        access: AccessProperties,
-    ) -> Checked<()> {
-        let first = at[mask.trailing_zeros() as usize % 32];
-        if lanes(mask).all(|lane| at[lane] == first) {
-            return Ok(());
-        }
-        let code = self.grid.code;
-        for lane in lanes(mask) {
-            let access = AccessProperties {
-                thread: w.index * 32 + lane as u32,
-                ..access
-            };
-            let Some(store) = self.shared.stored_in_step(at[lane], bytes, access) else {
-                continue;
-            };
-            if is_atomic(&code.places[store.pc as usize]) || polls(code, w.now.pc) {
-                continue;
-            }
-            let what = "a lane loads what another lane of its warp stored, and nothing orders the two: lanes need not go in \
-                        step, and volatile does not make them";
-            let mut fault = self.fault(w, 1 << lane, Class::WarpSynchronous, what);
-            fault.instead = "put __syncwarp() (bar.warp.sync) between the two";
-            self.locate_shared(&mut fault, at[lane]);
-            fault.other = Some(self.earlier(store.pc, store.thread.into(), "wrote"));
-            return Err(fault);
-        }
-        Ok(())
+/// Returns a fault if a strong load of shared memory relies on lanes that run in lockstep.
+#[cold]
+pub(crate) fn check_step(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    mask: u32,
+    at: &Addresses,
+    bytes: u32,
+    access: AccessProperties,
+) -> Checked<()> {
+    let first = at[mask.trailing_zeros() as usize % 32];
+    if lanes(mask).all(|lane| at[lane] == first) {
+        return Ok(());
     }
+    let code = block.grid.code;
+    for lane in lanes(mask) {
+        let access = AccessProperties {
+            thread: w.index * 32 + lane as u32,
+            ..access
+        };
+        let Some(store) = block.shared.stored_in_step(at[lane], bytes, access) else {
+            continue;
+        };
+        if is_atomic(&code.places[store.pc as usize]) || polls(code, w.now.pc) {
+            continue;
+        }
+        let what = "a lane loads what another lane of its warp stored, and nothing orders the two: lanes need not go in \
+                    step, and volatile does not make them";
+        let mut fault = block.fault(w, 1 << lane, Class::WarpSynchronous, what);
+        fault.instead = "put __syncwarp() (bar.warp.sync) between the two";
+        block.locate_shared(&mut fault, at[lane]);
+        fault.other = Some(block.earlier(store.pc, store.thread.into(), "wrote"));
+        return Err(fault);
+    }
+    Ok(())
 }
 
 impl SharedMemory {

@@ -7,9 +7,11 @@
 //! sums depends on cancellation, so the tolerance is larger for values that come from a shuffle.
 
 use crate::fault::SourcePlace;
+use crate::machine::memory::load_store;
 use crate::machine::memory::load_store::{Addresses, are_distinct};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
+use crate::sanitize::race::tolerated_races;
 use crate::sanitize::race::tolerated_races::parts;
 use crate::{Class, Fault};
 
@@ -95,77 +97,74 @@ fn registers(operands: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.starts_with(|c: char| c == '%' || c.is_ascii_alphabetic()))
 }
 
-impl Worker<'_, '_> {
-    /// Returns true if a store at `pc` writes sums over lanes, and two of its values differ by
-    /// rounding.
-    #[cold]
-    pub(crate) fn sums_apart(&self, pc: u32, (a, b): (u64, u64), bytes: u32) -> bool {
-        are_rounded_apart(a, b, bytes, NEAR_OF_SUMS)
-            && is_summed(&self.grid.code.places, pc as usize)
-    }
+/// Returns true if a store at `pc` writes sums over lanes, and two of its values differ by
+/// rounding.
+#[cold]
+pub(crate) fn sums_apart(block: &Worker<'_, '_>, pc: u32, (a, b): (u64, u64), bytes: u32) -> bool {
+    are_rounded_apart(a, b, bytes, NEAR_OF_SUMS) && is_summed(&block.grid.code.places, pc as usize)
+}
 
-    /// Checks that lanes of one store that write the same address write the same value.
-    #[inline]
-    pub(crate) fn check_same(
-        &self,
-        w: &Warp,
-        mask: u32,
-        addresses: &Addresses,
-        values: &[u64; 32],
-        bytes: u32,
-    ) -> Checked<()> {
-        if mask.count_ones() < 2 || are_distinct(addresses, mask, bytes) {
-            return Ok(());
-        }
-        self.check_same_slowly(w, mask, addresses, values, bytes)
+/// Checks that lanes of one store that write the same address write the same value.
+#[inline]
+pub(crate) fn check_same(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    mask: u32,
+    addresses: &Addresses,
+    values: &[u64; 32],
+    bytes: u32,
+) -> Checked<()> {
+    if mask.count_ones() < 2 || are_distinct(addresses, mask, bytes) {
+        return Ok(());
     }
+    check_same_slowly(block, w, mask, addresses, values, bytes)
+}
 
-    fn check_same_slowly(
-        &self,
-        w: &Warp,
-        mask: u32,
-        addresses: &Addresses,
-        values: &[u64; 32],
-        bytes: u32,
-    ) -> Checked<()> {
-        let keep = u64::MAX >> (64 - 8 * bytes);
-        let mut order: [usize; 32] = std::array::from_fn(|i| i);
-        let active = &mut order[..];
-        active.sort_by_key(|l| (mask >> l & 1 == 0, addresses[*l]));
-        for pair in active[..mask.count_ones() as usize].windows(2) {
-            let a = pair[0];
-            let b = pair[1];
-            if addresses[a] == addresses[b] && (values[a] ^ values[b]) & keep != 0 {
-                let fault = self.stores_differ(w, a, b, addresses[a], values, keep);
-                let rounded = are_rounded_apart(values[a], values[b], bytes, NEAR);
-                if rounded || self.sums_apart(w.now.pc, (values[a], values[b]), bytes) {
-                    self.tolerate(fault, ROUNDED)?
-                } else {
-                    return Err(fault);
-                }
+fn check_same_slowly(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    mask: u32,
+    addresses: &Addresses,
+    values: &[u64; 32],
+    bytes: u32,
+) -> Checked<()> {
+    let keep = u64::MAX >> (64 - 8 * bytes);
+    let mut order: [usize; 32] = std::array::from_fn(|i| i);
+    let active = &mut order[..];
+    active.sort_by_key(|l| (mask >> l & 1 == 0, addresses[*l]));
+    for pair in active[..mask.count_ones() as usize].windows(2) {
+        let a = pair[0];
+        let b = pair[1];
+        if addresses[a] == addresses[b] && (values[a] ^ values[b]) & keep != 0 {
+            let fault = stores_differ(block, w, a, b, addresses[a], values, keep);
+            let rounded = are_rounded_apart(values[a], values[b], bytes, NEAR);
+            if rounded || sums_apart(block, w.now.pc, (values[a], values[b]), bytes) {
+                tolerated_races::tolerate(block, fault, ROUNDED)?
+            } else {
+                return Err(fault);
             }
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    #[cold]
-    fn stores_differ(
-        &self,
-        w: &Warp,
-        a: usize,
-        b: usize,
-        address: u64,
-        values: &[u64; 32],
-        keep: u64,
-    ) -> Box<Fault> {
-        let one = values[a] & keep;
-        let two = values[b] & keep;
-        let what = format!("lanes {a} and {b} store 0x{one:x} and 0x{two:x} to the same address");
-        let mut fault = self.fault(w, 1 << a | 1 << b, Class::LanesStoreDifferent, what);
-        fault.instead = "let one lane store, or use an atomic";
-        self.locate(&mut fault, address);
-        fault
-    }
+#[cold]
+fn stores_differ(
+    block: &Worker<'_, '_>,
+    w: &Warp,
+    a: usize,
+    b: usize,
+    address: u64,
+    values: &[u64; 32],
+    keep: u64,
+) -> Box<Fault> {
+    let one = values[a] & keep;
+    let two = values[b] & keep;
+    let what = format!("lanes {a} and {b} store 0x{one:x} and 0x{two:x} to the same address");
+    let mut fault = block.fault(w, 1 << a | 1 << b, Class::LanesStoreDifferent, what);
+    fault.instead = "let one lane store, or use an atomic";
+    load_store::locate(block, &mut fault, address);
+    fault
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@
 
 use crate::module::code::SharedRegion;
 use crate::module::code::asynchronous::Reduction;
-use crate::module::decode::SHARED_BASE;
+pub(crate) use crate::module::decode::SHARED_BASE;
 use crate::sanitize::race::access_history as history;
 use crate::sanitize::race::access_history::AccessHistory;
 use crate::sanitize::race::lazy_reads::Reads;

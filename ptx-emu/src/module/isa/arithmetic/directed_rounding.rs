@@ -6,7 +6,7 @@ use crate::module::isa::arithmetic::exact_sum::{
 };
 use crate::module::isa::arithmetic::float_number::Round::{Down, Nearest, Up, Zero};
 use crate::module::isa::arithmetic::float_number::{Round, *};
-use crate::module::isa::{ArithmeticRow, seldom};
+use crate::module::isa::row::{ArithmeticRow, seldom};
 use crate::module::registers::Two;
 
 /// Defines the rows of an `f32` operation in the three directed modes, with `.ftz`, `.sat` and

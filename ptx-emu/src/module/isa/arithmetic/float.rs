@@ -2,7 +2,7 @@
 
 use crate::module::isa::arithmetic::float_number::Round::{Down, Up, Zero};
 use crate::module::isa::arithmetic::float_number::{Round, *};
-use crate::module::isa::{ArithmeticRow, rows};
+use crate::module::isa::row::{ArithmeticRow, rows};
 use crate::module::registers::{OperandSlots, Regs, Undefined};
 use crate::syntax::types::Type;
 

@@ -469,6 +469,17 @@ pub(crate) fn small_float(bits: u32, exponent_bits: u32) -> f32 {
     }
 }
 
+/// Rounds to ten mantissa bits, with ties away from zero.
+pub(crate) fn tf32(x: f32) -> u32 {
+    if x.is_nan() {
+        0x7fff_ffff
+    } else if x.is_infinite() {
+        x.to_bits()
+    } else {
+        x.to_bits().wrapping_add(0x1000) & !0x1fff
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{canon, fma32_many, nearest, power_of_two};

@@ -6,7 +6,7 @@
 use half::{bf16, f16};
 
 use crate::module::isa::arithmetic::float_number::*;
-use crate::module::isa::{ArithmeticRow, rows};
+use crate::module::isa::row::{ArithmeticRow, rows};
 use crate::module::registers::Two;
 
 pub(crate) fn add<H: Half>(a: H, b: H) -> H {

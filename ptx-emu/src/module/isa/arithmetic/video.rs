@@ -5,7 +5,7 @@
 
 use crate::module::code::{Op, Second, Video, VideoElement, VideoOp};
 use crate::module::decode::Decode;
-use crate::module::isa::Decoder;
+use crate::module::decode::operands::Decoder;
 use crate::syntax::ast::{OperandKind, ParsedOperand};
 use crate::syntax::types::Type;
 use crate::syntax::{Parsed, error};

@@ -6,7 +6,7 @@ use crate::module::code::{
     ThreadCopy,
 };
 use crate::module::decode::Decode;
-use crate::module::isa::Decoder;
+use crate::module::decode::operands::Decoder;
 use crate::syntax::ast::OperandKind;
 use crate::syntax::types::Type;
 use crate::syntax::{Parsed, error, unsupported};

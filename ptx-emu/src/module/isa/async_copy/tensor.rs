@@ -6,7 +6,7 @@ use crate::module::code::asynchronous::{
 };
 use crate::module::code::{InstructionSpace, Op, RegisterOperand};
 use crate::module::decode::Decode;
-use crate::module::isa::Decoder;
+use crate::module::decode::operands::Decoder;
 use crate::module::registers::Bank;
 use crate::module::tensor_map::{ElementKind, MapField};
 use crate::syntax::ast::OperandKind;

@@ -6,8 +6,9 @@ use half::{bf16, f16};
 
 use crate::module::code::Op;
 use crate::module::decode::Decode;
-use crate::module::isa::arithmetic::float_number::*;
-use crate::module::isa::{ArithmeticRow, Decoder, rows};
+use crate::module::decode::operands::Decoder;
+pub(crate) use crate::module::isa::arithmetic::float_number::*;
+use crate::module::isa::row::{ArithmeticRow, rows};
 use crate::module::registers::{Alu, OperandSlots, Raw, Regs, Two, Undefined};
 use crate::syntax::Parsed;
 use crate::syntax::types::{Type, TypeKind};
@@ -49,17 +50,6 @@ fn zero16(x: f32) -> f16 {
 
 fn zero_bf16(x: f32) -> bf16 {
     bf16::from_bits(narrow_bf16(x.into(), Round::Zero))
-}
-
-/// Rounds to ten mantissa bits, with ties away from zero.
-pub(crate) fn tf32(x: f32) -> u32 {
-    if x.is_nan() {
-        0x7fff_ffff
-    } else if x.is_infinite() {
-        x.to_bits()
-    } else {
-        x.to_bits().wrapping_add(0x1000) & !0x1fff
-    }
 }
 
 /// The rounding to a float or to an integer.
@@ -110,7 +100,7 @@ struct AnyConversion {
 
 fn fast(name: &str) -> Option<&'static ArithmeticRow> {
     FAST.iter().find(|row| {
-        crate::module::isa::expand(row.names)
+        crate::module::isa::row::expand(row.names)
             .iter()
             .any(|n| n == name)
     })

@@ -105,7 +105,7 @@ impl Narrowing {
 
 /// Rounds to ten mantissa bits with ties away from zero. A clamped number stays finite.
 fn tf32_away(x: f32, satfinite: bool) -> u32 {
-    let bits = crate::module::isa::conversion::cvt::tf32(x);
+    let bits = crate::module::isa::arithmetic::float_number::tf32(x);
     if satfinite && bits & 0x7fff_ffff == 0x7f80_0000 {
         bits & 0x8000_0000 | 0x7f7f_e000
     } else {

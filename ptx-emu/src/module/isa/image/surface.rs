@@ -120,7 +120,7 @@ fn access(
     regs: Vec<Option<RegisterOperand>>,
     at: usize,
 ) -> Parsed<Op> {
-    let place = place(d, at, form.geometry, CoordinateType::Integer)?;
+    let place = place::place(d, at, form.geometry, CoordinateType::Integer)?;
     // The handle stands in for the address. The address of each lane follows from the handle and
     // the coordinates during execution.
     let transfer = Transfer {
@@ -174,7 +174,7 @@ pub(crate) fn sured(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     let outside = d.require(OUTSIDE)?;
     d.operands(2, 2)?;
-    let place = place(d, 0, geometry, CoordinateType::Integer)?;
+    let place = place::place(d, 0, geometry, CoordinateType::Integer)?;
     let [element] = elements(d, 1, 1)? else {
         return error(d.operand(1).at, "one register was expected");
     };

@@ -3,7 +3,8 @@
 use crate::module::code::Op;
 use crate::module::code::image::{CoordinateType, Fetch, ImageGeometry, OfImage};
 use crate::module::decode::Decode;
-use crate::module::isa::image::{dimensions, layered, place};
+use crate::module::isa::image::place;
+use crate::module::isa::image::place::{dimensions, layered};
 use crate::syntax::ast::OperandKind;
 use crate::syntax::types::Type;
 use crate::syntax::{Parsed, error, unsupported};
@@ -172,7 +173,7 @@ fn fetch(
         };
     }
     let offset = offset.map_or(Ok(Vec::new()), |i| offsets(d, i, geometry))?;
-    let place = place(d, 1, geometry, coordinates)?;
+    let place = place::place(d, 1, geometry, coordinates)?;
     let floats = dtype == Type::F32;
     let fetch = Fetch {
         place,

@@ -7,7 +7,7 @@ use crate::module::code::{
     AccessOrdering, Address, Atomic, High, InstructionSpace, MemoryScope, Op, RegisterOperand,
 };
 use crate::module::decode::Decode;
-use crate::module::isa::Decoder;
+use crate::module::decode::operands::Decoder;
 use crate::module::isa::arithmetic::float_number::{canon, ftz};
 use crate::module::isa::arithmetic::half_floats as halves;
 use crate::module::isa::memory::{load_store as memory, wide};

@@ -8,7 +8,7 @@ use crate::module::code::{
     Unwritten, Width,
 };
 use crate::module::decode::Decode;
-use crate::module::isa::Decoder;
+use crate::module::decode::operands::Decoder;
 use crate::module::isa::memory::atomic::update_of;
 use crate::module::isa::memory::load_store::SCOPES;
 use crate::syntax::Parsed;

@@ -7,8 +7,8 @@ use crate::module::code::{
     Sparsity, WarpMatrix,
 };
 use crate::module::decode::Decode;
-use crate::module::isa::Decoder;
-use crate::module::isa::tensor_core::mma::registers;
+use crate::module::decode::operands::Decoder;
+use crate::module::isa::tensor_core::fragment_registers::registers;
 use crate::module::registers::Bank;
 use crate::syntax::types::Type;
 use crate::syntax::{Parsed, error};
