@@ -3,7 +3,7 @@
 use crate::fault::Fault;
 use crate::launch::{Launch, LaunchSite, Schedule, Stats, Trace};
 use crate::machine::memory::device_memory::Memory;
-use crate::machine::scheduler::grid;
+use crate::machine::scheduler::launch_grid;
 use crate::watch::{Watch, Watched};
 
 /// Runs a launch on device 0 and waits for its end.
@@ -85,5 +85,5 @@ pub fn run_watched(
     place: &LaunchSite<'_>,
     watch: &Watch,
 ) -> Watched {
-    grid::run(memory, launch, schedule, trace, place, watch)
+    launch_grid::run(memory, launch, schedule, trace, place, watch)
 }

@@ -42,6 +42,7 @@
 //! ```
 
 mod argument;
+mod description;
 pub(crate) mod element;
 mod finding;
 mod report;
@@ -56,72 +57,21 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 
 use crate::Class;
+use crate::check::description::ScheduleRun;
 use crate::launch::{Launch, LaunchSite, Order, Schedule, Trace};
 use crate::machine::image::descriptor::{Image, Sampler};
 use crate::machine::memory::device_memory::Memory;
 use crate::machine::memory::memory_error::MemoryError;
-use crate::module::{Kernel, Module};
-use crate::profile::Followed;
+use crate::module::Module;
+pub use crate::module::analysis::element_type::ElementType;
 use crate::run::run_watched;
 use crate::syntax::parse_error::KernelError;
-use crate::watch::{Faults, Watch, Watched};
+use crate::watch::{Faults, Watch};
 pub use argument::{Argument, Buffer, Expected, Field, Role, View};
+pub use description::Check;
 pub use element::Element;
 pub use finding::{ElementMismatch, Finding, Problem};
 pub use report::{CheckReport, Note};
-
-/// A kernel with its launch parameters, buffers and options. Set the fields, and then call
-/// [`run`](Check::run).
-#[derive(Clone, Debug)]
-pub struct Check<'a> {
-    /// The module.
-    pub module: &'a Module,
-    /// The kernel, which belongs to `module`.
-    pub kernel: &'a Kernel,
-    /// The number of blocks in x, y and z. The default is one block.
-    pub grid: [u32; 3],
-    /// The number of threads per block in x, y and z. The default is one thread.
-    pub block: [u32; 3],
-    /// The shape of a cluster in blocks. `None` uses the shape that the kernel declares.
-    pub cluster: Option<[u32; 3]>,
-    /// The size of the dynamic shared memory in bytes.
-    pub dynamic_shared: u32,
-    /// Whether all blocks are resident at the same time, so that they may wait for each other.
-    pub cooperative: bool,
-    /// The buffers to which arguments may point.
-    pub buffers: Vec<Buffer>,
-    /// One argument for each parameter, in order.
-    pub args: Vec<Argument>,
-    /// Variables of the module that are overwritten before the launch, with their new values. For
-    /// example, a texture reference receives the handle of its texture.
-    pub variables: Vec<(String, Argument)>,
-    /// The seeds of the schedules to run, see [`schedule`]. The default is `0..4`.
-    pub seeds: Range<u64>,
-    /// Whether accesses to global memory are recorded, which finds races there.
-    pub trace: Trace,
-    /// The number of faults to collect. With [`Faults::First`], the check ends with the first
-    /// schedule that has a fault.
-    pub faults: Faults,
-    /// Whether [tolerated](Class::ToleratedRace) races are findings instead of notes.
-    pub strict: bool,
-    /// Whether arithmetic is [checked](Watch::arithmetic).
-    pub arithmetic: bool,
-    /// Whether the provenance of pointers is [checked](Watch::provenance).
-    pub provenance: bool,
-    /// The maximum size of the record of a traced launch in bytes, see [`Watch::trace_bytes`].
-    pub trace_bytes: Option<u64>,
-    /// The maximum duration of each launch.
-    pub limit: Duration,
-    /// The maximum number of warp instructions of one block.
-    pub fuel: u64,
-    /// The number of host threads per launch. With more than one, the blocks of a launch that is
-    /// not traced may interleave differently in each run.
-    pub threads: usize,
-    /// Whether the first schedule is profiled.
-    pub profile: bool,
-    /// The thread whose instructions are recorded under the first schedule.
-    pub followed: Option<Followed>,
-}
 
 /// Returns the schedule of a seed.
 ///
@@ -264,14 +214,6 @@ impl From<MemoryError> for CheckError {
     fn from(error: MemoryError) -> Self {
         Self::Memory(error)
     }
-}
-
-/// The result of one schedule.
-struct ScheduleRun {
-    seed: u64,
-    watched: Watched,
-    /// The bytes of each buffer after the launch, and the number of uninitialized bytes in it.
-    contents: Vec<(Arc<Vec<u8>>, u64)>,
 }
 
 /// The contents of each buffer after the first run. Runs that leave the same bytes share them, so

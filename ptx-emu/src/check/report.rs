@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::argument::{Buffer, Role};
+use super::description::{Check, ScheduleRun};
 use super::element::Element;
 use super::finding::{ElementMismatch, Finding, Problem};
-use super::{Check, ScheduleRun};
 use crate::fault::Fault;
 use crate::launch::Stats;
 use crate::profile::{FollowedStep, Profile};

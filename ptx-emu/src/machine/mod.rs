@@ -3,8 +3,9 @@
 pub(crate) mod async_copy;
 pub(crate) mod image;
 pub(crate) mod interp;
-pub(crate) mod lane_mask;
 pub(crate) mod memory;
+pub(crate) mod observation;
 pub(crate) mod scheduler;
+pub(crate) mod seeded_choice;
 pub(crate) mod sync;
 pub(crate) mod tensor_core;

@@ -8,6 +8,7 @@ pub(crate) mod decode;
 pub(crate) mod device_runtime;
 pub(crate) mod features;
 pub(crate) mod isa;
+pub(crate) mod lane_mask;
 pub(crate) mod parameter;
 pub(crate) mod registers;
 pub(crate) mod static_variables;

@@ -5,93 +5,20 @@
 //! written. The read counts as a read by the thread at the wait, and the source must then still
 //! have the contents that it had when the copy was issued.
 
-use crate::machine::async_copy::tensor_copy::{TensorBox, swizzled};
-use crate::machine::async_copy::{copy, tensor_copy};
-use crate::machine::lane_mask::lanes;
-use crate::machine::memory::global::update;
-use crate::machine::memory::{global, load_store};
+use crate::machine::async_copy::pending_stores::{BulkStores, PendingStore, Target};
+use crate::machine::async_copy::tensor_layout::{TensorBox, swizzled};
+use crate::machine::async_copy::{copy_source, tensor_box};
+use crate::machine::memory::allocation_words::update;
+use crate::machine::memory::{cluster_window, global_checks, lane_access, shared_checks};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
-use crate::machine::sync::mbarrier;
 use crate::module::code::InstructionSpace;
 use crate::module::code::asynchronous::{BulkStore, Reduction, TensorCopy};
 use crate::module::isa::memory::atomic::tensor_reduction;
+use crate::module::lane_mask::lanes;
+use crate::sanitize::race::last_access::{AccessProperties, LastAccess, Proxy};
 use crate::sanitize::race::launch_accesses::MemoryOperation;
-use crate::sanitize::race::shared_shadow::{AccessProperties, LastAccess, Proxy};
 use crate::{Class, Fault};
-
-/// The destination of a copy.
-#[derive(Debug)]
-enum Target {
-    Bytes(u64),
-    /// Elements that are combined with the values at an address.
-    Elements(u64, Reduction),
-    /// A box of a tensor, whose elements are replaced or combined.
-    Box(TensorBox, Option<Reduction>),
-}
-
-/// A pending copy out of shared memory.
-#[derive(Debug)]
-struct PendingStore {
-    pc: u32,
-    thread: u32,
-    from: u32,
-    bytes: u32,
-    target: Target,
-    /// The number of its group among the groups of the thread.
-    group: u32,
-    due: u64,
-    done: bool,
-    /// The version of the source when the copy was issued.
-    version: u64,
-}
-
-/// The pending copies of a cluster out of shared memory.
-#[derive(Debug, Default)]
-pub(crate) struct BulkStores {
-    pending: Vec<PendingStore>,
-    /// The committed groups: thread and number.
-    groups: Vec<(u32, u32)>,
-}
-
-impl BulkStores {
-    /// Resets the state for new blocks.
-    pub(crate) fn start(&mut self) {
-        self.pending.clear();
-        self.groups.clear();
-    }
-
-    fn committed(&self, thread: u32) -> u32 {
-        self.groups
-            .iter()
-            .find(|(t, _)| *t == thread)
-            .map_or(0, |(_, n)| *n)
-    }
-
-    /// Executes `cp.async.bulk.commit_group`.
-    pub(crate) fn commit(&mut self, warp: u32, mask: u32) {
-        for thread in lanes(mask).map(|l| warp * 32 + l as u32) {
-            match self.groups.iter_mut().find(|(t, _)| *t == thread) {
-                Some((_, n)) => *n += 1,
-                None => self.groups.push((thread, 1)),
-            }
-        }
-    }
-
-    /// Returns true if no copy is pending.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.pending.iter().all(|store| store.done)
-    }
-
-    /// Returns a copy that no thread has waited for, of a thread for which `of` is true: the
-    /// instruction and the thread.
-    pub(crate) fn forgotten(&self, of: impl Fn(u32) -> bool) -> Option<(u32, u32)> {
-        self.pending
-            .iter()
-            .find(|s| of(s.thread))
-            .map(|s| (s.pc, s.thread))
-    }
-}
 
 /// Executes `cp.async.bulk` from shared memory.
 pub(crate) fn store_bulk(
@@ -102,13 +29,13 @@ pub(crate) fn store_bulk(
 ) -> Checked<()> {
     let mut to = [0; 32];
     let mut from = [0; 32];
-    load_store::lane_addresses(block, w, mask, &b.to, &mut to)?;
-    load_store::shared_addresses(block, w, mask, &b.from, InstructionSpace::Shared, &mut from)?;
-    let bytes = mbarrier::words(block, w, mask, b.bytes)?;
-    load_store::check_alignment(block, w, mask, &to, 16)?;
-    load_store::check_alignment(block, w, mask, &from, 16)?;
+    lane_access::lane_addresses(block, w, mask, &b.to, &mut to)?;
+    cluster_window::shared_addresses(block, w, mask, &b.from, InstructionSpace::Shared, &mut from)?;
+    let bytes = lane_access::words(block, w, mask, b.bytes)?;
+    lane_access::check_alignment(block, w, mask, &to, 16)?;
+    lane_access::check_alignment(block, w, mask, &from, 16)?;
     for l in lanes(mask) {
-        copy::check_size(block, w, l, bytes[l])?;
+        copy_source::check_size(block, w, l, bytes[l])?;
         let target = match b.reduction {
             None => {
                 check_written(block, w, l, to[l], bytes[l])?;
@@ -132,7 +59,7 @@ pub(crate) fn store_tensor(
     t: &TensorCopy,
 ) -> Checked<()> {
     let mut from = [0; 32];
-    load_store::shared_addresses(
+    cluster_window::shared_addresses(
         block,
         w,
         mask,
@@ -140,9 +67,9 @@ pub(crate) fn store_tensor(
         InstructionSpace::Shared,
         &mut from,
     )?;
-    load_store::check_alignment(block, w, mask, &from, 128)?;
+    lane_access::check_alignment(block, w, mask, &from, 128)?;
     for l in lanes(mask) {
-        let boxed = tensor_copy::tensor_box(block, w, l, &t.at, true)?;
+        let boxed = tensor_box::tensor_box(block, w, l, &t.at, true)?;
         let reduction = t
             .reduction
             .map(|op| reduction_of_tensor(block, w, l, op, &boxed))
@@ -191,7 +118,7 @@ fn check_written(
     to: u64,
     bytes: u32,
 ) -> Checked<()> {
-    let a = global::lane_allocation(block, w, lane, to, bytes)?;
+    let a = global_checks::lane_allocation(block, w, lane, to, bytes)?;
     if a.constant {
         return Err(block.fault(
             w,
@@ -200,7 +127,7 @@ fn check_written(
             "a .const variable is written",
         ));
     }
-    tensor_copy::record_range(block, w, lane, MemoryOperation::Write, to, bytes)
+    tensor_box::record_range(block, w, lane, MemoryOperation::Write, to, bytes)
 }
 
 /// Checks and records the bytes that a reduction changes.
@@ -211,8 +138,8 @@ fn check_reduced(
     to: u64,
     bytes: u32,
 ) -> Checked<()> {
-    let a = global::lane_allocation(block, w, lane, to, bytes)?;
-    global::check_lane(block, w, lane, a, to, bytes)?;
+    let a = global_checks::lane_allocation(block, w, lane, to, bytes)?;
+    global_checks::check_lane(block, w, lane, a, to, bytes)?;
     if a.constant {
         return Err(block.fault(
             w,
@@ -221,7 +148,7 @@ fn check_reduced(
             "a .const variable is written",
         ));
     }
-    tensor_copy::record_range(block, w, lane, MemoryOperation::Atomic, to, bytes)
+    tensor_box::record_range(block, w, lane, MemoryOperation::Atomic, to, bytes)
 }
 
 /// Checks that memory written by a tensor copy has the same swizzle.
@@ -281,7 +208,7 @@ pub(crate) fn read_beside(
         ..AccessProperties::default()
     };
     for at in (0..u64::from(bytes)).step_by(8) {
-        let offset = load_store::touch(block, w, lane, place + at, 8, access)?;
+        let offset = shared_checks::touch(block, w, lane, place + at, 8, access)?;
         if let Some(write) = block.shared.unproxied(offset, 8, w.index) {
             let what = "an asynchronous read of shared memory that an ordinary store wrote, and no fence orders the two proxies";
             let mut fault = block.fault(w, 1 << lane, Class::ProxyFence, what);

@@ -2,7 +2,8 @@
 //! records it.
 
 use crate::module::address_space::SHARED_BASE;
-use crate::sanitize::race::shared_shadow::{AccessProperties, LastAccess, Proxy, SharedMemory};
+use crate::sanitize::race::last_access::{AccessProperties, LastAccess, Proxy};
+use crate::sanitize::race::shared_shadow::SharedMemory;
 use crate::sanitize::race::vector_clocks::Clocks;
 
 impl SharedMemory {

@@ -11,150 +11,21 @@
 
 use std::rc::Rc;
 
-use crate::machine::async_copy::tensor_copy::TensorBox;
-use crate::machine::async_copy::{bulk_store, tensor_copy};
-use crate::machine::lane_mask::lanes;
-use crate::machine::memory::allocation::ShadowedAllocation;
-use crate::machine::memory::{global, load_store};
-use crate::machine::scheduler::grid::mix;
+use crate::machine::async_copy::copy_source::{check_size, record_source, source};
+use crate::machine::async_copy::pending_copies::{PendingArrival, PendingCopy};
+use crate::machine::async_copy::tensor_layout::TensorBox;
+use crate::machine::async_copy::{bulk_store, tensor_box};
+use crate::machine::memory::{cluster_window, global_checks, lane_access, shared_checks};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::machine::sync::mbarrier;
 use crate::module::code::asynchronous::{AsyncStore, Reduction};
-use crate::module::code::{Address, BulkCopy, InstructionSpace, MemoryScope, ThreadCopy};
-use crate::sanitize::race::launch_accesses::MemoryOperation;
-use crate::sanitize::race::shared_shadow::{AccessProperties, CopyWriter, Proxy};
+use crate::module::code::{Address, BulkCopy, InstructionSpace, ThreadCopy};
+use crate::module::lane_mask::lanes;
+use crate::sanitize::race::last_access::{AccessProperties, Proxy};
+use crate::sanitize::race::shared_shadow::CopyWriter;
 use crate::sanitize::race::vector_clocks::Clock;
 use crate::{Class, Fault};
-
-/// The maximum delay of a copy in turns, as long as a warp can run.
-const LATE: u64 = 16;
-
-/// A pending bulk copy or asynchronous store.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct PendingArrival {
-    pub(crate) pc: u32,
-    thread: u32,
-    to: u32,
-    from: u64,
-    bytes: u32,
-    /// The address of the mbarrier on which it completes.
-    barrier: u32,
-    due: u64,
-    /// For an arrival at the mbarrier: the number of the last copy of the thread that must complete
-    /// first.
-    before: Option<u64>,
-    /// The box, for a copy from a tensor.
-    boxed: Option<Rc<TensorBox>>,
-    /// The words that `st.async` stores, or the operands of `red.async`.
-    words: Vec<u32>,
-    reduction: Option<Reduction>,
-    /// The knowledge of the thread about phases of mbarriers.
-    phases: Clock,
-    /// The source and its version when the copy was issued, for a copy from shared memory whose
-    /// bytes are in `words`.
-    shared: Option<(u64, u64)>,
-}
-
-/// A pending `cp.async` of a thread.
-#[derive(Clone, Copy, Debug)]
-struct PendingCopy {
-    pc: u32,
-    thread: u32,
-    to: u32,
-    from: u64,
-    bytes: u32,
-    source_bytes: u32,
-    /// The number of its group among the groups of the thread.
-    group: u32,
-    number: u64,
-}
-
-/// The pending copies of a block.
-#[derive(Debug, Default)]
-pub(crate) struct PendingCopies {
-    arrivals: Vec<PendingArrival>,
-    /// The `cp.async` copies by warp.
-    own: Vec<Vec<PendingCopy>>,
-    /// The number of groups that each thread has committed.
-    groups: Vec<[u32; 32]>,
-    /// The number of turns, and the number of issued copies.
-    turns: u64,
-    issued: u64,
-}
-
-impl PendingCopies {
-    /// Resets the state for a new block.
-    pub(crate) fn start(&mut self, warps: usize) {
-        self.arrivals.clear();
-        self.own.resize_with(warps, Vec::new);
-        self.own.iter_mut().for_each(Vec::clear);
-        self.groups.clear();
-        self.groups.resize(warps, [0; 32]);
-        self.turns = 0;
-        self.issued = 0;
-    }
-
-    /// Returns the instruction of a copy whose destination overlaps `bytes` bytes at an address.
-    pub(crate) fn within(&self, address: u64, bytes: u64) -> Option<u32> {
-        let meets = |to: u32, size: u32| {
-            u64::from(to) < address.saturating_add(bytes)
-                && address < u64::from(to) + u64::from(size)
-        };
-        let flight = self
-            .arrivals
-            .iter()
-            .find(|f| meets(f.to, f.bytes))
-            .map(|f| f.pc);
-        flight.or_else(|| {
-            self.own
-                .iter()
-                .flatten()
-                .find(|c| meets(c.to, c.bytes))
-                .map(|c| c.pc)
-        })
-    }
-
-    /// Executes `cp.async.commit_group`.
-    pub(crate) fn commit(&mut self, warp: u32, mask: u32) {
-        lanes(mask).for_each(|l| self.groups[warp as usize][l] += 1);
-    }
-
-    /// Returns true if no copy is pending that completes without a wait.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.arrivals.is_empty()
-    }
-
-    /// Returns the number of turns.
-    pub(crate) fn turns(&self) -> u64 {
-        self.turns
-    }
-
-    /// Returns a random time within the next turns.
-    pub(crate) fn later(&mut self, seed: u64) -> u64 {
-        self.issued += 1;
-        self.turns + 1 + mix(seed ^ self.issued << 16) % LATE
-    }
-
-    /// Returns the time of the last arrival of a thread. The next arrival must not be earlier,
-    /// because it also covers the copies of the last one.
-    fn last_arrival(&self, thread: u32) -> u64 {
-        let of_thread = |f: &&PendingArrival| f.before.is_some() && f.thread == thread;
-        self.arrivals
-            .iter()
-            .filter(of_thread)
-            .map(|f| f.due)
-            .max()
-            .unwrap_or(0)
-    }
-
-    /// Returns true if a pending copy completes on the mbarrier at an address.
-    pub(crate) fn aims_at(&self, address: u64) -> bool {
-        self.arrivals
-            .iter()
-            .any(|f| u64::from(f.barrier) == address)
-    }
-}
 
 /// Executes `cp.async.bulk` to shared memory.
 pub(crate) fn bulk(
@@ -169,25 +40,25 @@ pub(crate) fn bulk(
     let mut to = [0; 32];
     let mut from = [0; 32];
     let mut barrier = [0; 32];
-    load_store::lane_addresses(block, w, mask, &b.to, &mut to)?;
-    load_store::lane_addresses(block, w, mask, &b.from, &mut from)?;
-    load_store::lane_addresses(block, w, mask, &b.barrier, &mut barrier)?;
-    let bytes = mbarrier::words(block, w, mask, b.bytes)?;
-    load_store::check_alignment(block, w, mask, &to, 16)?;
-    load_store::check_alignment(block, w, mask, &from, 16)?;
+    lane_access::lane_addresses(block, w, mask, &b.to, &mut to)?;
+    lane_access::lane_addresses(block, w, mask, &b.from, &mut from)?;
+    lane_access::lane_addresses(block, w, mask, &b.barrier, &mut barrier)?;
+    let bytes = lane_access::words(block, w, mask, b.bytes)?;
+    lane_access::check_alignment(block, w, mask, &to, 16)?;
+    lane_access::check_alignment(block, w, mask, &from, 16)?;
     let blocks = b
         .blocks
-        .map(|slot| mbarrier::words(block, w, mask, slot))
+        .map(|slot| lane_access::words(block, w, mask, slot))
         .transpose()?;
     for l in lanes(mask) {
         // At the same place in each block, and counted by the mbarrier at the same place.
         let all = match &blocks {
-            Some(blocks) => tensor_copy::named_blocks(block, w, l, blocks[l] & 0xffff)?,
+            Some(blocks) => tensor_box::named_blocks(block, w, l, blocks[l] & 0xffff)?,
             None => vec![None],
         };
         for rank in all {
-            let to = tensor_copy::in_block(block, w, to[l], rank)?;
-            let barrier = tensor_copy::in_block(block, w, barrier[l], rank)?;
+            let to = tensor_box::in_block(block, w, to[l], rank)?;
+            let barrier = tensor_box::in_block(block, w, barrier[l], rank)?;
             issue(block, w, l, (to, from[l], bytes[l]), barrier)?;
         }
     }
@@ -200,9 +71,9 @@ fn bulk_between(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, b: &BulkCop
     let mut to = [0; 32];
     let mut from = [0; 32];
     let mut barrier = [0; 32];
-    load_store::shared_addresses(block, w, mask, &b.to, InstructionSpace::Cluster, &mut to)?;
-    load_store::shared_addresses(block, w, mask, &b.from, InstructionSpace::Shared, &mut from)?;
-    load_store::shared_addresses(
+    cluster_window::shared_addresses(block, w, mask, &b.to, InstructionSpace::Cluster, &mut to)?;
+    cluster_window::shared_addresses(block, w, mask, &b.from, InstructionSpace::Shared, &mut from)?;
+    cluster_window::shared_addresses(
         block,
         w,
         mask,
@@ -210,9 +81,9 @@ fn bulk_between(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, b: &BulkCop
         InstructionSpace::Cluster,
         &mut barrier,
     )?;
-    let bytes = mbarrier::words(block, w, mask, b.bytes)?;
-    load_store::check_alignment(block, w, mask, &to, 16)?;
-    load_store::check_alignment(block, w, mask, &from, 16)?;
+    let bytes = lane_access::words(block, w, mask, b.bytes)?;
+    lane_access::check_alignment(block, w, mask, &to, 16)?;
+    lane_access::check_alignment(block, w, mask, &from, 16)?;
     for l in lanes(mask) {
         check_size(block, w, l, bytes[l])?;
         mbarrier::check_target(block, w, l, barrier[l])?;
@@ -271,14 +142,14 @@ pub(crate) fn store_async(
 ) -> Checked<()> {
     let mut to = [0; 32];
     let mut barrier = [0; 32];
-    load_store::shared_addresses(block, w, mask, &s.to, s.space, &mut to)?;
-    load_store::shared_addresses(block, w, mask, &s.barrier, s.space, &mut barrier)?;
+    cluster_window::shared_addresses(block, w, mask, &s.to, s.space, &mut to)?;
+    cluster_window::shared_addresses(block, w, mask, &s.barrier, s.space, &mut barrier)?;
     let bytes = s.values.iter().map(|value| value.bits / 8).sum();
-    load_store::check_alignment(block, w, mask, &to, bytes)?;
-    load_store::check_alignment(block, w, mask, &barrier, 8)?;
+    lane_access::check_alignment(block, w, mask, &to, bytes)?;
+    lane_access::check_alignment(block, w, mask, &barrier, 8)?;
     let mut words = vec![Vec::new(); 32];
     for value in &s.values {
-        let values = load_store::take(block, w, *value, mask)?;
+        let values = lane_access::take(block, w, *value, mask)?;
         for l in lanes(mask) {
             let halves = [values[l] as u32, (values[l] >> 32) as u32];
             words[l].extend(&halves[..value.bits as usize / 32]);
@@ -352,7 +223,7 @@ fn claim_reduction(
         strong: true,
         ..AccessProperties::default()
     };
-    let offset = load_store::touch(block, w, lane, to, bytes, access)?;
+    let offset = shared_checks::touch(block, w, lane, to, bytes, access)?;
     if let Some((_, agent)) = mbarrier::agent(block, barrier) {
         let value = block.shared.read(offset, bytes);
         block
@@ -447,12 +318,12 @@ pub(crate) fn copy(
 ) -> Checked<()> {
     let mut to = [0; 32];
     let mut from = [0; 32];
-    load_store::shared_addresses(block, w, mask, &c.to, InstructionSpace::Shared, &mut to)?;
-    load_store::lane_addresses(block, w, mask, &c.from, &mut from)?;
-    load_store::check_alignment(block, w, mask, &to, c.bytes)?;
-    load_store::check_alignment(block, w, mask, &from, c.bytes)?;
+    cluster_window::shared_addresses(block, w, mask, &c.to, InstructionSpace::Shared, &mut to)?;
+    lane_access::lane_addresses(block, w, mask, &c.from, &mut from)?;
+    lane_access::check_alignment(block, w, mask, &to, c.bytes)?;
+    lane_access::check_alignment(block, w, mask, &from, c.bytes)?;
     let sizes = c.source_bytes.map_or(Ok([c.bytes; 32]), |slot| {
-        mbarrier::words(block, w, mask, slot)
+        lane_access::words(block, w, mask, slot)
     })?;
     for l in lanes(mask) {
         let source_bytes = sizes[l];
@@ -534,8 +405,8 @@ pub(crate) fn copy_arrives(
     more: bool,
 ) -> Checked<()> {
     let mut addresses = [0; 32];
-    load_store::shared_addresses(block, w, mask, &a, space, &mut addresses)?;
-    load_store::check_alignment(block, w, mask, &addresses, 8)?;
+    cluster_window::shared_addresses(block, w, mask, &a, space, &mut addresses)?;
+    lane_access::check_alignment(block, w, mask, &addresses, 8)?;
     for l in lanes(mask) {
         let i = mbarrier::object(block, w, l, addresses[l])?;
         if more {
@@ -603,58 +474,10 @@ fn claim_word(
         Proxy::Async => block.shared.unfenced(place, w.index),
         Proxy::Generic => None,
     };
-    load_store::touch(block, w, lane, place, 4, access)?;
+    shared_checks::touch(block, w, lane, place, 4, access)?;
     unfenced.map_or(Ok(()), |earlier| {
         Err(bulk_store::overtakes(block, w, lane, place, earlier))
     })
-}
-
-pub(crate) fn check_size(block: &Worker<'_, '_>, w: &Warp, lane: usize, bytes: u32) -> Checked<()> {
-    if bytes.is_multiple_of(16) {
-        return Ok(());
-    }
-    let what = format!("a bulk copy of {bytes} bytes, which is not a multiple of 16");
-    Err(block.fault(w, 1 << lane, Class::Misaligned, what))
-}
-
-/// Returns the allocation that a copy reads, which must contain all its bytes.
-fn source<'g>(
-    block: &Worker<'g, '_>,
-    w: &Warp,
-    lane: usize,
-    from: u64,
-    bytes: u32,
-) -> Checked<&'g ShadowedAllocation> {
-    let a = global::lane_allocation(block, w, lane, from, bytes)?;
-    global::check_lane(block, w, lane, a, from, bytes)?;
-    Ok(a)
-}
-
-/// Records the bytes that a copy reads, in a traced launch.
-fn record_source(
-    block: &mut Worker<'_, '_>,
-    w: &Warp,
-    lane: usize,
-    a: &ShadowedAllocation,
-    from: u64,
-    bytes: u32,
-) -> Checked<()> {
-    if block.recorder.is_none() {
-        return Ok(());
-    }
-    for at in (0..bytes).step_by(16) {
-        let part = (bytes - at).min(16);
-        global::record(
-            block,
-            w,
-            1 << lane,
-            (MemoryOperation::Read, MemoryScope::Device, None),
-            Some(a),
-            &[from + u64::from(at); 32],
-            part,
-        )?;
-    }
-    Ok(())
 }
 
 /// Executes `cp.async.bulk.prefetch.L2`, which only checks that the bytes exist.
@@ -666,12 +489,12 @@ pub(crate) fn bulk_prefetch(
     bytes: u32,
 ) -> Checked<()> {
     let mut addresses = [0; 32];
-    load_store::lane_addresses(block, w, mask, &from, &mut addresses)?;
-    load_store::check_alignment(block, w, mask, &addresses, 16)?;
-    let bytes = mbarrier::words(block, w, mask, bytes)?;
+    lane_access::lane_addresses(block, w, mask, &from, &mut addresses)?;
+    lane_access::check_alignment(block, w, mask, &addresses, 16)?;
+    let bytes = lane_access::words(block, w, mask, bytes)?;
     lanes(mask).try_for_each(|l| {
         check_size(block, w, l, bytes[l])?;
-        global::lane_allocation(block, w, l, addresses[l], bytes[l]).map(|_| ())
+        global_checks::lane_allocation(block, w, l, addresses[l], bytes[l]).map(|_| ())
     })
 }
 
@@ -747,7 +570,7 @@ fn land(block: &mut Worker<'_, '_>, i: usize) -> Checked<()> {
             f.pc,
         ),
         Some(boxed) => {
-            let words = tensor_copy::box_words(block, boxed, f.to.into());
+            let words = tensor_box::box_words(block, boxed, f.to.into());
             block
                 .shared
                 .land(f.to, words.into_iter(), CopyWriter::Agent(agent), f.pc);

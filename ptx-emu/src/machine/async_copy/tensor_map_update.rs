@@ -4,19 +4,19 @@
 //! it must execute `fence.proxy.tensormap::generic.acquire` before a copy uses the map. Maps that
 //! other blocks change are not checked.
 
-use crate::machine::async_copy::tensor_copy;
-use crate::machine::lane_mask::lanes;
-use crate::machine::memory::load_store::{ResolvedAddress, resolve};
-use crate::machine::memory::{global, load_store};
+use crate::Class;
+use crate::machine::async_copy::{tensor_box, tensor_copy};
+use crate::machine::memory::{cluster_window, global_checks, lane_access, shared_checks};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
-use crate::machine::sync::{cluster, warp_exchange};
+use crate::machine::sync::warp_exchange;
+use crate::module::address_space::{ResolvedAddress, resolve};
 use crate::module::code::asynchronous::{MapChange, OfMap};
 use crate::module::code::{Address, InstructionSpace};
+use crate::module::lane_mask::lanes;
 use crate::module::tensor_map::TensorMap;
+use crate::sanitize::race::last_access::AccessProperties;
 use crate::sanitize::race::launch_accesses::MemoryOperation;
-use crate::sanitize::race::shared_shadow::AccessProperties;
-use crate::{Class, Fault};
 
 /// The size of a map in bytes.
 const BYTES: u32 = 128;
@@ -37,9 +37,9 @@ pub(crate) fn operate_on_map(
 
 fn change_map(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, c: &MapChange) -> Checked<()> {
     let mut addresses = [0; 32];
-    load_store::lane_addresses(block, w, mask, &c.address, &mut addresses)?;
+    lane_access::lane_addresses(block, w, mask, &c.address, &mut addresses)?;
     check_map_alignment(block, w, mask, &addresses)?;
-    let values = load_store::take(block, w, c.value, mask)?;
+    let values = lane_access::take(block, w, c.value, mask)?;
     for lane in lanes(mask) {
         let (place, address) = match c.space {
             InstructionSpace::Shared => (ResolvedAddress::Shared, addresses[lane]),
@@ -54,7 +54,7 @@ fn change_map(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, c: &MapChange
                     InstructionSpace::Cluster
                 };
                 let mut places = [address; 32];
-                cluster::place_all(block, w, 1 << lane, space, &mut places)?;
+                cluster_window::place_all(block, w, 1 << lane, space, &mut places)?;
                 let access = AccessProperties {
                     pc: w.now.pc,
                     reads: true,
@@ -107,9 +107,9 @@ fn copy_map(
     warp_exchange::check_whole(block, w, mask)?;
     let mut target = [0; 32];
     let mut source = [0; 32];
-    load_store::lane_addresses(block, w, mask, to, &mut target)?;
-    load_store::lane_addresses(block, w, mask, from, &mut source)?;
-    cluster::place_all(block, w, mask, InstructionSpace::Shared, &mut source)?;
+    lane_access::lane_addresses(block, w, mask, to, &mut target)?;
+    lane_access::lane_addresses(block, w, mask, from, &mut source)?;
+    cluster_window::place_all(block, w, mask, InstructionSpace::Shared, &mut source)?;
     for addresses in [&target, &source] {
         check_map_alignment(block, w, mask, addresses)?;
     }
@@ -134,7 +134,7 @@ fn copy_map(
 /// Executes `fence.proxy.tensormap::generic.acquire`.
 fn fence_map(block: &mut Worker<'_, '_>, w: &Warp, mask: u32, at: &Address) -> Checked<()> {
     let mut addresses = [0; 32];
-    load_store::lane_addresses(block, w, mask, at, &mut addresses)?;
+    lane_access::lane_addresses(block, w, mask, at, &mut addresses)?;
     block
         .changed_maps
         .retain(|changed| !addresses.contains(changed));
@@ -167,7 +167,7 @@ fn shared_map(
     access: AccessProperties,
 ) -> Checked<()> {
     for (i, part) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-        let offset = load_store::touch(block, w, lane, place + 8 * i as u64, 8, access)?;
+        let offset = shared_checks::touch(block, w, lane, place + 8 * i as u64, 8, access)?;
         *part = block.shared.read(offset, 8).to_le_bytes();
     }
     Ok(())
@@ -190,16 +190,16 @@ fn global_map(
     address: u64,
     bytes: Option<&mut [u8; BYTES as usize]>,
 ) -> Checked<()> {
-    let a = global::lane_allocation(block, w, lane, address, BYTES)?;
+    let a = global_checks::lane_allocation(block, w, lane, address, BYTES)?;
     if a.constant {
-        return Err(global::read_only(block, w, lane, address));
+        return Err(global_checks::read_only(block, w, lane, address));
     }
     if let Some(bytes) = bytes {
-        global::check_lane(block, w, lane, a, address, BYTES)?;
-        tensor_copy::record_range(block, w, lane, MemoryOperation::Read, address, BYTES)?;
+        global_checks::check_lane(block, w, lane, a, address, BYTES)?;
+        tensor_box::record_range(block, w, lane, MemoryOperation::Read, address, BYTES)?;
         a.read(address - a.base, bytes);
     }
-    tensor_copy::record_range(block, w, lane, MemoryOperation::Write, address, BYTES)
+    tensor_box::record_range(block, w, lane, MemoryOperation::Write, address, BYTES)
 }
 
 fn put_global_map(block: &mut Worker<'_, '_>, address: u64, bytes: &[u8; BYTES as usize]) {
@@ -210,18 +210,4 @@ fn put_global_map(block: &mut Worker<'_, '_>, address: u64, bytes: &[u8; BYTES a
     if !block.changed_maps.contains(&address) {
         block.changed_maps.push(address);
     }
-}
-
-#[cold]
-pub(crate) fn unfenced_map(
-    block: &Worker<'_, '_>,
-    w: &Warp,
-    lane: usize,
-    address: u64,
-) -> Box<Fault> {
-    let what = format!("a copy may not see that the tensor map at 0x{address:x} was changed");
-    let mut fault = block.fault(w, 1 << lane, Class::ProxyFence, what);
-    fault.instead = "execute fence.proxy.tensormap::generic.acquire on the map before the copy";
-    load_store::locate(block, &mut fault, address);
-    fault
 }

@@ -6,23 +6,22 @@
 //! its register undefined.
 
 use crate::fault::OtherPlace;
-use crate::machine::async_copy::tensor_copy;
-use crate::machine::image;
+use crate::machine::async_copy::tensor_box;
 use crate::machine::image::descriptor::{
     AddressMode, Coordinates, Filter, Image, ImageShape, ReadMode, Sampler,
 };
 use crate::machine::image::footprint::{
     Coordinate, Texel, TexelPair, TextureDirection, face, weighted,
 };
+use crate::machine::image::handles;
 use crate::machine::image::mean::{WeightedTexel, border, mean};
 use crate::machine::image::texel::channels;
-use crate::machine::lane_mask::lanes;
 use crate::machine::memory::allocation::ShadowedAllocation;
-use crate::machine::memory::{global, load_store};
+use crate::machine::memory::{global_checks, lane_access};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
-use crate::machine::sync::mbarrier;
 use crate::module::code::image::{CoordinateType, Fetch, ImageGeometry};
+use crate::module::lane_mask::lanes;
 use crate::sanitize::race::launch_accesses::MemoryOperation;
 use crate::{Class, Fault};
 
@@ -94,7 +93,7 @@ pub(crate) fn fetch(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, f: &Fet
     let mut values = [[0; 32]; 4];
     let mut has = [0u32; 4];
     for lane in lanes(mask) {
-        let (image, sampler) = image::texture(block, w, lane, points.handles[lane])?;
+        let (image, sampler) = handles::texture(block, w, lane, points.handles[lane])?;
         check_texture(block, w, lane, (image, sampler), f)?;
         let texel = sample(block, w, lane, (image, sampler), f, points.of(lane))?;
         let given = match f.gathers {
@@ -125,19 +124,19 @@ pub(crate) fn fetch(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, f: &Fet
 
 fn points(block: &Worker<'_, '_>, w: &Warp, mask: u32, f: &Fetch) -> Checked<Points> {
     let mut points = Points {
-        handles: image::handles(block, w, mask, f.place.handle)?,
+        handles: handles::handles(block, w, mask, f.place.handle)?,
         layers: [0; 32],
         at: [[0; 32]; 3],
         offset: [[0; 32]; 3],
     };
     if let Some(layer) = f.place.layer {
-        points.layers = mbarrier::words(block, w, mask, layer)?;
+        points.layers = lane_access::words(block, w, mask, layer)?;
     }
     for (to, slot) in points.at.iter_mut().zip(&f.place.at) {
-        *to = mbarrier::words(block, w, mask, *slot)?;
+        *to = lane_access::words(block, w, mask, *slot)?;
     }
     for (to, slot) in points.offset.iter_mut().zip(&f.offset) {
-        *to = mbarrier::words(block, w, mask, *slot)?;
+        *to = lane_access::words(block, w, mask, *slot)?;
     }
     Ok(points)
 }
@@ -150,7 +149,7 @@ fn check_texture(
     (image, sampler): (&Image, &Sampler),
     f: &Fetch,
 ) -> Checked<()> {
-    image::check_shape(block, w, lane, image, &f.place, "texture")?;
+    handles::check_shape(block, w, lane, image, &f.place, "texture")?;
     let gives = sampler.gives_floats(image.format);
     if gives != f.floats {
         let name = |floats: bool| if floats { "floats" } else { "integers" };
@@ -188,7 +187,7 @@ fn other_class(
 ) -> Box<Fault> {
     let mut fault = block.fault(w, 1 << lane, Class::Descriptor, what);
     fault.instead = "read it as the type that its format and its read mode say";
-    load_store::locate(block, &mut fault, image.address);
+    lane_access::locate(block, &mut fault, image.address);
     fault
 }
 
@@ -222,7 +221,7 @@ fn written_before(
         did: "wrote",
         who: "a thread".into(),
     });
-    load_store::locate(block, &mut fault, address);
+    lane_access::locate(block, &mut fault, address);
     fault
 }
 
@@ -239,13 +238,13 @@ fn sample(
         ImageGeometry::Cube | ImageGeometry::ACube => {
             let (face, at) = face(point.at.map(f32::from_bits));
             let cube = match f.place.layer {
-                Some(_) => image::check_layer(block, w, lane, image, point.layer, "texture")?,
+                Some(_) => handles::check_layer(block, w, lane, image, point.layer, "texture")?,
                 None => 0,
             };
             (Some(cube + face), of_face(image, sampler, f, at))
         }
         ImageGeometry::A1 | ImageGeometry::A2 => {
-            let z = image::check_layer(block, w, lane, image, point.layer, "texture")?;
+            let z = handles::check_layer(block, w, lane, image, point.layer, "texture")?;
             (Some(z), pairs(image, sampler, f, point))
         }
         ImageGeometry::D1 | ImageGeometry::D2 | ImageGeometry::D3 => {
@@ -310,9 +309,9 @@ fn texel(
     let image = texels.image;
     let size = image.format.bytes();
     let address = image.place(u64::from(x) * u64::from(size), [y, z]);
-    let a = global::lane_allocation(block, w, lane, address, size)?;
-    global::check_lane(block, w, lane, a, address, size)?;
-    tensor_copy::record_range(block, w, lane, MemoryOperation::Read, address, size)?;
+    let a = global_checks::lane_allocation(block, w, lane, address, size)?;
+    global_checks::check_lane(block, w, lane, a, address, size)?;
+    tensor_box::record_range(block, w, lane, MemoryOperation::Read, address, size)?;
     if let Some(pc) = writer_of(block, a, address - a.base, image) {
         return Err(written_before(block, w, lane, address, pc));
     }

@@ -1,11 +1,11 @@
 //! `txq` and `suq`.
 
-use crate::machine::image;
 use crate::machine::image::descriptor::{Coordinates, Image, ImageShape, ReadMode, Sampler};
-use crate::machine::lane_mask::lanes;
+use crate::machine::image::handles;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::image::{Asked, ImageQuery};
+use crate::module::lane_mask::lanes;
 
 pub(crate) fn query_image(
     block: &mut Worker<'_, '_>,
@@ -13,16 +13,16 @@ pub(crate) fn query_image(
     mask: u32,
     q: &ImageQuery,
 ) -> Checked<()> {
-    let handles = image::handles(block, w, mask, q.handle)?;
+    let handles = handles::handles(block, w, mask, q.handle)?;
     let mut out = [0; 32];
     for lane in lanes(mask) {
         out[lane] = if q.of_texture {
-            let (image, sampler) = image::texture(block, w, lane, handles[lane])?;
+            let (image, sampler) = handles::texture(block, w, lane, handles[lane])?;
             answer(q.asked, image, sampler)
         } else {
             answer(
                 q.asked,
-                image::surface(block, w, lane, handles[lane])?,
+                handles::surface(block, w, lane, handles[lane])?,
                 &Sampler::POINT,
             )
         };

@@ -1,16 +1,15 @@
 //! `suld`, `sust` and `sured`: loads, stores and atomics of global memory, once it is known where
 //! the bytes lie.
 
-use crate::machine::image;
 use crate::machine::image::descriptor::Image;
+use crate::machine::image::handles;
 use crate::machine::image::texel_format::ChannelType;
-use crate::machine::lane_mask::lanes;
-use crate::machine::memory::load_store::put;
-use crate::machine::memory::{global, load_store};
+use crate::machine::memory::lane_access::put;
+use crate::machine::memory::{global, lane_access};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
-use crate::machine::sync::mbarrier;
 use crate::module::code::image::{OutsideAccess, SurfaceAccess, SurfaceAct};
+use crate::module::lane_mask::lanes;
 use crate::{Class, Fault};
 
 pub(crate) fn access_surface(
@@ -19,23 +18,23 @@ pub(crate) fn access_surface(
     mask: u32,
     s: &SurfaceAccess,
 ) -> Checked<()> {
-    let handles = image::handles(block, w, mask, s.place.handle)?;
+    let handles = handles::handles(block, w, mask, s.place.handle)?;
     let layers = s
         .place
         .layer
-        .map(|slot| mbarrier::words(block, w, mask, slot))
+        .map(|slot| lane_access::words(block, w, mask, slot))
         .transpose()?;
     let mut at = [[0; 32]; 3];
     for (to, slot) in at.iter_mut().zip(&s.place.at) {
-        *to = mbarrier::words(block, w, mask, *slot)?;
+        *to = lane_access::words(block, w, mask, *slot)?;
     }
     // The masks of lanes inside their surface, and of lanes whose texels are signed.
     let mut inside = 0;
     let mut signed = 0;
     let mut addresses = [0; 32];
     for lane in lanes(mask) {
-        let image = image::surface(block, w, lane, handles[lane])?;
-        image::check_shape(block, w, lane, image, &s.place, "surface")?;
+        let image = handles::surface(block, w, lane, handles[lane])?;
+        handles::check_shape(block, w, lane, image, &s.place, "surface")?;
         let mut place = at.map(|c| i64::from(c[lane].cast_signed()));
         if let Some(layers) = &layers {
             place[2] = layers[lane].cast_signed().into();
@@ -98,7 +97,7 @@ fn texels_are_signed(
             );
             let mut fault = block.fault(w, 1 << lane, Class::Descriptor, what);
             fault.instead = "use sured.b, whose x counts bytes and which says the type itself";
-            load_store::locate(block, &mut fault, image.address);
+            lane_access::locate(block, &mut fault, image.address);
             Err(fault)
         }
     }
@@ -149,7 +148,7 @@ fn unaligned(
     let what = format!("{bytes} bytes of a surface at x = {x}, which is not a multiple of {bytes}");
     let mut fault = block.fault(w, 1 << lane, Class::Misaligned, what);
     fault.instead = "x counts bytes: multiply the index of a texel by its size";
-    load_store::locate(block, &mut fault, image.address);
+    lane_access::locate(block, &mut fault, image.address);
     fault
 }
 
@@ -174,6 +173,6 @@ fn outside_surface(
     } else {
         "check the indices against the size, or let the access clamp or be dropped"
     };
-    load_store::locate(block, &mut fault, image.address);
+    lane_access::locate(block, &mut fault, image.address);
     fault
 }

@@ -5,15 +5,16 @@
 //! call. Lanes that call different functions execute one function after another. Lanes that wait
 //! for each other in different calls run as [strands](crate::machine::scheduler::diverged_lanes).
 
+use crate::machine::interp::call_arguments::{copy_local, known, passed, read_local, write_local};
 use crate::machine::interp::device_functions;
-use crate::machine::interp::interpreter::extend;
-use crate::machine::lane_mask::{lanes, set_bit};
-use crate::machine::memory::load_store::{lanes_of, put};
-use crate::machine::memory::{load_store, local};
-use crate::machine::scheduler::warp::{LostRegister, Warp, WarpFrame, fit_registers};
+use crate::machine::memory::lane_access::{extend, lanes_of, put};
+use crate::machine::memory::{lane_access, local};
+use crate::machine::scheduler::warp::{Warp, fit_registers};
+use crate::machine::scheduler::warp_parts::{WaitingCaller, WarpFrame};
 use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::{ABSENT, Call, CallTarget, Formal, Op, Passed, RegisterOperand};
 use crate::module::control_flow::NEVER;
+use crate::module::lane_mask::{lanes, set_bit};
 use crate::module::registers::Regs;
 use crate::{Class, Fault};
 
@@ -23,24 +24,6 @@ const MOST_CALLS: usize = 1024;
 const MOST_STACK: u32 = 512 << 10;
 /// The minimum alignment of the local memory of a call.
 const ALIGN: u32 = 16;
-
-/// A caller that waits for the function it called.
-#[derive(Clone, Debug)]
-pub(crate) struct WaitingCaller {
-    pub(crate) regs: Regs,
-    /// Its position, which is the call.
-    pub(crate) now: WarpFrame,
-    pub(crate) floor: usize,
-    pub(crate) returned: u32,
-    pub(crate) lost: Vec<LostRegister>,
-    pub(crate) routine: u32,
-    pub(crate) frame: u32,
-    pub(crate) top: u32,
-    /// The lanes that execute the function.
-    pub(crate) lanes: u32,
-    /// The functions that other lanes of the same call have yet to call, with their lanes.
-    pub(crate) next: Vec<(u32, u32)>,
-}
 
 /// Executes a call. Afterwards the warp is in the function, or after the call.
 pub(crate) fn call(
@@ -254,51 +237,6 @@ fn pass(
     Ok(())
 }
 
-/// Returns the lanes in which an argument in a register is initialized.
-fn known(w: &Warp, lanes: u32, p: Passed) -> Checked<u32> {
-    let Passed::Register(r) = p else {
-        return Ok(u32::MAX);
-    };
-    local::check_found(w, r, lanes)?;
-    Ok(w.regs.defined(r.bits, r.slot))
-}
-
-/// Returns the value of an argument of at most eight bytes.
-pub(crate) fn passed(
-    block: &Worker<'_, '_>,
-    w: &Warp,
-    lanes: u32,
-    p: Passed,
-) -> Checked<[u64; 32]> {
-    match p {
-        Passed::Local { offset, bytes } => read_local(block, w, w.frame + offset, bytes, lanes),
-        Passed::Register(r) => load_store::take(block, w, r, lanes),
-        Passed::Literal(value) => Ok([value; 32]),
-    }
-}
-
-fn read_local(
-    block: &Worker<'_, '_>,
-    w: &Warp,
-    at: u32,
-    bytes: u32,
-    mask: u32,
-) -> Checked<[u64; 32]> {
-    let mut out = [0; 32];
-    for lane in lanes(mask) {
-        for k in 0..bytes.min(8) {
-            let Some(byte) = local_byte(w, at + k, lane) else {
-                let what = "an argument or result is used that the thread has not written";
-                let mut fault = block.fault(w, 1 << lane, Class::UninitialisedLocal, what);
-                fault.address = Some((at + k).into());
-                return Err(fault);
-            };
-            out[lane] |= u64::from(byte) << (8 * k);
-        }
-    }
-    Ok(out)
-}
-
 /// Ends the running call and returns its results to the caller. The caller continues unless
 /// other lanes call another function.
 pub(crate) fn leave(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<()> {
@@ -367,7 +305,7 @@ fn result(
         (_, Formal::Register(r)) => {
             let known = back & w.regs.defined(r.bits, r.slot);
             local::check_found(w, r, back)?;
-            load_store::take(block, w, r, known).map(|values| Some((known, values)))
+            lane_access::take(block, w, r, known).map(|values| Some((known, values)))
         }
     }
 }
@@ -401,7 +339,7 @@ pub(crate) fn alloca(
     size: RegisterOperand,
     align: u32,
 ) -> Checked<()> {
-    let sizes = load_store::take(block, w, size, mask)?;
+    let sizes = lane_access::take(block, w, size, mask)?;
     let most = lanes(mask).map(|lane| sizes[lane]).max().unwrap_or(0);
     let base = w.top.max(ALIGN).next_multiple_of(align.max(ALIGN));
     let top = u32::try_from(u64::from(base).saturating_add(most)).unwrap_or(u32::MAX);
@@ -421,7 +359,7 @@ pub(crate) fn stack_restore(
     mask: u32,
     a: RegisterOperand,
 ) -> Checked<()> {
-    let to = load_store::take(block, w, a, mask)?;
+    let to = lane_access::take(block, w, a, mask)?;
     let least = w.frame + block.grid.code.routines[w.routine as usize].local;
     let wrong = lanes(mask).find(|l| to[*l] < least.into() || to[*l] > w.top.into());
     if let Some(lane) = wrong {
@@ -478,51 +416,4 @@ fn forget(w: &mut Warp, from: u32, to: u32, mask: u32) {
         }
         at += if whole { 4 } else { 1 };
     }
-}
-
-/// Copies local memory of lanes with its initialization.
-fn copy_local(w: &mut Warp, from: u32, to: u32, bytes: u32, mask: u32) {
-    let whole = if (from | to).is_multiple_of(4) {
-        bytes / 4
-    } else {
-        0
-    };
-    for k in 0..whole {
-        let from = (from / 4 + k) as usize;
-        let to = (to / 4 + k) as usize;
-        for lane in lanes(mask) {
-            w.local[to][lane] = w.local[from][lane];
-            w.local_init[to][lane] = w.local_init[from][lane];
-        }
-    }
-    for k in 4 * whole..bytes {
-        for lane in lanes(mask) {
-            if let Some(byte) = local_byte(w, from + k, lane) {
-                set_local_byte(w, to + k, lane, byte);
-            }
-        }
-    }
-}
-
-pub(crate) fn write_local(w: &mut Warp, at: u32, bytes: u32, mask: u32, values: &[u64; 32]) {
-    for lane in lanes(mask) {
-        for k in 0..bytes.min(8) {
-            set_local_byte(w, at + k, lane, (values[lane] >> (8 * k)) as u8);
-        }
-    }
-}
-
-/// Returns a byte of a lane's local memory if it is initialized.
-pub(crate) fn local_byte(w: &Warp, at: u32, lane: usize) -> Option<u8> {
-    let word = at as usize / 4;
-    let shift = at % 4;
-    let known = w.local_init.get(word)?[lane] >> shift & 1 != 0;
-    known.then(|| (w.local[word][lane] >> (8 * shift)) as u8)
-}
-
-fn set_local_byte(w: &mut Warp, at: u32, lane: usize, byte: u8) {
-    let shift = 8 * (at % 4);
-    let word = &mut w.local[at as usize / 4][lane];
-    *word = *word & !(0xff << shift) | u32::from(byte) << shift;
-    w.local_init[at as usize / 4][lane] |= 1 << (at % 4);
 }

@@ -3,18 +3,19 @@
 
 use std::sync::PoisonError;
 
-use crate::machine::interp::calls;
-use crate::machine::interp::calls::{local_byte, write_local};
+use crate::machine::interp::call_arguments;
+use crate::machine::interp::call_arguments::{local_byte, write_local};
 use crate::machine::interp::printf::{FormatPiece, PrintArgument, format_piece, pieces};
-use crate::machine::lane_mask::lanes;
-use crate::machine::memory::global::read;
-use crate::machine::memory::load_store::{ResolvedAddress, put, resolve};
+use crate::machine::memory::allocation_words::read;
+use crate::machine::memory::lane_access::put;
 use crate::machine::memory::local::own;
-use crate::machine::memory::{global, load_store};
+use crate::machine::memory::{global_checks, lane_access, shared_checks};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
+use crate::module::address_space::{ResolvedAddress, resolve};
 use crate::module::code::{Call, Passed, SystemCall};
-use crate::sanitize::race::shared_shadow::AccessProperties;
+use crate::module::lane_mask::lanes;
+use crate::sanitize::race::last_access::AccessProperties;
 use crate::{Class, Fault};
 
 /// The maximum size of a text that a kernel prints, in bytes.
@@ -29,7 +30,7 @@ pub(crate) fn system_call(
 ) -> Checked<()> {
     let mut arguments = Vec::new();
     for passed in &call.arguments {
-        arguments.push(calls::passed(block, w, mask, *passed)?);
+        arguments.push(call_arguments::passed(block, w, mask, *passed)?);
     }
     w.effects += 1;
     let result = match (function, &arguments[..]) {
@@ -109,7 +110,7 @@ fn bad_free(block: &Worker<'_, '_>, w: &Warp, lane: usize, address: u64) -> Box<
     };
     let mut fault = block.fault(w, 1 << lane, Class::BadFree, what);
     fault.instead = "free each block once, by the address that malloc gave";
-    load_store::locate(block, &mut fault, address);
+    lane_access::locate(block, &mut fault, address);
     fault
 }
 
@@ -225,8 +226,8 @@ fn value(
 fn byte(block: &mut Worker<'_, '_>, w: &Warp, lane: usize, address: u64) -> Checked<u8> {
     match resolve(address) {
         (ResolvedAddress::Global, at) => {
-            let a = global::lane_allocation(block, w, lane, at, 1)?;
-            global::check_lane(block, w, lane, a, at, 1)?;
+            let a = global_checks::lane_allocation(block, w, lane, at, 1)?;
+            global_checks::check_lane(block, w, lane, a, at, 1)?;
             Ok(read(a, at - a.base, 1) as u8)
         }
         (ResolvedAddress::Shared, at) => {
@@ -240,7 +241,7 @@ fn byte(block: &mut Worker<'_, '_>, w: &Warp, lane: usize, address: u64) -> Chec
             } else {
                 at
             };
-            let offset = load_store::touch(block, w, lane, place, 1, access)?;
+            let offset = shared_checks::touch(block, w, lane, place, 1, access)?;
             Ok(block.shared.read(offset, 1) as u8)
         }
         (ResolvedAddress::Local, at) => {

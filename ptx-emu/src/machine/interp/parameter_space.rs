@@ -1,12 +1,12 @@
 //! The parameters of a kernel as memory: read through a register.
 
-use crate::machine::interp::interpreter::extend;
-use crate::machine::lane_mask::{lanes, set_bit};
-use crate::machine::memory::load_store;
-use crate::machine::memory::load_store::{Addresses, put};
+use crate::machine::memory::lane_access;
+use crate::machine::memory::lane_access::{extend, put};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
+use crate::module::address_space::Addresses;
 use crate::module::code::Transfer;
+use crate::module::lane_mask::{lanes, set_bit};
 use crate::{Class, Fault};
 
 pub(crate) fn load_parameters(
@@ -18,7 +18,7 @@ pub(crate) fn load_parameters(
 ) -> Checked<()> {
     let bytes = t.width.bytes;
     let whole = u64::from(bytes) * t.regs.len() as u64;
-    load_store::check_alignment(block, w, mask, addresses, whole as u32)?;
+    lane_access::check_alignment(block, w, mask, addresses, whole as u32)?;
     let params = block.grid.launch.params;
     let outside = |lane: &usize| addresses[*lane].saturating_add(whole) > params.len() as u64;
     let bad = lanes(mask).filter(outside).fold(0, set_bit);

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::machine::memory::allocation::ShadowedAllocation;
-use crate::machine::memory::load_store::Addresses;
 use crate::machine::scheduler::warp::Warp;
+use crate::module::address_space::Addresses;
 use crate::module::code::{RegisterOperand, Transfer};
 
 /// The relation of the addresses of the lanes.

@@ -1,13 +1,12 @@
 //! Loads and stores of local memory, of which each thread has its own.
 
-use crate::machine::interp::interpreter::extend;
-use crate::machine::lane_mask::{lanes, set_bit};
-use crate::machine::memory::load_store;
-use crate::machine::memory::load_store::{Addresses, put};
+use crate::machine::memory::lane_access;
+use crate::machine::memory::lane_access::{extend, put};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
-use crate::module::address_space::LOCAL_WINDOW;
+use crate::module::address_space::{Addresses, LOCAL_WINDOW};
 use crate::module::code::{RegisterOperand, Transfer, Unwritten};
+use crate::module::lane_mask::{lanes, set_bit};
 use crate::module::registers::Undefined;
 use crate::{Class, Fault};
 
@@ -173,7 +172,7 @@ pub(crate) fn store_local(
         // An undefined value may be passed. Only its use is a fault.
         let known = mask & w.regs.defined(from.bits, from.slot);
         check_found(w, *from, mask)?;
-        let values = load_store::take(block, w, *from, known)?;
+        let values = lane_access::take(block, w, *from, known)?;
         for lane in lanes(mask) {
             for k in 0..bytes as usize {
                 let at = addresses[lane] as usize + bytes as usize * i + k;
@@ -198,7 +197,7 @@ fn check_local(
     addresses: &Addresses,
 ) -> Checked<()> {
     let bytes = t.width.bytes * t.regs.len() as u32;
-    load_store::check_alignment(block, w, mask, addresses, bytes)?;
+    lane_access::check_alignment(block, w, mask, addresses, bytes)?;
     let end = u64::from(w.top);
     let bad = lanes(mask)
         .filter(|l| addresses[*l] == 0 || addresses[*l].saturating_add(bytes.into()) > end);

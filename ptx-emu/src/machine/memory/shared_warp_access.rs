@@ -5,14 +5,15 @@
 //! by one](crate::sanitize::race::shared_shadow), which produces the error. Otherwise each word is recorded once, with the
 //! same result as if its lanes had come one after another.
 
-use crate::machine::lane_mask::lanes;
-use crate::machine::memory::load_store::{Addresses, are_distinct};
+use crate::machine::memory::lane_access::are_distinct;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::Worker;
-use crate::module::address_space::SHARED_BASE;
+use crate::module::address_space::{Addresses, SHARED_BASE};
 use crate::module::code::{RegisterOperand, Transfer};
+use crate::module::lane_mask::lanes;
+use crate::sanitize::race::last_access::{AccessProperties, LastAccess};
 use crate::sanitize::race::lazy_reads::AccessShape;
-use crate::sanitize::race::shared_shadow::{AccessProperties, LastAccess, SharedMemory};
+use crate::sanitize::race::shared_shadow::SharedMemory;
 use crate::sanitize::race::warp_view::View;
 
 /// Groups of lanes that access the same words, by first word. The words of the lanes ascend.

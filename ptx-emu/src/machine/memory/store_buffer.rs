@@ -6,74 +6,16 @@
 //! Its next read gets the new value, so that loops that poll for it end. After a block has read the
 //! new value, all blocks read it.
 
-use rustc_hash::FxHashMap;
-
 use crate::Class;
-use crate::machine::interp::interpreter::extend;
-use crate::machine::lane_mask::lanes;
-use crate::machine::memory::global::read;
-use crate::machine::memory::load_store;
-use crate::machine::memory::load_store::{Addresses, put};
+use crate::machine::memory::allocation_words::read;
+use crate::machine::memory::lane_access;
+use crate::machine::memory::lane_access::{extend, put};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
+use crate::module::address_space::Addresses;
 use crate::module::code::{AccessOrdering, Transfer};
-
-/// The value at an address before a store.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReplacedValue {
-    value: u128,
-    /// Whether the value was initialized.
-    known: bool,
-    /// The storing instruction.
-    pc: u32,
-}
-
-/// A store that other blocks may not see yet.
-#[derive(Debug)]
-struct LateStore {
-    bytes: u32,
-    before: ReplacedValue,
-    block: u32,
-    thread: u16,
-    count: u32,
-    /// The blocks that have read the earlier value.
-    told: Vec<u32>,
-}
-
-/// The pending stores of a launch, by address.
-#[derive(Debug, Default)]
-pub(crate) struct LateStores(FxHashMap<u64, LateStore>);
-
-impl LateStores {
-    /// Publishes the pending stores of a block for which `ordered` is true, given a thread and its
-    /// count.
-    pub(crate) fn arrive(&mut self, block: u32, ordered: impl Fn(u16, u32) -> bool) {
-        self.0
-            .retain(|_, late| late.block != block || !ordered(late.thread, late.count));
-    }
-
-    /// Removes pending stores to bytes that are written, or whose value is known.
-    pub(crate) fn forget(&mut self, address: u64, bytes: u32) {
-        if !self.0.is_empty() {
-            (address..address + u64::from(bytes)).for_each(|at| _ = self.0.remove(&at));
-        }
-    }
-
-    /// Returns the earlier value that a block reads at an address, if a store has not reached the
-    /// block.
-    fn read(&mut self, address: u64, bytes: u32, block: u32) -> Option<ReplacedValue> {
-        let late = self
-            .0
-            .get_mut(&address)
-            .filter(|late| late.block != block)?;
-        if late.bytes != bytes || late.told.contains(&block) {
-            self.0.remove(&address);
-            return None;
-        }
-        late.told.push(block);
-        Some(late.before)
-    }
-}
+use crate::module::lane_mask::lanes;
+use crate::sanitize::race::late_stores::{LateStore, ReplacedValue};
 
 /// Records a store of a traced launch that other blocks may see late.
 pub(crate) fn store_late(
@@ -173,7 +115,7 @@ pub(crate) fn load_late(
                 did: "stores it",
                 who: "another block".into(),
             });
-            load_store::locate(block, &mut fault, addresses[lane]);
+            lane_access::locate(block, &mut fault, addresses[lane]);
             return Err(fault);
         }
         for (i, to) in t.regs.iter().enumerate() {

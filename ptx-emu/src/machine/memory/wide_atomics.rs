@@ -3,14 +3,14 @@
 use std::sync::PoisonError;
 
 use crate::machine::memory::allocation::ShadowedAllocation;
-use crate::machine::memory::global::{read, write};
-use crate::machine::memory::load_store::{Addresses, put};
-use crate::machine::memory::{global, load_store};
+use crate::machine::memory::allocation_words::{read, write};
+use crate::machine::memory::lane_access::put;
+use crate::machine::memory::{global_record, lane_access, tolerance};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
+use crate::module::address_space::Addresses;
 use crate::module::code::{Atomic, High, RegisterOperand};
-use crate::sanitize::race::shared_shadow::AccessProperties;
-use crate::sanitize::race::tolerated_races;
+use crate::sanitize::race::last_access::AccessProperties;
 
 /// The 128-bit values of all lanes.
 type Wide = [u128; 32];
@@ -46,8 +46,8 @@ fn take_wide(
     low: RegisterOperand,
     high: RegisterOperand,
 ) -> Checked<Wide> {
-    let low = load_store::take(block, w, low, mask)?;
-    let high = load_store::take(block, w, high, mask)?;
+    let low = lane_access::take(block, w, low, mask)?;
+    let high = lane_access::take(block, w, high, mask)?;
     Ok(std::array::from_fn(|lane| join(low[lane], high[lane])))
 }
 
@@ -75,8 +75,8 @@ pub(crate) fn wide_atomic_global(
 ) -> Checked<()> {
     let (b, c) = wide_operands(block, w, mask, (a, high))?;
     let mut old = [0; 32];
-    for lane in load_store::lane_order(block, mask) {
-        let memory = global::atomic_place(block, w, lane, a, addresses)?;
+    for lane in lane_access::lane_order(block, mask) {
+        let memory = global_record::atomic_place(block, w, lane, a, addresses)?;
         let new = |m| (high.f)(m, b[lane], c[lane]);
         old[lane] = update(memory, addresses[lane] - memory.base, new);
         w.effects += u64::from(new(old[lane]) != old[lane]);
@@ -96,9 +96,8 @@ pub(crate) fn wide_atomic_shared(
 ) -> Checked<()> {
     let (b, c) = wide_operands(block, w, mask, (a, high))?;
     let mut old = [0; 32];
-    for lane in load_store::lane_order(block, mask) {
-        let offset =
-            tolerated_races::touch_or_guess(block, w, lane, addresses[lane], a.bytes, access)?;
+    for lane in lane_access::lane_order(block, mask) {
+        let offset = tolerance::touch_or_guess(block, w, lane, addresses[lane], a.bytes, access)?;
         old[lane] = join(
             block.shared.read(offset, 8),
             block.shared.read(offset + 8, 8),

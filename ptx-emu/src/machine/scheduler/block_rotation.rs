@@ -10,11 +10,12 @@
 use std::collections::VecDeque;
 
 use crate::launch::{Stats, Trace};
-use crate::machine::scheduler::grid::{GridState, mix};
+use crate::machine::scheduler::grid::GridState;
 use crate::machine::scheduler::standstill::{ChangeStamp, Rest};
 use crate::machine::scheduler::warp_turns::BlockProgress;
 use crate::machine::scheduler::worker::Worker;
 use crate::machine::scheduler::{wait_reasons, warp_turns};
+use crate::machine::seeded_choice::mix;
 use crate::sanitize::race::launch_recorder::{LaunchRecorder, Running};
 
 /// The number of blocks that are interleaved, and the maximum number of rounds of each turn.

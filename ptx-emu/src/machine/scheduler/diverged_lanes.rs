@@ -11,58 +11,12 @@
 //! because nothing in PTX promises that diverged lanes reconverge. Lanes that return from a
 //! function reconverge in the same way behind the call.
 
-use crate::machine::interp::calls::WaitingCaller;
-use crate::machine::scheduler::lane_meetings::Meeting;
-use crate::machine::scheduler::warp::{LostRegister, Warp, WarpFrame};
-use crate::module::code::{BarrierKind, KernelCode};
+use crate::machine::scheduler::warp::Warp;
+use crate::machine::scheduler::warp_parts::{
+    CallLevel, LaneContext, Meeting, Strand, StrandState, WarpFrame,
+};
+use crate::module::code::KernelCode;
 use crate::module::control_flow::reaches;
-use crate::module::registers::Regs;
-
-/// The position and the registers of lanes that run together.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LaneContext {
-    pub(crate) now: WarpFrame,
-    stack: Vec<WarpFrame>,
-    floor: usize,
-    pub(crate) calls: Vec<WaitingCaller>,
-    pub(crate) regs: Regs,
-    lost: Vec<LostRegister>,
-    returned: u32,
-    routine: u32,
-    frame: u32,
-    top: u32,
-}
-
-/// The reason why a strand does not run.
-#[derive(Debug)]
-pub(crate) enum StrandState {
-    Runnable,
-    /// It polled when it last ran, and nothing has happened since.
-    Polled,
-    /// It has come to the place where it diverged from a strand that can run.
-    AtJoin,
-    /// It waits for the other lanes that its mask names.
-    Waits(Meeting),
-    /// It waits for the whole warp at an `.aligned` instruction.
-    Aligned,
-}
-
-/// A group of lanes that is not running.
-#[derive(Debug)]
-pub(crate) struct Strand {
-    pub(crate) context: LaneContext,
-    pub(crate) state: StrandState,
-    /// The barrier whose result its registers receive when the warp is released.
-    pub(crate) reduction: Option<BarrierKind>,
-}
-
-/// One call of a context: its position, its routine and local memory, and its part of the stack.
-struct CallLevel {
-    now: WarpFrame,
-    routine: u32,
-    frame: u32,
-    stack: std::ops::Range<usize>,
-}
 
 impl LaneContext {
     pub(crate) fn frames(&self) -> impl Iterator<Item = &WarpFrame> {

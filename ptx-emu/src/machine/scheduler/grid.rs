@@ -5,20 +5,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::fault::OtherPlace;
-use crate::launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace};
+use crate::launch::{Launch, LaunchSite, Order, Schedule, Trace};
 use crate::machine::memory::allocation::ShadowedAllocation;
 use crate::machine::memory::device_memory::{Memory, Table};
 use crate::machine::memory::memory_error::MemoryError;
-use crate::machine::scheduler::block_rotation::Rotation;
 use crate::machine::scheduler::standstill::Standstill;
-use crate::machine::scheduler::wait_reasons::standstill_fault;
+use crate::machine::seeded_choice::shuffled;
 use crate::module::code::KernelCode;
-use crate::sanitize::arithmetic::rules::{Rule, rules};
-use crate::sanitize::profile::observer::Observer;
-use crate::sanitize::provenance::pointer_effects::{PointerEffect, origins};
-use crate::watch::{Faults, Found, Watch, Watched};
-use crate::{Accesses, Class, Fault};
+use crate::sanitize::observers::{InstructionEffects, Observers};
+use crate::watch::{Faults, Found, Watch};
+use crate::{Class, Fault};
 
 /// The maximum number of threads per block.
 const MOST_THREADS: u64 = 1024;
@@ -63,19 +59,17 @@ pub(crate) struct GridState<'a> {
     resident: AtomicU64,
     pub(crate) standstill: Standstill<'a>,
     /// The number of clusters of the grid.
-    clusters: u64,
+    pub(crate) clusters: u64,
     /// The faults, each with the position of its first block in the schedule.
-    faults: Mutex<Vec<(u64, Found)>>,
+    pub(crate) faults: Mutex<Vec<(u64, Found)>>,
     /// The tolerated races.
-    notes: Mutex<Vec<Fault>>,
-    /// The rules of the arithmetic check by instruction, if it is enabled.
-    pub(crate) rules: Vec<Rule>,
-    /// The rules of the provenance check by instruction, if it is enabled.
-    pub(crate) origins: Vec<PointerEffect>,
+    pub(crate) notes: Mutex<Vec<Fault>>,
+    /// The effects of instructions that the observers look at.
+    pub(crate) effects: InstructionEffects,
     /// The findings that do not end a block.
-    beside: Mutex<Vec<Fault>>,
+    pub(crate) beside: Mutex<Vec<Fault>>,
     /// The merged profile and the followed thread of all workers.
-    pub(crate) observed: Mutex<Option<Box<Observer>>>,
+    pub(crate) observed: Mutex<Option<Box<Observers>>>,
     /// The address of the workspace of a cooperative grid, which its barrier uses, or 0.
     pub(crate) workspace: u64,
     /// The device that runs the launch.
@@ -86,7 +80,7 @@ pub(crate) struct GridState<'a> {
     pub(crate) conditions: Mutex<Vec<(u64, u32)>>,
 }
 
-fn refuse(launch: &Launch<'_>, schedule: &Schedule, what: String) -> Box<Fault> {
+pub(crate) fn refuse(launch: &Launch<'_>, schedule: &Schedule, what: String) -> Box<Fault> {
     Box::new(Fault {
         class: Class::BadLaunch,
         what,
@@ -188,103 +182,8 @@ fn impossible_cluster(launch: &Launch<'_>, cluster: [u32; 3]) -> Option<String> 
     })
 }
 
-/// Runs a launch to its end, or until faults stop it.
-pub(crate) fn run(
-    memory: &Memory,
-    launch: &Launch<'_>,
-    schedule: &Schedule,
-    trace: Trace,
-    place: &LaunchSite<'_>,
-    watch: &Watch,
-) -> Watched {
-    let mut grid = match GridState::new(memory, launch, schedule, trace, place, watch) {
-        Ok(grid) => grid,
-        Err(refused) => {
-            return Watched {
-                found: vec![Found {
-                    fault: *refused,
-                    blocks: 0,
-                    ended: true,
-                }],
-                ..Watched::default()
-            };
-        }
-    };
-    let mut stats = grid.run();
-    let unbegun = grid.left();
-    let standstill = std::mem::take(&mut grid.standstill);
-    if let Some((verdict, lasted, waiting)) = standstill.into_verdict() {
-        let turn = waiting.first().map_or(0, |block| block.turn);
-        let fault = standstill_fault(verdict, lasted, waiting, unbegun);
-        fault
-            .into_iter()
-            .for_each(|fault| grid.record(turn, fault, None));
-    }
-    if grid.workspace != 0 {
-        // It was allocated for this launch, and no kernel can free it.
-        let _ = memory.free(grid.workspace);
-    }
-    grid.print(place);
-    stats.conditions = grid
-        .conditions
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    grid.table.live().iter().for_each(|a| a.advance());
-    let mut found = grid
-        .faults
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    found.sort_by_key(|(turn, _)| *turn);
-    if watch.faults == Faults::First {
-        let first = found.first().map(|(turn, _)| *turn);
-        found.retain(|(turn, _)| Some(*turn) == first);
-    }
-    let mut found: Vec<Found> = found.into_iter().map(|(_, found)| found).collect();
-    if found.is_empty() || watch.faults == Faults::EachBlock {
-        let written = stats
-            .accesses
-            .as_ref()
-            .and_then(|a| read_only_written(launch, schedule, a));
-        found.extend(written.map(|fault| Found {
-            fault: *fault,
-            blocks: 1,
-            ended: true,
-        }));
-    }
-    let mut beside = grid
-        .beside
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    beside.sort_by_key(|fault| fault.place.as_ref().map(|place| (place.line, place.column)));
-    found.extend(beside.into_iter().map(|fault| Found {
-        fault,
-        blocks: 1,
-        ended: false,
-    }));
-    let observed = grid
-        .observed
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    let profile = observed
-        .as_ref()
-        .filter(|_| watch.profile)
-        .map(|observed| observed.profile(grid.code));
-    let notes = grid
-        .notes
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    let steps = observed.map(|observed| observed.steps).unwrap_or_default();
-    Watched {
-        stats,
-        found,
-        notes,
-        profile,
-        steps,
-    }
-}
-
 impl<'a> GridState<'a> {
-    fn new(
+    pub(crate) fn new(
         memory: &Memory,
         launch: &'a Launch<'a>,
         schedule: &'a Schedule,
@@ -332,16 +231,7 @@ impl<'a> GridState<'a> {
                 .product(),
             faults: Mutex::default(),
             notes: Mutex::default(),
-            rules: if watch.arithmetic {
-                rules(code)
-            } else {
-                Vec::new()
-            },
-            origins: if watch.provenance {
-                origins(code)
-            } else {
-                Vec::new()
-            },
+            effects: InstructionEffects::new(watch, code),
             beside: Mutex::default(),
             observed: Mutex::default(),
             workspace,
@@ -362,29 +252,6 @@ fn workspace(memory: &Memory, device: u32) -> Result<u64, MemoryError> {
     Ok(address)
 }
 
-/// Returns the fault that a launch writes data that it loads with `.nc`.
-fn read_only_written(
-    launch: &Launch<'_>,
-    schedule: &Schedule,
-    accesses: &Accesses,
-) -> Option<Box<Fault>> {
-    let (load, store, address) = accesses.read_only_written()?;
-    let what = "data loaded with .nc is written during the same launch".to_string();
-    Some(Box::new(Fault {
-        class: Class::ReadOnlyWritten,
-        instead: "load it without .nc, or write elsewhere",
-        place: Some(load.place.clone()),
-        other: Some(OtherPlace {
-            place: store.place.clone(),
-            did: "wrote",
-            who: "a thread".into(),
-        }),
-        address: Some(address),
-        allocation: Some(load.allocation.clone()),
-        ..*refuse(launch, schedule, what)
-    }))
-}
-
 impl GridState<'_> {
     /// Keeps the text that a block prints.
     pub(crate) fn keep_printed(&self, block: [u32; 3], text: String) {
@@ -397,7 +264,7 @@ impl GridState<'_> {
     }
 
     /// Passes the printed text to the host, block by block.
-    fn print(&self, place: &LaunchSite<'_>) {
+    pub(crate) fn print(&self, place: &LaunchSite<'_>) {
         let mut printed =
             std::mem::take(&mut *self.printed.lock().unwrap_or_else(PoisonError::into_inner));
         printed.sort_by_key(|(block, _)| *block);
@@ -431,33 +298,6 @@ impl GridState<'_> {
             };
             if left == 0 { 0 } else { a.map_or(0, word) }
         })
-    }
-
-    fn run(&self) -> Stats {
-        let wanted = match (self.trace, self.schedule.threads) {
-            (Trace::On, _) => 1,
-            // Asking for the number of threads starts them.
-            (_, 0) if self.clusters == 1 => 1,
-            (_, 0) => rayon::current_num_threads(),
-            (_, n) => n,
-        };
-        let threads = (wanted as u64).min(self.clusters) as usize;
-        if threads <= 1 {
-            return Rotation::new(self).run();
-        }
-        let total = Mutex::new(Stats::default());
-        rayon::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|_| {
-                    let stats = Rotation::new(self).run();
-                    total
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .add(&stats);
-                });
-            }
-        });
-        total.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the position of a block that has not begun, if one may begin.
@@ -577,26 +417,4 @@ impl GridState<'_> {
         let at = [linear % x, linear / x % y, linear / (x * y)];
         [0, 1, 2].map(|d| at[d] as u32 * self.cluster[d])
     }
-}
-
-/// Returns a permutation of 0..n without a table. It takes steps whose length is coprime to n.
-fn shuffled(turn: u64, n: u64, seed: u64) -> u64 {
-    let mut step = mix(seed) % n | 1;
-    while gcd(step, n) != 1 {
-        step += 1;
-    }
-    let start = mix(seed ^ 0x5bd1_e995) % n;
-    ((u128::from(turn) * u128::from(step) + u128::from(start)) % u128::from(n)) as u64
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
-/// Returns a well-mixed function of `x` (splitmix64).
-pub(crate) fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
 }

@@ -17,48 +17,20 @@
 //! depends on the compiler.
 
 use crate::fault::OtherPlace;
-use crate::machine::interp::interpreter::pred;
-use crate::machine::interp::{calls, interpreter};
-use crate::machine::lane_mask::lanes;
-use crate::machine::scheduler::diverged_lanes::{Strand, StrandState};
+use crate::machine::interp::predicates::pred;
+use crate::machine::interp::{calls, operations};
+use crate::machine::observation;
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Pause, Worker, show_lanes};
-use crate::machine::sync::barrier::{BarrierUse, reduces};
+use crate::machine::scheduler::warp_parts::{Meeting, MeetingPlace, Pause, Strand, StrandState};
+use crate::machine::scheduler::worker::{Checked, Worker, show_lanes};
+use crate::machine::sync::barrier::reduces;
+use crate::machine::sync::barrier_state::BarrierUse;
 use crate::machine::sync::{barrier, cluster};
 use crate::module::code::{Barrier, EXECUTING, Op, PredSource, Shuffle, Vote};
+use crate::module::lane_mask::lanes;
 use crate::module::registers::{Regs, Undefined};
-use crate::sanitize::profile::observer;
 use crate::sanitize::race::tolerated_races::parts;
 use crate::{Class, Fault};
-
-/// An instruction that lanes execute together, wherever they are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Meeting {
-    /// The kind of instruction and its qualifiers.
-    kind: String,
-    /// The mask that the lanes name, or all lanes for a barrier.
-    named: u32,
-    at: MeetingPlace,
-    /// The instruction, where lanes can meet at the same one only.
-    pc: Option<u32>,
-}
-
-/// The kind of place where lanes meet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MeetingPlace {
-    /// An instruction with a mask.
-    Mask,
-    /// A barrier of the block.
-    Barrier(BarrierUse),
-    /// A wait at the barrier of the cluster.
-    Cluster,
-}
-
-impl Meeting {
-    pub(crate) fn named(&self) -> u32 {
-        self.named
-    }
-}
 
 /// The outcome of the check before an instruction that lanes execute together.
 pub(crate) enum Gathering {
@@ -320,7 +292,7 @@ fn incomplete_group(w: &Warp, mask: u32, masks: &[u32; 32]) -> Option<u32> {
         let named = masks[left.trailing_zeros() as usize];
         let group = lanes(left)
             .filter(|l| masks[*l] == named)
-            .fold(0, crate::machine::lane_mask::set_bit);
+            .fold(0, crate::module::lane_mask::set_bit);
         if group & !named != 0 || seen & named != 0 {
             return None;
         }
@@ -387,7 +359,7 @@ fn kind(block: &Worker<'_, '_>, pc: u32) -> String {
 /// Executes the instructions of groups that are complete after lanes have arrived, and lets
 /// other lanes run.
 fn arrived(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Gathering> {
-    observer::forget_pending(block);
+    observation::interrupted(block);
     Ok(if complete_meetings(block, w)? {
         Gathering::Waits
     } else {
@@ -400,7 +372,7 @@ fn gather_aligned(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Gathering
     if w.lanes_apart() & !w.now.mask == 0 {
         return Ok(Gathering::Executes);
     }
-    observer::forget_pending(block);
+    observation::interrupted(block);
     let joined = w.absorb_aligned();
     if w.lanes_apart() & !w.now.mask != 0 {
         let all = w.lanes();
@@ -476,7 +448,7 @@ fn exchange(
         copied.map_err(|u| block.undefined(&all, u))?;
     }
     let op = auxiliary(&ops[all.now.pc as usize].op);
-    match interpreter::rare(block, &mut all, arrived, &op) {
+    match operations::rare(block, &mut all, arrived, &op) {
         Ok(done) => done.map_err(|u| block.undefined(&all, u))?,
         Err(mut fault) => {
             // The auxiliary warp is at the instruction of one strand only.
@@ -565,7 +537,7 @@ fn wait_together(block: &mut Worker<'_, '_>, w: &mut Warp, meeting: &Meeting, ar
 /// call.
 #[cold]
 pub(crate) fn schedule(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Scheduled> {
-    observer::forget_pending(block);
+    observation::interrupted(block);
     if !w.calls.is_empty() {
         if w.reconverge_behind_call() {
             calls::leave(block, w)?;

@@ -19,7 +19,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::launch::Outside;
-use crate::machine::scheduler::wait_reasons::{BlockWaits, StandstillVerdict};
+use crate::machine::scheduler::standstill_verdict::{BlockWaits, StandstillVerdict};
 
 /// The shortest and the longest time for which a rotation that rests lets others run before it
 /// polls again.

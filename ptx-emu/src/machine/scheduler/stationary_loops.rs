@@ -13,10 +13,11 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::machine::scheduler::warp::{Warp, WarpFrame};
-use crate::machine::scheduler::warp_turns;
-use crate::machine::scheduler::warp_turns::state;
-use crate::machine::scheduler::worker::{Checked, Pause, Worker};
+use crate::machine::scheduler::warp::Warp;
+use crate::machine::scheduler::warp_parts::{Pause, WarpFrame};
+use crate::machine::scheduler::warp_steps;
+use crate::machine::scheduler::warp_steps::state;
+use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::analysis::instruction_text::{parts, split};
 use crate::module::code::{KernelCode, Op};
 use crate::module::registers::Bank;
@@ -65,8 +66,8 @@ pub(crate) fn iterate(block: &mut Worker<'_, '_>, w: &mut Warp, before: u64) -> 
     let mut steps = FxHashSet::default();
     for _ in 0..MOST_STEPS {
         steps.insert(w.now.pc);
-        warp_turns::note_asked(block, w);
-        let pause = warp_turns::run(block, w, 1)?;
+        warp_steps::note_asked(block, w);
+        let pause = warp_steps::run(block, w, 1)?;
         if !matches!(pause, Pause::Turn | Pause::Sleeps | Pause::Yields) {
             return Ok(Iteration::Paused(pause));
         }

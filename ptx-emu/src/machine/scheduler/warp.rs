@@ -1,36 +1,11 @@
 //! One warp: its registers, the position of its lanes, and the lanes that wait to reconverge.
 
-use crate::machine::interp::calls::WaitingCaller;
-use crate::machine::scheduler::diverged_lanes::Strand;
-use crate::machine::scheduler::warp_turns::Polling;
+use crate::machine::scheduler::warp_parts::{
+    LostRegister, Polling, Strand, WaitingCaller, WarpFrame,
+};
 use crate::module::code::{Compare, Constant, KernelCode, Routine, Special};
 use crate::module::control_flow::NEVER;
 use crate::module::registers::{Bank, Raw, RegisterFile, Regs};
-
-/// Lanes that run together, or wait to do so.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct WarpFrame {
-    pub(crate) pc: u32,
-    /// The reconvergence point, where these lanes stop and wait for others.
-    pub(crate) join: u32,
-    pub(crate) mask: u32,
-}
-
-/// A register that a shuffle filled from uninitialized lanes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LostRegister {
-    slot: u32,
-    pc: u32,
-    lanes: u32,
-}
-
-impl LostRegister {
-    /// Keeps some of the lanes. Returns false if none is left.
-    pub(crate) fn keep(&mut self, lanes: u32) -> bool {
-        self.lanes &= lanes;
-        self.lanes != 0
-    }
-}
 
 /// The number of warps per multiprocessor.
 const WARPS: u32 = 64;

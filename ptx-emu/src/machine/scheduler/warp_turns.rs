@@ -5,27 +5,21 @@
 //! same registers: then only another thread can end its loop. If only some of its lanes poll, the
 //! others [run first](crate::machine::scheduler::diverged_lanes).
 
-use std::fmt::Write;
-use std::hash::Hasher;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
-
-use rustc_hash::FxHasher;
 
 use crate::fault::SourcePlace;
 use crate::launch::Order;
 use crate::machine::async_copy::copy;
-use crate::machine::interp::interpreter;
-use crate::machine::lane_mask::lanes;
-use crate::machine::memory::load_store;
-use crate::machine::scheduler::grid::mix;
 use crate::machine::scheduler::standstill::Polled;
 use crate::machine::scheduler::stationary_loops::Iteration;
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Pause, Worker};
+use crate::machine::scheduler::warp_parts::{Pause, Polling};
+use crate::machine::scheduler::warp_steps::{note_asked, run, state};
+use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::machine::scheduler::{lane_meetings, stationary_loops, wait_reasons};
+use crate::machine::seeded_choice::mix;
 use crate::machine::sync::cluster;
-use crate::module::code::{InstructionSpace, Op};
 use crate::{Class, Fault};
 
 /// The number of instructions after which the next warp runs, so that a warp may wait for another
@@ -76,67 +70,6 @@ pub(crate) enum BlockProgress {
     Paused,
     /// All its warps poll, sleep or wait. `proven` is set if they are in their previous state.
     Waits { proven: bool },
-}
-
-/// The polling state of a warp.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Polling {
-    /// The number of turns without an effect.
-    quiet: u32,
-    /// Whether the last turn had no effect.
-    again: bool,
-    /// The state hash at the last sleep or failed wait.
-    slept: u64,
-    /// The last instruction that read memory, and the address.
-    asked: Option<(u32, u64)>,
-    /// Whether the loop contains a strong load or an atomic, which indicates a wait.
-    asks: bool,
-    /// The memory that the warp has read since its last effect.
-    polled: Polled,
-    /// The number of examinations in a row that did not show whether the loop ends by itself.
-    unknown: u32,
-    /// Whether a wait for an mbarrier has failed since the last effect.
-    failed: bool,
-    /// Whether `try_wait` returns false at once instead of suspending the warp.
-    impatient: bool,
-    /// The number of failed waits for an mbarrier since the last effect, while the warp is patient.
-    yields: u32,
-}
-
-impl Polling {
-    /// Returns true if the warp polled in its last turn.
-    pub(crate) fn is_again(&self) -> bool {
-        self.again
-    }
-
-    /// Returns the memory that the warp polls.
-    pub(crate) fn polled(&self) -> Polled {
-        if self.again {
-            self.polled
-        } else {
-            Polled::Block
-        }
-    }
-
-    /// Returns the last instruction that read memory while the warp polled, and the address.
-    pub(crate) fn asked(&self) -> Option<(u32, u64)> {
-        self.asked
-    }
-
-    /// Returns true if the loop in which the warp polls contains a failed wait for an mbarrier.
-    pub(crate) fn awaits_mbarrier(&self) -> bool {
-        self.again && self.failed
-    }
-
-    /// Records a failed wait for an mbarrier, if the warp paused for one.
-    pub(crate) fn note_failed(&mut self, pause: Pause) {
-        self.failed |= pause == Pause::Yields;
-    }
-
-    /// Returns true if `try_wait` must not suspend the warp.
-    pub(crate) fn is_impatient(&self) -> bool {
-        self.impatient
-    }
 }
 
 /// The outcome of a round in which each ready warp had a turn.
@@ -372,26 +305,6 @@ fn turn(block: &mut Worker<'_, '_>, index: usize) -> Checked<Pause> {
     pause
 }
 
-/// Lets a warp execute up to `most` instructions.
-pub(crate) fn run(block: &mut Worker<'_, '_>, warp: &mut Warp, most: u64) -> Checked<Pause> {
-    let turn = most.min(block.fuel.saturating_add(1));
-    let before = warp.executed;
-    let result = if block.observer.is_some() {
-        interpreter::execute::<true>(block, warp, before + turn)
-    } else {
-        interpreter::execute::<false>(block, warp, before + turn)
-    };
-    let used = warp.executed - before;
-    block.stats.warp_instructions += used;
-    block.stats.lane_instructions += std::mem::take(&mut warp.lane_count);
-    let pause = result?;
-    match block.fuel.checked_sub(used) {
-        Some(left) => block.fuel = left,
-        None => return Err(out_of_fuel(block, warp)),
-    }
-    Ok(pause)
-}
-
 fn turn_length(block: &Worker<'_, '_>, warp: usize) -> u64 {
     if block.grid.interleaves {
         MIXED_TURNS[(mix(block.grid.schedule.seed ^ block.round << 32 ^ warp as u64) % 4) as usize]
@@ -515,67 +428,6 @@ fn poll(block: &mut Worker<'_, '_>, w: &mut Warp, pause: Pause) -> Checked<Pause
     Ok(if w.polling.again { pause } else { Pause::Turn })
 }
 
-pub(crate) fn note_asked(block: &Worker<'_, '_>, w: &mut Warp) {
-    let step = &block.grid.code.ops[w.now.pc as usize];
-    let (address, strong) = match &step.op {
-        Op::Load(t) if t.space != InstructionSpace::Local => (&t.address, t.order.is_strong()),
-        Op::Atomic(a) => (&a.address, true),
-        Op::Atomics(v) => (&v.1[0].address, true),
-        Op::LoadFragment(_) => {
-            // The fragment may lie in global memory, which other blocks write.
-            w.polling.polled = w.polling.polled.max(Polled::Device);
-            return;
-        }
-        // Textures and surfaces may lie over memory of the host.
-        Op::Image(_) => {
-            w.polling.polled = Polled::Host;
-            return;
-        }
-        _ => return,
-    };
-    let mut addresses = [0; 32];
-    w.polling.asks |= strong;
-    let known = load_store::lane_addresses(block, w, w.now.mask, address, &mut addresses).is_ok();
-    if known && w.now.mask != 0 {
-        let first = addresses[w.now.mask.trailing_zeros() as usize];
-        w.polling.asked = Some((w.now.pc, first));
-        // Without an outside, it does not matter whose memory it is.
-        let most = if block.grid.standstill.is_open() {
-            Polled::Host
-        } else {
-            Polled::Device
-        };
-        if w.polling.polled < most {
-            let polled = lanes(w.now.mask)
-                .map(|lane| polled_at(block, addresses[lane]))
-                .max();
-            w.polling.polled = w.polling.polled.max(polled.unwrap_or_default());
-        }
-    }
-}
-
-/// Returns the memory in which an address lies.
-fn polled_at(block: &Worker<'_, '_>, address: u64) -> Polled {
-    match block.grid.table.reach(address).map(|a| a.owner) {
-        None => Polled::Block,
-        Some(Some(_)) => Polled::Device,
-        Some(None) => Polled::Host,
-    }
-}
-
-fn out_of_fuel(block: &Worker<'_, '_>, warp: &Warp) -> Box<Fault> {
-    let mut what = format!(
-        "the block has executed {} warp instructions and not ended",
-        block.grid.schedule.fuel
-    );
-    if let Some(reason) = wait_reasons::mbarrier_reason(block, warp) {
-        let _ = write!(what, "; {reason}");
-    }
-    let mut fault = block.fault(warp, warp.now.mask, Class::OutOfFuel, what);
-    fault.instead = "look for a loop that never ends, or raise the schedule's fuel";
-    fault
-}
-
 /// Returns the fault of a launch that has reached its deadline.
 fn in_time(block: &Worker<'_, '_>) -> Checked<()> {
     if block
@@ -653,44 +505,4 @@ pub(crate) fn polled(block: &Worker<'_, '_>) -> Polled {
 /// Returns true if no asynchronous work can change memory that the warps read.
 fn nothing_on_its_way(block: &Worker<'_, '_>) -> bool {
     block.copies.is_idle() && block.stores.is_idle()
-}
-
-/// Returns a hash of the position and the registers of a warp.
-pub(crate) fn state(w: &Warp) -> u64 {
-    let mut hasher = FxHasher::default();
-    for frame in w.frames() {
-        [frame.pc, frame.join, frame.mask]
-            .iter()
-            .for_each(|n| hasher.write_u32(*n));
-    }
-    w.regs
-        .w32
-        .defined
-        .iter()
-        .zip(&w.regs.w32.lanes)
-        .filter(|(known, _)| **known != 0)
-        .for_each(|(_, lanes)| {
-            lanes.iter().for_each(|value| hasher.write_u32(*value));
-        });
-    w.regs
-        .w64
-        .defined
-        .iter()
-        .zip(&w.regs.w64.lanes)
-        .filter(|(known, _)| **known != 0)
-        .for_each(|(_, lanes)| {
-            lanes.iter().for_each(|value| hasher.write_u64(*value));
-        });
-    w.regs
-        .pred
-        .iter()
-        .zip(&w.regs.pred_defined)
-        .for_each(|(value, known)| hasher.write_u32(value & known));
-    hasher.write_usize(w.calls.len());
-    w.local
-        .iter()
-        .take(w.top.div_ceil(4) as usize)
-        .flatten()
-        .for_each(|word| hasher.write_u32(*word));
-    hasher.finish()
 }

@@ -9,19 +9,19 @@ use std::sync::PoisonError;
 
 use crate::fault::{AllocationInfo, OtherPlace, SourcePlace};
 use crate::launch::{Stats, Trace};
-use crate::machine::async_copy::bulk_store::BulkStores;
-use crate::machine::async_copy::copy::PendingCopies;
-use crate::machine::lane_mask::lanes;
+use crate::machine::async_copy::pending_copies::PendingCopies;
+use crate::machine::async_copy::pending_stores::BulkStores;
 use crate::machine::scheduler::grid::GridState;
 use crate::machine::scheduler::warp::{Identity, Warp};
-use crate::machine::sync::barrier::Barriers;
-use crate::machine::sync::cluster::Cluster;
-use crate::machine::sync::mbarrier::Mbarriers;
-use crate::machine::tensor_core::wgmma::ClusterWgmmas;
+use crate::machine::sync::barrier_state::Barriers;
+use crate::machine::sync::cluster_state::Cluster;
+use crate::machine::sync::mbarrier_state::Mbarriers;
+use crate::machine::tensor_core::pending_wgmma::ClusterWgmmas;
 use crate::module::address_space::{RESERVED, SHARED_BASE};
 use crate::module::code::{KernelCode, Op};
+use crate::module::lane_mask::lanes;
 use crate::module::registers::{Bank, Undefined};
-use crate::sanitize::profile::observer::Observer;
+use crate::sanitize::observers::Observers;
 use crate::sanitize::race::launch_recorder::LaunchRecorder;
 use crate::sanitize::race::shared_shadow::SharedMemory;
 use crate::{Class, Fault};
@@ -71,7 +71,7 @@ pub(crate) struct Worker<'g, 'a> {
     /// The record of a traced launch.
     pub(crate) recorder: Option<Box<LaunchRecorder>>,
     /// The profile and the followed thread, if one is requested.
-    pub(crate) observer: Option<Box<Observer>>,
+    pub(crate) observers: Option<Box<Observers>>,
     pub(crate) fuel: u64,
     /// The warps that can run.
     pub(crate) ready: Vec<u32>,
@@ -86,26 +86,6 @@ pub(crate) struct Worker<'g, 'a> {
     /// A fault of a warp that has stopped. It is kept while the other warps show whether a barrier
     /// is the cause.
     pub(crate) postponed: Option<Box<Fault>>,
-}
-
-/// The reason why a warp stopped running.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pause {
-    /// It executed its share of instructions.
-    Turn,
-    /// It waits at a barrier or for an mbarrier.
-    Waits,
-    /// Its wait for an mbarrier failed. It tries again after the other warps ran.
-    Yields,
-    /// It executed `nanosleep`, which polling loops often contain.
-    Sleeps,
-    /// It polls. It did nothing that another thread can see.
-    Spins,
-    /// It polls and is in the state in which it was before, so that only another thread can end its
-    /// loop.
-    Stays,
-    /// All its lanes have exited.
-    Ended,
 }
 
 impl<'g, 'a> Worker<'g, 'a> {
@@ -137,7 +117,7 @@ impl<'g, 'a> Worker<'g, 'a> {
             cache: vec![0; grid.code.sites as usize],
             stats: Stats::default(),
             recorder: None,
-            observer: Observer::of(grid),
+            observers: Observers::new(grid.watch, grid.code),
             fuel: 0,
             ready: Vec::new(),
             round: 0,
@@ -151,7 +131,7 @@ impl<'g, 'a> Worker<'g, 'a> {
     /// Returns the statistics, and keeps the warps for later launches.
     pub(crate) fn finish(mut self) -> Stats {
         SPARE.with_borrow_mut(|spare| spare.append(&mut self.warps));
-        if let Some(own) = self.observer.take() {
+        if let Some(own) = self.observers.take() {
             let mut all = self
                 .grid
                 .observed

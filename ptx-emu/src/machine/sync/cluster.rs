@@ -8,126 +8,17 @@
 //! order in which the warps ran.
 
 use crate::machine::async_copy::copy;
-use crate::machine::lane_mask::{lanes, set_bit};
-use crate::machine::memory::load_store;
-use crate::machine::memory::load_store::{Addresses, put};
+use crate::machine::memory::cluster_window::PEER;
+use crate::machine::memory::lane_access::put;
+use crate::machine::memory::{cluster_window, lane_access};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
-use crate::machine::sync::{mbarrier, warp_exchange};
+use crate::machine::sync::cluster_state::{AtBarrier, Cluster, Visit};
+use crate::machine::sync::warp_exchange;
 use crate::module::address_space::WINDOW;
 use crate::module::code::{Address, InstructionSpace, RegisterOperand};
-use crate::sanitize::race::vector_clocks::Clock;
+use crate::module::lane_mask::{lanes, set_bit};
 use crate::{Class, Fault};
-
-/// The offset that `mapa` adds to an address for each block, including the first. It is above every
-/// address of the shared memory of a block.
-pub(crate) const PEER: u64 = 1 << 24;
-
-/// The state of a warp at the barrier of the cluster.
-#[derive(Clone, Copy, Debug, Default)]
-struct AtBarrier {
-    arrivals: u32,
-    waits: u32,
-    /// The instruction at which it sleeps.
-    sleeps: Option<u32>,
-    /// The lanes that have arrived while other lanes of the warp have not.
-    lanes: u32,
-    /// Whether all lanes have reached a wait, at several instructions.
-    together: bool,
-}
-
-/// The last access of a warp to the memory of another block: its count and the instruction.
-type Visit = Option<(u32, u32, u32)>;
-
-/// The state that the blocks of a cluster share apart from memory.
-#[derive(Debug, Default)]
-pub(crate) struct Cluster {
-    warps: Vec<AtBarrier>,
-    /// The number of complete phases, the clock of the warps that arrived in this phase, and the
-    /// clock of the last phase.
-    done: u32,
-    gathered: Clock,
-    last: Clock,
-    awake: Vec<u32>,
-    /// For each block, the last access of each warp of other blocks.
-    visits: Vec<Vec<Visit>>,
-    ended: Vec<bool>,
-    /// The registers per thread of each warp, the free registers of each block, and the warps that
-    /// wait for registers.
-    registers: Vec<u32>,
-    free: Vec<u32>,
-    short: Vec<Option<(u32, u32, u32)>>,
-}
-
-impl Cluster {
-    /// Resets the state for new blocks.
-    pub(crate) fn start(&mut self, warps: usize, blocks: usize) {
-        *self = Cluster {
-            warps: vec![AtBarrier::default(); warps],
-            visits: vec![vec![None; warps]; blocks],
-            ended: vec![false; blocks],
-            free: vec![0; blocks],
-            short: vec![None; warps],
-            ..Cluster::default()
-        };
-    }
-
-    /// Moves the warps that were woken since the last call to `ready`.
-    pub(crate) fn awake(&mut self, ready: &mut Vec<u32>) {
-        ready.append(&mut self.awake);
-    }
-
-    /// Returns the wait of a warp at the barrier: the instruction, and the numbers of arrived and
-    /// of all warps.
-    pub(crate) fn waiting_at(&self, warp: u32) -> Option<(u32, usize, usize)> {
-        let pc = self.warps[warp as usize].sleeps?;
-        let arrived = self.warps.iter().filter(|w| w.arrivals > self.done).count();
-        Some((pc, arrived, self.warps.len()))
-    }
-
-    /// Returns the wait of a warp for registers: the instruction, the requested number and the free
-    /// number.
-    pub(crate) fn short_of(&self, warp: u32) -> Option<(u32, u32, u32)> {
-        self.short[warp as usize]
-    }
-}
-
-/// Converts addresses of shared memory to positions in the arena. They may belong to the own
-/// block or come from `mapa`.
-pub(crate) fn place_all(
-    block: &Worker<'_, '_>,
-    w: &Warp,
-    mask: u32,
-    space: InstructionSpace,
-    addresses: &mut Addresses,
-) -> Checked<()> {
-    let shared = matches!(space, InstructionSpace::Shared | InstructionSpace::Cluster);
-    if !shared || block.blocks.len() == 1 && space == InstructionSpace::Shared {
-        return Ok(());
-    }
-    let blocks = block.blocks.len() as u64;
-    let rank = |address: u64| match (address / PEER).checked_sub(1) {
-        Some(rank) if space == InstructionSpace::Cluster => rank,
-        _ => w.rank.into(),
-    };
-    let outside = lanes(mask)
-        .filter(|l| rank(addresses[*l]) >= blocks)
-        .fold(0, set_bit);
-    if outside != 0 {
-        let address = addresses[outside.trailing_zeros() as usize];
-        let what = format!(
-            "0x{address:x} is shared memory of no block of the cluster, which has {blocks}"
-        );
-        return Err(block.fault(w, outside, Class::OutOfBounds, what));
-    }
-    for address in addresses {
-        let rank = rank(*address);
-        let own = space == InstructionSpace::Shared || *address < PEER;
-        let local = if own { *address } else { *address % PEER };
-        *address = block.shared.place(local, rank as u32);
-    }
-    Ok(())
-}
 
 /// Executes `mapa`.
 pub(crate) fn map_address(
@@ -138,8 +29,8 @@ pub(crate) fn map_address(
     a: RegisterOperand,
     rank: u32,
 ) -> Checked<()> {
-    let addresses = load_store::take(block, w, a, mask)?;
-    let ranks = mbarrier::words(block, w, mask, rank)?;
+    let addresses = lane_access::take(block, w, a, mask)?;
+    let ranks = lane_access::words(block, w, mask, rank)?;
     let blocks = block.blocks.len() as u32;
     let outside = lanes(mask).filter(|l| ranks[*l] >= blocks).fold(0, set_bit);
     if outside != 0 {
@@ -166,27 +57,9 @@ pub(crate) fn cluster_rank(
     d: u32,
 ) -> Checked<()> {
     let mut places = [0; 32];
-    load_store::shared_addresses(block, w, mask, a, space, &mut places)?;
+    cluster_window::shared_addresses(block, w, mask, a, space, &mut places)?;
     w.regs
         .set(d, mask, &places.map(|place| block.shared.rank(place)));
-    Ok(())
-}
-
-/// Records an access to the memory of another block, which must not have ended.
-pub(crate) fn visit(block: &mut Worker<'_, '_>, w: &Warp, lane: usize, place: u64) -> Checked<()> {
-    let rank = block.shared.rank(place) as usize;
-    if rank == w.rank as usize || rank >= block.blocks.len() {
-        return Ok(());
-    }
-    if block.cluster.ended[rank] {
-        let what =
-            format!("shared memory of block {rank} of the cluster is accessed, which has ended");
-        let mut fault = block.fault(w, 1 << lane, Class::ClusterExit, what);
-        fault.instead = "put a barrier of the cluster before the end of every block";
-        return Err(fault);
-    }
-    let count = block.shared.clocks.count(w.index as usize);
-    block.cluster.visits[rank][w.index as usize] = Some((count, w.now.pc, lane as u32));
     Ok(())
 }
 

@@ -14,81 +14,21 @@
 //! arrival too many for that phase. Vector clocks decide all three conditions, so the result does
 //! not depend on the order in which the warps ran.
 
-use crate::machine::lane_mask::lanes;
-use crate::machine::memory::load_store;
+use crate::machine::memory::lane_access::words;
+use crate::machine::memory::{cluster_window, lane_access, shared_checks};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
-use crate::machine::sync::cluster;
+use crate::machine::sync::mbarrier_state::{FailedWait, MbarrierState, Mbarriers, Waiter};
 use crate::module::code::{MbarrierInstruction, MbarrierOperation, MbarrierWait, Phase};
 use crate::module::isa::async_copy::copy::MOST_COUNT;
-use crate::sanitize::race::shared_shadow::{AccessProperties, LastAccess, MOST_AGENTS};
+use crate::module::lane_mask::lanes;
+use crate::sanitize::race::last_access::{AccessProperties, LastAccess};
+use crate::sanitize::race::shared_shadow::MOST_AGENTS;
 use crate::sanitize::race::vector_clocks::{Clock, join};
 use crate::{Class, Fault};
 
 /// The maximum number of bytes that a phase may expect or be ahead.
 const MOST_BYTES: i64 = (1 << 20) - 1;
-
-/// The state of one mbarrier.
-#[derive(Debug)]
-struct MbarrierState {
-    address: u32,
-    count: u32,
-    /// The number of arrivals that the phase lacks.
-    pending: u32,
-    /// The number of bytes that the phase lacks.
-    bytes: i64,
-    /// The number of complete phases.
-    done: u32,
-    /// The agent of the mbarrier in the vector clocks, and the count of the agent before
-    /// `mbarrier.init`.
-    agent: usize,
-    base: u32,
-    /// The joined clocks of the threads that have arrived in this phase.
-    gathered: Clock,
-    /// The clock that a wait for the last phase acquires.
-    last: Clock,
-    init: LastAccess,
-    /// The last use by each warp.
-    uses: Vec<LastAccess>,
-    /// Whether the initialization is visible to copies.
-    fenced: bool,
-    /// The warps that have waited for the last phase: the warp, its count and the instruction.
-    waits: Vec<(u32, u32, u32)>,
-    /// The last arrival of this phase: the instruction and the thread.
-    arrived: (u32, u32),
-    /// The copies that no thread has waited for: the phase, the instruction and the thread.
-    copied: Vec<(u32, u32, u32)>,
-}
-
-/// A warp that sleeps in `try_wait`.
-#[derive(Clone, Copy, Debug)]
-struct Waiter {
-    address: u32,
-    pc: u32,
-    /// The number of complete phases when the warp was woken.
-    woken: Option<u32>,
-}
-
-/// A failed wait for an mbarrier.
-#[derive(Clone, Copy, Debug)]
-struct FailedWait {
-    address: u64,
-    phase: u64,
-    pc: u32,
-}
-
-/// The mbarriers of a block.
-#[derive(Debug, Default)]
-pub(crate) struct Mbarriers {
-    objects: Vec<MbarrierState>,
-    /// The agents of all addresses at which an mbarrier was initialized.
-    agents: Vec<(u32, usize)>,
-    /// The sleep of each warp.
-    sleeps: Vec<Option<Waiter>>,
-    /// The last failed wait of each warp, if no wait has succeeded since.
-    failed: Vec<Option<FailedWait>>,
-    awake: Vec<u32>,
-}
 
 /// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,84 +41,6 @@ pub(crate) enum WaitOutcome {
     Suspended,
 }
 
-impl Mbarriers {
-    /// Resets the state for a new block.
-    pub(crate) fn start(&mut self, warps: usize) {
-        self.objects.clear();
-        self.agents.clear();
-        self.awake.clear();
-        self.sleeps.clear();
-        self.sleeps.resize(warps, None);
-        self.failed.clear();
-        self.failed.resize(warps, None);
-    }
-
-    /// Moves the warps that were woken since the last call to `ready`.
-    pub(crate) fn awake(&mut self, ready: &mut Vec<u32>) {
-        ready.append(&mut self.awake);
-    }
-
-    fn find(&self, address: u64) -> Option<usize> {
-        self.objects
-            .iter()
-            .position(|o| u64::from(o.address) == address)
-    }
-
-    /// Returns an mbarrier that overlaps `bytes` bytes at an address.
-    pub(crate) fn within(&self, address: u64, bytes: u64) -> Option<(u32, LastAccess)> {
-        let meets = |o: &&MbarrierState| {
-            u64::from(o.address) < address.saturating_add(bytes)
-                && address < u64::from(o.address) + 8
-        };
-        self.objects.iter().find(meets).map(|o| (o.address, o.init))
-    }
-
-    /// Returns the failed wait of a warp: the instruction, the address, and the arrivals and bytes
-    /// that the phase lacks.
-    pub(crate) fn waiting_at(&self, warp: u32) -> Option<(u32, u32, u32, i64)> {
-        let wait = self.failed[warp as usize]?;
-        let o = &self.objects[self.find(wait.address)?];
-        Some((wait.pc, o.address, o.pending, o.bytes))
-    }
-
-    /// Returns true if a warp sleeps in `try_wait`.
-    pub(crate) fn is_sleeping(&self, warp: u32) -> bool {
-        self.sleeps[warp as usize].is_some_and(|sleep| sleep.woken.is_none())
-    }
-
-    /// Returns true if any warp sleeps in `try_wait`.
-    pub(crate) fn has_sleepers(&self) -> bool {
-        (0..self.sleeps.len() as u32).any(|warp| self.is_sleeping(warp))
-    }
-
-    /// Ends the sleep of a warp although its phase is not complete. Returns false if the warp does
-    /// not sleep.
-    pub(crate) fn time_out(&mut self, warp: u32) -> bool {
-        let sleeps = self.is_sleeping(warp);
-        if sleeps {
-            self.sleeps[warp as usize] = None;
-        }
-        sleeps
-    }
-
-    /// Returns a completed copy that no thread has waited for: the instruction and the thread.
-    pub(crate) fn forgotten(&self) -> Option<(u32, u32)> {
-        self.objects
-            .iter()
-            .find_map(|o| o.copied.first())
-            .map(|(_, pc, thread)| (*pc, *thread))
-    }
-
-    /// Returns an mbarrier that expects bytes: the address, the number of bytes and the last
-    /// arrival.
-    pub(crate) fn expecting(&self) -> Option<(u32, i64, (u32, u32))> {
-        self.objects
-            .iter()
-            .find(|o| o.bytes != 0)
-            .map(|o| (o.address, o.bytes, o.arrived))
-    }
-}
-
 /// Executes `mbarrier.init`, `mbarrier.inval`, `mbarrier.expect_tx` and `mbarrier.arrive`.
 pub(crate) fn mbarrier(
     block: &mut Worker<'_, '_>,
@@ -187,8 +49,8 @@ pub(crate) fn mbarrier(
     b: &MbarrierInstruction,
 ) -> Checked<()> {
     let mut addresses = [0; 32];
-    load_store::shared_addresses(block, w, mask, &b.address, b.space, &mut addresses)?;
-    load_store::check_alignment(block, w, mask, &addresses, 8)?;
+    cluster_window::shared_addresses(block, w, mask, &b.address, b.space, &mut addresses)?;
+    lane_access::check_alignment(block, w, mask, &addresses, 8)?;
     match b.operation {
         MbarrierOperation::Init { count } => {
             let counts = words(block, w, mask, count)?;
@@ -305,14 +167,6 @@ pub(crate) fn expect_more(
     Err(bad_mbarrier(block, w, lane, address.into(), what, ""))
 }
 
-/// Returns a 32-bit register, which must be initialized.
-pub(crate) fn words(block: &Worker<'_, '_>, w: &Warp, mask: u32, slot: u32) -> Checked<[u32; 32]> {
-    w.regs
-        .get::<u32>(slot, mask)
-        .copied()
-        .map_err(|u| block.undefined(w, u))
-}
-
 fn init(
     block: &mut Worker<'_, '_>,
     w: &Warp,
@@ -343,7 +197,7 @@ fn init(
         writes: true,
         ..AccessProperties::default()
     };
-    load_store::touch(block, w, lane, address, 8, access)?;
+    shared_checks::touch(block, w, lane, address, 8, access)?;
     let address = address as u32;
     let known = block.mbarriers.agents.iter().find(|(a, _)| *a == address);
     let agent = match known {
@@ -439,7 +293,7 @@ pub(crate) fn object(
     address: u64,
 ) -> Checked<usize> {
     if block.blocks.len() > 1 {
-        cluster::visit(block, w, lane, address)?;
+        cluster_window::visit(block, w, lane, address)?;
     }
     let Some(i) = block.mbarriers.find(address) else {
         let address = block.shared.local(address);
@@ -732,8 +586,8 @@ pub(crate) fn wait(
     b: &MbarrierWait,
 ) -> Checked<WaitOutcome> {
     let mut addresses = [0; 32];
-    load_store::shared_addresses(block, w, mask, &b.address, b.space, &mut addresses)?;
-    load_store::check_alignment(block, w, mask, &addresses, 8)?;
+    cluster_window::shared_addresses(block, w, mask, &b.address, b.space, &mut addresses)?;
+    lane_access::check_alignment(block, w, mask, &addresses, 8)?;
     let phases = match b.phase {
         Phase::Parity(slot) => words(block, w, mask, slot)?.map(u64::from),
         Phase::State(slot) => *w

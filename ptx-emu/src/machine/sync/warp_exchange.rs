@@ -7,11 +7,12 @@
 //! have no lane in common. From sm_70 on, lanes of a group may be at different instructions: [they
 //! wait for each other](crate::machine::scheduler::lane_meetings), and come here together.
 
-use crate::machine::interp::interpreter::pred;
-use crate::machine::lane_mask::{lanes, set_bit};
+use crate::machine::interp::predicates::pred;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker, show_lanes};
+use crate::machine::seeded_choice;
 use crate::module::code::{EXECUTING, PredSource, Shuffle, ShuffleMode, Vote};
+use crate::module::lane_mask::{lanes, set_bit};
 use crate::{Class, Fault};
 
 /// The operands of `match.sync`. `wide` selects 64-bit values.
@@ -292,7 +293,7 @@ pub(crate) fn elect(
 ) -> Checked<()> {
     for group in groups(block, w, mask, named)? {
         let seed = block.grid.schedule.seed ^ u64::from(group);
-        let choice = crate::machine::scheduler::grid::mix(seed) % u64::from(group.count_ones());
+        let choice = seeded_choice::mix(seed) % u64::from(group.count_ones());
         let leader = lanes(group).nth(choice as usize).unwrap_or(0);
         if let Some(d) = d {
             w.regs.set(d, group, &[leader as u32; 32]);

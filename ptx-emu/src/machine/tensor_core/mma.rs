@@ -12,15 +12,14 @@
 
 use half::{bf16, f16};
 
-use crate::machine::memory::load_store;
+use crate::machine::memory::{cluster_window, lane_access, shared_checks, tolerance};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
-use crate::machine::sync::{mbarrier, warp_exchange};
+use crate::machine::sync::warp_exchange;
 use crate::machine::tensor_core::dot_product::{DotFactors, WIDE, add_products};
 use crate::module::code::{Element, LoadMatrix, Mma};
 use crate::module::isa::arithmetic::float_number::Half;
-use crate::sanitize::race::shared_shadow::AccessProperties;
-use crate::sanitize::race::tolerated_races;
+use crate::sanitize::race::last_access::AccessProperties;
 
 /// The number of rows of a, c and d.
 const ROWS: usize = 16;
@@ -60,8 +59,8 @@ pub(crate) fn load_matrix(
     warp_exchange::check_whole(block, w, mask)?;
     let named = u32::MAX >> (32 - 8 * m.d.len());
     let mut addresses = [0; 32];
-    load_store::shared_addresses(block, w, named, &m.address, m.space, &mut addresses)?;
-    load_store::check_alignment(block, w, named, &addresses, 16)?;
+    cluster_window::shared_addresses(block, w, named, &m.address, m.space, &mut addresses)?;
+    lane_access::check_alignment(block, w, named, &addresses, 16)?;
     let access = AccessProperties {
         pc: w.now.pc,
         reads: true,
@@ -71,7 +70,7 @@ pub(crate) fn load_matrix(
         let mut rows = [[0u16; 8]; 8];
         for (r, row) in rows.iter_mut().enumerate() {
             for half in 0..2 {
-                let offset = load_store::touch(
+                let offset = shared_checks::touch(
                     block,
                     w,
                     8 * j + r,
@@ -106,15 +105,15 @@ pub(crate) fn store_matrix(
     warp_exchange::check_whole(block, w, mask)?;
     let named = u32::MAX >> (32 - 8 * m.d.len());
     let mut addresses = [0; 32];
-    load_store::shared_addresses(block, w, named, &m.address, m.space, &mut addresses)?;
-    load_store::check_alignment(block, w, named, &addresses, 16)?;
+    cluster_window::shared_addresses(block, w, named, &m.address, m.space, &mut addresses)?;
+    lane_access::check_alignment(block, w, named, &addresses, 16)?;
     let access = AccessProperties {
         pc: w.now.pc,
         writes: true,
         ..AccessProperties::default()
     };
     for (j, slot) in m.d.iter().enumerate() {
-        let rows = spread(&mbarrier::words(block, w, mask, *slot)?, m.transposed);
+        let rows = spread(&lane_access::words(block, w, mask, *slot)?, m.transposed);
         for (r, row) in rows.iter().enumerate() {
             for (half, part) in row.as_chunks::<4>().0.iter().enumerate() {
                 let at = addresses[8 * j + r] + 8 * half as u64;
@@ -122,11 +121,11 @@ pub(crate) fn store_matrix(
                     .iter()
                     .rev()
                     .fold(0, |bits, v| bits << 16 | u64::from(*v));
-                let offset = match load_store::touch(block, w, 8 * j + r, at, 8, access) {
+                let offset = match shared_checks::touch(block, w, 8 * j + r, at, 8, access) {
                     Ok(offset) => offset,
                     Err(fault) => {
-                        tolerated_races::excuse_store(block, w, fault, (at, 8), bits)?;
-                        tolerated_races::touch_tolerated(block, w, 8 * j + r, at, 8, access)
+                        tolerance::excuse_store(block, w, fault, (at, 8), bits)?;
+                        tolerance::touch_tolerated(block, w, 8 * j + r, at, 8, access)
                     }
                 };
                 block.shared.write(offset, 8, bits);
@@ -145,7 +144,7 @@ pub(crate) fn move_matrix(
     a: u32,
 ) -> Checked<()> {
     warp_exchange::check_whole(block, w, mask)?;
-    let rows = spread(&mbarrier::words(block, w, mask, a)?, true);
+    let rows = spread(&lane_access::words(block, w, mask, a)?, true);
     let out: [u32; 32] = std::array::from_fn(|lane| {
         let g = lane / 4;
         let t = lane % 4;

@@ -16,11 +16,11 @@
 //!
 //! Elements of b whose partner is not stored take no part, even if they are infinite.
 
-use crate::machine::lane_mask::lanes;
+use crate::machine::memory::lane_access;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
-use crate::machine::sync::mbarrier;
 use crate::module::code::{MatrixElement, ProductShape, Sparsity};
+use crate::module::lane_mask::lanes;
 use crate::{Class, Fault};
 
 /// The number of metadata bits per chunk.
@@ -48,8 +48,8 @@ pub(crate) fn stored_columns(
     let holds = |lane: &usize| (first..first + threads).contains(&(lane % 4));
     let mask = lanes(u32::MAX)
         .filter(holds)
-        .fold(0, crate::machine::lane_mask::set_bit);
-    let metadata = mbarrier::words(block, w, mask, s.metadata)?;
+        .fold(0, crate::module::lane_mask::set_bit);
+    let metadata = lane_access::words(block, w, mask, s.metadata)?;
     let chunk = Sparsity::chunk(item);
     let of_row = |row: usize| {
         let mut columns = Vec::new();

@@ -12,16 +12,17 @@
 
 use half::{bf16, f16};
 
+use crate::machine::memory::lane_access;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
-use crate::machine::sync::mbarrier;
 use crate::machine::tensor_core::dot_product::{
     DotFactors, HALVES, NARROW, NARROW_HALVES, StepPrecision, WIDE, add_products,
 };
-use crate::machine::tensor_core::wgmma::{DEPTH, Matrix, PendingWgmma, ROWS, rows_above};
+use crate::machine::tensor_core::pending_wgmma::{DEPTH, Matrix, PendingWgmma, ROWS, rows_above};
+use crate::machine::tensor_core::sparse;
 use crate::machine::tensor_core::wmma::total;
-use crate::machine::tensor_core::{sparse, wgmma};
 use crate::module::code::asynchronous::{LeftMatrix, Wgmma};
+use crate::module::code::instruction::Op;
 use crate::module::code::{Element, MatrixElement, ProductShape};
 use crate::module::isa::arithmetic::float_number::{Half, Round, narrow16, small_float};
 
@@ -49,7 +50,7 @@ pub(crate) fn compute(
     w: &mut Warp,
     pending: &PendingWgmma,
 ) -> Checked<()> {
-    let p = wgmma::product(block, pending.pc);
+    let p = product(block, pending.pc);
     let left = match &p.a {
         LeftMatrix::Shared(_) => matrix(
             block,
@@ -114,7 +115,7 @@ fn left_registers(
     let each = element.per_register();
     let mut rows = vec![vec![0.0; DEPTH / element.bytes()]; ROWS];
     for (r, slot) in slots.iter().enumerate() {
-        let register = mbarrier::words(block, w, u32::MAX, *slot)?;
+        let register = lane_access::words(block, w, u32::MAX, *slot)?;
         for (lane, value) in register.iter().enumerate() {
             for i in 0..each {
                 let k = each * (lane % 4) + i + 4 * each * (r / 2);
@@ -132,7 +133,7 @@ fn sums(block: &Worker<'_, '_>, w: &Warp, p: &Wgmma, add: bool) -> Checked<Vec<V
     let each = p.sum.each();
     let bits = p.sum.bits();
     for (r, slot) in p.d.iter().enumerate().filter(|_| add) {
-        let register = mbarrier::words(block, w, u32::MAX, *slot)?;
+        let register = lane_access::words(block, w, u32::MAX, *slot)?;
         for (lane, value) in register.iter().enumerate() {
             for i in 0..each {
                 let (row, column) = place_of_sum(each * r + i, lane);
@@ -244,5 +245,13 @@ fn float(element: Element, bits: u32) -> f32 {
         Element::E5m2 => small_float(bits, 5),
         Element::S8 => f32::from(bits as u8 as i8),
         Element::U8 => f32::from(bits as u8),
+    }
+}
+
+/// Returns the `wgmma` at an instruction.
+pub(crate) fn product<'g>(block: &Worker<'g, '_>, pc: u32) -> &'g Wgmma {
+    match &block.grid.code.ops[pc as usize].op {
+        Op::Wgmma(product) => product,
+        _ => unreachable!("a pending product is of such an instruction"),
     }
 }

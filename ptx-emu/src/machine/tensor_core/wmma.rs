@@ -8,11 +8,10 @@
 use half::{bf16, f16};
 
 use crate::Class;
-use crate::machine::lane_mask::lanes;
-use crate::machine::memory::load_store;
+use crate::machine::memory::{lane_access, load_store};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker};
-use crate::machine::sync::{mbarrier, warp_exchange};
+use crate::machine::sync::warp_exchange;
 use crate::machine::tensor_core::dot_product::{DotFactors, HALVES, WIDE, add_products};
 use crate::machine::tensor_core::sparse;
 use crate::module::code::{
@@ -20,6 +19,7 @@ use crate::module::code::{
     RegisterOperand, Role, Transfer, Unwritten, WarpMatrix, Width, quad_place,
 };
 use crate::module::isa::arithmetic::float_number::{Half, Round, canon, narrow16, small_float};
+use crate::module::lane_mask::lanes;
 
 /// The maximum number of products that are added at the same time.
 const STEP: usize = 16;
@@ -112,7 +112,7 @@ fn multiply_quads(
             };
             (0..each).map(element).fold(0, |all, bits| all | bits)
         });
-        crate::machine::memory::load_store::put(w, register(p.d.item, *slot), u32::MAX, &values);
+        lane_access::put(w, register(p.d.item, *slot), u32::MAX, &values);
     }
     Ok(())
 }
@@ -129,7 +129,7 @@ fn quads(
     let each = f.item.each();
     let bits = f.item.bits();
     for (r, slot) in f.slots.iter().enumerate() {
-        let register = load_store::take(block, w, register(f.item, *slot), u32::MAX)?;
+        let register = lane_access::take(block, w, register(f.item, *slot), u32::MAX)?;
         for (lane, value) in register.iter().enumerate() {
             for i in 0..each {
                 let (row, column) = quad_place(f, by_rows, lane, r * each + i);
@@ -151,7 +151,7 @@ fn gathered(
     let mut out = Matrix::new(shape.extent(f.role));
     let bits = f.item.bits();
     for (r, slot) in f.slots.iter().enumerate() {
-        let register = load_store::take(block, w, register(f.item, *slot), u32::MAX)?;
+        let register = lane_access::take(block, w, register(f.item, *slot), u32::MAX)?;
         for (lane, value) in register.iter().enumerate() {
             for i in 0..f.item.each() {
                 let (row, column) = shape.place(f.role, f.item, (r, lane, i));
@@ -180,7 +180,7 @@ pub(crate) fn load_fragment(
         for i in 0..(32 / bits).max(1) {
             w.regs.set(m.place, mask, &addresses(m, base, stride, r, i));
             load_store::load(block, w, mask, &transfer)?;
-            let values = load_store::take(
+            let values = lane_access::take(
                 block,
                 w,
                 RegisterOperand {
@@ -195,12 +195,7 @@ pub(crate) fn load_fragment(
                 .for_each(|(all, v)| *all |= v << (bits * i % 64));
         }
         for slot in f.slots.iter().skip(r).step_by(once) {
-            crate::machine::memory::load_store::put(
-                w,
-                self::register(f.item, *slot),
-                mask,
-                &register,
-            );
+            lane_access::put(w, self::register(f.item, *slot), mask, &register);
         }
     }
     Ok(())
@@ -218,14 +213,14 @@ pub(crate) fn store_fragment(
     let transfer = transfer(m);
     let bits = 8 * transfer.width.bytes as usize;
     for (r, slot) in f.slots.iter().enumerate() {
-        let register = load_store::take(block, w, register(f.item, *slot), mask)?;
+        let register = lane_access::take(block, w, register(f.item, *slot), mask)?;
         for i in 0..(32 / bits).max(1) {
             w.regs.set(m.place, mask, &addresses(m, base, stride, r, i));
             let to = RegisterOperand {
                 slot: m.value,
                 bits: register_bits(f.item),
             };
-            crate::machine::memory::load_store::put(
+            lane_access::put(
                 w,
                 to,
                 mask,
@@ -242,8 +237,8 @@ pub(crate) fn store_fragment(
 fn origin(block: &Worker<'_, '_>, w: &Warp, mask: u32, m: &WarpMatrix) -> Checked<(u64, u64)> {
     warp_exchange::check_whole(block, w, mask)?;
     let mut bases = [0; 32];
-    load_store::lane_addresses(block, w, mask, &m.address, &mut bases)?;
-    let strides = mbarrier::words(block, w, mask, m.stride)?;
+    lane_access::lane_addresses(block, w, mask, &m.address, &mut bases)?;
+    let strides = lane_access::words(block, w, mask, m.stride)?;
     let odd = lanes(mask).find(|l| bases[*l] != bases[0] || strides[*l] != strides[0]);
     if let Some(lane) = odd {
         let what = format!("lane {lane} names another address or stride of a matrix than lane 0");
@@ -263,7 +258,7 @@ fn origin(block: &Worker<'_, '_>, w: &Warp, mask: u32, m: &WarpMatrix) -> Checke
     let fragment = m.shape.registers(m.fragment.role, m.fragment.item)
         * register_bits(m.fragment.item) as usize
         / 8;
-    load_store::check_alignment(block, w, mask, &bases, fragment.min(16) as u32)?;
+    lane_access::check_alignment(block, w, mask, &bases, fragment.min(16) as u32)?;
     Ok((bases[0], strides[0].into()))
 }
 
@@ -335,7 +330,7 @@ fn scatter(w: &mut Warp, shape: ProductShape, f: &MatrixFragment, d: &Matrix) {
                 .map(element)
                 .fold(0, |all, bits| all | bits)
         });
-        crate::machine::memory::load_store::put(w, register(f.item, *slot), u32::MAX, &values);
+        lane_access::put(w, register(f.item, *slot), u32::MAX, &values);
     }
 }
 

@@ -174,3 +174,73 @@ pub(crate) fn raw(bytes: &[u8]) -> u64 {
     raw[..bytes.len()].copy_from_slice(bytes);
     u64::from_le_bytes(raw)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_types() {
+        for (i, (ty, name, others)) in TYPES.iter().enumerate() {
+            assert_eq!((*ty as usize, ty.name()), (i, *name));
+            for name in std::iter::once(name).chain(*others) {
+                assert_eq!(ElementType::parse(name), Some(*ty));
+            }
+        }
+    }
+
+    #[test]
+    fn values_must_fit() {
+        let cases: &[(ElementType, &str, Option<&str>)] = &[
+            (U8, "255", Some("255")),
+            (U8, "256", None),
+            (U8, "-1", None),
+            (S8, "-128", Some("-128")),
+            (S8, "128", None),
+            (U64, "0xffffffffffffffff", Some("18446744073709551615")),
+            (U32, "1.5", None),
+            (F32, "1.5", Some("1.5")),
+            (F32, "nan", Some("NaN")),
+            (F16, "0.1", Some("0.099975586")),
+            (Bf16, "-3", Some("-3")),
+            (F64, "x", None),
+        ];
+        for (ty, text, wanted) in cases {
+            let found = ty.encode(text).map(|bytes| ty.show(&bytes));
+            assert_eq!(found.as_deref(), *wanted, "{} {text}", ty.name());
+        }
+    }
+
+    #[test]
+    fn a_tolerance_is_of_the_larger_of_one_and_the_value() {
+        let cases = [
+            (F32, "1", "1.00005", 1e-4, false),
+            (F32, "1", "1.0005", 1e-4, true),
+            (F32, "1000", "1000.05", 1e-4, false),
+            (F32, "0", "0.00005", 1e-4, false),
+            (F32, "0", "-0", 0.0, false),
+            (F32, "nan", "nan", 0.0, false),
+            (F32, "nan", "1", 1e9, true),
+            (F32, "inf", "1", 1e9, true),
+            (F32, "inf", "inf", 0.0, false),
+            (F32, "inf", "-inf", 1e9, true),
+            (
+                U64,
+                "18446744073709551615",
+                "18446744073709551614",
+                0.0,
+                true,
+            ),
+            (S32, "-1", "1", 2.0, false),
+        ];
+        for (ty, found, wanted, tolerance, differs) in cases {
+            let [a, b] = [found, wanted].map(|text| ty.encode(text).unwrap());
+            assert_eq!(
+                ty.differ(&a, &b, tolerance),
+                differs,
+                "{} {found} {wanted}",
+                ty.name()
+            );
+        }
+    }
+}

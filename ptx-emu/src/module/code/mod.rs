@@ -16,8 +16,7 @@ pub(crate) use atomic::{Atomic, High};
 pub(crate) use call::{ABSENT, Call, CallTarget, Formal, Passed, Routine, SystemCall};
 pub(crate) use instruction::{
     Barrier, BarrierKind, Combine, Comparison, FenceInstruction, Instruction, KernelCode, Op,
-    PairTest, ResolvedGuard, SetP, SharedRegion, Shuffle, ShuffleMode, Test, UNDECLARED_DYNAMIC,
-    Vote,
+    PairTest, SetP, SharedRegion, Shuffle, ShuffleMode, Test, UNDECLARED_DYNAMIC, Vote,
 };
 pub(crate) use matrix::{
     Element, LoadMatrix, MatrixElement, MatrixFragment, Mma, Product, ProductShape, Role, Sparsity,
@@ -25,6 +24,6 @@ pub(crate) use matrix::{
 };
 pub(crate) use operand::{
     AccessOrdering, Address, ClockPart, Compare, Constant, EXECUTING, InstructionSpace, LoadParam,
-    MemoryScope, PredSource, RegisterOperand, Special, Transfer, Unwritten, Width, Window,
+    MemoryScope, PredSource, RegisterOperand, Special, Transfer, Unwritten, Width,
 };
 pub(crate) use video::{Second, Video, VideoElement, VideoOp};

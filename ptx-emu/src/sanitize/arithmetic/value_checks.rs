@@ -9,12 +9,11 @@
 use std::collections::BTreeMap;
 
 use crate::fault::OtherPlace;
-use crate::machine::lane_mask::lanes;
-use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::Worker;
 use crate::module::analysis::instruction_text::{Register, key};
+use crate::module::lane_mask::lanes;
 use crate::module::registers::{Bank, Regs};
 use crate::sanitize::arithmetic::rules::Rule;
+use crate::sanitize::execution_context::ExecutionContext;
 use crate::syntax::types::Type;
 use crate::{Class, Fault};
 
@@ -151,212 +150,213 @@ fn set(regs: &mut Regs, register: Register, lane: usize, of: u32) {
     regs.spoilt.set(key(register), lane, bits, of);
 }
 
-fn values<'b>(block: &'b mut Worker<'_, '_>) -> Option<&'b mut Values> {
-    block.observer.as_mut()?.values.as_mut()
-}
-
-/// Records the numbers of an instruction that is about to be executed.
-pub(crate) fn before_values(block: &mut Worker<'_, '_>, w: &Warp, mask: u32) {
-    if values(block).is_none() || mask == 0 {
-        return;
-    }
-    let grid = block.grid;
-    let pending = match &grid.rules[w.now.pc as usize] {
-        Rule::Divides { a, b } => {
-            divides(block, w, mask, *a, *b);
-            None
+impl Values {
+    /// Records the numbers of an instruction that is about to be executed.
+    pub(crate) fn before(&mut self, context: &impl ExecutionContext, rules: &[Rule], mask: u32) {
+        if mask == 0 {
+            return;
         }
-        Rule::Rounds { a, to } => {
-            rounds(block, w, mask, *a, *to);
-            None
-        }
-        Rule::Uses(registers) => {
-            registers
-                .iter()
-                .for_each(|register| uses(block, w, mask, *register));
-            None
-        }
-        Rule::Computes { sources, .. } => {
-            pending(w, mask, sources.iter().map(|(register, _)| *register))
-        }
-        Rule::Passes { from, .. } => pending(w, mask, from.iter().copied()),
-        Rule::Exchanges { from, .. } => pending(w, mask, [*from].into_iter()),
-        Rule::Fills(_) => pending(w, mask, [].into_iter()),
-        Rule::Nothing => None,
-    };
-    values(block)
-        .into_iter()
-        .for_each(|values| values.pending = pending.clone());
-}
+        let pending = match &rules[context.pc() as usize] {
+            Rule::Divides { a, b } => {
+                self.divides(context, mask, *a, *b);
+                None
+            }
+            Rule::Rounds { a, to } => {
+                self.rounds(context, mask, *a, *to);
+                None
+            }
+            Rule::Uses(registers) => {
+                registers
+                    .iter()
+                    .for_each(|register| self.uses(context, mask, *register));
+                None
+            }
+            Rule::Computes { sources, .. } => {
+                pending(context, mask, sources.iter().map(|(register, _)| *register))
+            }
+            Rule::Passes { from, .. } => pending(context, mask, from.iter().copied()),
+            Rule::Exchanges { from, .. } => pending(context, mask, [*from].into_iter()),
+            Rule::Fills(_) => pending(context, mask, [].into_iter()),
+            Rule::Nothing => None,
+        };
+        self.pending = pending;
+    }
 
-/// Discards the instruction that was about to be executed.
-pub(crate) fn forget_pending_values(block: &mut Worker<'_, '_>) {
-    if let Some(values) = values(block) {
-        values.pending = None;
+    /// Discards the instruction that was about to be executed.
+    pub(crate) fn interrupted(&mut self) {
+        self.pending = None;
     }
-}
 
-/// Examines the results of the instruction.
-pub(crate) fn after_values(block: &mut Worker<'_, '_>, w: &mut Warp) {
-    let Some(p) = values(block).and_then(|values| values.pending.take()) else {
-        return;
-    };
-    let grid = block.grid;
-    match &grid.rules[p.pc as usize] {
-        Rule::Computes { d, sources } => lanes(p.mask).for_each(|lane| {
-            let sort = sort(d.1, w.regs.bits(d.0, lane));
-            let of = if sort == FloatClass::Finite {
-                0
-            } else {
-                spoilt(block, w, &p, lane, sort, sources)
-            };
-            set(&mut w.regs, d.0, lane, of);
-        }),
-        Rule::Passes { to, exactly, .. } => {
-            to.iter().for_each(|to| pass(w, &p, *to, *exactly));
+    /// Examines the results of the instruction.
+    pub(crate) fn after(&mut self, context: &mut impl ExecutionContext, rules: &[Rule]) {
+        let Some(p) = self.pending.take() else {
+            return;
+        };
+        match &rules[p.pc as usize] {
+            Rule::Computes { d, sources } => lanes(p.mask).for_each(|lane| {
+                let sort = sort(d.1, context.regs().bits(d.0, lane));
+                let of = if sort == FloatClass::Finite {
+                    0
+                } else {
+                    self.spoilt(context, &p, lane, sort, sources)
+                };
+                set(context.regs_mut(), d.0, lane, of);
+            }),
+            Rule::Passes { to, exactly, .. } => {
+                to.iter()
+                    .for_each(|to| pass(context.regs_mut(), &p, *to, *exactly));
+            }
+            Rule::Exchanges { to, .. } => exchange(context.regs_mut(), &p, *to),
+            Rule::Fills(to) => {
+                to.iter().for_each(|to| {
+                    lanes(p.mask).for_each(|lane| set(context.regs_mut(), *to, lane, 0))
+                });
+            }
+            _ => {}
         }
-        Rule::Exchanges { to, .. } => exchange(w, &p, *to),
-        Rule::Fills(to) => {
-            to.iter()
-                .for_each(|to| lanes(p.mask).for_each(|lane| set(&mut w.regs, *to, lane, 0)));
+    }
+
+    /// Returns the mark of an infinite or NaN result.
+    fn spoilt(
+        &mut self,
+        context: &impl ExecutionContext,
+        p: &PendingValues,
+        lane: usize,
+        result: FloatClass,
+        sources: &[(Register, Type)],
+    ) -> u32 {
+        if let Some(of) = p.marks.iter().map(|marks| marks[lane]).find(|of| *of != 0) {
+            return of;
         }
-        _ => {}
-    }
-}
-
-/// Returns the mark of an infinite or NaN result.
-fn spoilt(
-    block: &mut Worker<'_, '_>,
-    w: &Warp,
-    p: &PendingValues,
-    lane: usize,
-    result: FloatClass,
-    sources: &[(Register, Type)],
-) -> u32 {
-    if let Some(of) = p.marks.iter().map(|marks| marks[lane]).find(|of| *of != 0) {
-        return of;
-    }
-    let worst = sources
-        .iter()
-        .zip(&p.sources)
-        .map(|((_, ty), values)| sort(*ty, values[lane]))
-        .max();
-    let appears = worst.is_none_or(|worst| {
-        worst < result && (result == FloatClass::Nan || worst == FloatClass::Finite)
-    });
-    if !appears {
-        return 0;
-    }
-    let operands = sources
-        .iter()
-        .zip(&p.sources)
-        .map(|((_, ty), values)| show(*ty, values[lane]));
-    let operands = operands.collect::<Vec<_>>().join(", ");
-    first_seen(block, w, p.pc, lane, || match result {
-        FloatClass::Nan => format!("NaN appears here, of {operands}"),
-        _ => format!("an infinity appears here, of {operands}"),
-    })
-}
-
-/// Returns the number of the place where a value first became infinite or NaN.
-fn first_seen(
-    block: &mut Worker<'_, '_>,
-    w: &Warp,
-    pc: u32,
-    lane: usize,
-    what: impl FnOnce() -> String,
-) -> u32 {
-    if let Some(of) = values(block).and_then(|values| values.numbers.get(&pc)) {
-        return *of;
-    }
-    let mut fault = block.fault(w, 1 << lane, Class::NotFinite, what());
-    fault.instead = "check the operands before, or the result before it is used";
-    let Some(values) = values(block) else {
-        return 0;
-    };
-    values.origins.push(*fault);
-    let of = values.origins.len() as u32;
-    values.numbers.insert(pc, of);
-    of
-}
-
-/// Reports a marked register that is stored or passed on.
-fn uses(block: &mut Worker<'_, '_>, w: &Warp, mask: u32, register: Register) {
-    if w.regs.spoilt.is_empty() {
-        return;
-    }
-    let Some((lane, of)) = lanes(mask)
-        .map(|lane| (lane, mark(&w.regs, register, lane)))
-        .find(|(_, of)| *of != 0)
-    else {
-        return;
-    };
-    let who = format!("{} lane {lane}", block.warp_name(w.index));
-    let other = OtherPlace {
-        place: block.place(w.now.pc),
-        did: "handed it on",
-        who,
-    };
-    let origin = values(block).and_then(|values| values.origins.get(of as usize - 1).cloned());
-    origin.into_iter().for_each(|fault| {
-        block.grid.beside(Fault {
-            other: Some(other.clone()),
-            ..fault
+        let worst = sources
+            .iter()
+            .zip(&p.sources)
+            .map(|((_, ty), values)| sort(*ty, values[lane]))
+            .max();
+        let appears = worst.is_none_or(|worst| {
+            worst < result && (result == FloatClass::Nan || worst == FloatClass::Finite)
+        });
+        if !appears {
+            return 0;
+        }
+        let operands = sources
+            .iter()
+            .zip(&p.sources)
+            .map(|((_, ty), values)| show(*ty, values[lane]));
+        let operands = operands.collect::<Vec<_>>().join(", ");
+        self.first_seen(context, p.pc, lane, || match result {
+            FloatClass::Nan => format!("NaN appears here, of {operands}"),
+            _ => format!("an infinity appears here, of {operands}"),
         })
-    });
-}
-
-fn divides(
-    block: &mut Worker<'_, '_>,
-    w: &Warp,
-    mask: u32,
-    (a, ty): (Register, Type),
-    b: Register,
-) {
-    if !is_written(&w.regs, a, mask) || !is_written(&w.regs, b, mask) {
-        return;
     }
-    let zero = |lane: &usize| show(ty, w.regs.bits(b, *lane)) == "0";
-    let Some(lane) = lanes(mask).find(zero) else {
-        return;
-    };
-    let what = format!("{} is divided by 0", show(ty, w.regs.bits(a, lane)));
-    let mut fault = block.fault(w, 1 << lane, Class::DivisionByZero, what);
-    fault.instead = "check the divisor before: the result of a division by zero is unspecified";
-    block.grid.beside(*fault);
-}
 
-fn rounds(block: &mut Worker<'_, '_>, w: &Warp, mask: u32, (a, ty): (Register, Type), to: Type) {
-    if !is_written(&w.regs, a, mask) {
-        return;
+    /// Returns the number of the place where a value first became infinite or NaN.
+    fn first_seen(
+        &mut self,
+        context: &impl ExecutionContext,
+        pc: u32,
+        lane: usize,
+        what: impl FnOnce() -> String,
+    ) -> u32 {
+        if let Some(of) = self.numbers.get(&pc) {
+            return *of;
+        }
+        let mut fault = context.fault(1 << lane, Class::NotFinite, what());
+        fault.instead = "check the operands before, or the result before it is used";
+        self.origins.push(*fault);
+        let of = self.origins.len() as u32;
+        self.numbers.insert(pc, of);
+        of
     }
-    uses(block, w, mask, a);
-    let marked = |lane: usize| mark(&w.regs, a, lane) != 0;
-    let saturates =
-        |lane: &usize| !marked(*lane) && saturates(double(ty, w.regs.bits(a, *lane)), to);
-    let Some(lane) = lanes(mask).find(saturates) else {
-        return;
-    };
-    let what = format!(
-        "{} is converted to a {to}, which does not hold it",
-        show(ty, w.regs.bits(a, lane))
-    );
-    let mut fault = block.fault(w, 1 << lane, Class::Saturated, what);
-    fault.instead = "check the number before: the conversion returns the nearest integer of the type, and 0 for NaN";
-    block.grid.beside(*fault);
+
+    /// Reports a marked register that is stored or passed on.
+    fn uses(&mut self, context: &impl ExecutionContext, mask: u32, register: Register) {
+        if context.regs().spoilt.is_empty() {
+            return;
+        }
+        let Some((lane, of)) = lanes(mask)
+            .map(|lane| (lane, mark(context.regs(), register, lane)))
+            .find(|(_, of)| *of != 0)
+        else {
+            return;
+        };
+        let who = format!("{} lane {lane}", context.warp_name());
+        let other = OtherPlace {
+            place: context.place(context.pc()),
+            did: "handed it on",
+            who,
+        };
+        let origin = self.origins.get(of as usize - 1).cloned();
+        origin.into_iter().for_each(|fault| {
+            context.report(Fault {
+                other: Some(other.clone()),
+                ..fault
+            })
+        });
+    }
+
+    fn divides(
+        &mut self,
+        context: &impl ExecutionContext,
+        mask: u32,
+        (a, ty): (Register, Type),
+        b: Register,
+    ) {
+        if !is_written(context.regs(), a, mask) || !is_written(context.regs(), b, mask) {
+            return;
+        }
+        let zero = |lane: &usize| show(ty, context.regs().bits(b, *lane)) == "0";
+        let Some(lane) = lanes(mask).find(zero) else {
+            return;
+        };
+        let what = format!("{} is divided by 0", show(ty, context.regs().bits(a, lane)));
+        let mut fault = context.fault(1 << lane, Class::DivisionByZero, what);
+        fault.instead = "check the divisor before: the result of a division by zero is unspecified";
+        context.report(*fault);
+    }
+
+    fn rounds(
+        &mut self,
+        context: &impl ExecutionContext,
+        mask: u32,
+        (a, ty): (Register, Type),
+        to: Type,
+    ) {
+        if !is_written(context.regs(), a, mask) {
+            return;
+        }
+        self.uses(context, mask, a);
+        let marked = |lane: usize| mark(context.regs(), a, lane) != 0;
+        let saturates = |lane: &usize| {
+            !marked(*lane) && saturates(double(ty, context.regs().bits(a, *lane)), to)
+        };
+        let Some(lane) = lanes(mask).find(saturates) else {
+            return;
+        };
+        let what = format!(
+            "{} is converted to a {to}, which does not hold it",
+            show(ty, context.regs().bits(a, lane))
+        );
+        let mut fault = context.fault(1 << lane, Class::Saturated, what);
+        fault.instead = "check the number before: the conversion returns the nearest integer of the type, and 0 for NaN";
+        context.report(*fault);
+    }
 }
 
 /// Returns the state to examine after an instruction, if its sources are initialized.
 fn pending(
-    w: &Warp,
+    context: &impl ExecutionContext,
     mask: u32,
     sources: impl Iterator<Item = Register> + Clone,
 ) -> Option<PendingValues> {
-    let all = |register: Register| std::array::from_fn(|lane| w.regs.bits(register, lane));
-    let marks = |register: Register| std::array::from_fn(|lane| mark(&w.regs, register, lane));
-    let marked = sources.clone().filter(|_| !w.regs.spoilt.is_empty());
+    let all = |register: Register| std::array::from_fn(|lane| context.regs().bits(register, lane));
+    let marks =
+        |register: Register| std::array::from_fn(|lane| mark(context.regs(), register, lane));
+    let marked = sources
+        .clone()
+        .filter(|_| !context.regs().spoilt.is_empty());
     Some(PendingValues {
-        pc: w.now.pc,
+        pc: context.pc(),
         mask,
         marks: marked.map(marks).collect(),
         sources: sources.map(all).collect(),
@@ -364,9 +364,9 @@ fn pending(
 }
 
 /// Passes the marks of the sources on to a register that is one of them, or contains a part of one.
-fn pass(w: &mut Warp, p: &PendingValues, to: Register, exactly: bool) {
+fn pass(regs: &mut Regs, p: &PendingValues, to: Register, exactly: bool) {
     for lane in lanes(p.mask) {
-        let value = w.regs.bits(to, lane);
+        let value = regs.bits(to, lane);
         let same = |values: &[u64; 32]| !exactly || values[lane] == value;
         let found = p
             .sources
@@ -378,20 +378,20 @@ fn pass(w: &mut Warp, p: &PendingValues, to: Register, exactly: bool) {
             .max()
             .filter(|_| may_be_spoilt(to.0, value))
             .unwrap_or(0);
-        set(&mut w.regs, to, lane, of);
+        set(regs, to, lane, of);
     }
 }
 
 /// Passes the marks of other lanes on to a register.
-fn exchange(w: &mut Warp, p: &PendingValues, to: Register) {
+fn exchange(regs: &mut Regs, p: &PendingValues, to: Register) {
     let [(from, marks)] = &p.sources.iter().zip(&p.marks).collect::<Vec<_>>()[..] else {
         return;
     };
     for lane in lanes(p.mask) {
-        let value = w.regs.bits(to, lane);
+        let value = regs.bits(to, lane);
         let of = (0..32)
             .find(|i| marks[*i] != 0 && from[*i] == value)
             .map_or(0, |i| marks[i]);
-        set(&mut w.regs, to, lane, of);
+        set(regs, to, lane, of);
     }
 }

@@ -1,3 +1,4 @@
 //! Profiles, and records of single threads.
 
-pub(crate) mod observer;
+pub(crate) mod counters;
+pub(crate) mod followed_thread;

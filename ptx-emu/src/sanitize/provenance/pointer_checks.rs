@@ -9,14 +9,12 @@
 use rustc_hash::FxHashMap;
 
 use crate::fault::AllocationInfo;
-use crate::machine::lane_mask::lanes;
-use crate::machine::memory::load_store::{ResolvedAddress, resolve};
-use crate::machine::memory::local::own;
-use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::Worker;
+use crate::module::address_space::{ResolvedAddress, resolve};
 use crate::module::analysis::instruction_text::{Register, key};
 use crate::module::code::{Address, InstructionSpace};
+use crate::module::lane_mask::lanes;
 use crate::module::registers::{Bank, Regs};
+use crate::sanitize::execution_context::ExecutionContext;
 use crate::sanitize::provenance::pointer_effects::PointerEffect;
 use crate::{Class, Fault};
 
@@ -62,14 +60,18 @@ fn set(regs: &mut Regs, register: Register, lane: usize, of: u32) {
     regs.pointers.set(key(register), lane, bits, of);
 }
 
-fn pending(w: &Warp, mask: u32, sources: &[Register]) -> Option<PendingProvenance> {
+fn pending(
+    context: &impl ExecutionContext,
+    mask: u32,
+    sources: &[Register],
+) -> Option<PendingProvenance> {
     let all = |register: &Register| {
-        let value = |lane| w.regs.bits(*register, lane);
-        let of = |lane| mark(&w.regs, *register, lane);
+        let value = |lane| context.regs().bits(*register, lane);
+        let of = |lane| mark(context.regs(), *register, lane);
         (std::array::from_fn(value), std::array::from_fn(of))
     };
     Some(PendingProvenance {
-        pc: w.now.pc,
+        pc: context.pc(),
         mask,
         sources: sources.iter().map(all).collect(),
     })
@@ -88,174 +90,166 @@ impl Provenance {
     }
 }
 
-fn provenance<'b>(block: &'b mut Worker<'_, '_>) -> Option<&'b mut Provenance> {
-    block.observer.as_mut()?.provenance.as_mut()
-}
-
-/// Records the pointers of an instruction that is about to be executed.
-pub(crate) fn before_pointers(block: &mut Worker<'_, '_>, w: &Warp, mask: u32) {
-    if provenance(block).is_none() || mask == 0 {
-        return;
-    }
-    let grid = block.grid;
-    let mut pending = match &grid.origins[w.now.pc as usize] {
-        PointerEffect::Nothing => None,
-        PointerEffect::Frame { .. } | PointerEffect::Shared { .. } | PointerEffect::Loads(_) => {
-            pending(w, mask, &[])
+impl Provenance {
+    /// Records the pointers of an instruction that is about to be executed.
+    pub(crate) fn before(
+        &mut self,
+        context: &impl ExecutionContext,
+        effects: &[PointerEffect],
+        mask: u32,
+    ) {
+        if mask == 0 {
+            return;
         }
-        PointerEffect::Copies { from, .. } => pending(w, mask, from),
-        PointerEffect::Moves { sources, .. } => pending(w, mask, sources),
-        PointerEffect::Subtracts { a, b, .. } => pending(w, mask, &[*a, *b]),
-        PointerEffect::Accesses {
-            address,
-            bytes,
-            space,
-            ..
-        } => {
-            check_origin(block, w, mask, address, (*bytes, *space));
-            pending(w, mask, &[])
-        }
-    };
-    provenance(block)
-        .into_iter()
-        .for_each(|known| known.pending = pending.take());
-}
-
-/// Discards the instruction that was about to be executed.
-pub(crate) fn forget_pending_pointers(block: &mut Worker<'_, '_>) {
-    if let Some(provenance) = provenance(block) {
-        provenance.pending = None;
-    }
-}
-
-/// Marks the results of the instruction.
-pub(crate) fn after_pointers(block: &mut Worker<'_, '_>, w: &mut Warp) {
-    let Some(p) = provenance(block).and_then(|known| known.pending.take()) else {
-        return;
-    };
-    let grid = block.grid;
-    for lane in lanes(p.mask) {
-        let marks = || p.sources.iter().map(|(_, marks)| marks[lane]);
-        let (d, of) = match &grid.origins[p.pc as usize] {
-            PointerEffect::Frame { d, offset, bytes } => {
-                (d, object_of_frame(block, w, *d, lane, (*offset, *bytes)))
+        let pending = match &effects[context.pc() as usize] {
+            PointerEffect::Nothing => None,
+            PointerEffect::Frame { .. }
+            | PointerEffect::Shared { .. }
+            | PointerEffect::Loads(_) => pending(context, mask, &[]),
+            PointerEffect::Copies { from, .. } => pending(context, mask, from),
+            PointerEffect::Moves { sources, .. } => pending(context, mask, sources),
+            PointerEffect::Subtracts { a, b, .. } => pending(context, mask, &[*a, *b]),
+            PointerEffect::Accesses {
+                address,
+                bytes,
+                space,
+                ..
+            } => {
+                self.check_origin(context, mask, address, (*bytes, *space));
+                pending(context, mask, &[])
             }
-            PointerEffect::Shared { d, region } => (d, object_of_shared(block, *region)),
-            PointerEffect::Loads(to) | PointerEffect::Accesses { loads: to, .. } => {
-                to.iter().for_each(|d| loaded(block, w, *d, lane));
-                continue;
-            }
-            PointerEffect::Copies { d, moved, .. } => (d, copied(&w.regs, &p, *d, lane, *moved)),
-            PointerEffect::Moves { d, .. } => (d, sum(marks())),
-            PointerEffect::Subtracts { d, .. } => {
-                (d, difference(p.sources[0].1[lane], p.sources[1].1[lane]))
-            }
-            PointerEffect::Nothing => continue,
         };
-        set(&mut w.regs, *d, lane, of);
+        self.pending = pending;
     }
-}
 
-fn number(block: &mut Worker<'_, '_>, object: MemoryObject) -> u32 {
-    provenance(block).map_or(0, |known| known.number(object))
-}
+    /// Discards the instruction that was about to be executed.
+    pub(crate) fn interrupted(&mut self) {
+        self.pending = None;
+    }
 
-fn object_of_frame(
-    block: &mut Worker<'_, '_>,
-    w: &Warp,
-    d: Register,
-    lane: usize,
-    (offset, bytes): (u64, u64),
-) -> u32 {
-    let value = w.regs.bits(d, lane);
-    let start = match resolve(value) {
-        (ResolvedAddress::Local, at) => own(w, lane, at),
-        _ => Some(value),
-    };
-    let end = |start: u64| start.saturating_add(bytes);
-    let object = |start| MemoryObject {
-        space: ResolvedAddress::Local,
-        start,
-        end: end(start),
-        offset,
-    };
-    start.map_or(0, |start| number(block, object(start)))
-}
+    /// Marks the results of the instruction.
+    pub(crate) fn after(&mut self, context: &mut impl ExecutionContext, effects: &[PointerEffect]) {
+        let Some(p) = self.pending.take() else {
+            return;
+        };
+        for lane in lanes(p.mask) {
+            let marks = || p.sources.iter().map(|(_, marks)| marks[lane]);
+            let (d, of) = match &effects[p.pc as usize] {
+                PointerEffect::Frame { d, offset, bytes } => (
+                    d,
+                    self.object_of_frame(context, *d, lane, (*offset, *bytes)),
+                ),
+                PointerEffect::Shared { d, region } => (d, self.object_of_shared(context, *region)),
+                PointerEffect::Loads(to) | PointerEffect::Accesses { loads: to, .. } => {
+                    to.iter().for_each(|d| self.loaded(context, *d, lane));
+                    continue;
+                }
+                PointerEffect::Copies { d, moved, .. } => {
+                    (d, copied(context.regs(), &p, *d, lane, *moved))
+                }
+                PointerEffect::Moves { d, .. } => (d, sum(marks())),
+                PointerEffect::Subtracts { d, .. } => {
+                    (d, difference(p.sources[0].1[lane], p.sources[1].1[lane]))
+                }
+                PointerEffect::Nothing => continue,
+            };
+            set(context.regs_mut(), *d, lane, of);
+        }
+    }
 
-fn object_of_shared(block: &mut Worker<'_, '_>, region: usize) -> u32 {
-    let region = &block.grid.code.shared[region];
-    let bytes = if region.dynamic {
-        block.grid.launch.dynamic_shared
-    } else {
-        region.bytes
-    };
-    let start = region.address.into();
-    number(
-        block,
-        MemoryObject {
+    fn object_of_frame(
+        &mut self,
+        context: &impl ExecutionContext,
+        d: Register,
+        lane: usize,
+        (offset, bytes): (u64, u64),
+    ) -> u32 {
+        let value = context.regs().bits(d, lane);
+        let start = match resolve(value) {
+            (ResolvedAddress::Local, at) => context.local_address(lane, at),
+            _ => Some(value),
+        };
+        let end = |start: u64| start.saturating_add(bytes);
+        let object = |start| MemoryObject {
+            space: ResolvedAddress::Local,
+            start,
+            end: end(start),
+            offset,
+        };
+        start.map_or(0, |start| self.number(object(start)))
+    }
+
+    fn object_of_shared(&mut self, context: &impl ExecutionContext, region: usize) -> u32 {
+        let region = &context.code().shared[region];
+        let bytes = if region.dynamic {
+            context.dynamic_shared()
+        } else {
+            region.bytes
+        };
+        let start = region.address.into();
+        self.number(MemoryObject {
             space: ResolvedAddress::Shared,
             start,
             end: start + u64::from(bytes),
             offset: 0,
-        },
-    )
-}
-
-/// Marks a loaded register if its value is an address in an allocation.
-fn loaded(block: &mut Worker<'_, '_>, w: &mut Warp, d: Register, lane: usize) {
-    let found = block.grid.table.find(w.regs.bits(d, lane));
-    let space = ResolvedAddress::Global;
-    let object = found.map(|a| MemoryObject {
-        space,
-        start: a.base,
-        end: a.base + a.bytes,
-        offset: 0,
-    });
-    let of = object.map_or(0, |object| number(block, object));
-    set(&mut w.regs, d, lane, of);
-}
-
-/// Checks that the addresses of an access are within their objects, or unmapped.
-fn check_origin(
-    block: &mut Worker<'_, '_>,
-    w: &Warp,
-    mask: u32,
-    address: &Address,
-    (bytes, space): (u32, InstructionSpace),
-) {
-    let register = (
-        if address.wide { Bank::W64 } else { Bank::W32 },
-        address.slot,
-    );
-    if w.regs.pointers.is_empty()
-        || w.regs
-            .defined(if address.wide { 64 } else { 32 }, address.slot)
-            & mask
-            != mask
-    {
-        return;
+        })
     }
-    for lane in lanes(mask) {
-        let of = mark(&w.regs, register, lane);
-        let known = provenance(block)
-            .and_then(|known| known.objects.get(of.wrapping_sub(1) as usize).copied());
-        let at = w
-            .regs
-            .bits(register, lane)
-            .wrapping_add_signed(address.offset);
-        let Some((object, at)) = known.zip(within(w, lane, space, at)) else {
-            continue;
-        };
-        if let Some(fault) = strayed(block, w, lane, object, (at, bytes)) {
-            return block.grid.beside(fault);
+
+    /// Marks a loaded register if its value is an address in an allocation.
+    fn loaded(&mut self, context: &mut impl ExecutionContext, d: Register, lane: usize) {
+        let found = context.allocation_range(context.regs().bits(d, lane));
+        let space = ResolvedAddress::Global;
+        let object = found.map(|range| MemoryObject {
+            space,
+            start: range.start,
+            end: range.end,
+            offset: 0,
+        });
+        let of = object.map_or(0, |object| self.number(object));
+        set(context.regs_mut(), d, lane, of);
+    }
+
+    /// Checks that the addresses of an access are within their objects, or unmapped.
+    fn check_origin(
+        &mut self,
+        context: &impl ExecutionContext,
+        mask: u32,
+        address: &Address,
+        (bytes, space): (u32, InstructionSpace),
+    ) {
+        let register = (
+            if address.wide { Bank::W64 } else { Bank::W32 },
+            address.slot,
+        );
+        if context.regs().pointers.is_empty()
+            || context
+                .regs()
+                .defined(if address.wide { 64 } else { 32 }, address.slot)
+                & mask
+                != mask
+        {
+            return;
+        }
+        for lane in lanes(mask) {
+            let of = mark(context.regs(), register, lane);
+            let known = self.objects.get(of.wrapping_sub(1) as usize).copied();
+            let at = context
+                .regs()
+                .bits(register, lane)
+                .wrapping_add_signed(address.offset);
+            let Some((object, at)) = known.zip(within(context, lane, space, at)) else {
+                continue;
+            };
+            if let Some(fault) = strayed(context, lane, object, (at, bytes)) {
+                return context.report(fault);
+            }
         }
     }
 }
 
 /// Returns the finding that an access has strayed from its object into another one.
 fn strayed(
-    block: &Worker<'_, '_>,
-    w: &Warp,
+    context: &impl ExecutionContext,
     lane: usize,
     object: MemoryObject,
     ((space, at), bytes): ((ResolvedAddress, u64), u32),
@@ -274,22 +268,21 @@ fn strayed(
         )
     };
     let (what, from) = match space {
-        ResolvedAddress::Global => between(
-            block.grid.table.find(object.start)?.info(),
-            block.grid.table.find(at)?.info(),
-        ),
+        ResolvedAddress::Global => {
+            between(context.allocation(object.start)?, context.allocation(at)?)
+        }
         // The blocks of a cluster share one arena, in which an address does not identify a
         // variable.
-        ResolvedAddress::Shared if block.blocks.len() > 1 => return None,
+        ResolvedAddress::Shared if context.is_cluster() => return None,
         ResolvedAddress::Shared => between(
-            block.shared_variable(object.start)?,
-            variable_at(block, at)?,
+            context.shared_variable(object.start)?,
+            variable_at(context, at)?,
         ),
         // Outside of all local memory it is a fault.
-        _ if at == 0 || end > w.top.into() => return None,
+        _ if at == 0 || end > context.local_end() => return None,
         _ => (outside(object, at), None),
     };
-    let mut fault = block.fault(w, 1 << lane, Class::OutOfBounds, what);
+    let mut fault = context.fault(1 << lane, Class::OutOfBounds, what);
     fault.instead = "check the index against the length";
     fault.address = Some(at);
     fault.allocation = from;
@@ -297,15 +290,15 @@ fn strayed(
 }
 
 /// Returns the shared variable that contains an address.
-fn variable_at(block: &Worker<'_, '_>, at: u64) -> Option<AllocationInfo> {
-    block
+fn variable_at(context: &impl ExecutionContext, at: u64) -> Option<AllocationInfo> {
+    context
         .shared_variable(at)
         .filter(|found| (found.base..found.base + found.bytes).contains(&at))
 }
 
 /// Returns the space to which an address leads, and the address in it.
 fn within(
-    w: &Warp,
+    context: &impl ExecutionContext,
     lane: usize,
     space: InstructionSpace,
     at: u64,
@@ -316,7 +309,9 @@ fn within(
         InstructionSpace::Local => Some((ResolvedAddress::Local, at)),
         InstructionSpace::Param => None,
         InstructionSpace::Generic => match resolve(at) {
-            (ResolvedAddress::Local, at) => Some((ResolvedAddress::Local, own(w, lane, at)?)),
+            (ResolvedAddress::Local, at) => {
+                Some((ResolvedAddress::Local, context.local_address(lane, at)?))
+            }
             found => Some(found),
         },
     }

@@ -4,7 +4,7 @@
 //! Two reads and one write per word are enough to find a race under some schedule. With these
 //! records, it is found under every schedule in which the accesses happen.
 
-use crate::sanitize::race::shared_shadow::{AccessProperties, LastAccess};
+use crate::sanitize::race::last_access::{AccessProperties, LastAccess};
 use crate::sanitize::race::vector_clocks::Clocks;
 
 /// The access history of the words of shared memory.

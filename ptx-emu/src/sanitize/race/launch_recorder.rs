@@ -24,14 +24,14 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use crate::fault::SourcePlace;
-use crate::machine::memory::allocation::ShadowedAllocation;
-use crate::machine::memory::store_buffer::LateStores;
 use crate::sanitize::race::block_order::{BlockOrder, Exchange, WarpStamp};
 use crate::sanitize::race::element_owners::{Owners, OwnersRace};
+use crate::sanitize::race::last_access::{AccessProperties, LastAccess};
+use crate::sanitize::race::late_stores::LateStores;
 use crate::sanitize::race::launch_accesses::{
     Accesses, BYTES_OF_PAGE, ByteSet, MemoryOperation, Site, Trigger,
 };
-use crate::sanitize::race::shared_shadow::{AccessProperties, LastAccess, SharedMemory};
+use crate::sanitize::race::shared_shadow::SharedMemory;
 use crate::sanitize::race::vector_clocks::{Clocks, Strong};
 use crate::sanitize::race::warp_view::View;
 use crate::sanitize::race::word_accesses::{AccessedWords, LaneSpread};
@@ -185,11 +185,11 @@ impl LaunchRecorder {
         (clocks, warp): (&Clocks, u32),
         pc: u32,
         operation: MemoryOperation,
-        a: &ShadowedAllocation,
+        base: u64,
         offset: u64,
         bytes: u32,
     ) -> Option<RacingAccess> {
-        let key = (pc, a.base, self.waited(clocks, warp));
+        let key = (pc, base, self.waited(clocks, warp));
         let site = self
             .sites
             .entry(key)
@@ -204,11 +204,11 @@ impl LaunchRecorder {
         let ordered = |earlier| order.ordered(clocks, warp, earlier);
         let OwnersRace { wrote, reset } =
             self.owners
-                .touch(a.base + offset, bytes, (me, operation), ordered)?;
+                .touch(base + offset, bytes, (me, operation), ordered)?;
         Some(RacingAccess {
             wrote,
             reset,
-            pc: self.instruction_that(a.base, offset, wrote),
+            pc: self.instruction_that(base, offset, wrote),
             thread: None,
         })
     }

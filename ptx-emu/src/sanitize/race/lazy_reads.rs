@@ -6,7 +6,7 @@
 //! the notes are transferred to the words, in order and with the clocks that the warps had at the
 //! time. If the block has passed a barrier since, the notes are discarded.
 
-use crate::sanitize::race::shared_shadow::LastAccess;
+use crate::sanitize::race::last_access::LastAccess;
 use crate::sanitize::race::vector_clocks::Clocks;
 
 /// The maximum number of recorded reads.

@@ -3,7 +3,8 @@
 pub(crate) mod access_history;
 pub(crate) mod block_order;
 pub(crate) mod element_owners;
-pub(crate) mod global_warp_access;
+pub(crate) mod last_access;
+pub(crate) mod late_stores;
 pub(crate) mod launch_accesses;
 pub(crate) mod launch_recorder;
 pub(crate) mod lazy_reads;

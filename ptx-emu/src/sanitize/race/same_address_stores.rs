@@ -7,20 +7,14 @@
 //! sums depends on cancellation, so the tolerance is larger for values that come from a shuffle.
 
 use crate::fault::SourcePlace;
-use crate::machine::memory::load_store;
-use crate::machine::memory::load_store::{Addresses, are_distinct};
-use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
-use crate::sanitize::race::tolerated_races;
 use crate::sanitize::race::tolerated_races::parts;
-use crate::{Class, Fault};
 
 pub(crate) const ROUNDED: &str =
     "lanes of one store write floats to one address that differ by rounding: one of them stays";
 
 /// The largest relative difference of values that differ by rounding, as powers of two: of any
 /// values, and of sums over lanes.
-const NEAR: i32 = -13;
+pub(crate) const NEAR: i32 = -13;
 const NEAR_OF_SUMS: i32 = -4;
 /// The maximum number of instructions between a value and its use.
 const MOST_BETWEEN: usize = 256;
@@ -29,7 +23,7 @@ const MOST_STEPS: usize = 4;
 
 /// Returns true if the values are floats whose relative difference is at most 2 to the power of
 /// `near`.
-fn are_rounded_apart(a: u64, b: u64, bytes: u32, near: i32) -> bool {
+pub(crate) fn are_rounded_apart(a: u64, b: u64, bytes: u32, near: i32) -> bool {
     let (a, b, least) = match bytes {
         4 => {
             let a = f32::from_bits(a as u32);
@@ -100,71 +94,8 @@ fn registers(operands: &str) -> impl Iterator<Item = &str> {
 /// Returns true if a store at `pc` writes sums over lanes, and two of its values differ by
 /// rounding.
 #[cold]
-pub(crate) fn sums_apart(block: &Worker<'_, '_>, pc: u32, (a, b): (u64, u64), bytes: u32) -> bool {
-    are_rounded_apart(a, b, bytes, NEAR_OF_SUMS) && is_summed(&block.grid.code.places, pc as usize)
-}
-
-/// Checks that lanes of one store that write the same address write the same value.
-#[inline]
-pub(crate) fn check_same(
-    block: &Worker<'_, '_>,
-    w: &Warp,
-    mask: u32,
-    addresses: &Addresses,
-    values: &[u64; 32],
-    bytes: u32,
-) -> Checked<()> {
-    if mask.count_ones() < 2 || are_distinct(addresses, mask, bytes) {
-        return Ok(());
-    }
-    check_same_slowly(block, w, mask, addresses, values, bytes)
-}
-
-fn check_same_slowly(
-    block: &Worker<'_, '_>,
-    w: &Warp,
-    mask: u32,
-    addresses: &Addresses,
-    values: &[u64; 32],
-    bytes: u32,
-) -> Checked<()> {
-    let keep = u64::MAX >> (64 - 8 * bytes);
-    let mut order: [usize; 32] = std::array::from_fn(|i| i);
-    let active = &mut order[..];
-    active.sort_by_key(|l| (mask >> l & 1 == 0, addresses[*l]));
-    for pair in active[..mask.count_ones() as usize].windows(2) {
-        let a = pair[0];
-        let b = pair[1];
-        if addresses[a] == addresses[b] && (values[a] ^ values[b]) & keep != 0 {
-            let fault = stores_differ(block, w, a, b, addresses[a], values, keep);
-            let rounded = are_rounded_apart(values[a], values[b], bytes, NEAR);
-            if rounded || sums_apart(block, w.now.pc, (values[a], values[b]), bytes) {
-                tolerated_races::tolerate(block, fault, ROUNDED)?
-            } else {
-                return Err(fault);
-            }
-        }
-    }
-    Ok(())
-}
-
-#[cold]
-fn stores_differ(
-    block: &Worker<'_, '_>,
-    w: &Warp,
-    a: usize,
-    b: usize,
-    address: u64,
-    values: &[u64; 32],
-    keep: u64,
-) -> Box<Fault> {
-    let one = values[a] & keep;
-    let two = values[b] & keep;
-    let what = format!("lanes {a} and {b} store 0x{one:x} and 0x{two:x} to the same address");
-    let mut fault = block.fault(w, 1 << a | 1 << b, Class::LanesStoreDifferent, what);
-    fault.instead = "let one lane store, or use an atomic";
-    load_store::locate(block, &mut fault, address);
-    fault
+pub(crate) fn sums_apart(places: &[SourcePlace], pc: u32, (a, b): (u64, u64), bytes: u32) -> bool {
+    are_rounded_apart(a, b, bytes, NEAR_OF_SUMS) && is_summed(places, pc as usize)
 }
 
 #[cfg(test)]

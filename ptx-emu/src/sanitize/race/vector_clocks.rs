@@ -263,7 +263,7 @@ impl Clocks {
             self.seen[w][w] = self.now[w];
         } else {
             let lanes = self.lanes[w].get_or_insert_with(|| Box::new([[0; 32]; 32]));
-            let members = || crate::machine::lane_mask::lanes(group);
+            let members = || crate::module::lane_mask::lanes(group);
             let joined = std::array::from_fn(|j| match group >> j & 1 {
                 1 => self.now[w],
                 _ => members().map(|i| lanes[i][j]).max().unwrap_or(0),

@@ -1,7 +1,7 @@
 //! Earlier accesses to memory from the view of all lanes of a warp: the accesses that are ordered
 //! before, and the two reads of a word that are recorded.
 
-use crate::sanitize::race::shared_shadow::{LastAccess, remember};
+use crate::sanitize::race::last_access::{LastAccess, remember};
 use crate::sanitize::race::vector_clocks::Clocks;
 
 /// The clock of a warp at an access to memory.
@@ -118,7 +118,7 @@ impl<'a> View<'a> {
             reads[1] = self.at(last);
         } else {
             let seen = self.seen;
-            crate::machine::lane_mask::lanes(lanes)
+            crate::module::lane_mask::lanes(lanes)
                 .for_each(|lane| remember(reads, self.at(lane as u32), seen));
         }
     }
@@ -153,7 +153,7 @@ mod tests {
             for lanes in [1, 2, 6, 0x102, u32::MAX, 0x8000_0002, 0x10001] {
                 let (mut together, mut one_by_one) = ([a, b], [a, b]);
                 view.remember(&mut together, lanes);
-                crate::machine::lane_mask::lanes(lanes).for_each(|lane| {
+                crate::module::lane_mask::lanes(lanes).for_each(|lane| {
                     remember(&mut one_by_one, view.at(lane as u32), clocks.seen(1))
                 });
                 assert_eq!(

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-use crate::sanitize::race::shared_shadow::{LastAccess, same_store};
+use crate::sanitize::race::last_access::{LastAccess, same_store};
 use crate::sanitize::race::warp_view::View;
 
 /// The number of words per line.

@@ -8,12 +8,12 @@ use std::ops::Range;
 
 use crate::machine::memory::address_pattern::compare;
 use crate::machine::memory::allocation::ShadowedAllocation;
-use crate::machine::memory::load_store::Addresses;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::Worker;
+use crate::module::address_space::Addresses;
 use crate::module::code::MemoryScope;
+use crate::sanitize::race::last_access::AccessProperties;
 use crate::sanitize::race::launch_accesses::MemoryOperation;
-use crate::sanitize::race::shared_shadow::AccessProperties;
 use crate::sanitize::race::word_accesses::LaneSpread;
 
 /// The maximum number of word runs that are recorded at the same time.

@@ -1,0 +1,19 @@
+//! Dispatches the instructions on textures and surfaces.
+
+use crate::machine::image::{fetch, query, surface};
+use crate::machine::scheduler::warp::Warp;
+use crate::machine::scheduler::worker::{Checked, Worker};
+use crate::module::code::image::OfImage;
+
+pub(crate) fn operate_on_image(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    of: &OfImage,
+) -> Checked<()> {
+    match of {
+        OfImage::Fetch(fetch) => fetch::fetch(block, w, mask, fetch),
+        OfImage::Surface(access) => surface::access_surface(block, w, mask, access),
+        OfImage::Query(query) => query::query_image(block, w, mask, query),
+    }
+}
