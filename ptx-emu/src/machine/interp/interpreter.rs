@@ -1,11 +1,16 @@
 //! The interpreter loop.
 
 use crate::Class;
-use crate::machine::interp::operations::rare;
-use crate::machine::interp::predicates::{guarded, logic, set_predicates, set_values};
-use crate::machine::interp::{calls, undefined_operands};
+use crate::fault::Fault;
+use crate::machine::async_copy::{bulk_store, copy, tensor_copy, tensor_map_update};
+use crate::machine::image::execute;
+use crate::machine::interp::address_windows::{is_space, window, window_base};
+use crate::machine::interp::predicates::{
+    guarded, logic, set_pair, set_pair_predicates, set_predicates, set_values,
+};
+use crate::machine::interp::{calls, undefined_operands, video};
 use crate::machine::memory::lane_access::extend;
-use crate::machine::memory::load_store;
+use crate::machine::memory::{global_record, lane_access, load_store, local};
 use crate::machine::observation;
 use crate::machine::scheduler::lane_meetings;
 use crate::machine::scheduler::lane_meetings::{Gathering, Scheduled};
@@ -13,8 +18,10 @@ use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::warp_parts::Pause;
 use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::machine::sync::mbarrier::WaitOutcome;
-use crate::machine::sync::{barrier, cluster, mbarrier};
-use crate::machine::tensor_core::wgmma;
+use crate::machine::sync::{barrier, cluster, mbarrier, warp_exchange};
+use crate::machine::tensor_core::{mma, wgmma, wmma};
+use crate::module::code::instruction::Instruction;
+use crate::module::code::operand::{ClockPart, InstructionSpace, RegisterOperand};
 use crate::module::code::{LoadParam, Op};
 use crate::module::lane_mask::{lanes, set_bit};
 use crate::module::registers::Regs;
@@ -37,39 +44,6 @@ fn load_param(regs: &mut Regs, mask: u32, params: &[u8], p: &LoadParam) {
             _ => regs.set(to.slot, mask, &[value as u32; 32]),
         }
     }
-}
-
-/// Returns true if an instruction outside of [`operation`] may have an effect that other
-/// threads can see. Atomics report their effects themselves.
-fn affects(op: &Op) -> bool {
-    !matches!(
-        op,
-        Op::Atomic(_)
-            | Op::Atomics(_)
-            | Op::Shuffle(_)
-            | Op::Vote { .. }
-            | Op::Match { .. }
-            | Op::Redux { .. }
-            | Op::Elect { .. }
-            | Op::WarpBarrier { .. }
-            | Op::Fence(_)
-            | Op::ActiveMask { .. }
-            | Op::Window { .. }
-            | Op::IsSpace { .. }
-            | Op::Clock { .. }
-            | Op::Copies(_)
-            | Op::SetPairP { .. }
-            | Op::SetPair { .. }
-            | Op::Video(_)
-            | Op::Nothing
-            | Op::Mma(_)
-            | Op::LoadMatrix(_)
-            | Op::MoveMatrix { .. }
-            | Op::Product(_)
-            | Op::LoadFragment(_)
-            | Op::MapAddress { .. }
-            | Op::Image(_)
-    )
 }
 
 /// The instruction at which a warp continues.
@@ -121,10 +95,19 @@ pub(crate) fn execute<const OBSERVED: bool>(
             w.now.pc += 1;
             continue;
         }
-        if step.watched {
-            wgmma::check_products(block, w)?;
-        }
-        let next = operation(block, w, mask, &step.op);
+        let early = if step.preparation.is_none() {
+            Ok(None)
+        } else {
+            if step.preparation.uses_product() {
+                wgmma::check_products(block, w)?;
+            }
+            prepare(block, w, mask, step)
+        };
+        let next = match early {
+            Ok(None) => operation(block, w, mask, &step.op),
+            Ok(Some(next)) => Ok(next),
+            Err(fault) => Err(fault),
+        };
         if OBSERVED {
             observation::after(block, w, before);
         }
@@ -163,62 +146,89 @@ fn continue_elsewhere(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Optio
     Ok(None)
 }
 
+/// Lets lanes meet before an operation that they must execute together. Returns the place at which
+/// the warp continues if the operation is not executed now.
+#[inline(never)]
+fn prepare(
+    block: &mut Worker<'_, '_>,
+    w: &mut Warp,
+    mask: u32,
+    step: &Instruction,
+) -> Checked<Option<Next>> {
+    if step.preparation.gathers() && mask != w.present() {
+        match lane_meetings::gather_lanes(block, w, mask, &step.op)? {
+            Gathering::Executes => {}
+            Gathering::Elsewhere => return Ok(Some(Next::Frame)),
+            Gathering::Waits => return Ok(Some(Next::Pause(Pause::Waits))),
+        }
+    }
+    w.effects += u64::from(step.preparation.acts());
+    Ok(None)
+}
+
+/// Executes an operation in the lanes of `mask`, which have met.
+///
+/// The match is exhaustive, so a new operation does not compile before it is executed here. The
+/// operations of inner loops are short or inlined, and all others are calls.
 #[inline(always)]
 fn operation(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, op: &Op) -> Checked<Next> {
-    let done = match op {
+    // Operations on registers, whose operands may be uninitialized.
+    let computed = match op {
         Op::Alu(run, slots) => run(&mut w.regs, mask, slots),
         Op::SetP(s) => set_predicates(&mut w.regs, mask, s),
+        Op::Set { test, d, one } => set_values(&mut w.regs, mask, test, *d, *one),
+        Op::Logic { table, d, a, b } => logic(&mut w.regs, mask, *table, *d, *a, *b),
+        Op::SetPairP { test, p, q } => set_pair_predicates(&mut w.regs, mask, test, [*p, *q]),
+        Op::SetPair { test, d, one } => set_pair(&mut w.regs, mask, test, *d, *one),
+        Op::Copies(all) => w.regs.copy_all(mask, all),
+        Op::Video(v) => video::run(&mut w.regs, mask, v),
+        Op::Window {
+            d,
+            a,
+            window: InstructionSpace::Local,
+            to,
+        } => local::convert(w, mask, *d, *a, *to),
+        Op::Window {
+            d,
+            a,
+            window: space,
+            to,
+        } => window(&mut w.regs, mask, *d, *a, window_base(*space, *to)),
+        Op::IsSpace { d, a, space } => is_space(block, w, mask, *d, *a, *space),
+
+        // Memory.
+        Op::Load(t) => return load_store::load(block, w, mask, t).map(following),
+        Op::Store(t) => return load_store::store(block, w, mask, t).map(following),
+        Op::LoadParam(p) => {
+            load_param(&mut w.regs, mask, block.grid.launch.params, p);
+            return Ok(Next::Following);
+        }
+        Op::Atomic(a) => return load_store::atomic(block, w, mask, a).map(following),
+        Op::Atomics(v) => {
+            return load_store::atomics(block, w, mask, v.0, &v.1).map(following);
+        }
+        Op::Discard(halves) => {
+            return load_store::discard(block, w, mask, halves).map(following);
+        }
+        Op::Fence(fence) => {
+            load_store::fence(block, w, mask, *fence);
+            return Ok(Next::Following);
+        }
+        Op::Image(of) => return execute::operate_on_image(block, w, mask, of).map(following),
+
+        // Control flow and calls.
         Op::Branch { target, join } => {
             w.branch(mask, *target, *join);
             return Ok(Next::Frame);
         }
-        Op::Load(t) => return load_store::load(block, w, mask, t).map(|()| Next::Following),
-        Op::Store(t) => return load_store::store(block, w, mask, t).map(|()| Next::Following),
-        Op::LoadParam(p) => {
-            load_param(&mut w.regs, mask, block.grid.launch.params, p);
-            Ok(())
+        Op::BranchIndexed {
+            index,
+            targets,
+            join,
+        } => {
+            branch_indexed(block, w, mask, *index, targets, *join)?;
+            return Ok(Next::Frame);
         }
-        Op::Set { test, d, one } => set_values(&mut w.regs, mask, test, *d, *one),
-        Op::Logic { table, d, a, b } => logic(&mut w.regs, mask, *table, *d, *a, *b),
-        Op::Exit
-        | Op::Call(_)
-        | Op::Return
-        | Op::Barrier(_)
-        | Op::MbarrierWait(_)
-        | Op::Sleep
-        | Op::ClusterWait { .. }
-        | Op::SetMaxRegisters { .. }
-        | Op::BranchIndexed { .. } => {
-            if mask != w.present() {
-                match lane_meetings::gather_lanes(block, w, mask, op)? {
-                    Gathering::Executes => {}
-                    Gathering::Elsewhere => return Ok(Next::Frame),
-                    Gathering::Waits => return Ok(Next::Pause(Pause::Waits)),
-                }
-            }
-            return control(block, w, mask, op);
-        }
-        op => {
-            if mask != w.present() {
-                match lane_meetings::gather_lanes(block, w, mask, op)? {
-                    Gathering::Executes => {}
-                    Gathering::Elsewhere => return Ok(Next::Frame),
-                    Gathering::Waits => return Ok(Next::Pause(Pause::Waits)),
-                }
-            }
-            w.effects += u64::from(affects(op));
-            rare(block, w, mask, op)?
-        }
-    };
-    match done {
-        Ok(()) => Ok(Next::Following),
-        Err(u) => undefined_operands::hand_on(block, w, mask, op, u).map(|()| Next::Following),
-    }
-}
-
-/// Executes instructions after which the warp may wait, end or branch.
-fn control(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, op: &Op) -> Checked<Next> {
-    match op {
         Op::Exit => {
             w.exit(mask);
             w.reconverge(block.grid.code);
@@ -233,54 +243,168 @@ fn control(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, op: &Op) -> Chec
             w.reconverge(block.grid.code);
             return Ok(Next::Frame);
         }
-        Op::BranchIndexed {
-            index,
-            targets,
-            join,
-        } => {
-            branch_indexed(block, w, mask, *index, targets, *join)?;
-            return Ok(Next::Frame);
+        Op::Trap => return Err(trap(block, w, mask)),
+        Op::Nothing => return Ok(Next::Following),
+        Op::Sleep => return Ok(pause_after(w, Pause::Sleeps)),
+        Op::Alloca { d, size, align } => {
+            return calls::alloca(block, w, mask, *d, *size, *align).map(following);
         }
-        Op::MbarrierWait(b) => match mbarrier::wait(block, w, mask, b)? {
-            // It executes the wait again when it is woken.
-            WaitOutcome::Suspended => return Ok(Next::Pause(Pause::Waits)),
-            WaitOutcome::Answered => return Ok(Next::Following),
-            WaitOutcome::NotYet => {}
-        },
-        // They execute it again when they are woken.
+        Op::StackSave { d } => {
+            let top = [w.top.into(); 32];
+            lane_access::put(w, *d, mask, &top);
+            return Ok(Next::Following);
+        }
+        Op::StackRestore { a } => {
+            return calls::stack_restore(block, w, mask, *a).map(following);
+        }
+
+        // Lanes, warps and blocks.
+        Op::Exchange(exchange) => {
+            return warp_exchange::exchange(block, w, mask, exchange).map(following);
+        }
+        Op::ActiveMask { d } => {
+            w.regs.set(*d, mask, &[mask; 32]);
+            return Ok(Next::Following);
+        }
+        Op::Clock { d, part } => {
+            clock(block, w, mask, *d, *part);
+            return Ok(Next::Following);
+        }
+        Op::Barrier(b) => {
+            w.effects += 1;
+            let waits = barrier::barrier(block, w, mask, b)?;
+            return Ok(if waits {
+                pause_after(w, Pause::Waits)
+            } else {
+                Next::Following
+            });
+        }
+        Op::Mbarrier(b) => return mbarrier::mbarrier(block, w, mask, b).map(following),
+        Op::MbarrierWait(b) => {
+            return Ok(match mbarrier::wait(block, w, mask, b)? {
+                // The warp executes the wait again when it is woken.
+                WaitOutcome::Suspended => Next::Pause(Pause::Waits),
+                WaitOutcome::Answered => Next::Following,
+                WaitOutcome::NotYet => pause_after(w, Pause::Yields),
+            });
+        }
+        Op::ProxyFence { mbarriers } => {
+            mbarrier::proxy_fence(block, w, *mbarriers);
+            return Ok(Next::Following);
+        }
+        Op::GridWait => {
+            global_record::grid_wait(block, w);
+            return Ok(Next::Following);
+        }
+        Op::GridTrigger => {
+            global_record::grid_trigger(block, w);
+            return Ok(Next::Following);
+        }
+        Op::SetMaxRegisters { count } => {
+            let waits = cluster::set_registers(block, w, mask, *count)?;
+            return Ok(again_if(waits));
+        }
+        Op::ClusterArrive { releases, aligned } => {
+            if *aligned {
+                cluster::check_present(block, w, mask)?;
+            }
+            return cluster::cluster_arrive(block, w, mask, *releases).map(following);
+        }
         Op::ClusterWait { aligned } => {
             if *aligned {
                 cluster::check_present(block, w, mask)?;
             }
             let waits = cluster::cluster_wait(block, w)?;
-            return Ok(if waits {
-                Next::Pause(Pause::Waits)
-            } else {
-                Next::Following
-            });
+            return Ok(again_if(waits));
         }
-        Op::SetMaxRegisters { count } => {
-            let waits = cluster::set_registers(block, w, mask, *count)?;
-            return Ok(if waits {
-                Next::Pause(Pause::Waits)
-            } else {
-                Next::Following
-            });
+        Op::ClusterRank(c) => {
+            return cluster::cluster_rank(block, w, mask, c.0, &c.1, c.2).map(following);
         }
-        Op::Barrier(b) => {
-            w.effects += 1;
-            if !barrier::barrier(block, w, mask, b)? {
-                return Ok(Next::Following);
-            }
+        Op::MapAddress { d, a, rank, wide } => {
+            let bits = if *wide { 64 } else { 32 };
+            let operand = |slot| RegisterOperand { slot, bits };
+            return cluster::map_address(block, w, mask, operand(*d), operand(*a), *rank)
+                .map(following);
         }
-        _ => {}
+
+        // Asynchronous copies.
+        Op::Copy(c) => return copy::copy(block, w, mask, c).map(following),
+        Op::CopyCommit => {
+            block.copies.commit(w.index, mask);
+            return Ok(Next::Following);
+        }
+        Op::CopyWait { keep } => {
+            copy::copy_wait(block, w, mask, *keep);
+            return Ok(Next::Following);
+        }
+        Op::CopyArrives(a) => {
+            return copy::copy_arrives(block, w, mask, a.0, a.1, a.2).map(following);
+        }
+        Op::Bulk(b) => return copy::bulk(block, w, mask, b).map(following),
+        Op::BulkPrefetch(b) => {
+            return copy::bulk_prefetch(block, w, mask, b.0, b.1).map(following);
+        }
+        Op::BulkStore(b) => return bulk_store::store_bulk(block, w, mask, b).map(following),
+        Op::BulkCommit => {
+            block.stores.commit(w.index, mask);
+            return Ok(Next::Following);
+        }
+        Op::BulkWait { keep, read } => {
+            return bulk_store::wait_stores(block, w, mask, *keep, *read).map(following);
+        }
+        Op::AsyncStore(s) => return copy::store_async(block, w, mask, s).map(following),
+        Op::TensorLoad(t) => return tensor_copy::load_tensor(block, w, mask, t).map(following),
+        Op::TensorStore(t) => return bulk_store::store_tensor(block, w, mask, t).map(following),
+        Op::TensorMap(of) => {
+            return tensor_map_update::operate_on_map(block, w, mask, of).map(following);
+        }
+
+        // Matrices.
+        Op::Mma(m) => return mma::mma(block, w, mask, m).map(following),
+        Op::LoadMatrix(m) => return mma::load_matrix(block, w, mask, m).map(following),
+        Op::StoreMatrix(m) => return mma::store_matrix(block, w, mask, m).map(following),
+        Op::MoveMatrix { d, a } => return mma::move_matrix(block, w, mask, *d, *a).map(following),
+        Op::Product(p) => return wmma::multiply_fragments(block, w, mask, p).map(following),
+        Op::LoadFragment(m) => return wmma::load_fragment(block, w, mask, m).map(following),
+        Op::StoreFragment(m) => return wmma::store_fragment(block, w, mask, m).map(following),
+        Op::Wgmma(product) => return wgmma::multiply(block, w, mask, product).map(following),
+        Op::WgmmaFence => return wgmma::fence_products(block, w, mask).map(following),
+        Op::WgmmaCommit => return wgmma::commit_products(block, w, mask).map(following),
+        Op::WgmmaWait { keep } => {
+            return wgmma::wait_products(block, w, mask, *keep).map(following);
+        }
+    };
+    match computed {
+        Ok(()) => Ok(Next::Following),
+        Err(u) => undefined_operands::hand_on(block, w, mask, op, u).map(following),
     }
+}
+
+/// Continues with the following instruction.
+fn following((): ()) -> Next {
+    Next::Following
+}
+
+/// Executes the instruction again after other warps have run, or continues with the following one.
+fn again_if(waits: bool) -> Next {
+    if waits {
+        Next::Pause(Pause::Waits)
+    } else {
+        Next::Following
+    }
+}
+
+/// Continues with the following instruction after other warps have run.
+fn pause_after(w: &mut Warp, pause: Pause) -> Next {
     w.now.pc += 1;
-    Ok(Next::Pause(match op {
-        Op::Barrier(_) => Pause::Waits,
-        Op::MbarrierWait(_) => Pause::Yields,
-        _ => Pause::Sleeps,
-    }))
+    Next::Pause(pause)
+}
+
+#[cold]
+fn trap(block: &Worker<'_, '_>, w: &Warp, mask: u32) -> Box<Fault> {
+    let mut fault = block.fault(w, mask, Class::Trap, "trap was executed");
+    fault.instead = "the kernel itself says that something is wrong";
+    fault
 }
 
 fn branch_indexed(
@@ -324,4 +448,14 @@ fn branch_indexed(
         _ => w.diverge(&groups, join),
     }
     Ok(())
+}
+
+/// Executes a clock read, which counts executed instructions.
+pub(crate) fn clock(block: &Worker<'_, '_>, w: &mut Warp, mask: u32, d: u32, part: ClockPart) {
+    let now = block.stats.warp_instructions + w.executed;
+    match part {
+        ClockPart::Whole => w.regs.set(d, mask, &[now; 32]),
+        ClockPart::Low => w.regs.set(d, mask, &[now as u32; 32]),
+        ClockPart::High => w.regs.set(d, mask, &[(now >> 32) as u32; 32]),
+    }
 }

@@ -17,16 +17,18 @@
 //! depends on the compiler.
 
 use crate::fault::OtherPlace;
+use crate::machine::interp::calls;
 use crate::machine::interp::predicates::pred;
-use crate::machine::interp::{calls, operations};
 use crate::machine::observation;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::warp_parts::{Meeting, MeetingPlace, Pause, Strand, StrandState};
 use crate::machine::scheduler::worker::{Checked, Worker, show_lanes};
 use crate::machine::sync::barrier::reduces;
 use crate::machine::sync::barrier_state::BarrierUse;
-use crate::machine::sync::{barrier, cluster};
-use crate::module::code::{Barrier, EXECUTING, Op, PredSource, Shuffle, Vote};
+use crate::machine::sync::{barrier, cluster, warp_exchange};
+use crate::module::code::{
+    Barrier, EXECUTING, Exchange, Instruction, Op, PredSource, Shuffle, Vote,
+};
 use crate::module::lane_mask::lanes;
 use crate::module::registers::{Regs, Undefined};
 use crate::sanitize::race::tolerated_races::parts;
@@ -59,19 +61,6 @@ const MASK: u32 = 4;
 const HOLDS: u32 = 0;
 const P: u32 = 1;
 
-/// Returns the register with the mask of a `.sync` instruction.
-fn mask_register(op: &Op) -> Option<u32> {
-    match op {
-        Op::Shuffle(s) => Some(s.mask),
-        Op::Vote { mask, .. }
-        | Op::Match { mask, .. }
-        | Op::Redux { mask, .. }
-        | Op::Elect { mask, .. }
-        | Op::WarpBarrier { mask } => Some(*mask),
-        _ => None,
-    }
-}
-
 /// Returns true if all lanes of the warp must execute an instruction together.
 fn is_aligned(op: &Op) -> bool {
     matches!(
@@ -95,26 +84,26 @@ fn is_aligned(op: &Op) -> bool {
 }
 
 /// Returns the register and the predicate that an instruction writes.
-fn results(op: &Op) -> (Option<u32>, Option<u32>) {
+fn results(op: &Exchange) -> (Option<u32>, Option<u32>) {
     match op {
-        Op::Shuffle(s) => (s.d, s.p),
-        Op::Vote {
+        Exchange::Shuffle(s) => (s.d, s.p),
+        Exchange::Vote {
             mode: Vote::Ballot,
             d,
             ..
         } => (Some(*d), None),
-        Op::Vote { d, .. } => (None, Some(*d)),
-        Op::Match { d, p, .. } => (Some(*d), *p),
-        Op::Redux { d, .. } => (Some(*d), None),
-        Op::Elect { d, p, .. } => (*d, Some(*p)),
-        _ => (None, None),
+        Exchange::Vote { d, .. } => (None, Some(*d)),
+        Exchange::Match { d, p, .. } => (Some(*d), *p),
+        Exchange::Redux { d, .. } => (Some(*d), None),
+        Exchange::Elect { d, p, .. } => (*d, Some(*p)),
+        Exchange::WarpBarrier { .. } => (None, None),
     }
 }
 
 /// Returns an instruction with the registers of the auxiliary warp.
-fn auxiliary(op: &Op) -> Op {
+fn auxiliary(op: &Exchange) -> Exchange {
     match op {
-        Op::Shuffle(s) => Op::Shuffle(Box::new(Shuffle {
+        Exchange::Shuffle(s) => Exchange::Shuffle(Box::new(Shuffle {
             mode: s.mode,
             d: Some(D),
             p: Some(P),
@@ -123,7 +112,7 @@ fn auxiliary(op: &Op) -> Op {
             c: C,
             mask: MASK,
         })),
-        Op::Vote { mode, .. } => Op::Vote {
+        Exchange::Vote { mode, .. } => Exchange::Vote {
             mode: *mode,
             d: if *mode == Vote::Ballot { D } else { P },
             pred: PredSource::Register {
@@ -132,7 +121,7 @@ fn auxiliary(op: &Op) -> Op {
             },
             mask: MASK,
         },
-        Op::Match { all, wide, .. } => Op::Match {
+        Exchange::Match { all, wide, .. } => Exchange::Match {
             all: *all,
             d: D,
             p: all.then_some(P),
@@ -140,47 +129,47 @@ fn auxiliary(op: &Op) -> Op {
             wide: *wide,
             mask: MASK,
         },
-        Op::Redux { f, .. } => Op::Redux {
+        Exchange::Redux { f, .. } => Exchange::Redux {
             f: *f,
             d: D,
             a: A,
             mask: MASK,
         },
-        Op::Elect { .. } => Op::Elect {
+        Exchange::Elect { .. } => Exchange::Elect {
             d: Some(D),
             p: P,
             mask: MASK,
         },
-        _ => Op::WarpBarrier { mask: MASK },
+        Exchange::WarpBarrier { .. } => Exchange::WarpBarrier { mask: MASK },
     }
 }
 
 /// Reads the operands that lanes must have written. The register that a shuffle passes on may lack
 /// a value.
-fn check_operands(regs: &Regs, mask: u32, op: &Op) -> Result<(), Undefined> {
+fn check_operands(regs: &Regs, mask: u32, op: &Exchange) -> Result<(), Undefined> {
     match op {
-        Op::Shuffle(s) => {
+        Exchange::Shuffle(s) => {
             regs.get::<u32>(s.b, mask)?;
             regs.get::<u32>(s.c, mask)?;
         }
-        Op::Vote { pred: source, .. } => {
+        Exchange::Vote { pred: source, .. } => {
             pred(regs, *source, mask)?;
         }
-        Op::Match { a, wide: true, .. } => {
+        Exchange::Match { a, wide: true, .. } => {
             regs.get::<u64>(*a, mask)?;
         }
-        Op::Match { a, .. } | Op::Redux { a, .. } => {
+        Exchange::Match { a, .. } | Exchange::Redux { a, .. } => {
             regs.get::<u32>(*a, mask)?;
         }
-        _ => {}
+        Exchange::Elect { .. } | Exchange::WarpBarrier { .. } => {}
     }
     Ok(())
 }
 
 /// Copies the operands of lanes to the auxiliary warp.
-fn copy_operands(to: &mut Regs, from: &Regs, mask: u32, op: &Op) -> Result<(), Undefined> {
+fn copy_operands(to: &mut Regs, from: &Regs, mask: u32, op: &Exchange) -> Result<(), Undefined> {
     match op {
-        Op::Shuffle(s) => {
+        Exchange::Shuffle(s) => {
             let known = mask & from.w32.defined[s.a as usize];
             to.set(A, known, &from.w32.lanes[s.a as usize]);
             for (without, fault) in from.put_off_of(s.a) {
@@ -189,16 +178,18 @@ fn copy_operands(to: &mut Regs, from: &Regs, mask: u32, op: &Op) -> Result<(), U
             to.set(B, mask, from.get::<u32>(s.b, mask)?);
             to.set(C, mask, from.get::<u32>(s.c, mask)?);
         }
-        Op::Vote { pred: source, .. } => to.set_pred(HOLDS, mask, pred(from, *source, mask)?),
-        Op::Match { a, wide: true, .. } => to.set(A, mask, from.get::<u64>(*a, mask)?),
-        Op::Match { a, .. } | Op::Redux { a, .. } => to.set(A, mask, from.get::<u32>(*a, mask)?),
-        _ => {}
+        Exchange::Vote { pred: source, .. } => to.set_pred(HOLDS, mask, pred(from, *source, mask)?),
+        Exchange::Match { a, wide: true, .. } => to.set(A, mask, from.get::<u64>(*a, mask)?),
+        Exchange::Match { a, .. } | Exchange::Redux { a, .. } => {
+            to.set(A, mask, from.get::<u32>(*a, mask)?)
+        }
+        Exchange::Elect { .. } | Exchange::WarpBarrier { .. } => {}
     }
     Ok(())
 }
 
 /// Copies the results of lanes from the auxiliary warp to the running lanes.
-fn copy_results(w: &mut Warp, from: &Regs, mask: u32, op: &Op) {
+fn copy_results(w: &mut Warp, from: &Regs, mask: u32, op: &Exchange) {
     let (d, p) = results(op);
     if let Some(d) = d {
         let known = mask & from.w32.defined[D as usize];
@@ -233,10 +224,8 @@ pub(crate) fn gather_lanes(
     mask: u32,
     op: &Op,
 ) -> Checked<Gathering> {
-    if let Some(register) = mask_register(op) {
-        return gather_named(block, w, mask, op, register);
-    }
     match op {
+        Op::Exchange(exchange) => gather_named(block, w, mask, exchange),
         Op::Barrier(b) if !b.aligned => gather_at_barrier(block, w, mask, b),
         Op::ClusterWait { aligned: false } => gather_at_cluster(block, w, mask),
         op if is_aligned(op) => gather_aligned(block, w),
@@ -248,9 +237,9 @@ fn gather_named(
     block: &mut Worker<'_, '_>,
     w: &mut Warp,
     mask: u32,
-    op: &Op,
-    register: u32,
+    op: &Exchange,
 ) -> Checked<Gathering> {
+    let register = op.mask_register();
     if register == EXECUTING {
         return Ok(Gathering::Executes);
     }
@@ -420,6 +409,14 @@ fn complete_meetings(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<bool> 
     Ok(waits)
 }
 
+/// Returns the exchange at which lanes meet.
+fn exchange_at(ops: &[Instruction], pc: u32) -> &Exchange {
+    match &ops[pc as usize].op {
+        Op::Exchange(exchange) => exchange,
+        op => unreachable!("lanes that name each other are at an exchange, not at {op:?}"),
+    }
+}
+
 /// Executes one instruction for the lanes of several strands.
 fn exchange(
     block: &mut Worker<'_, '_>,
@@ -443,27 +440,24 @@ fn exchange(
     for strand in strands.iter_mut().filter(|s| of_meeting(s)) {
         let mask = strand.context.now.mask;
         all.now = strand.context.now;
-        let op = &ops[all.now.pc as usize].op;
+        let op = exchange_at(ops, all.now.pc);
         let copied = copy_operands(&mut all.regs, &strand.context.regs, mask, op);
         copied.map_err(|u| block.undefined(&all, u))?;
     }
-    let op = auxiliary(&ops[all.now.pc as usize].op);
-    match operations::rare(block, &mut all, arrived, &op) {
-        Ok(done) => done.map_err(|u| block.undefined(&all, u))?,
-        Err(mut fault) => {
-            // The auxiliary warp is at the instruction of one strand only.
-            let blamed = |s: &&Strand| of_meeting(s) && s.context.now.mask & fault.lanes != 0;
-            if let Some(strand) = strands.iter().find(blamed) {
-                let calls = strand.context.calls.iter().rev();
-                fault.calls = calls.map(|call| block.place(call.now.pc)).collect();
-                fault.place = Some(block.place(strand.context.now.pc));
-            }
-            return Err(fault);
+    let op = auxiliary(exchange_at(ops, all.now.pc));
+    if let Err(mut fault) = warp_exchange::exchange(block, &mut all, arrived, &op) {
+        // The auxiliary warp is at the instruction of one strand only.
+        let blamed = |s: &&Strand| of_meeting(s) && s.context.now.mask & fault.lanes != 0;
+        if let Some(strand) = strands.iter().find(blamed) {
+            let calls = strand.context.calls.iter().rev();
+            fault.calls = calls.map(|call| block.place(call.now.pc)).collect();
+            fault.place = Some(block.place(strand.context.now.pc));
         }
+        return Err(fault);
     }
     for strand in strands.iter_mut().filter(|s| of_meeting(s)) {
         w.swap_context(&mut strand.context);
-        let op = &ops[w.now.pc as usize].op;
+        let op = exchange_at(ops, w.now.pc);
         let mask = w.now.mask;
         copy_results(w, &all.regs, mask, op);
         w.swap_context(&mut strand.context);

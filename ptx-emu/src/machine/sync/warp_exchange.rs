@@ -11,7 +11,7 @@ use crate::machine::interp::predicates::pred;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::worker::{Checked, Worker, show_lanes};
 use crate::machine::seeded_choice;
-use crate::module::code::{EXECUTING, PredSource, Shuffle, ShuffleMode, Vote};
+use crate::module::code::{EXECUTING, Exchange, PredSource, Shuffle, ShuffleMode, Vote};
 use crate::module::lane_mask::{lanes, set_bit};
 use crate::{Class, Fault};
 
@@ -125,13 +125,51 @@ pub(crate) fn check_whole(block: &Worker<'_, '_>, w: &Warp, mask: u32) -> Checke
     Err(fault)
 }
 
-/// Executes `bar.warp.sync`.
-pub(crate) fn warp_barrier(
+/// Executes an exchange for the lanes of `mask`, which have met.
+pub(crate) fn exchange(
     block: &mut Worker<'_, '_>,
-    w: &Warp,
+    w: &mut Warp,
     mask: u32,
-    named: u32,
+    exchange: &Exchange,
 ) -> Checked<()> {
+    match exchange {
+        Exchange::WarpBarrier { mask: named } => warp_barrier(block, w, mask, *named),
+        Exchange::Shuffle(s) => shuffle(block, w, mask, s),
+        Exchange::Vote {
+            mode,
+            d,
+            pred,
+            mask: named,
+        } => vote(block, w, mask, *mode, *d, *pred, *named),
+        Exchange::Match {
+            all,
+            d,
+            p,
+            a,
+            wide,
+            mask: named,
+        } => {
+            let m = Match {
+                all: *all,
+                d: *d,
+                p: *p,
+                a: *a,
+                wide: *wide,
+            };
+            matches(block, w, mask, &m, *named)
+        }
+        Exchange::Redux {
+            f,
+            d,
+            a,
+            mask: named,
+        } => redux(block, w, mask, *f, *d, *a, *named),
+        Exchange::Elect { d, p, mask: named } => elect(block, w, mask, *d, *p, *named),
+    }
+}
+
+/// Executes `bar.warp.sync`.
+fn warp_barrier(block: &mut Worker<'_, '_>, w: &Warp, mask: u32, named: u32) -> Checked<()> {
     for group in groups(block, w, mask, named)? {
         block.shared.clocks.sync_lanes(w.index, group, w.present());
     }
@@ -140,12 +178,7 @@ pub(crate) fn warp_barrier(
 
 /// Executes `shfl.sync`. A lane that reads from a lane with an uninitialized source has an
 /// uninitialized destination. A postponed fault of the source stays postponed.
-pub(crate) fn shuffle(
-    block: &mut Worker<'_, '_>,
-    w: &mut Warp,
-    mask: u32,
-    s: &Shuffle,
-) -> Checked<()> {
+fn shuffle(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, s: &Shuffle) -> Checked<()> {
     let groups = groups(block, w, mask, s.mask)?;
     let read = |slot| {
         w.regs
@@ -198,7 +231,7 @@ pub(crate) fn shuffle(
     Ok(())
 }
 
-pub(crate) fn vote(
+fn vote(
     block: &mut Worker<'_, '_>,
     w: &mut Warp,
     mask: u32,
@@ -222,7 +255,7 @@ pub(crate) fn vote(
     Ok(())
 }
 
-pub(crate) fn matches(
+fn matches(
     block: &mut Worker<'_, '_>,
     w: &mut Warp,
     mask: u32,
@@ -260,7 +293,7 @@ pub(crate) fn matches(
     Ok(())
 }
 
-pub(crate) fn redux(
+fn redux(
     block: &mut Worker<'_, '_>,
     w: &mut Warp,
     mask: u32,
@@ -283,7 +316,7 @@ pub(crate) fn redux(
 
 /// Executes `elect.sync`. The leader depends on the group and the seed, so that it is the same
 /// for the same mask but not always lane 0.
-pub(crate) fn elect(
+fn elect(
     block: &mut Worker<'_, '_>,
     w: &mut Warp,
     mask: u32,

@@ -110,8 +110,50 @@ pub(crate) struct SharedRegion {
 pub(crate) struct Instruction {
     pub(crate) guard: Option<ResolvedGuard>,
     pub(crate) op: Op,
-    /// Whether it uses a register that a `wgmma` uses.
-    pub(crate) watched: bool,
+    /// The work before the operation.
+    pub(crate) preparation: Preparation,
+}
+
+/// The work that an instruction needs before its operation. Common instructions need none, which
+/// the interpreter finds out by one comparison.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Preparation(u8);
+
+impl Preparation {
+    /// It uses a register that a `wgmma` uses.
+    const USES_PRODUCT: u8 = 1;
+    /// Lanes may have to meet before they execute it together.
+    const GATHERS: u8 = 2;
+    /// It may have an effect that other threads can see, and does not report it itself.
+    const ACTS: u8 = 4;
+
+    /// Returns the preparation of an operation, which does not use the registers of a `wgmma`.
+    pub(crate) fn new(op: &Op) -> Preparation {
+        let gathers = if op.gathers() { Self::GATHERS } else { 0 };
+        let acts = if op.acts() { Self::ACTS } else { 0 };
+        Preparation(gathers | acts)
+    }
+
+    /// Returns the preparation of an instruction that uses a register of a `wgmma`.
+    pub(crate) fn with_product(self) -> Preparation {
+        Preparation(self.0 | Self::USES_PRODUCT)
+    }
+
+    pub(crate) fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn uses_product(self) -> bool {
+        self.0 & Self::USES_PRODUCT != 0
+    }
+
+    pub(crate) fn gathers(self) -> bool {
+        self.0 & Self::GATHERS != 0
+    }
+
+    pub(crate) fn acts(self) -> bool {
+        self.0 & Self::ACTS != 0
+    }
 }
 
 /// A guard, `@p` or `@!p`.
@@ -310,37 +352,9 @@ pub(crate) enum Op {
     },
     Fence(FenceInstruction),
     Barrier(Box<Barrier>),
-    WarpBarrier {
-        mask: u32,
-    },
-    Shuffle(Box<Shuffle>),
-    Vote {
-        mode: Vote,
-        d: u32,
-        pred: PredSource,
-        mask: u32,
-    },
-    Match {
-        all: bool,
-        d: u32,
-        p: Option<u32>,
-        a: u32,
-        wide: bool,
-        mask: u32,
-    },
-    Redux {
-        f: fn(u32, u32) -> u32,
-        d: u32,
-        a: u32,
-        mask: u32,
-    },
+    Exchange(Exchange),
     ActiveMask {
         d: u32,
-    },
-    Elect {
-        d: Option<u32>,
-        p: u32,
-        mask: u32,
     },
 }
 
@@ -382,6 +396,110 @@ pub(crate) enum BarrierKind {
         d: u32,
         pred: PredSource,
     },
+}
+
+impl Op {
+    /// Returns true if lanes may have to meet before they execute the operation together.
+    fn gathers(&self) -> bool {
+        !matches!(
+            self,
+            Op::Alu(..)
+                | Op::SetP(_)
+                | Op::Set { .. }
+                | Op::Logic { .. }
+                | Op::Branch { .. }
+                | Op::Load(_)
+                | Op::Store(_)
+                | Op::LoadParam(_)
+        )
+    }
+
+    /// Returns true if the operation may have an effect that other threads can see. Loads, stores,
+    /// atomics and barriers report their effects themselves, and control flow has none.
+    fn acts(&self) -> bool {
+        self.gathers()
+            && !matches!(
+                self,
+                Op::Exit
+                    | Op::Call(_)
+                    | Op::Return
+                    | Op::Barrier(_)
+                    | Op::MbarrierWait(_)
+                    | Op::Sleep
+                    | Op::ClusterWait { .. }
+                    | Op::SetMaxRegisters { .. }
+                    | Op::BranchIndexed { .. }
+                    | Op::Atomic(_)
+                    | Op::Atomics(_)
+                    | Op::Exchange(_)
+                    | Op::Fence(_)
+                    | Op::ActiveMask { .. }
+                    | Op::Window { .. }
+                    | Op::IsSpace { .. }
+                    | Op::Clock { .. }
+                    | Op::Copies(_)
+                    | Op::SetPairP { .. }
+                    | Op::SetPair { .. }
+                    | Op::Video(_)
+                    | Op::Nothing
+                    | Op::Mma(_)
+                    | Op::LoadMatrix(_)
+                    | Op::MoveMatrix { .. }
+                    | Op::Product(_)
+                    | Op::LoadFragment(_)
+                    | Op::MapAddress { .. }
+                    | Op::Image(_)
+            )
+    }
+}
+
+/// An exchange of values between the lanes of a warp, or a barrier of them. Its lanes are named by
+/// the mask in a register.
+#[derive(Clone, Debug)]
+pub(crate) enum Exchange {
+    WarpBarrier {
+        mask: u32,
+    },
+    Shuffle(Box<Shuffle>),
+    Vote {
+        mode: Vote,
+        d: u32,
+        pred: PredSource,
+        mask: u32,
+    },
+    Match {
+        all: bool,
+        d: u32,
+        p: Option<u32>,
+        a: u32,
+        wide: bool,
+        mask: u32,
+    },
+    Redux {
+        f: fn(u32, u32) -> u32,
+        d: u32,
+        a: u32,
+        mask: u32,
+    },
+    Elect {
+        d: Option<u32>,
+        p: u32,
+        mask: u32,
+    },
+}
+
+impl Exchange {
+    /// Returns the register of the mask.
+    pub(crate) fn mask_register(&self) -> u32 {
+        match self {
+            Exchange::Shuffle(s) => s.mask,
+            Exchange::WarpBarrier { mask }
+            | Exchange::Vote { mask, .. }
+            | Exchange::Match { mask, .. }
+            | Exchange::Redux { mask, .. }
+            | Exchange::Elect { mask, .. } => *mask,
+        }
+    }
 }
 
 /// `shfl.sync` and `shfl`.

@@ -15,8 +15,9 @@ pub(crate) use asynchronous::{
 pub(crate) use atomic::{Atomic, High};
 pub(crate) use call::{ABSENT, Call, CallTarget, Formal, Passed, Routine, SystemCall};
 pub(crate) use instruction::{
-    Barrier, BarrierKind, Combine, Comparison, FenceInstruction, Instruction, KernelCode, Op,
-    PairTest, SetP, SharedRegion, Shuffle, ShuffleMode, Test, UNDECLARED_DYNAMIC, Vote,
+    Barrier, BarrierKind, Combine, Comparison, Exchange, FenceInstruction, Instruction, KernelCode,
+    Op, PairTest, Preparation, SetP, SharedRegion, Shuffle, ShuffleMode, Test, UNDECLARED_DYNAMIC,
+    Vote,
 };
 pub(crate) use matrix::{
     Element, LoadMatrix, MatrixElement, MatrixFragment, Mma, Product, ProductShape, Role, Sparsity,

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::fault::{RustPlace, SourcePlace};
+use crate::module::code::Preparation;
 use crate::module::code::asynchronous::{LeftMatrix, Wgmma};
 use crate::module::code::call::Routine;
 use crate::module::code::instruction::{Instruction, KernelCode, Op, ResolvedGuard};
@@ -238,8 +239,8 @@ impl<'a> DecodingUnit<'a> {
             let op = if self.function { Op::Return } else { Op::Exit };
             self.code.ops.push(Instruction {
                 guard: None,
+                preparation: Preparation::new(&op),
                 op,
-                watched: false,
             });
             let (line, column) = self.common.source.place(entry.at);
             let text = if self.function {
@@ -397,8 +398,8 @@ impl<'a> DecodingUnit<'a> {
         }?;
         self.code.ops.push(Instruction {
             guard,
+            preparation: Preparation::new(&op),
             op,
-            watched: false,
         });
         self.mention(inst);
         if self.multiplies {
@@ -500,9 +501,11 @@ impl<'a> DecodingUnit<'a> {
             .flat_map(|p| p.d.iter().copied().chain(left(p)))
             .collect();
         for (i, uses) in self.code.ops.iter_mut().zip(&self.code.uses) {
-            let watched = uses.iter().flatten().any(|slot| used.contains(slot));
+            let shares = uses.iter().flatten().any(|slot| used.contains(slot));
             // A `wgmma` checks its own registers, and it may follow another one without a wait.
-            i.watched = watched && !matches!(i.op, Op::Wgmma(_));
+            if shares && !matches!(i.op, Op::Wgmma(_)) {
+                i.preparation = i.preparation.with_product();
+            }
         }
     }
 }

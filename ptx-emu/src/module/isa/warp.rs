@@ -2,7 +2,8 @@
 //! "Parallel Synchronization and Communication Instructions").
 
 use crate::module::code::{
-    Barrier, BarrierKind, EXECUTING, FenceInstruction, MemoryScope, Op, Shuffle, ShuffleMode, Vote,
+    Barrier, BarrierKind, EXECUTING, Exchange, FenceInstruction, MemoryScope, Op, Shuffle,
+    ShuffleMode, Vote,
 };
 use crate::module::decode::Decode;
 use crate::module::decode::operands::Decoder;
@@ -30,9 +31,9 @@ fn bar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if d.eat(".warp") {
         d.require(&[(".sync", ())])?;
         d.operands(1, 1)?;
-        return Ok(Op::WarpBarrier {
+        return Ok(Op::Exchange(Exchange::WarpBarrier {
             mask: d.src(0, Type::B32)?,
-        });
+        }));
     }
     d.eat(".cta");
     block_barrier(d)
@@ -196,7 +197,7 @@ fn shfl(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let b = d.src(2, Type::B32)?;
     let c = d.src(3, Type::B32)?;
     let mask = lane_mask(d, maskless, 4)?;
-    Ok(Op::Shuffle(Box::new(Shuffle {
+    Ok(Op::Exchange(Exchange::Shuffle(Box::new(Shuffle {
         mode,
         d: to,
         p,
@@ -204,7 +205,7 @@ fn shfl(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         b,
         c,
         mask,
-    })))
+    }))))
 }
 
 fn vote(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -224,12 +225,12 @@ fn vote(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })?;
     let operands = 3 - usize::from(maskless);
     d.operands(operands, operands)?;
-    Ok(Op::Vote {
+    Ok(Op::Exchange(Exchange::Vote {
         mode,
         d: d.dst(0, ty)?,
         pred: d.pred(1)?,
         mask: lane_mask(d, maskless, 2)?,
-    })
+    }))
 }
 
 fn matches(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -243,14 +244,14 @@ fn matches(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     // The instruction always writes a register, so `_` becomes one that is never read.
     let to = to.unwrap_or_else(|| d.scratch(Bank::W32));
-    Ok(Op::Match {
+    Ok(Op::Exchange(Exchange::Match {
         all,
         d: to,
         p,
         a: d.src(1, ty)?,
         wide: ty == Type::B64,
         mask: d.src(2, Type::B32)?,
-    })
+    }))
 }
 
 fn redux(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -280,12 +281,12 @@ fn redux(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         _ => |a, b| a ^ b,
     };
     d.operands(3, 3)?;
-    Ok(Op::Redux {
+    Ok(Op::Exchange(Exchange::Redux {
         f,
         d: d.dst(0, ty)?,
         a: d.src(1, ty)?,
         mask: d.src(2, Type::B32)?,
-    })
+    }))
 }
 
 fn activemask(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -301,11 +302,11 @@ fn elect(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.operands(2, 2)?;
     let (to, p) = d.dst_pair(0, Type::B32)?;
     match p {
-        Some(p) => Ok(Op::Elect {
+        Some(p) => Ok(Op::Exchange(Exchange::Elect {
             d: to,
             p,
             mask: d.src(1, Type::B32)?,
-        }),
+        })),
         None => d.error("elect.sync writes `d|p`: the predicate is missing"),
     }
 }

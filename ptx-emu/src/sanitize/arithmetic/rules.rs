@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::module::analysis::instruction_text::{Register, named, parts, split};
-use crate::module::code::{KernelCode, Op};
+use crate::module::code::{Exchange, KernelCode, Op};
 use crate::module::decode::bank;
 use crate::module::isa;
 use crate::module::isa::OpcodeLookup;
@@ -76,7 +76,7 @@ fn rule(code: &KernelCode, pc: usize, known: &mut Known) -> Rule {
                 },
             }
         }
-        Op::Shuffle(s) => s.d.map_or(Rule::Nothing, |d| Rule::Exchanges {
+        Op::Exchange(Exchange::Shuffle(s)) => s.d.map_or(Rule::Nothing, |d| Rule::Exchanges {
             to: (Bank::W32, d),
             from: (Bank::W32, s.a),
         }),
