@@ -329,9 +329,9 @@ pub use crate::machine::image::descriptor::{
 };
 pub use crate::machine::image::image_error::ImageError;
 pub use crate::machine::image::texel_format::{ChannelType, TexelFormat};
-pub use crate::machine::memory::device_memory::{Memory, UnmappedMemory};
-pub use crate::machine::memory::host_block::HostBlock;
-pub use crate::machine::memory::memory_error::MemoryError;
+pub use crate::machine::memory::device::device_memory::{Memory, UnmappedMemory};
+pub use crate::machine::memory::device::host_block::HostBlock;
+pub use crate::machine::memory::device::memory_error::MemoryError;
 pub use crate::module::analysis::parameter_use::ParameterUse;
 pub use crate::module::parameter::Param;
 pub use crate::module::tensor_map::{ElementKind, TensorMap};

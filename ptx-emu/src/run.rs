@@ -2,7 +2,7 @@
 
 use crate::fault::Fault;
 use crate::launch::{Launch, LaunchSite, Schedule, Stats, Trace};
-use crate::machine::memory::device_memory::Memory;
+use crate::machine::memory::device::device_memory::Memory;
 use crate::machine::scheduler::launch_grid;
 use crate::watch::{Watch, Watched};
 

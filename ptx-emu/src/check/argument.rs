@@ -2,8 +2,8 @@
 
 use super::element::Element;
 use crate::machine::image::descriptor::{Image, Sampler};
-use crate::machine::memory::device_memory::Memory;
-use crate::machine::memory::memory_error::MemoryError;
+use crate::machine::memory::device::device_memory::Memory;
+use crate::machine::memory::device::memory_error::MemoryError;
 use crate::module::analysis::element_type::ElementType;
 
 /// A buffer in device memory, to which arguments may point.

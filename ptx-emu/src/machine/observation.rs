@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::fault::{AllocationInfo, Class, Fault, SourcePlace};
 use crate::machine::memory::local::own;
+use crate::machine::scheduler::block::Block;
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::Worker;
 use crate::module::address_space::Addresses;
 use crate::module::code::{InstructionSpace, KernelCode};
 use crate::module::registers::Regs;
@@ -15,7 +15,7 @@ use crate::sanitize::profile::followed_thread::FollowedInstruction;
 
 /// A warp of a block that executes an instruction.
 struct ExecutingWarp<'w, 'g, 'a> {
-    block: &'w Worker<'g, 'a>,
+    block: &'w Block<'g, 'a>,
     warp: &'w mut Warp,
 }
 
@@ -98,7 +98,7 @@ impl ExecutionContext for ExecutingWarp<'_, '_, '_> {
 ///
 /// The observers leave the block for the call, because they look at the block.
 fn notify<T>(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     warp: &mut Warp,
     f: impl FnOnce(&mut Observers, &mut ExecutingWarp<'_, '_, '_>) -> Option<T>,
 ) -> Option<T> {
@@ -111,7 +111,7 @@ fn notify<T>(
 /// Notifies the observers of the instruction that a warp is about to execute in the lanes of
 /// `mask`.
 pub(crate) fn before(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
 ) -> Option<FollowedInstruction> {
@@ -122,7 +122,7 @@ pub(crate) fn before(
 }
 
 /// Notifies the observers of the result of the instruction.
-pub(crate) fn after(block: &mut Worker<'_, '_>, w: &mut Warp, before: Option<FollowedInstruction>) {
+pub(crate) fn after(block: &mut Block<'_, '_>, w: &mut Warp, before: Option<FollowedInstruction>) {
     let effects = &block.grid.effects;
     notify(block, w, |observers, context| {
         observers.after(context, effects, before);
@@ -131,7 +131,7 @@ pub(crate) fn after(block: &mut Worker<'_, '_>, w: &mut Warp, before: Option<Fol
 }
 
 /// Notifies the observers that other lanes run before the announced instruction.
-pub(crate) fn interrupted(block: &mut Worker<'_, '_>) {
+pub(crate) fn interrupted(block: &mut Block<'_, '_>) {
     if let Some(observers) = &mut block.observers {
         observers.interrupted();
     }
@@ -140,7 +140,7 @@ pub(crate) fn interrupted(block: &mut Worker<'_, '_>) {
 /// Notifies the observers of an access to memory.
 #[inline]
 pub(crate) fn access(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     mask: u32,
     space: InstructionSpace,

@@ -8,10 +8,12 @@
 use crate::machine::async_copy::pending_stores::{BulkStores, PendingStore, Target};
 use crate::machine::async_copy::tensor_layout::{TensorBox, swizzled};
 use crate::machine::async_copy::{copy_source, tensor_box};
-use crate::machine::memory::allocation_words::update;
-use crate::machine::memory::{cluster_window, global_checks, lane_access, shared_checks};
+use crate::machine::memory::device::allocation_words::update;
+use crate::machine::memory::global::global_checks;
+use crate::machine::memory::lane_access;
+use crate::machine::memory::shared::{cluster_window, shared_checks};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::InstructionSpace;
 use crate::module::code::asynchronous::{BulkStore, Reduction, TensorCopy};
 use crate::module::isa::memory::atomic::tensor_reduction;
@@ -22,7 +24,7 @@ use crate::{Class, Fault};
 
 /// Executes `cp.async.bulk` from shared memory.
 pub(crate) fn store_bulk(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     b: &BulkStore,
@@ -53,7 +55,7 @@ pub(crate) fn store_bulk(
 
 /// Executes `cp.async.bulk.tensor` from shared memory.
 pub(crate) fn store_tensor(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     t: &TensorCopy,
@@ -90,7 +92,7 @@ pub(crate) fn store_tensor(
 
 /// Returns the reduction of the elements of a tensor, whose map states their type.
 fn reduction_of_tensor(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     op: &str,
@@ -112,7 +114,7 @@ fn reduction_of_tensor(
 
 /// Checks and records the bytes that a copy writes.
 fn check_written(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     to: u64,
@@ -132,7 +134,7 @@ fn check_written(
 
 /// Checks and records the bytes that a reduction changes.
 fn check_reduced(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     to: u64,
@@ -153,7 +155,7 @@ fn check_reduced(
 
 /// Checks that memory written by a tensor copy has the same swizzle.
 pub(crate) fn check_pattern(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     place: u64,
@@ -185,7 +187,7 @@ pub(crate) fn check_pattern(
 }
 
 /// Returns a number that changes when any of these bytes of shared memory is written.
-pub(crate) fn version(block: &Worker<'_, '_>, place: u64, bytes: u32) -> u64 {
+pub(crate) fn version(block: &Block<'_, '_>, place: u64, bytes: u32) -> u64 {
     block.shared.version(
         (place - u64::from(crate::module::decode::SHARED_BASE)) as usize,
         bytes,
@@ -194,7 +196,7 @@ pub(crate) fn version(block: &Worker<'_, '_>, place: u64, bytes: u32) -> u64 {
 
 /// Checks that an asynchronous read of shared memory is allowed now, as a read by this lane.
 pub(crate) fn read_beside(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     pc: u32,
@@ -224,7 +226,7 @@ pub(crate) fn read_beside(
 /// Returns the fault that a bulk copy may overtake an earlier access of a thread.
 #[cold]
 pub(crate) fn overtakes(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     place: u64,
@@ -246,7 +248,7 @@ pub(crate) fn overtakes(
 }
 
 fn issue_store(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     from: u64,
@@ -258,9 +260,10 @@ fn issue_store(
     let pc = w.now.pc;
     let thread = w.index * 32 + lane as u32;
     let due = block
+        .pending
         .copies
         .later(block.grid.schedule.seed ^ u64::from(block.blocks[0][0]));
-    let group = block.stores.committed(thread);
+    let group = block.pending.stores.committed(thread);
     let from = from as u32;
     let store = PendingStore {
         pc,
@@ -273,25 +276,25 @@ fn issue_store(
         done: bytes == 0,
         version,
     };
-    block.stores.pending.push(store);
+    block.pending.stores.pending.push(store);
     Ok(())
 }
 
 /// Writes the bytes of the copies that are due.
-pub(crate) fn store_due(block: &mut Worker<'_, '_>) {
-    let turns = block.copies.turns();
-    let mut pending = std::mem::take(&mut block.stores.pending);
+pub(crate) fn store_due(block: &mut Block<'_, '_>) {
+    let turns = block.pending.copies.turns();
+    let mut pending = std::mem::take(&mut block.pending.stores.pending);
     for store in pending.iter_mut().filter(|s| !s.done && s.due <= turns) {
-        block.effects += 1;
+        block.turns.effects += 1;
         perform(block, store);
     }
-    block.stores.pending = pending;
+    block.pending.stores.pending = pending;
 }
 
 /// Executes `cp.async.bulk.wait_group`. After `.read`, copies may still be pending to global
 /// memory.
 pub(crate) fn wait_stores(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     mask: u32,
     keep: u32,
@@ -301,10 +304,10 @@ pub(crate) fn wait_stores(
         let own = s.thread / 32 == w.index && mask >> (s.thread % 32) & 1 != 0;
         own && s.group + keep < stores.committed(s.thread)
     };
-    let (done, left): (Vec<_>, Vec<_>) = std::mem::take(&mut block.stores.pending)
+    let (done, left): (Vec<_>, Vec<_>) = std::mem::take(&mut block.pending.stores.pending)
         .into_iter()
-        .partition(|s| waited(s, &block.stores));
-    block.stores.pending = left;
+        .partition(|s| waited(s, &block.pending.stores));
+    block.pending.stores.pending = left;
     for mut store in done {
         let lane = store.thread as usize % 32;
         let from = u64::from(store.from);
@@ -321,7 +324,7 @@ pub(crate) fn wait_stores(
 
 /// Returns the fault that the source of an asynchronous read was written.
 pub(crate) fn written_meanwhile(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     pc: u32,
@@ -335,7 +338,7 @@ pub(crate) fn written_meanwhile(
     fault
 }
 
-fn perform(block: &Worker<'_, '_>, store: &mut PendingStore) {
+fn perform(block: &Block<'_, '_>, store: &mut PendingStore) {
     store.done = true;
     let offset = |place: u64| (place - u64::from(crate::module::decode::SHARED_BASE)) as usize;
     let unit = |at: u64| {
@@ -384,7 +387,7 @@ fn perform(block: &Worker<'_, '_>, store: &mut PendingStore) {
 }
 
 /// Updates the elements of a row of a tensor.
-fn reduce_row(block: &Worker<'_, '_>, address: u64, part: &[u8], reduction: Reduction) {
+fn reduce_row(block: &Block<'_, '_>, address: u64, part: &[u8], reduction: Reduction) {
     let Some(a) = block.grid.table.find(address) else {
         return;
     };

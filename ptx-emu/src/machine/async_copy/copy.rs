@@ -15,9 +15,11 @@ use crate::machine::async_copy::copy_source::{check_size, record_source, source}
 use crate::machine::async_copy::pending_copies::{PendingArrival, PendingCopy};
 use crate::machine::async_copy::tensor_layout::TensorBox;
 use crate::machine::async_copy::{bulk_store, tensor_box};
-use crate::machine::memory::{cluster_window, global_checks, lane_access, shared_checks};
+use crate::machine::memory::global::global_checks;
+use crate::machine::memory::lane_access;
+use crate::machine::memory::shared::{cluster_window, shared_checks};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::machine::sync::mbarrier;
 use crate::module::code::asynchronous::{AsyncStore, Reduction};
 use crate::module::code::{Address, BulkCopy, InstructionSpace, ThreadCopy};
@@ -29,7 +31,7 @@ use crate::{Class, Fault};
 
 /// Executes `cp.async.bulk` to shared memory.
 pub(crate) fn bulk(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     b: &BulkCopy,
@@ -67,7 +69,7 @@ pub(crate) fn bulk(
 
 /// Executes `cp.async.bulk` from the shared memory of the block to shared memory of the
 /// cluster.
-fn bulk_between(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, b: &BulkCopy) -> Checked<()> {
+fn bulk_between(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32, b: &BulkCopy) -> Checked<()> {
     let mut to = [0; 32];
     let mut from = [0; 32];
     let mut barrier = [0; 32];
@@ -118,7 +120,7 @@ fn bulk_between(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, b: &BulkCop
 
 /// Checks that a store to another block completes on an mbarrier in the same block.
 fn check_beside(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     (to, barrier): (u64, u64),
@@ -135,7 +137,7 @@ fn check_beside(
 
 /// Executes `st.async` and `red.async`. They land like a copy, with the current values.
 pub(crate) fn store_async(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     s: &AsyncStore,
@@ -163,7 +165,7 @@ pub(crate) fn store_async(
 
 /// Issues a store of words, whose mbarrier must be in the same block.
 fn issue_words(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     (to, barrier): (u64, u64),
@@ -204,7 +206,7 @@ fn issue_words(
 /// It follows the rules of an atomic by the thread. Other reductions and atomics may access the
 /// destination concurrently, and a thread that waits may read the result.
 fn claim_reduction(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     (to, barrier): (u64, u32),
@@ -234,8 +236,9 @@ fn claim_reduction(
 }
 
 /// Queues a copy of a lane and marks its destination as covered.
-fn pend(block: &mut Worker<'_, '_>, w: &Warp, lane: usize, arrival: PendingArrival) {
+fn pend(block: &mut Block<'_, '_>, w: &Warp, lane: usize, arrival: PendingArrival) {
     let due = block
+        .pending
         .copies
         .later(block.grid.schedule.seed ^ u64::from(block.blocks[0][0]));
     let pc = w.now.pc;
@@ -245,7 +248,7 @@ fn pend(block: &mut Worker<'_, '_>, w: &Warp, lane: usize, arrival: PendingArriv
     if arrival.reduction.is_none() {
         block.shared.cover(arrival.to, arrival.bytes, true);
     }
-    block.copies.arrivals.push(PendingArrival {
+    block.pending.copies.arrivals.push(PendingArrival {
         pc,
         thread,
         due,
@@ -255,7 +258,7 @@ fn pend(block: &mut Worker<'_, '_>, w: &Warp, lane: usize, arrival: PendingArriv
 }
 
 fn issue(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     (to, from, bytes): (u64, u64, u32),
@@ -287,7 +290,7 @@ fn issue(
 
 /// Issues the copy of a box to the arena. Its source was checked.
 pub(crate) fn issue_box(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     (to, barrier): (u64, u64),
@@ -311,7 +314,7 @@ pub(crate) fn issue_box(
 
 /// Executes `cp.async`.
 pub(crate) fn copy(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     c: &ThreadCopy,
@@ -339,7 +342,7 @@ pub(crate) fn copy(
             let a = source(block, w, l, from[l], source_bytes)?;
             record_source(block, w, l, a, from[l], source_bytes)?;
         }
-        block.copies.issued += 1;
+        block.pending.copies.issued += 1;
         let own = PendingCopy {
             pc: w.now.pc,
             thread: w.index * 32 + l as u32,
@@ -347,10 +350,10 @@ pub(crate) fn copy(
             from: from[l],
             bytes: c.bytes,
             source_bytes,
-            group: block.copies.groups[w.index as usize][l],
-            number: block.copies.issued,
+            group: block.pending.copies.groups[w.index as usize][l],
+            number: block.pending.copies.issued,
         };
-        block.copies.own[w.index as usize].push(own);
+        block.pending.copies.own[w.index as usize].push(own);
         block.shared.cover(own.to, own.bytes, true);
     }
     Ok(())
@@ -358,8 +361,8 @@ pub(crate) fn copy(
 
 /// Executes `cp.async.wait_group`, after which each lane has at most `keep` pending groups, or
 /// `cp.async.wait_all`.
-pub(crate) fn copy_wait(block: &mut Worker<'_, '_>, w: &Warp, mask: u32, keep: Option<u32>) {
-    let groups = block.copies.groups[w.index as usize];
+pub(crate) fn copy_wait(block: &mut Block<'_, '_>, w: &Warp, mask: u32, keep: Option<u32>) {
+    let groups = block.pending.copies.groups[w.index as usize];
     land_own(block, w.index, None, |c| {
         let lane = c.thread as usize % 32;
         mask >> lane & 1 != 0 && keep.is_none_or(|keep| c.group + keep < groups[lane])
@@ -369,12 +372,12 @@ pub(crate) fn copy_wait(block: &mut Worker<'_, '_>, w: &Warp, mask: u32, keep: O
 /// Completes the `cp.async` copies of a warp for which `which` is true. Returns true if there
 /// were any.
 fn land_own(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     warp: u32,
     agent: Option<usize>,
     which: impl Fn(&PendingCopy) -> bool,
 ) -> bool {
-    let mut own = std::mem::take(&mut block.copies.own[warp as usize]);
+    let mut own = std::mem::take(&mut block.pending.copies.own[warp as usize]);
     let before = own.len();
     own.retain(|c| {
         let arrives = which(c);
@@ -391,13 +394,13 @@ fn land_own(
         !arrives
     });
     let landed = own.len() < before;
-    block.copies.own[warp as usize] = own;
+    block.pending.copies.own[warp as usize] = own;
     landed
 }
 
 /// Executes `cp.async.mbarrier.arrive`. `more` is set without `.noinc`.
 pub(crate) fn copy_arrives(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     mask: u32,
     space: InstructionSpace,
@@ -413,13 +416,14 @@ pub(crate) fn copy_arrives(
             mbarrier::expect_more(block, w, l, i)?;
         }
         let due = block
+            .pending
             .copies
             .later(block.grid.schedule.seed ^ u64::from(block.blocks[0][0]));
-        let due = due.max(block.copies.last_arrival(w.index * 32 + l as u32));
+        let due = due.max(block.pending.copies.last_arrival(w.index * 32 + l as u32));
         let pc = w.now.pc;
         let thread = w.index * 32 + l as u32;
         let barrier = addresses[l] as u32;
-        let before = Some(block.copies.issued);
+        let before = Some(block.pending.copies.issued);
         let arrival = PendingArrival {
             pc,
             thread,
@@ -428,14 +432,14 @@ pub(crate) fn copy_arrives(
             before,
             ..PendingArrival::default()
         };
-        block.copies.arrivals.push(arrival);
+        block.pending.copies.arrivals.push(arrival);
     }
     Ok(())
 }
 
 /// Checks that a copy issued by a thread may write its destination.
 fn claim(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     to: u64,
@@ -464,7 +468,7 @@ fn claim(
 
 /// Checks that a copy may write one word, and returns a fault that describes the conflict.
 fn claim_word(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     place: u64,
@@ -482,7 +486,7 @@ fn claim_word(
 
 /// Executes `cp.async.bulk.prefetch.L2`, which only checks that the bytes exist.
 pub(crate) fn bulk_prefetch(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     mask: u32,
     from: Address,
@@ -500,15 +504,16 @@ pub(crate) fn bulk_prefetch(
 
 /// Advances the time by a turn and completes the copies that are due. Returns true if there
 /// were any.
-pub(crate) fn land_due(block: &mut Worker<'_, '_>) -> Checked<bool> {
-    block.copies.turns += 1;
+pub(crate) fn land_due(block: &mut Block<'_, '_>) -> Checked<bool> {
+    block.pending.copies.turns += 1;
     bulk_store::store_due(block);
     let mut landed = false;
     while let Some(i) = block
+        .pending
         .copies
         .arrivals
         .iter()
-        .position(|f| f.due <= block.copies.turns)
+        .position(|f| f.due <= block.pending.copies.turns)
     {
         land(block, i)?;
         landed = true;
@@ -517,16 +522,16 @@ pub(crate) fn land_due(block: &mut Worker<'_, '_>) -> Checked<bool> {
 }
 
 /// Completes the next copy, because no warp can run without it. Returns true if there was one.
-pub(crate) fn land_next(block: &mut Worker<'_, '_>) -> Checked<bool> {
-    let arrivals = block.copies.arrivals.iter().enumerate();
+pub(crate) fn land_next(block: &mut Block<'_, '_>) -> Checked<bool> {
+    let arrivals = block.pending.copies.arrivals.iter().enumerate();
     match arrivals.min_by_key(|(_, f)| f.due).map(|(i, _)| i) {
         Some(i) => land(block, i).map(|()| true),
         None => Ok(false),
     }
 }
 
-fn land(block: &mut Worker<'_, '_>, i: usize) -> Checked<()> {
-    let f = block.copies.arrivals.remove(i);
+fn land(block: &mut Block<'_, '_>, i: usize) -> Checked<()> {
+    let f = block.pending.copies.arrivals.remove(i);
     // It existed at the issue, and cannot be invalidated while a copy is pending.
     let Some((target, agent)) = mbarrier::agent(block, f.barrier) else {
         return Ok(());
@@ -583,14 +588,14 @@ fn land(block: &mut Worker<'_, '_>, i: usize) -> Checked<()> {
 
 /// Checks a cluster, or the block with this rank, after all its warps have exited. Every copy
 /// must have been waited for, and all expected bytes must have arrived.
-pub(crate) fn unfinished(block: &Worker<'_, '_>, rank: Option<u32>) -> Checked<()> {
+pub(crate) fn unfinished(block: &Block<'_, '_>, rank: Option<u32>) -> Checked<()> {
     let here = |thread: u32| rank.is_none_or(|rank| block.warps[thread as usize / 32].rank == rank);
-    if let Some((pc, thread)) = block.products.forgotten(here) {
+    if let Some((pc, thread)) = block.pending.products.forgotten(here) {
         let what = "the block has ended, and a warp has not waited for a product".to_string();
         let instead = "execute wgmma.commit_group and wgmma.wait_group 0 before the block ends";
         return Err(left_behind(block, pc, thread, what, instead));
     }
-    if let Some((pc, thread)) = block.stores.forgotten(here) {
+    if let Some((pc, thread)) = block.pending.stores.forgotten(here) {
         let what = "the block has ended, and a copy may still read its shared memory".to_string();
         let instead = "execute cp.async.bulk.wait_group.read 0 before the block ends";
         return Err(left_behind(block, pc, thread, what, instead));
@@ -598,12 +603,14 @@ pub(crate) fn unfinished(block: &Worker<'_, '_>, rank: Option<u32>) -> Checked<(
     let lands_here =
         |f: &&PendingArrival| rank.is_none_or(|rank| block.shared.rank(f.barrier.into()) == rank);
     let flying = block
+        .pending
         .copies
         .arrivals
         .iter()
         .find(lands_here)
         .map(|f| (f.pc, f.thread));
     let own = block
+        .pending
         .copies
         .own
         .iter()
@@ -646,7 +653,7 @@ pub(crate) fn unfinished(block: &Worker<'_, '_>, rank: Option<u32>) -> Checked<(
 }
 
 fn left_behind(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     pc: u32,
     thread: u32,
     what: String,

@@ -1,14 +1,14 @@
 //! The sources of copies.
 
 use crate::fault::Class;
-use crate::machine::memory::allocation::ShadowedAllocation;
-use crate::machine::memory::{global_checks, global_record};
+use crate::machine::memory::device::allocation::ShadowedAllocation;
+use crate::machine::memory::global::{global_checks, global_record};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::operand::MemoryScope;
 use crate::sanitize::race::launch_accesses::MemoryOperation;
 
-pub(crate) fn check_size(block: &Worker<'_, '_>, w: &Warp, lane: usize, bytes: u32) -> Checked<()> {
+pub(crate) fn check_size(block: &Block<'_, '_>, w: &Warp, lane: usize, bytes: u32) -> Checked<()> {
     if bytes.is_multiple_of(16) {
         return Ok(());
     }
@@ -18,7 +18,7 @@ pub(crate) fn check_size(block: &Worker<'_, '_>, w: &Warp, lane: usize, bytes: u
 
 /// Returns the allocation that a copy reads, which must contain all its bytes.
 pub(crate) fn source<'g>(
-    block: &Worker<'g, '_>,
+    block: &Block<'g, '_>,
     w: &Warp,
     lane: usize,
     from: u64,
@@ -31,7 +31,7 @@ pub(crate) fn source<'g>(
 
 /// Records the bytes that a copy reads, in a traced launch.
 pub(crate) fn record_source(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     a: &ShadowedAllocation,

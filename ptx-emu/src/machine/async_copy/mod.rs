@@ -6,6 +6,7 @@ pub(crate) mod copy;
 pub(crate) mod copy_source;
 pub(crate) mod pending_copies;
 pub(crate) mod pending_stores;
+pub(crate) mod pending_work;
 pub(crate) mod tensor_box;
 pub(crate) mod tensor_copy;
 pub(crate) mod tensor_layout;

@@ -2,9 +2,11 @@
 
 use crate::fault::{Class, Fault};
 use crate::machine::async_copy::tensor_layout::{TensorBox, swizzled};
-use crate::machine::memory::{cluster_window, global_checks, global_record, lane_access};
+use crate::machine::memory::global::{global_checks, global_record};
+use crate::machine::memory::lane_access;
+use crate::machine::memory::shared::cluster_window;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::address_space::{Addresses, PARAM_WINDOW, WINDOW};
 use crate::module::code::asynchronous::TensorPlace;
 use crate::module::code::operand::{InstructionSpace, MemoryScope};
@@ -13,7 +15,7 @@ use crate::sanitize::race::launch_accesses::MemoryOperation;
 
 /// Returns the box that a lane names, which is written or only read.
 pub(crate) fn tensor_box(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     t: &TensorPlace,
@@ -53,7 +55,7 @@ pub(crate) fn tensor_box(
 /// The innermost coordinate must be a multiple of 16 bytes, and a box that is stored must not
 /// begin before the tensor. An H200 reports anything else as an illegal instruction.
 pub(crate) fn check_place(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     changes: bool,
@@ -77,7 +79,7 @@ pub(crate) fn check_place(
 
 /// Returns the tensor map at a generic address, in the parameters or in global memory.
 pub(crate) fn tensor_map(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
@@ -90,7 +92,7 @@ pub(crate) fn tensor_map(
         let what = format!("a tensor map at 0x{address:x}, which is not a multiple of 64");
         return Err(block.fault(w, 1 << lane, Class::Misaligned, what));
     }
-    if block.changed_maps.contains(&address) {
+    if block.pending.changed_maps.contains(&address) {
         return Err(unfenced_map(block, w, lane, address));
     }
     if offset < WINDOW {
@@ -114,7 +116,7 @@ pub(crate) fn tensor_map(
     }
 }
 
-pub(crate) fn no_map(block: &Worker<'_, '_>, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
+pub(crate) fn no_map(block: &Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
     let what = format!("the 128 bytes at 0x{address:x} are not a tensor map");
     let mut fault = block.fault(w, 1 << lane, Class::Descriptor, what);
     fault.instead =
@@ -124,7 +126,7 @@ pub(crate) fn no_map(block: &Worker<'_, '_>, w: &Warp, lane: usize, address: u64
 
 /// Returns the ranks of the blocks that a mask names.
 pub(crate) fn named_blocks(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     mask: u32,
@@ -143,7 +145,7 @@ pub(crate) fn named_blocks(
 /// Returns the position of an address in the arena, in the block of a rank or in the block that
 /// it names.
 pub(crate) fn in_block(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     address: u64,
     rank: Option<u32>,
@@ -159,7 +161,7 @@ pub(crate) fn in_block(
 
 /// Checks and records the bytes that a copy of a box reads.
 pub(crate) fn check_box(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     boxed: &TensorBox,
@@ -181,7 +183,7 @@ pub(crate) fn check_box(
 
 /// Records an access of a traced launch to bytes that were checked.
 pub(crate) fn record_range(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     operation: MemoryOperation,
@@ -215,7 +217,7 @@ pub(crate) fn record_range(
 }
 
 /// Returns the words of a box in their layout in shared memory.
-pub(crate) fn box_words(block: &Worker<'_, '_>, boxed: &TensorBox, to: u64) -> Vec<u32> {
+pub(crate) fn box_words(block: &Block<'_, '_>, boxed: &TensorBox, to: u64) -> Vec<u32> {
     let map = &boxed.map;
     let mut plain = vec![0u8; map.box_bytes() as usize];
     for (i, row) in map.rows(&boxed.place).into_iter().enumerate() {
@@ -242,7 +244,7 @@ pub(crate) fn box_words(block: &Worker<'_, '_>, boxed: &TensorBox, to: u64) -> V
 
 #[cold]
 pub(crate) fn unfenced_map(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,

@@ -9,15 +9,16 @@ use std::rc::Rc;
 
 use crate::machine::async_copy::copy;
 use crate::machine::async_copy::tensor_box::{check_box, in_block, named_blocks, tensor_box};
-use crate::machine::memory::{global_checks, lane_access};
+use crate::machine::memory::global::global_checks;
+use crate::machine::memory::lane_access;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::asynchronous::{TensorCopy, TensorPlace};
 use crate::module::lane_mask::lanes;
 
 /// Executes `cp.async.bulk.tensor` to shared memory.
 pub(crate) fn load_tensor(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     t: &TensorCopy,
@@ -50,7 +51,7 @@ pub(crate) fn load_tensor(
 
 /// Executes `cp.async.bulk.prefetch.tensor`, which only checks that the tensor exists.
 pub(crate) fn prefetch_tensor(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     mask: u32,
     at: &TensorPlace,

@@ -6,9 +6,11 @@
 
 use crate::Class;
 use crate::machine::async_copy::{tensor_box, tensor_copy};
-use crate::machine::memory::{cluster_window, global_checks, lane_access, shared_checks};
+use crate::machine::memory::global::global_checks;
+use crate::machine::memory::lane_access;
+use crate::machine::memory::shared::{cluster_window, shared_checks};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::machine::sync::warp_exchange;
 use crate::module::address_space::{ResolvedAddress, resolve};
 use crate::module::code::asynchronous::{MapChange, OfMap};
@@ -22,7 +24,7 @@ use crate::sanitize::race::launch_accesses::MemoryOperation;
 const BYTES: u32 = 128;
 
 pub(crate) fn operate_on_map(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     op: &OfMap,
@@ -35,7 +37,7 @@ pub(crate) fn operate_on_map(
     }
 }
 
-fn change_map(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, c: &MapChange) -> Checked<()> {
+fn change_map(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32, c: &MapChange) -> Checked<()> {
     let mut addresses = [0; 32];
     lane_access::lane_addresses(block, w, mask, &c.address, &mut addresses)?;
     check_map_alignment(block, w, mask, &addresses)?;
@@ -80,7 +82,7 @@ fn change_map(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, c: &MapChange
 }
 
 fn replace(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     c: &MapChange,
@@ -99,7 +101,7 @@ fn replace(
 
 /// Executes `tensormap.cp_fenceproxy`. Threads that name the same addresses make one copy.
 fn copy_map(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     [to, from]: &[Address; 2],
@@ -132,17 +134,18 @@ fn copy_map(
 }
 
 /// Executes `fence.proxy.tensormap::generic.acquire`.
-fn fence_map(block: &mut Worker<'_, '_>, w: &Warp, mask: u32, at: &Address) -> Checked<()> {
+fn fence_map(block: &mut Block<'_, '_>, w: &Warp, mask: u32, at: &Address) -> Checked<()> {
     let mut addresses = [0; 32];
     lane_access::lane_addresses(block, w, mask, at, &mut addresses)?;
     block
+        .pending
         .changed_maps
         .retain(|changed| !addresses.contains(changed));
     Ok(())
 }
 
 fn check_map_alignment(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     addresses: &[u64; 32],
@@ -159,7 +162,7 @@ fn check_map_alignment(
 
 /// Checks a map in shared memory and returns its bytes.
 fn shared_map(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     place: u64,
@@ -173,7 +176,7 @@ fn shared_map(
     Ok(())
 }
 
-fn put_shared_map(block: &mut Worker<'_, '_>, place: u64, bytes: &[u8; BYTES as usize]) {
+fn put_shared_map(block: &mut Block<'_, '_>, place: u64, bytes: &[u8; BYTES as usize]) {
     let offset = (place - u64::from(crate::module::decode::SHARED_BASE)) as usize;
     for (i, part) in bytes.as_chunks::<8>().0.iter().enumerate() {
         block
@@ -184,7 +187,7 @@ fn put_shared_map(block: &mut Worker<'_, '_>, place: u64, bytes: &[u8; BYTES as 
 
 /// Checks that a map in global memory may be written and, if its bytes are requested, read.
 fn global_map(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
@@ -202,12 +205,12 @@ fn global_map(
     tensor_box::record_range(block, w, lane, MemoryOperation::Write, address, BYTES)
 }
 
-fn put_global_map(block: &mut Worker<'_, '_>, address: u64, bytes: &[u8; BYTES as usize]) {
+fn put_global_map(block: &mut Block<'_, '_>, address: u64, bytes: &[u8; BYTES as usize]) {
     if let Some(a) = block.grid.table.find(address) {
         a.write(address - a.base, bytes);
         a.initialise(address - a.base, BYTES.into());
     }
-    if !block.changed_maps.contains(&address) {
-        block.changed_maps.push(address);
+    if !block.pending.changed_maps.contains(&address) {
+        block.pending.changed_maps.push(address);
     }
 }

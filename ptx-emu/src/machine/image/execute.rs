@@ -1,12 +1,12 @@
 //! Dispatches the instructions on textures and surfaces.
 
 use crate::machine::image::{fetch, query, surface};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::image::OfImage;
 
 pub(crate) fn operate_on_image(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     of: &OfImage,

@@ -16,10 +16,11 @@ use crate::machine::image::footprint::{
 use crate::machine::image::handles;
 use crate::machine::image::mean::{WeightedTexel, border, mean};
 use crate::machine::image::texel::channels;
-use crate::machine::memory::allocation::ShadowedAllocation;
-use crate::machine::memory::{global_checks, lane_access};
+use crate::machine::memory::device::allocation::ShadowedAllocation;
+use crate::machine::memory::global::global_checks;
+use crate::machine::memory::lane_access;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::image::{CoordinateType, Fetch, ImageGeometry};
 use crate::module::lane_mask::lanes;
 use crate::sanitize::race::launch_accesses::MemoryOperation;
@@ -88,7 +89,7 @@ impl Points {
     }
 }
 
-pub(crate) fn fetch(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, f: &Fetch) -> Checked<()> {
+pub(crate) fn fetch(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32, f: &Fetch) -> Checked<()> {
     let points = points(block, w, mask, f)?;
     let mut values = [[0; 32]; 4];
     let mut has = [0u32; 4];
@@ -122,7 +123,7 @@ pub(crate) fn fetch(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, f: &Fet
     Ok(())
 }
 
-fn points(block: &Worker<'_, '_>, w: &Warp, mask: u32, f: &Fetch) -> Checked<Points> {
+fn points(block: &Block<'_, '_>, w: &Warp, mask: u32, f: &Fetch) -> Checked<Points> {
     let mut points = Points {
         handles: handles::handles(block, w, mask, f.place.handle)?,
         layers: [0; 32],
@@ -143,7 +144,7 @@ fn points(block: &Worker<'_, '_>, w: &Warp, mask: u32, f: &Fetch) -> Checked<Poi
 
 /// Checks that a texture fits the instruction.
 fn check_texture(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     (image, sampler): (&Image, &Sampler),
@@ -179,7 +180,7 @@ fn check_texture(
 
 #[cold]
 fn other_class(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     image: &Image,
@@ -193,7 +194,7 @@ fn other_class(
 
 /// Returns an instruction of a traced launch that has written a channel of a texel.
 fn writer_of(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     a: &ShadowedAllocation,
     offset: u64,
     image: &Image,
@@ -206,7 +207,7 @@ fn writer_of(
 
 #[cold]
 fn written_before(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
@@ -227,7 +228,7 @@ fn written_before(
 
 /// Returns the four values of a lane.
 fn sample(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     (image, sampler): (&Image, &Sampler),
@@ -278,7 +279,7 @@ fn sample(
 /// Returns a channel of the four texels of a linear filter, counterclockwise from the lower
 /// left one.
 fn gather(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     texels: &Texels<'_>,
@@ -297,7 +298,7 @@ fn gather(
 
 /// Returns the channels of a texel, or of the border.
 fn texel(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     texels: &Texels<'_>,

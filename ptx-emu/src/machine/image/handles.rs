@@ -3,9 +3,10 @@
 use crate::fault::{Class, Fault};
 use crate::machine::image::bound_images::BoundImage;
 use crate::machine::image::descriptor::{Image, ImageShape, Sampler};
-use crate::machine::memory::{allocation_words, lane_access};
+use crate::machine::memory::device::allocation_words;
+use crate::machine::memory::lane_access;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::image::{ImageGeometry, ImagePlace};
 
 /// Returns the shapes that an instruction can read.
@@ -25,12 +26,7 @@ pub(crate) fn shapes(geometry: ImageGeometry, of_texture: bool) -> &'static [Ima
 }
 
 /// Returns the handles of the lanes, which a register or a texture reference contains.
-pub(crate) fn handles(
-    block: &Worker<'_, '_>,
-    w: &Warp,
-    mask: u32,
-    slot: u32,
-) -> Checked<[u64; 32]> {
+pub(crate) fn handles(block: &Block<'_, '_>, w: &Warp, mask: u32, slot: u32) -> Checked<[u64; 32]> {
     let given = w
         .regs
         .get::<u64>(slot, mask)
@@ -39,14 +35,14 @@ pub(crate) fn handles(
 }
 
 /// Returns the contents of the reference at an address.
-pub(crate) fn referred(block: &Worker<'_, '_>, address: u64) -> Option<u64> {
+pub(crate) fn referred(block: &Block<'_, '_>, address: u64) -> Option<u64> {
     let variable = block.grid.table.find(address)?;
     let whole = variable.base == address && variable.bytes == 8;
     whole.then(|| allocation_words::read(variable, 0, 8))
 }
 
 pub(crate) fn texture<'g>(
-    block: &Worker<'g, '_>,
+    block: &Block<'g, '_>,
     w: &Warp,
     lane: usize,
     handle: u64,
@@ -58,7 +54,7 @@ pub(crate) fn texture<'g>(
 }
 
 pub(crate) fn surface<'g>(
-    block: &Worker<'g, '_>,
+    block: &Block<'g, '_>,
     w: &Warp,
     lane: usize,
     handle: u64,
@@ -71,7 +67,7 @@ pub(crate) fn surface<'g>(
 
 #[cold]
 pub(crate) fn no_object(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     handle: u64,
@@ -106,7 +102,7 @@ pub(crate) fn no_object(
 
 /// Checks that an image has the coordinates of an instruction.
 pub(crate) fn check_shape(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     image: &Image,
@@ -129,7 +125,7 @@ pub(crate) fn check_shape(
 
 /// Returns the z of the layer or cube that a lane names.
 pub(crate) fn check_layer(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     image: &Image,

@@ -3,7 +3,7 @@
 use crate::machine::image::bound_images::BoundImage;
 use crate::machine::image::descriptor::{Image, Sampler};
 use crate::machine::image::image_error::ImageError;
-use crate::machine::memory::device_memory::Memory;
+use crate::machine::memory::device::device_memory::Memory;
 
 impl Memory {
     /// Creates a texture and returns its handle, which is never 0 and never reused.

@@ -2,13 +2,13 @@
 
 use crate::machine::image::descriptor::{Coordinates, Image, ImageShape, ReadMode, Sampler};
 use crate::machine::image::handles;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::image::{Asked, ImageQuery};
 use crate::module::lane_mask::lanes;
 
 pub(crate) fn query_image(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     q: &ImageQuery,

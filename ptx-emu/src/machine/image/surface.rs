@@ -4,16 +4,17 @@
 use crate::machine::image::descriptor::Image;
 use crate::machine::image::handles;
 use crate::machine::image::texel_format::ChannelType;
+use crate::machine::memory::global::global_access;
+use crate::machine::memory::lane_access;
 use crate::machine::memory::lane_access::put;
-use crate::machine::memory::{global, lane_access};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::image::{OutsideAccess, SurfaceAccess, SurfaceAct};
 use crate::module::lane_mask::lanes;
 use crate::{Class, Fault};
 
 pub(crate) fn access_surface(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     s: &SurfaceAccess,
@@ -64,16 +65,22 @@ pub(crate) fn access_surface(
         .filter(|lane| inside >> lane & 1 == 0)
         .for_each(|lane| addresses[lane] = first);
     match &s.act {
-        SurfaceAct::Load(transfer) => global::load_global(block, w, inside, transfer, &addresses),
-        SurfaceAct::Store(transfer) => global::store_global(block, w, inside, transfer, &addresses),
-        SurfaceAct::Reduce(atomic) => global::atomic_global(block, w, inside, atomic, &addresses),
+        SurfaceAct::Load(transfer) => {
+            global_access::load_global(block, w, inside, transfer, &addresses)
+        }
+        SurfaceAct::Store(transfer) => {
+            global_access::store_global(block, w, inside, transfer, &addresses)
+        }
+        SurfaceAct::Reduce(atomic) => {
+            global_access::atomic_global(block, w, inside, atomic, &addresses)
+        }
         SurfaceAct::ReduceTexel([of_unsigned, of_signed]) => {
             for (part, atomic) in [
                 (inside & !signed, of_unsigned),
                 (inside & signed, of_signed),
             ] {
                 if part != 0 {
-                    global::atomic_global(block, w, part, atomic, &addresses)?;
+                    global_access::atomic_global(block, w, part, atomic, &addresses)?;
                 }
             }
             Ok(())
@@ -82,12 +89,7 @@ pub(crate) fn access_surface(
 }
 
 /// Checks that `sured.p` supports the texels of a surface. Returns true if they are signed.
-fn texels_are_signed(
-    block: &Worker<'_, '_>,
-    w: &Warp,
-    lane: usize,
-    image: &Image,
-) -> Checked<bool> {
+fn texels_are_signed(block: &Block<'_, '_>, w: &Warp, lane: usize, image: &Image) -> Checked<bool> {
     match (image.format.channel, image.format.channels) {
         (ChannelType::U32, 1) => Ok(false),
         (ChannelType::S32, 1) => Ok(true),
@@ -105,7 +107,7 @@ fn texels_are_signed(
 
 /// Returns the address of a place in a surface, or `None` if nothing is accessed.
 fn place_in(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     image: &Image,
@@ -138,7 +140,7 @@ fn place_in(
 
 #[cold]
 fn unaligned(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     image: &Image,
@@ -154,7 +156,7 @@ fn unaligned(
 
 #[cold]
 fn outside_surface(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     image: &Image,

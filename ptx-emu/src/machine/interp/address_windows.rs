@@ -1,8 +1,8 @@
 //! `cvta` and `isspacep`: windows of the generic address space.
 
-use crate::machine::memory::cluster_window::PEER;
+use crate::machine::memory::shared::cluster_window::PEER;
+use crate::machine::scheduler::block::Block;
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::Worker;
 use crate::module::address_space::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW};
 use crate::module::code::operand::{InstructionSpace, Window};
 use crate::module::lane_mask::{lanes, set_bit};
@@ -33,7 +33,7 @@ pub(crate) fn window_base(window: Window, to: bool) -> u64 {
 
 /// Executes `isspacep`.
 pub(crate) fn is_space(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     d: u32,

@@ -2,8 +2,8 @@
 
 use crate::fault::Class;
 use crate::machine::memory::{lane_access, local};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::call::Passed;
 use crate::module::lane_mask::lanes;
 
@@ -17,12 +17,7 @@ pub(crate) fn known(w: &Warp, lanes: u32, p: Passed) -> Checked<u32> {
 }
 
 /// Returns the value of an argument of at most eight bytes.
-pub(crate) fn passed(
-    block: &Worker<'_, '_>,
-    w: &Warp,
-    lanes: u32,
-    p: Passed,
-) -> Checked<[u64; 32]> {
+pub(crate) fn passed(block: &Block<'_, '_>, w: &Warp, lanes: u32, p: Passed) -> Checked<[u64; 32]> {
     match p {
         Passed::Local { offset, bytes } => read_local(block, w, w.frame + offset, bytes, lanes),
         Passed::Register(r) => lane_access::take(block, w, r, lanes),
@@ -31,7 +26,7 @@ pub(crate) fn passed(
 }
 
 pub(crate) fn read_local(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     at: u32,
     bytes: u32,

@@ -9,9 +9,9 @@ use crate::machine::interp::call_arguments::{copy_local, known, passed, read_loc
 use crate::machine::interp::device_functions;
 use crate::machine::memory::lane_access::{extend, lanes_of, put};
 use crate::machine::memory::{lane_access, local};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::{Warp, fit_registers};
 use crate::machine::scheduler::warp_parts::{WaitingCaller, WarpFrame};
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::{ABSENT, Call, CallTarget, Formal, Op, Passed, RegisterOperand};
 use crate::module::control_flow::NEVER;
 use crate::module::lane_mask::{lanes, set_bit};
@@ -26,12 +26,7 @@ const MOST_STACK: u32 = 512 << 10;
 const ALIGN: u32 = 16;
 
 /// Executes a call. Afterwards the warp is in the function, or after the call.
-pub(crate) fn call(
-    block: &mut Worker<'_, '_>,
-    w: &mut Warp,
-    mask: u32,
-    call: &Call,
-) -> Checked<()> {
+pub(crate) fn call(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32, call: &Call) -> Checked<()> {
     match &call.target {
         CallTarget::System(function) => {
             device_functions::system_call(block, w, mask, *function, call)?;
@@ -55,7 +50,7 @@ pub(crate) fn call(
 /// Returns the routines whose addresses a register contains, with their lanes. The last entry
 /// runs first.
 fn callees(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     slot: u32,
@@ -98,7 +93,7 @@ fn callees(
 
 #[cold]
 fn no_function(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
@@ -116,7 +111,7 @@ fn no_function(
 
 /// Checks that a function has the parameters that an indirect call passes.
 fn check_call(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     call: &Call,
     routine: u32,
@@ -148,7 +143,7 @@ fn check_call(
 
 /// Enters the last of the routines and keeps the others for later.
 fn enter(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     call: &Call,
     mut groups: Vec<(u32, u32)>,
@@ -195,7 +190,7 @@ fn enter(
     Ok(())
 }
 
-fn check_depth(block: &Worker<'_, '_>, w: &Warp, lanes: u32, top: u32) -> Checked<()> {
+fn check_depth(block: &Block<'_, '_>, w: &Warp, lanes: u32, top: u32) -> Checked<()> {
     let what = match (w.calls.len() >= MOST_CALLS, top > MOST_STACK) {
         (true, _) => format!("calls are nested deeper than {MOST_CALLS}"),
         (_, true) => {
@@ -210,7 +205,7 @@ fn check_depth(block: &Worker<'_, '_>, w: &Warp, lanes: u32, top: u32) -> Checke
 
 /// Passes one argument to the function that is about to run.
 fn pass(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &mut Warp,
     regs: &mut Regs,
     lanes: u32,
@@ -239,7 +234,7 @@ fn pass(
 
 /// Ends the running call and returns its results to the caller. The caller continues unless
 /// other lanes call another function.
-pub(crate) fn leave(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<()> {
+pub(crate) fn leave(block: &mut Block<'_, '_>, w: &mut Warp) -> Checked<()> {
     let code = block.grid.code;
     let Some(a) = w.calls.pop() else {
         return Ok(());
@@ -281,7 +276,7 @@ pub(crate) fn leave(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<()> {
 /// Returns a result and the lanes in which it is initialized, or `None` if it was copied
 /// already.
 fn result(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &mut Warp,
     p: Passed,
     f: Formal,
@@ -311,7 +306,7 @@ fn result(
 }
 
 fn go_on(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     call: &Call,
     mut next: Vec<(u32, u32)>,
@@ -332,7 +327,7 @@ fn go_on(
 /// Executes `alloca`. It allocates after all memory in use, as much as the lane with the
 /// largest size.
 pub(crate) fn alloca(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     d: RegisterOperand,
@@ -354,7 +349,7 @@ pub(crate) fn alloca(
 /// Executes `stackrestore`. Memory is free again when all lanes of the call have restored the
 /// stack.
 pub(crate) fn stack_restore(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     a: RegisterOperand,

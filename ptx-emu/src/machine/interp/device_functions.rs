@@ -6,12 +6,14 @@ use std::sync::PoisonError;
 use crate::machine::interp::call_arguments;
 use crate::machine::interp::call_arguments::{local_byte, write_local};
 use crate::machine::interp::printf::{FormatPiece, PrintArgument, format_piece, pieces};
-use crate::machine::memory::allocation_words::read;
+use crate::machine::memory::device::allocation_words::read;
+use crate::machine::memory::global::global_checks;
+use crate::machine::memory::lane_access;
 use crate::machine::memory::lane_access::put;
 use crate::machine::memory::local::own;
-use crate::machine::memory::{global_checks, lane_access, shared_checks};
+use crate::machine::memory::shared::shared_checks;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::address_space::{ResolvedAddress, resolve};
 use crate::module::code::{Call, Passed, SystemCall};
 use crate::module::lane_mask::lanes;
@@ -22,7 +24,7 @@ use crate::{Class, Fault};
 const MOST_TEXT: usize = 1 << 20;
 
 pub(crate) fn system_call(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     function: SystemCall,
@@ -57,7 +59,7 @@ pub(crate) fn system_call(
 
 /// Records the conditions that the lanes set, in order.
 fn set_conditions(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     mask: u32,
     handles: &[u64; 32],
     values: &[u64; 32],
@@ -72,7 +74,7 @@ fn set_conditions(
     [0; 32]
 }
 
-fn malloc(block: &mut Worker<'_, '_>, _: &Warp, mask: u32, bytes: &[u64; 32]) -> [u64; 32] {
+fn malloc(block: &mut Block<'_, '_>, _: &Warp, mask: u32, bytes: &[u64; 32]) -> [u64; 32] {
     let mut out = [0; 32];
     if let Some(heap) = block.grid.table.heap(block.grid.device) {
         lanes(mask).for_each(|lane| out[lane] = heap.malloc(bytes[lane]));
@@ -81,7 +83,7 @@ fn malloc(block: &mut Worker<'_, '_>, _: &Warp, mask: u32, bytes: &[u64; 32]) ->
 }
 
 fn free(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     mask: u32,
     addresses: &[u64; 32],
@@ -97,7 +99,7 @@ fn free(
 }
 
 #[cold]
-fn bad_free(block: &Worker<'_, '_>, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
+fn bad_free(block: &Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
     let freed = block
         .grid
         .table
@@ -115,7 +117,7 @@ fn bad_free(block: &Worker<'_, '_>, w: &Warp, lane: usize, address: u64) -> Box<
 }
 
 fn assertion(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     mask: u32,
     [message, file, function]: [&[u64; 32]; 3],
@@ -138,7 +140,7 @@ fn assertion(
 
 /// Prints for each lane. Returns the number of arguments, or -1 without a format.
 fn print(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     mask: u32,
     formats: &[u64; 32],
@@ -159,7 +161,7 @@ fn print(
 }
 
 fn print_lane(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     format: &str,
@@ -197,7 +199,7 @@ fn print_lane(
 }
 
 /// Returns the string at a generic address, up to its zero byte.
-fn text_at(block: &mut Worker<'_, '_>, w: &Warp, lane: usize, address: u64) -> Checked<String> {
+fn text_at(block: &mut Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Checked<String> {
     let mut bytes = Vec::new();
     while bytes.len() < MOST_TEXT {
         match byte(block, w, lane, address.wrapping_add(bytes.len() as u64))? {
@@ -209,7 +211,7 @@ fn text_at(block: &mut Worker<'_, '_>, w: &Warp, lane: usize, address: u64) -> C
 }
 
 fn value(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
@@ -223,7 +225,7 @@ fn value(
 }
 
 /// Returns the byte at a generic address.
-fn byte(block: &mut Worker<'_, '_>, w: &Warp, lane: usize, address: u64) -> Checked<u8> {
+fn byte(block: &mut Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Checked<u8> {
     match resolve(address) {
         (ResolvedAddress::Global, at) => {
             let a = global_checks::lane_allocation(block, w, lane, at, 1)?;
@@ -256,7 +258,7 @@ fn byte(block: &mut Worker<'_, '_>, w: &Warp, lane: usize, address: u64) -> Chec
 }
 
 #[cold]
-fn unwritten(block: &Worker<'_, '_>, w: &Warp, lane: usize, at: u64) -> Box<Fault> {
+fn unwritten(block: &Block<'_, '_>, w: &Warp, lane: usize, at: u64) -> Box<Fault> {
     let what = "the device's function reads memory that the thread has not written";
     let mut fault = block.fault(w, 1 << lane, Class::UninitialisedLocal, what);
     fault.address = Some(at);

@@ -9,14 +9,15 @@ use crate::machine::interp::predicates::{
     guarded, logic, set_pair, set_pair_predicates, set_predicates, set_values,
 };
 use crate::machine::interp::{calls, undefined_operands, video};
+use crate::machine::memory::global::global_record;
 use crate::machine::memory::lane_access::extend;
-use crate::machine::memory::{global_record, lane_access, load_store, local};
+use crate::machine::memory::{lane_access, load_store, local};
 use crate::machine::observation;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::lane_meetings;
 use crate::machine::scheduler::lane_meetings::{Gathering, Scheduled};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::warp_parts::Pause;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::machine::sync::mbarrier::WaitOutcome;
 use crate::machine::sync::{barrier, cluster, mbarrier, warp_exchange};
 use crate::machine::tensor_core::{mma, wgmma, wmma};
@@ -58,7 +59,7 @@ enum Next {
 
 /// Runs a warp until it waits, ends, or has executed `until` instructions.
 pub(crate) fn execute<const OBSERVED: bool>(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     until: u64,
 ) -> Checked<Pause> {
@@ -122,7 +123,7 @@ pub(crate) fn execute<const OBSERVED: bool>(
 /// Continues with the next lanes after the running ones have reconverged or ended. The function
 /// is separate because the interpreter loop is faster without it.
 #[inline(never)]
-fn continue_elsewhere(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Option<Pause>> {
+fn continue_elsewhere(block: &mut Block<'_, '_>, w: &mut Warp) -> Checked<Option<Pause>> {
     while w.now.pc == w.now.join && w.now.mask != 0 {
         w.resume();
         if !w.apart.is_empty() {
@@ -150,7 +151,7 @@ fn continue_elsewhere(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Optio
 /// the warp continues if the operation is not executed now.
 #[inline(never)]
 fn prepare(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     step: &Instruction,
@@ -171,7 +172,7 @@ fn prepare(
 /// The match is exhaustive, so a new operation does not compile before it is executed here. The
 /// operations of inner loops are short or inlined, and all others are calls.
 #[inline(always)]
-fn operation(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, op: &Op) -> Checked<Next> {
+fn operation(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32, op: &Op) -> Checked<Next> {
     // Operations on registers, whose operands may be uninitialized.
     let computed = match op {
         Op::Alu(run, slots) => run(&mut w.regs, mask, slots),
@@ -330,7 +331,7 @@ fn operation(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, op: &Op) -> Ch
         // Asynchronous copies.
         Op::Copy(c) => return copy::copy(block, w, mask, c).map(following),
         Op::CopyCommit => {
-            block.copies.commit(w.index, mask);
+            block.pending.copies.commit(w.index, mask);
             return Ok(Next::Following);
         }
         Op::CopyWait { keep } => {
@@ -346,7 +347,7 @@ fn operation(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, op: &Op) -> Ch
         }
         Op::BulkStore(b) => return bulk_store::store_bulk(block, w, mask, b).map(following),
         Op::BulkCommit => {
-            block.stores.commit(w.index, mask);
+            block.pending.stores.commit(w.index, mask);
             return Ok(Next::Following);
         }
         Op::BulkWait { keep, read } => {
@@ -401,14 +402,14 @@ fn pause_after(w: &mut Warp, pause: Pause) -> Next {
 }
 
 #[cold]
-fn trap(block: &Worker<'_, '_>, w: &Warp, mask: u32) -> Box<Fault> {
+fn trap(block: &Block<'_, '_>, w: &Warp, mask: u32) -> Box<Fault> {
     let mut fault = block.fault(w, mask, Class::Trap, "trap was executed");
     fault.instead = "the kernel itself says that something is wrong";
     fault
 }
 
 fn branch_indexed(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     index: u32,
@@ -451,7 +452,7 @@ fn branch_indexed(
 }
 
 /// Executes a clock read, which counts executed instructions.
-pub(crate) fn clock(block: &Worker<'_, '_>, w: &mut Warp, mask: u32, d: u32, part: ClockPart) {
+pub(crate) fn clock(block: &Block<'_, '_>, w: &mut Warp, mask: u32, d: u32, part: ClockPart) {
     let now = block.stats.warp_instructions + w.executed;
     match part {
         ClockPart::Whole => w.regs.set(d, mask, &[now; 32]),

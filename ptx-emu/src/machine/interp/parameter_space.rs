@@ -2,15 +2,15 @@
 
 use crate::machine::memory::lane_access;
 use crate::machine::memory::lane_access::{extend, put};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::address_space::Addresses;
 use crate::module::code::Transfer;
 use crate::module::lane_mask::{lanes, set_bit};
 use crate::{Class, Fault};
 
 pub(crate) fn load_parameters(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     t: &Transfer,
@@ -52,7 +52,7 @@ pub(crate) fn load_parameters(
 
 #[cold]
 fn beyond_parameters(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     bad: u32,
     address: u64,
@@ -69,7 +69,7 @@ fn beyond_parameters(
 }
 
 #[cold]
-pub(crate) fn parameters_written(block: &Worker<'_, '_>, w: &Warp, mask: u32) -> Box<Fault> {
+pub(crate) fn parameters_written(block: &Block<'_, '_>, w: &Warp, mask: u32) -> Box<Fault> {
     let mut fault = block.fault(
         w,
         mask,

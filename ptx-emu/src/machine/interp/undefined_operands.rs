@@ -3,8 +3,8 @@
 //! The rules are those of [`propagation`](crate::sanitize::init::propagation).
 
 use crate::machine::interp::predicates::set_predicates;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::analysis::instruction_text::{Register, parts};
 use crate::module::code::instruction::Op;
 use crate::module::code::operand::PredSource;
@@ -15,7 +15,7 @@ use crate::sanitize::init::propagation::{outcomes, written_by};
 /// uninitialized value.
 #[cold]
 pub(crate) fn hand_on(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     op: &Op,
@@ -46,7 +46,7 @@ pub(crate) fn hand_on(
 }
 
 pub(crate) fn logic_for_the_others(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     u: Undefined,
@@ -66,7 +66,7 @@ pub(crate) fn logic_for_the_others(
 /// Executes an instruction in the lanes whose sources are initialized. Its results are
 /// uninitialized in the other lanes.
 pub(crate) fn for_the_others(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     u: Undefined,

@@ -1,8 +1,8 @@
 //! The registers and the addresses of the lanes of an access.
 
 use crate::fault::{Class, Fault};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::address_space::{Addresses, SHARED_WINDOW};
 use crate::module::code::operand::{Address, RegisterOperand};
 use crate::module::lane_mask::{lanes, set_bit};
@@ -43,7 +43,7 @@ pub(crate) fn put(w: &mut Warp, to: RegisterOperand, mask: u32, values: &[u64; 3
 
 /// Returns the value of a register of any width.
 pub(crate) fn take(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     from: RegisterOperand,
     mask: u32,
@@ -62,7 +62,7 @@ pub(crate) fn take(
 /// Computes the address of each lane.
 #[inline(always)]
 pub(crate) fn lane_addresses(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     a: &Address,
@@ -100,7 +100,7 @@ pub(crate) fn lane_addresses(
 /// Checks that the address of every lane is a multiple of the size of the whole access.
 #[inline]
 pub(crate) fn check_alignment(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     addresses: &Addresses,
@@ -116,7 +116,7 @@ pub(crate) fn check_alignment(
 
 #[cold]
 pub(crate) fn misaligned(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     addresses: &Addresses,
@@ -135,7 +135,7 @@ pub(crate) fn misaligned(
 }
 
 /// Sets the address and the nearest allocation of a fault.
-pub(crate) fn locate(block: &Worker<'_, '_>, fault: &mut Fault, address: u64) {
+pub(crate) fn locate(block: &Block<'_, '_>, fault: &mut Fault, address: u64) {
     fault.address = Some(address);
     let near_shared = address < SHARED_WINDOW;
     let table = &block.grid.table;
@@ -151,7 +151,7 @@ pub(crate) fn locate(block: &Worker<'_, '_>, fault: &mut Fault, address: u64) {
 
 /// Returns the lanes of an atomic in the order in which they take effect, which the schedule
 /// selects.
-pub(crate) fn lane_order(block: &Worker<'_, '_>, mask: u32) -> impl Iterator<Item = usize> + use<> {
+pub(crate) fn lane_order(block: &Block<'_, '_>, mask: u32) -> impl Iterator<Item = usize> + use<> {
     let reversed = block.grid.schedule.order == crate::Order::Reversed;
     (0..32)
         .map(move |i| if reversed { 31 - i } else { i })
@@ -159,7 +159,7 @@ pub(crate) fn lane_order(block: &Worker<'_, '_>, mask: u32) -> impl Iterator<Ite
 }
 
 /// Returns a 32-bit register, which must be initialized.
-pub(crate) fn words(block: &Worker<'_, '_>, w: &Warp, mask: u32, slot: u32) -> Checked<[u32; 32]> {
+pub(crate) fn words(block: &Block<'_, '_>, w: &Warp, mask: u32, slot: u32) -> Checked<[u32; 32]> {
     w.regs
         .get::<u32>(slot, mask)
         .copied()

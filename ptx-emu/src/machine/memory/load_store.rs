@@ -2,12 +2,14 @@
 
 use crate::Class;
 use crate::machine::interp::parameter_space;
+use crate::machine::memory::global::{global_access, store_buffer};
 use crate::machine::memory::lane_access::{check_alignment, lane_addresses};
-use crate::machine::memory::shared::{atomic_shared, load_shared, store_shared};
-use crate::machine::memory::{cluster_window, global, local, store_buffer};
+use crate::machine::memory::local;
+use crate::machine::memory::shared::cluster_window;
+use crate::machine::memory::shared::shared_access::{atomic_shared, load_shared, store_shared};
 use crate::machine::observation;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::address_space::{Addresses, ResolvedAddress, SHARED_WINDOW, resolve};
 use crate::module::code::{
     AccessOrdering, Atomic, FenceInstruction, InstructionSpace, MemoryScope, Transfer,
@@ -24,7 +26,7 @@ enum Does {
 }
 
 pub(crate) fn load(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     t: &Transfer,
@@ -42,7 +44,7 @@ pub(crate) fn load(
     );
     match t.space {
         InstructionSpace::Global | InstructionSpace::Const => {
-            global::load_global(block, w, mask, t, &addresses)
+            global_access::load_global(block, w, mask, t, &addresses)
         }
         InstructionSpace::Shared | InstructionSpace::Cluster => {
             load_shared(block, w, mask, t, &addresses)
@@ -55,7 +57,7 @@ pub(crate) fn load(
             mask,
             &addresses,
             |me, w, mask, place, addresses| match place {
-                ResolvedAddress::Global => global::load_global(me, w, mask, t, addresses),
+                ResolvedAddress::Global => global_access::load_global(me, w, mask, t, addresses),
                 ResolvedAddress::Shared => load_shared(me, w, mask, t, addresses),
                 ResolvedAddress::Local => local::load_local(me, w, mask, t, addresses),
                 ResolvedAddress::Param => {
@@ -77,7 +79,7 @@ pub(crate) fn load(
 }
 
 pub(crate) fn store(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     t: &Transfer,
@@ -95,7 +97,7 @@ pub(crate) fn store(
     );
     match t.space {
         InstructionSpace::Global | InstructionSpace::Const => {
-            global::store_global(block, w, mask, t, &addresses)
+            global_access::store_global(block, w, mask, t, &addresses)
         }
         InstructionSpace::Shared | InstructionSpace::Cluster => {
             store_shared(block, w, mask, t, &addresses)
@@ -108,7 +110,7 @@ pub(crate) fn store(
             mask,
             &addresses,
             |me, w, mask, place, addresses| match place {
-                ResolvedAddress::Global => global::store_global(me, w, mask, t, addresses),
+                ResolvedAddress::Global => global_access::store_global(me, w, mask, t, addresses),
                 ResolvedAddress::Shared => store_shared(me, w, mask, t, addresses),
                 ResolvedAddress::Local => local::store_local(me, w, mask, t, addresses),
                 ResolvedAddress::Param => Err(parameter_space::parameters_written(me, w, mask)),
@@ -129,7 +131,7 @@ pub(crate) fn store(
 
 /// Executes `discard`.
 pub(crate) fn discard(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     halves: &[Transfer; 2],
@@ -151,7 +153,7 @@ pub(crate) fn discard(
 }
 
 pub(crate) fn atomic(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     a: &Atomic,
@@ -170,7 +172,7 @@ pub(crate) fn atomic(
             mask,
             &addresses,
             |me, w, mask, place, addresses| match place {
-                ResolvedAddress::Global => global::atomic_global(me, w, mask, a, addresses),
+                ResolvedAddress::Global => global_access::atomic_global(me, w, mask, a, addresses),
                 ResolvedAddress::Shared => atomic_shared(me, w, mask, a, addresses),
                 ResolvedAddress::Local => {
                     Err(me.fault(w, mask, Class::OutOfBounds, "an atomic on local memory"))
@@ -178,7 +180,7 @@ pub(crate) fn atomic(
                 ResolvedAddress::Param => Err(parameter_space::parameters_written(me, w, mask)),
             },
         ),
-        _ => global::atomic_global(block, w, mask, a, &addresses),
+        _ => global_access::atomic_global(block, w, mask, a, &addresses),
     }?;
     synchronise(
         block,
@@ -194,7 +196,7 @@ pub(crate) fn atomic(
 
 /// Executes atomics on the elements of a vector of `bytes` bytes.
 pub(crate) fn atomics(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     bytes: u32,
@@ -211,7 +213,7 @@ pub(crate) fn atomics(
 }
 
 /// Executes `fence` and `membar`.
-pub(crate) fn fence(block: &mut Worker<'_, '_>, w: &Warp, mask: u32, fence: FenceInstruction) {
+pub(crate) fn fence(block: &mut Block<'_, '_>, w: &Warp, mask: u32, fence: FenceInstruction) {
     if fence.releases && fence.scope == MemoryScope::Device {
         store_buffer::stores_arrive(block, w, mask);
     }
@@ -237,7 +239,7 @@ pub(crate) fn fence(block: &mut Worker<'_, '_>, w: &Warp, mask: u32, fence: Fenc
 /// Executes the synchronization of a strong access at its address.
 #[inline(always)]
 fn synchronise(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     mask: u32,
     space: InstructionSpace,
@@ -251,7 +253,7 @@ fn synchronise(
 }
 
 fn meet(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     mask: u32,
     space: InstructionSpace,
@@ -298,11 +300,11 @@ fn meet(
 
 /// Calls `f` with the lanes of each space to which generic addresses resolve.
 fn split(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     addresses: &Addresses,
-    mut f: impl FnMut(&mut Worker<'_, '_>, &mut Warp, u32, ResolvedAddress, &Addresses) -> Checked<()>,
+    mut f: impl FnMut(&mut Block<'_, '_>, &mut Warp, u32, ResolvedAddress, &Addresses) -> Checked<()>,
 ) -> Checked<()> {
     for place in [
         ResolvedAddress::Global,

@@ -2,8 +2,8 @@
 
 use crate::machine::memory::lane_access;
 use crate::machine::memory::lane_access::{extend, put};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::address_space::{Addresses, LOCAL_WINDOW};
 use crate::module::code::{RegisterOperand, Transfer, Unwritten};
 use crate::module::lane_mask::{lanes, set_bit};
@@ -48,7 +48,7 @@ const MOST_GAP: usize = 7;
 
 /// Converts window addresses to the local addresses of their threads.
 pub(crate) fn own_addresses(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     addresses: &mut Addresses,
@@ -65,7 +65,7 @@ pub(crate) fn own_addresses(
 }
 
 #[cold]
-fn of_another_thread(block: &Worker<'_, '_>, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
+fn of_another_thread(block: &Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
     let owner = (address / SLICE) as u32;
     let [width, height, _] = block.grid.launch.block;
     let x = owner % width;
@@ -87,7 +87,7 @@ pub(crate) fn check_found(w: &Warp, from: RegisterOperand, mask: u32) -> Checked
 }
 
 pub(crate) fn load_local(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     t: &Transfer,
@@ -132,7 +132,7 @@ pub(crate) fn load_local(
 
 /// Returns a value in local memory, or `None` if it is copied and uninitialized.
 fn local_value(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     [start, before]: [usize; 2],
@@ -160,7 +160,7 @@ fn local_value(
 }
 
 pub(crate) fn store_local(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     t: &Transfer,
@@ -190,7 +190,7 @@ pub(crate) fn store_local(
 
 /// Checks the bounds and the alignment of an access to local memory.
 fn check_local(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     t: &Transfer,

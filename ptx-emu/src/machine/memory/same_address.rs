@@ -3,15 +3,15 @@
 use crate::fault::{Class, Fault};
 use crate::machine::memory::lane_access::are_distinct;
 use crate::machine::memory::{lane_access, tolerance};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::address_space::Addresses;
 use crate::sanitize::race::same_address_stores::{NEAR, ROUNDED, are_rounded_apart, sums_apart};
 
 /// Checks that lanes of one store that write the same address write the same value.
 #[inline]
 pub(crate) fn check_same(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     addresses: &Addresses,
@@ -25,7 +25,7 @@ pub(crate) fn check_same(
 }
 
 pub(crate) fn check_same_slowly(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     addresses: &Addresses,
@@ -61,7 +61,7 @@ pub(crate) fn check_same_slowly(
 
 #[cold]
 pub(crate) fn stores_differ(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     a: usize,
     b: usize,

@@ -1,11 +1,12 @@
 //! Decides whether a race is tolerated, and records tolerated races as notes.
 
 use crate::fault::{Class, Fault};
-use crate::machine::memory::allocation::ShadowedAllocation;
-use crate::machine::memory::allocation_words::read;
-use crate::machine::memory::{lane_access, shared_checks};
+use crate::machine::memory::device::allocation::ShadowedAllocation;
+use crate::machine::memory::device::allocation_words::read;
+use crate::machine::memory::lane_access;
+use crate::machine::memory::shared::shared_checks;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::address_space::SHARED_BASE;
 use crate::module::code::operand::Transfer;
 use crate::sanitize::race::last_access::AccessProperties;
@@ -24,7 +25,7 @@ pub(crate) const RESET: &str = "a counter is reset by a plain store, after the l
 
 /// Returns the reason why a race on global memory is tolerated, if it is.
 pub(crate) fn tolerable(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     operation: MemoryOperation,
@@ -66,7 +67,7 @@ pub(crate) fn tolerable(
 
 /// Returns true if a store leaves the bytes unchanged, or changes them only by rounding.
 pub(crate) fn stores_the_same(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     t: &Transfer,
@@ -92,7 +93,7 @@ pub(crate) fn stores_the_same(
 
 /// Records a tolerated race as a note, or returns it as a fault if the launch is strict.
 pub(crate) fn tolerate(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     mut fault: Box<Fault>,
     why: &'static str,
 ) -> Checked<()> {
@@ -108,7 +109,7 @@ pub(crate) fn tolerate(
 
 /// Tolerates a race of a store to shared memory if an earlier store wrote the same value.
 pub(crate) fn excuse_store(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     fault: Box<Fault>,
     (address, bytes): (u64, u32),
@@ -138,7 +139,7 @@ pub(crate) fn excuse_store(
 }
 
 /// Tolerates a race between an ordinary load of shared memory and an atomic.
-pub(crate) fn excuse_guess(block: &mut Worker<'_, '_>, w: &Warp, fault: Box<Fault>) -> Checked<()> {
+pub(crate) fn excuse_guess(block: &mut Block<'_, '_>, w: &Warp, fault: Box<Fault>) -> Checked<()> {
     let code = block.grid.code;
     let own = &code.places[w.now.pc as usize];
     let excused = fault.other.as_ref().is_some_and(|other| match other.did {
@@ -155,7 +156,7 @@ pub(crate) fn excuse_guess(block: &mut Worker<'_, '_>, w: &Warp, fault: Box<Faul
 /// Checks and records an access like [`touch`](crate::machine::memory::load_store::touch), and tolerates a race with a
 /// compare-and-swap loop.
 pub(crate) fn touch_or_guess(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
@@ -173,7 +174,7 @@ pub(crate) fn touch_or_guess(
 
 /// Records an access to shared memory whose race is tolerated, and returns its offset.
 pub(crate) fn touch_tolerated(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,

@@ -10,10 +10,10 @@
 use std::collections::VecDeque;
 
 use crate::launch::{Stats, Trace};
+use crate::machine::scheduler::block::Block;
 use crate::machine::scheduler::grid::GridState;
 use crate::machine::scheduler::standstill::{ChangeStamp, Rest};
 use crate::machine::scheduler::warp_turns::BlockProgress;
-use crate::machine::scheduler::worker::Worker;
 use crate::machine::scheduler::{wait_reasons, warp_turns};
 use crate::machine::seeded_choice::mix;
 use crate::sanitize::race::launch_recorder::{LaunchRecorder, Running};
@@ -23,9 +23,9 @@ const INTERLEAVED: usize = 4;
 const MOST_ROUNDS: u64 = 4;
 
 /// A block that has begun and not ended.
-struct Live<'g, 'a> {
+struct LiveBlock<'g, 'a> {
     turn: u64,
-    worker: Worker<'g, 'a>,
+    block: Block<'g, 'a>,
     /// The state of its record, in a traced launch.
     running: Option<Running>,
     /// The effects of the block when it last stopped.
@@ -35,8 +35,8 @@ struct Live<'g, 'a> {
 /// The blocks of one host thread.
 pub(crate) struct Rotation<'g, 'a> {
     grid: &'g GridState<'a>,
-    live: VecDeque<Live<'g, 'a>>,
-    spare: Vec<Worker<'g, 'a>>,
+    live: VecDeque<LiveBlock<'g, 'a>>,
+    spare: Vec<Block<'g, 'a>>,
     recorder: Option<Box<LaunchRecorder>>,
     /// The number of this rotation in the launch.
     number: usize,
@@ -79,7 +79,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
 
     /// Runs blocks until none are left, or until the launch ends because it stands still.
     pub(crate) fn run(mut self) -> Stats {
-        while let Some(mut block) = self.next() {
+        while let Some(mut live) = self.next() {
             if self.waits {
                 let stamp = self.grid.standstill.stamp();
                 if stamp != self.still.stamp {
@@ -89,39 +89,39 @@ impl<'g, 'a> Rotation<'g, 'a> {
                     };
                 }
             }
-            let fuel = block.worker.fuel;
-            let progress = self.advance(&mut block);
+            let fuel = live.block.turns.fuel;
+            let progress = self.advance(&mut live);
             match progress {
                 Some(BlockProgress::Waits { proven }) => {
                     self.waits = true;
                     // A wait that only others can end is limited by time. Fuel limits loops that
                     // may end by themselves.
-                    if proven && block.worker.effects == block.effects {
-                        block.worker.fuel = fuel;
+                    if proven && live.block.turns.effects == live.effects {
+                        live.block.turns.fuel = fuel;
                     }
-                    if self.keep(block, proven) {
+                    if self.keep(live, proven) {
                         break;
                     }
                 }
                 Some(BlockProgress::Paused) => {
                     self.changed();
-                    self.live.push_back(block);
+                    self.live.push_back(live);
                 }
                 Some(BlockProgress::Ended) | None => {
                     self.grid.release();
                     self.changed();
                     self.ended = true;
-                    if let (Some(recorder), Some(running)) = (&mut self.recorder, block.running) {
+                    if let (Some(recorder), Some(running)) = (&mut self.recorder, live.running) {
                         recorder.end(running);
                     }
-                    self.spare.push(block.worker);
+                    self.spare.push(live.block);
                 }
             }
         }
         let waiting = self
             .live
             .iter()
-            .map(|block| wait_reasons::waits(&block.worker, block.turn));
+            .map(|live| wait_reasons::waits(&live.block, live.turn));
         self.grid.standstill.leave(self.number, waiting);
         self.finish()
     }
@@ -135,7 +135,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
 
     /// Returns the block that runs next. It is a new one if the last one waits or there is no
     /// other.
-    fn next(&mut self) -> Option<Live<'g, 'a>> {
+    fn next(&mut self) -> Option<LiveBlock<'g, 'a>> {
         let more = self.grid.interleaves && self.live.len() < INTERLEAVED;
         if (self.live.is_empty() || self.waits || more)
             && let Some(turn) = self.grid.take()
@@ -151,47 +151,47 @@ impl<'g, 'a> Rotation<'g, 'a> {
         }
     }
 
-    fn begin(&mut self, turn: u64) -> Live<'g, 'a> {
-        let mut worker = self.spare.pop().unwrap_or_else(|| Worker::new(self.grid));
-        worker.begin(self.grid.block(turn));
+    fn begin(&mut self, turn: u64) -> LiveBlock<'g, 'a> {
+        let mut block = self.spare.pop().unwrap_or_else(|| Block::new(self.grid));
+        block.begin(self.grid.block(turn));
         let running = self.recorder.as_mut().map(|recorder| recorder.begin());
-        let effects = worker.effects;
-        Live {
+        let effects = block.turns.effects;
+        LiveBlock {
             turn,
-            worker,
+            block,
             running,
             effects,
         }
     }
 
     /// Runs a block. Returns `None` if it has a fault, which is recorded.
-    fn advance(&mut self, block: &mut Live<'g, 'a>) -> Option<BlockProgress> {
-        if let (Some(recorder), Some(running)) = (&mut self.recorder, block.running.take()) {
+    fn advance(&mut self, live: &mut LiveBlock<'g, 'a>) -> Option<BlockProgress> {
+        if let (Some(recorder), Some(running)) = (&mut self.recorder, live.running.take()) {
             recorder.resume(running);
         }
-        std::mem::swap(&mut self.recorder, &mut block.worker.recorder);
+        std::mem::swap(&mut self.recorder, &mut live.block.recorder);
         self.turns += 1;
         let rounds = if self.grid.interleaves {
             1 + mix(self.grid.schedule.seed ^ self.turns << 20) % MOST_ROUNDS
         } else {
             u64::MAX
         };
-        let progress = warp_turns::advance(&mut block.worker, rounds);
-        std::mem::swap(&mut self.recorder, &mut block.worker.recorder);
-        block.running = self.recorder.as_mut().map(|recorder| recorder.suspend());
+        let progress = warp_turns::advance(&mut live.block, rounds);
+        std::mem::swap(&mut self.recorder, &mut live.block.recorder);
+        live.running = self.recorder.as_mut().map(|recorder| recorder.suspend());
         progress
             .map_err(|fault| {
                 self.grid
-                    .record(block.turn, fault, block.worker.postponed.take())
+                    .record(live.turn, fault, live.block.turns.postponed.take())
             })
             .ok()
     }
 
     /// Keeps a waiting block. Returns true if the launch ends because it stands still.
-    fn keep(&mut self, mut block: Live<'g, 'a>, proven: bool) -> bool {
-        let effects = block.worker.effects;
-        let did = std::mem::replace(&mut block.effects, effects) != effects;
-        self.live.push_back(block);
+    fn keep(&mut self, mut live: LiveBlock<'g, 'a>, proven: bool) -> bool {
+        let effects = live.block.turns.effects;
+        let did = std::mem::replace(&mut live.effects, effects) != effects;
+        self.live.push_back(live);
         if did {
             self.changed();
             self.waits = true;
@@ -213,7 +213,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
         let polled = self
             .live
             .iter()
-            .map(|block| warp_turns::polled(&block.worker))
+            .map(|live| warp_turns::polled(&live.block))
             .max()
             .unwrap_or_default();
         self.grid.standstill.rest(
@@ -229,11 +229,11 @@ impl<'g, 'a> Rotation<'g, 'a> {
     fn finish(self) -> Stats {
         let grid = self.grid;
         let mut stats = Stats::default();
-        let workers = self
+        let blocks = self
             .spare
             .into_iter()
-            .chain(self.live.into_iter().map(|block| block.worker));
-        workers.for_each(|worker| stats.add(&worker.finish()));
+            .chain(self.live.into_iter().map(|live| live.block));
+        blocks.for_each(|block| stats.add(&block.finish()));
         let place = |pc: u32| grid.code.places[pc as usize].clone();
         let find = |base| grid.table.reach(base).map(|a| a.info());
         stats.accesses = self

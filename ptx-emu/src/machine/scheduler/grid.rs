@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::launch::{Launch, LaunchSite, Order, Schedule, Trace};
-use crate::machine::memory::allocation::ShadowedAllocation;
-use crate::machine::memory::device_memory::{Memory, Table};
-use crate::machine::memory::memory_error::MemoryError;
+use crate::machine::memory::device::allocation::ShadowedAllocation;
+use crate::machine::memory::device::device_memory::{Memory, Table};
+use crate::machine::memory::device::memory_error::MemoryError;
 use crate::machine::scheduler::standstill::Standstill;
 use crate::machine::seeded_choice::shuffled;
 use crate::module::code::KernelCode;

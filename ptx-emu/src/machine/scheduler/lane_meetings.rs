@@ -20,9 +20,9 @@ use crate::fault::OtherPlace;
 use crate::machine::interp::calls;
 use crate::machine::interp::predicates::pred;
 use crate::machine::observation;
+use crate::machine::scheduler::block::{Block, Checked, show_lanes};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::warp_parts::{Meeting, MeetingPlace, Pause, Strand, StrandState};
-use crate::machine::scheduler::worker::{Checked, Worker, show_lanes};
 use crate::machine::sync::barrier::reduces;
 use crate::machine::sync::barrier_state::BarrierUse;
 use crate::machine::sync::{barrier, cluster, warp_exchange};
@@ -219,7 +219,7 @@ impl Warp {
 /// ones.
 #[cold]
 pub(crate) fn gather_lanes(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     op: &Op,
@@ -234,7 +234,7 @@ pub(crate) fn gather_lanes(
 }
 
 fn gather_named(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     op: &Exchange,
@@ -295,7 +295,7 @@ fn incomplete_group(w: &Warp, mask: u32, masks: &[u32; 32]) -> Option<u32> {
 }
 
 fn gather_at_barrier(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     b: &Barrier,
@@ -308,7 +308,7 @@ fn gather_at_barrier(
     park_for_warp(block, w, mask, MeetingPlace::Barrier(barrier))
 }
 
-fn gather_at_cluster(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32) -> Checked<Gathering> {
+fn gather_at_cluster(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32) -> Checked<Gathering> {
     if cluster::is_together(block, w) || w.missing(u32::MAX, mask) == 0 {
         return Ok(Gathering::Executes);
     }
@@ -317,7 +317,7 @@ fn gather_at_cluster(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32) -> Che
 
 /// Parks lanes that wait for all others of their warp.
 fn park_for_warp(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     at: MeetingPlace,
@@ -338,7 +338,7 @@ fn park_for_warp(
 
 /// Returns the opcode of an instruction, with its qualifiers in one order and without those
 /// that change nothing.
-fn kind(block: &Worker<'_, '_>, pc: u32) -> String {
+fn kind(block: &Block<'_, '_>, pc: u32) -> String {
     let (opcode, _) = parts(&block.grid.code.places[pc as usize]);
     let mut parts: Vec<&str> = opcode.split('.').filter(|part| *part != "cta").collect();
     parts[1..].sort_unstable();
@@ -347,7 +347,7 @@ fn kind(block: &Worker<'_, '_>, pc: u32) -> String {
 
 /// Executes the instructions of groups that are complete after lanes have arrived, and lets
 /// other lanes run.
-fn arrived(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Gathering> {
+fn arrived(block: &mut Block<'_, '_>, w: &mut Warp) -> Checked<Gathering> {
     observation::interrupted(block);
     Ok(if complete_meetings(block, w)? {
         Gathering::Waits
@@ -357,7 +357,7 @@ fn arrived(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Gathering> {
 }
 
 /// Waits for the lanes of other strands before an `.aligned` instruction.
-fn gather_aligned(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Gathering> {
+fn gather_aligned(block: &mut Block<'_, '_>, w: &mut Warp) -> Checked<Gathering> {
     if w.lanes_apart() & !w.now.mask == 0 {
         return Ok(Gathering::Executes);
     }
@@ -385,7 +385,7 @@ fn gather_aligned(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Gathering
 
 /// Executes the instructions of the groups that are complete. Returns true if the warp waits at
 /// a barrier now.
-fn complete_meetings(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<bool> {
+fn complete_meetings(block: &mut Block<'_, '_>, w: &mut Warp) -> Checked<bool> {
     let mut waits = false;
     while let Some((meeting, arrived)) = complete_meeting(w) {
         match meeting.at {
@@ -419,7 +419,7 @@ fn exchange_at(ops: &[Instruction], pc: u32) -> &Exchange {
 
 /// Executes one instruction for the lanes of several strands.
 fn exchange(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     strands: &mut [Strand],
     meeting: &Meeting,
@@ -469,7 +469,7 @@ fn exchange(
 /// Executes a barrier at which all lanes of a warp have arrived, at several instructions.
 /// Returns true if the warp must wait.
 fn arrive_together(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     meeting: &Meeting,
     arrived: u32,
@@ -513,7 +513,7 @@ fn arrive_together(
 
 /// Lets the first strand execute a wait at the barrier of the cluster for all lanes of the
 /// warp.
-fn wait_together(block: &mut Worker<'_, '_>, w: &mut Warp, meeting: &Meeting, arrived: u32) {
+fn wait_together(block: &mut Block<'_, '_>, w: &mut Warp, meeting: &Meeting, arrived: u32) {
     let Some(first) = w.apart.iter().position(|s| s.meeting() == Some(meeting)) else {
         return;
     };
@@ -530,7 +530,7 @@ fn wait_together(block: &mut Worker<'_, '_>, w: &mut Warp, meeting: &Meeting, ar
 /// Continues with other lanes of the warp after the running ones have ended or returned from a
 /// call.
 #[cold]
-pub(crate) fn schedule(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Scheduled> {
+pub(crate) fn schedule(block: &mut Block<'_, '_>, w: &mut Warp) -> Checked<Scheduled> {
     observation::interrupted(block);
     if !w.calls.is_empty() {
         if w.reconverge_behind_call() {
@@ -558,7 +558,7 @@ pub(crate) fn schedule(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Sche
 
 /// Runs lanes of the warp that have not polled since, in place of the running ones, which poll.
 /// Returns false if there are none.
-pub(crate) fn run_others(block: &mut Worker<'_, '_>, w: &mut Warp, pause: Pause) -> Checked<bool> {
+pub(crate) fn run_others(block: &mut Block<'_, '_>, w: &mut Warp, pause: Pause) -> Checked<bool> {
     if w.lanes() & !w.now.mask != 0 {
         let polling = w.now.mask;
         w.park(polling, StrandState::Polled, block.grid.code);
@@ -588,7 +588,7 @@ pub(crate) fn run_others(block: &mut Worker<'_, '_>, w: &mut Warp, pause: Pause)
 
 /// Describes the lanes of a warp that wait for others of it, as part of a sentence about the
 /// warp.
-pub(crate) fn waiting_lanes(block: &Worker<'_, '_>, w: &Warp) -> String {
+pub(crate) fn waiting_lanes(block: &Block<'_, '_>, w: &Warp) -> String {
     let waiting = w.apart.iter().filter(|strand| strand.meeting().is_some());
     let lanes = waiting.map(|strand| {
         let line = block.place(strand.context.now.pc).line;
@@ -601,7 +601,7 @@ pub(crate) fn waiting_lanes(block: &Worker<'_, '_>, w: &Warp) -> String {
 }
 
 /// Returns the fault of lanes that wait for others of their warp which never arrive.
-fn never_met(block: &mut Worker<'_, '_>, w: &mut Warp) -> Box<Fault> {
+fn never_met(block: &mut Block<'_, '_>, w: &mut Warp) -> Box<Fault> {
     let Some(first) = w.apart.iter().position(|strand| strand.meeting().is_some()) else {
         return block.fault(
             w,

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::fault::{Class, Fault, OtherPlace};
 use crate::launch::{Launch, LaunchSite, Schedule, Stats, Trace};
-use crate::machine::memory::device_memory::Memory;
+use crate::machine::memory::device::device_memory::Memory;
 use crate::machine::scheduler::block_rotation::Rotation;
 use crate::machine::scheduler::grid::{GridState, refuse};
 use crate::machine::scheduler::wait_reasons::standstill_fault;

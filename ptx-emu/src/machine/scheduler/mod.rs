@@ -1,5 +1,6 @@
 //! The grid, its blocks and its warps, and the order in which they run.
 
+pub(crate) mod block;
 pub(crate) mod block_rotation;
 pub(crate) mod diverged_lanes;
 pub(crate) mod grid;
@@ -8,9 +9,9 @@ pub(crate) mod launch_grid;
 pub(crate) mod standstill;
 pub(crate) mod standstill_verdict;
 pub(crate) mod stationary_loops;
+pub(crate) mod turn_state;
 pub(crate) mod wait_reasons;
 pub(crate) mod warp;
 pub(crate) mod warp_parts;
 pub(crate) mod warp_steps;
 pub(crate) mod warp_turns;
-pub(crate) mod worker;

@@ -13,11 +13,11 @@
 
 use rustc_hash::FxHashSet;
 
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::warp_parts::{Pause, WarpFrame};
 use crate::machine::scheduler::warp_steps;
 use crate::machine::scheduler::warp_steps::state;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::analysis::instruction_text::{parts, split};
 use crate::module::code::{KernelCode, Op};
 use crate::module::registers::Bank;
@@ -56,7 +56,7 @@ fn position(w: &Warp) -> (usize, Vec<[u32; 3]>) {
 
 /// Executes one iteration of the loop of a polling warp. `before` are the effects of the warp
 /// at the start of its turn.
-pub(crate) fn iterate(block: &mut Worker<'_, '_>, w: &mut Warp, before: u64) -> Checked<Iteration> {
+pub(crate) fn iterate(block: &mut Block<'_, '_>, w: &mut Warp, before: u64) -> Checked<Iteration> {
     let pc = w.now.pc;
     let start = position(w);
     let start_state = state(w);

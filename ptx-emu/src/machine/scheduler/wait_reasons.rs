@@ -7,12 +7,12 @@
 use std::time::Duration;
 
 use crate::machine::memory::lane_access;
+use crate::machine::scheduler::block::{Block, show_ranges};
 use crate::machine::scheduler::lane_meetings;
 use crate::machine::scheduler::standstill_verdict::{
     BlockWaits, StandstillVerdict, WaitReason, WarpCount,
 };
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Worker, show_ranges};
 use crate::{Class, Fault};
 
 /// The maximum numbers of groups of blocks, and of groups of warps in a block, that a report names.
@@ -23,7 +23,7 @@ const MOST_WARP_GROUPS: usize = 6;
 const MOST_BLOCKS: usize = 3;
 
 /// Returns the reasons why warps wait, with equal reasons grouped.
-pub(crate) fn wait_reasons(block: &Worker<'_, '_>) -> String {
+pub(crate) fn wait_reasons(block: &Block<'_, '_>) -> String {
     let per_block = block.warps.len() as u32 / block.blocks.len() as u32;
     let mut groups: Vec<(u32, WaitReason, Vec<u32>)> = Vec::new();
     for w in &block.warps {
@@ -72,7 +72,7 @@ pub(crate) fn wait_reasons(block: &Worker<'_, '_>) -> String {
 }
 
 /// Returns the reason why a warp cannot run.
-fn wait_reason(block: &Worker<'_, '_>, w: &Warp) -> WaitReason {
+fn wait_reason(block: &Block<'_, '_>, w: &Warp) -> WaitReason {
     let warp = w.index;
     let line = |pc: u32| block.place(pc).line;
     if let Some((pc, arrived, all)) = block.cluster.waiting_at(warp) {
@@ -114,7 +114,7 @@ fn wait_reason(block: &Worker<'_, '_>, w: &Warp) -> WaitReason {
 }
 
 /// Returns the reason of a warp that waits for an mbarrier, asleep or in a loop.
-fn mbarrier_wait(block: &Worker<'_, '_>, w: &Warp) -> Option<WaitReason> {
+fn mbarrier_wait(block: &Block<'_, '_>, w: &Warp) -> Option<WaitReason> {
     if w.present() == 0 || !block.mbarriers.is_sleeping(w.index) && !w.polling.awaits_mbarrier() {
         return None;
     }
@@ -130,13 +130,13 @@ fn mbarrier_wait(block: &Worker<'_, '_>, w: &Warp) -> Option<WaitReason> {
 }
 
 /// Returns the instruction at which a warp waits for an mbarrier, if it does.
-pub(crate) fn mbarrier_wait_at(block: &Worker<'_, '_>, w: &Warp) -> Option<u32> {
+pub(crate) fn mbarrier_wait_at(block: &Block<'_, '_>, w: &Warp) -> Option<u32> {
     mbarrier_wait(block, w)?;
     block.mbarriers.waiting_at(w.index).map(|(pc, ..)| pc)
 }
 
 /// Returns the sentence that a warp waits for an mbarrier, if it does.
-pub(crate) fn mbarrier_reason(block: &Worker<'_, '_>, w: &Warp) -> Option<String> {
+pub(crate) fn mbarrier_reason(block: &Block<'_, '_>, w: &Warp) -> Option<String> {
     let reason = mbarrier_wait(block, w)?;
     Some(format!(
         "{} {}",
@@ -146,7 +146,7 @@ pub(crate) fn mbarrier_reason(block: &Worker<'_, '_>, w: &Warp) -> Option<String
 }
 
 /// Returns the waits of a block that does nothing but wait.
-pub(crate) fn waits(block: &Worker<'_, '_>, turn: u64) -> BlockWaits {
+pub(crate) fn waits(block: &Block<'_, '_>, turn: u64) -> BlockWaits {
     let first = block
         .warps
         .iter()

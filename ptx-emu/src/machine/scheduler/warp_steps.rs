@@ -8,18 +8,18 @@ use rustc_hash::FxHasher;
 use crate::fault::{Class, Fault};
 use crate::machine::interp::interpreter;
 use crate::machine::memory::lane_access;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::standstill::Polled;
 use crate::machine::scheduler::wait_reasons;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::warp_parts::Pause;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::instruction::Op;
 use crate::module::code::operand::InstructionSpace;
 use crate::module::lane_mask::lanes;
 
 /// Lets a warp execute up to `most` instructions.
-pub(crate) fn run(block: &mut Worker<'_, '_>, warp: &mut Warp, most: u64) -> Checked<Pause> {
-    let turn = most.min(block.fuel.saturating_add(1));
+pub(crate) fn run(block: &mut Block<'_, '_>, warp: &mut Warp, most: u64) -> Checked<Pause> {
+    let turn = most.min(block.turns.fuel.saturating_add(1));
     let before = warp.executed;
     let result = if block.observers.is_some() {
         interpreter::execute::<true>(block, warp, before + turn)
@@ -30,14 +30,14 @@ pub(crate) fn run(block: &mut Worker<'_, '_>, warp: &mut Warp, most: u64) -> Che
     block.stats.warp_instructions += used;
     block.stats.lane_instructions += std::mem::take(&mut warp.lane_count);
     let pause = result?;
-    match block.fuel.checked_sub(used) {
-        Some(left) => block.fuel = left,
+    match block.turns.fuel.checked_sub(used) {
+        Some(left) => block.turns.fuel = left,
         None => return Err(out_of_fuel(block, warp)),
     }
     Ok(pause)
 }
 
-pub(crate) fn note_asked(block: &Worker<'_, '_>, w: &mut Warp) {
+pub(crate) fn note_asked(block: &Block<'_, '_>, w: &mut Warp) {
     let step = &block.grid.code.ops[w.now.pc as usize];
     let (address, strong) = match &step.op {
         Op::Load(t) if t.space != InstructionSpace::Local => (&t.address, t.order.is_strong()),
@@ -117,7 +117,7 @@ pub(crate) fn state(w: &Warp) -> u64 {
 }
 
 /// Returns the memory in which an address lies.
-pub(crate) fn polled_at(block: &Worker<'_, '_>, address: u64) -> Polled {
+pub(crate) fn polled_at(block: &Block<'_, '_>, address: u64) -> Polled {
     match block.grid.table.reach(address).map(|a| a.owner) {
         None => Polled::Block,
         Some(Some(_)) => Polled::Device,
@@ -125,7 +125,7 @@ pub(crate) fn polled_at(block: &Worker<'_, '_>, address: u64) -> Polled {
     }
 }
 
-pub(crate) fn out_of_fuel(block: &Worker<'_, '_>, warp: &Warp) -> Box<Fault> {
+pub(crate) fn out_of_fuel(block: &Block<'_, '_>, warp: &Warp) -> Box<Fault> {
     let mut what = format!(
         "the block has executed {} warp instructions and not ended",
         block.grid.schedule.fuel

@@ -11,12 +11,12 @@ use std::time::Instant;
 use crate::fault::SourcePlace;
 use crate::launch::Order;
 use crate::machine::async_copy::copy;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::standstill::Polled;
 use crate::machine::scheduler::stationary_loops::Iteration;
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::scheduler::warp_parts::{Pause, Polling};
 use crate::machine::scheduler::warp_steps::{note_asked, run, state};
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::machine::scheduler::{lane_meetings, stationary_loops, wait_reasons};
 use crate::machine::seeded_choice::mix;
 use crate::machine::sync::cluster;
@@ -88,12 +88,12 @@ enum Round {
 /// A race or an uninitialized value may follow from a barrier that other warps miss. The warp
 /// with such a fault stops, and the other warps continue. If one of them reaches such a
 /// barrier, that is the fault, and the first one stays postponed.
-pub(crate) fn advance(block: &mut Worker<'_, '_>, most: u64) -> Checked<BlockProgress> {
+pub(crate) fn advance(block: &mut Block<'_, '_>, most: u64) -> Checked<BlockProgress> {
     let progress = advance_warps(block, most);
-    match (progress, block.postponed.take()) {
+    match (progress, block.turns.postponed.take()) {
         (progress, None) => progress,
         (Ok(BlockProgress::Paused), Some(first)) => {
-            block.postponed = Some(first);
+            block.turns.postponed = Some(first);
             Ok(BlockProgress::Paused)
         }
         (Ok(BlockProgress::Ended | BlockProgress::Waits { .. }), Some(first)) => Err(first),
@@ -107,21 +107,21 @@ pub(crate) fn advance(block: &mut Worker<'_, '_>, most: u64) -> Checked<BlockPro
                 }
                 _ => "correct the barrier first: it orders nothing, and this may follow from that",
             };
-            block.postponed = Some(first);
+            block.turns.postponed = Some(first);
             Err(fault)
         }
     }
 }
 
-fn advance_warps(block: &mut Worker<'_, '_>, most: u64) -> Checked<BlockProgress> {
-    let end = block.round.saturating_add(most);
+fn advance_warps(block: &mut Block<'_, '_>, most: u64) -> Checked<BlockProgress> {
+    let end = block.turns.round.saturating_add(most);
     // A block whose warps all sleep is not stuck yet, because a `try_wait` times out.
-    while !block.ready.is_empty() || end_patience(block)? {
+    while !block.turns.ready.is_empty() || end_patience(block)? {
         if block.grid.stop.load(Relaxed) {
             // Another block has found a fault, and that one is reported.
             return Ok(BlockProgress::Ended);
         }
-        if block.round.is_multiple_of(LOOKS) {
+        if block.turns.round.is_multiple_of(LOOKS) {
             in_time(block)?;
         }
         match take_turns(block)? {
@@ -129,11 +129,11 @@ fn advance_warps(block: &mut Worker<'_, '_>, most: u64) -> Checked<BlockProgress
             Round::Waits { proven } => return Ok(BlockProgress::Waits { proven }),
             Round::Stuck => break,
         }
-        if block.round >= end && !block.ready.is_empty() {
+        if block.turns.round >= end && !block.turns.ready.is_empty() {
             return Ok(BlockProgress::Paused);
         }
     }
-    match block.postponed.take() {
+    match block.turns.postponed.take() {
         None => stuck(block).map(|()| BlockProgress::Ended),
         Some(mut fault) => {
             if misses_barrier(block, &fault) {
@@ -146,7 +146,7 @@ fn advance_warps(block: &mut Worker<'_, '_>, most: u64) -> Checked<BlockProgress
 
 /// Returns true if a warp waits at a barrier between the two accesses of a race in the text.
 /// The barrier would have ordered them if all warps had reached it.
-fn misses_barrier(block: &Worker<'_, '_>, race: &Fault) -> bool {
+fn misses_barrier(block: &Block<'_, '_>, race: &Fault) -> bool {
     let (Some(place), Some(other)) = (&race.place, &race.other) else {
         return false;
     };
@@ -160,17 +160,17 @@ fn misses_barrier(block: &Worker<'_, '_>, race: &Fault) -> bool {
 }
 
 /// Gives each warp that is ready a turn.
-fn take_turns(block: &mut Worker<'_, '_>) -> Checked<Round> {
-    let mut ready = std::mem::take(&mut block.ready);
-    order(block, &mut ready, block.round);
-    block.round += 1;
-    let before = block.effects;
+fn take_turns(block: &mut Block<'_, '_>) -> Checked<Round> {
+    let mut ready = std::mem::take(&mut block.turns.ready);
+    order(block, &mut ready, block.turns.round);
+    block.turns.round += 1;
+    let before = block.turns.effects;
     let mut all_poll = true;
     let mut all_stay = true;
     let mut all_await_mbarriers = true;
     for w in ready {
         if copy::land_due(block)? {
-            block.effects += 1;
+            block.turns.effects += 1;
         }
         let pause = match turn(block, w as usize) {
             Ok(pause) => pause,
@@ -190,23 +190,27 @@ fn take_turns(block: &mut Worker<'_, '_>) -> Checked<Round> {
         after_turn(block, w, pause)?;
     }
     wake(block)?;
-    all_poll &= !block.ready.is_empty();
-    let idle = all_poll && block.effects == before && nothing_on_its_way(block);
-    block.idle_rounds = if idle { block.idle_rounds + 1 } else { 0 };
-    if !all_poll || block.idle_rounds >= PATIENCE && end_patience(block)? {
+    all_poll &= !block.turns.ready.is_empty();
+    let idle = all_poll && block.turns.effects == before && nothing_on_its_way(block);
+    block.turns.idle_rounds = if idle { block.turns.idle_rounds + 1 } else { 0 };
+    if !all_poll || block.turns.idle_rounds >= PATIENCE && end_patience(block)? {
         return Ok(Round::Continues);
     }
     let stays = idle && all_stay && !block.mbarriers.has_sleepers();
-    block.proven_rounds = if stays { block.proven_rounds + 1 } else { 0 };
+    block.turns.proven_rounds = if stays {
+        block.turns.proven_rounds + 1
+    } else {
+        0
+    };
     // In each round, one group of diverged lanes of each warp has its turn.
     let strands = block.warps.iter().map(|w| w.apart.len() as u32 + 1).max();
     let strands = strands.unwrap_or(1);
-    let proven = block.proven_rounds >= strands;
+    let proven = block.turns.proven_rounds >= strands;
     // Only threads of the block arrive at its mbarriers, so a loop that looks at nothing else
     // waits for the block.
     if all_await_mbarriers && polled(block) == Polled::Block {
         // A loop may have been seen to stay where it is before all that it reads was noted.
-        return Ok(if block.proven_rounds > 2 * strands {
+        return Ok(if block.turns.proven_rounds > 2 * strands {
             Round::Stuck
         } else {
             Round::Continues
@@ -221,7 +225,7 @@ fn take_turns(block: &mut Worker<'_, '_>) -> Checked<Round> {
 /// warp that looks at it must not sleep until the phase completes. From now on the warp polls,
 /// until it does something that others can see. Returns false if all warps were impatient
 /// already.
-fn end_patience(block: &mut Worker<'_, '_>) -> Checked<bool> {
+fn end_patience(block: &mut Block<'_, '_>) -> Checked<bool> {
     let mut ends = false;
     for w in &mut block.warps {
         if w.present() == 0 || w.polling.impatient {
@@ -229,7 +233,7 @@ fn end_patience(block: &mut Worker<'_, '_>) -> Checked<bool> {
         }
         let sleeps = block.mbarriers.time_out(w.index);
         if sleeps {
-            block.ready.push(w.index);
+            block.turns.ready.push(w.index);
         }
         w.polling.impatient = sleeps || w.polling.awaits_mbarrier();
         ends |= w.polling.impatient;
@@ -238,46 +242,46 @@ fn end_patience(block: &mut Worker<'_, '_>) -> Checked<bool> {
 }
 
 /// Keeps a fault that may be a consequence, and stops its warp.
-fn postpone(block: &mut Worker<'_, '_>, fault: Box<Fault>) -> Checked<()> {
+fn postpone(block: &mut Block<'_, '_>, fault: Box<Fault>) -> Checked<()> {
     if !fault.class.may_follow_from_barriers() || block.warps.len() == 1 {
         return Err(fault);
     }
-    if block.postponed.is_none() {
-        block.postponed = Some(fault);
-        block.fuel = block.fuel.min(MOST_AFTER_FAULT);
+    if block.turns.postponed.is_none() {
+        block.turns.postponed = Some(fault);
+        block.turns.fuel = block.turns.fuel.min(MOST_AFTER_FAULT);
     }
     Ok(())
 }
 
-fn after_turn(block: &mut Worker<'_, '_>, w: u32, pause: Pause) -> Checked<()> {
+fn after_turn(block: &mut Block<'_, '_>, w: u32, pause: Pause) -> Checked<()> {
     match pause {
         Pause::Waits => {}
         Pause::Ended => {
             cluster::ended(block, w)?;
-            block.effects += 1;
+            block.turns.effects += 1;
         }
         Pause::Turn | Pause::Yields | Pause::Sleeps | Pause::Spins | Pause::Stays => {
-            block.ready.push(w);
+            block.turns.ready.push(w);
         }
     }
     Ok(())
 }
 
 /// Moves the warps that can continue to the ready list.
-fn wake(block: &mut Worker<'_, '_>) -> Checked<()> {
-    let mut ready = std::mem::take(&mut block.ready);
+fn wake(block: &mut Block<'_, '_>) -> Checked<()> {
+    let mut ready = std::mem::take(&mut block.turns.ready);
     ready.extend(block.barriers.released());
     block.mbarriers.awake(&mut ready);
     block.cluster.awake(&mut ready);
     while ready.is_empty() && copy::land_next(block)? {
         block.mbarriers.awake(&mut ready);
     }
-    block.ready = ready;
+    block.turns.ready = ready;
     Ok(())
 }
 
 /// Orders the ready warps by the schedule.
-fn order(block: &Worker<'_, '_>, ready: &mut [u32], round: u64) {
+fn order(block: &Block<'_, '_>, ready: &mut [u32], round: u64) {
     ready.sort_unstable();
     match block.grid.schedule.order {
         Order::InOrder => {}
@@ -289,7 +293,7 @@ fn order(block: &Worker<'_, '_>, ready: &mut [u32], round: u64) {
     }
 }
 
-fn turn(block: &mut Worker<'_, '_>, index: usize) -> Checked<Pause> {
+fn turn(block: &mut Block<'_, '_>, index: usize) -> Checked<Pause> {
     let mut warp = std::mem::take(&mut block.warps[index]);
     let before = warp.effects;
     let pause = match (warp.polling.again, warp.apart.is_empty()) {
@@ -299,22 +303,23 @@ fn turn(block: &mut Worker<'_, '_>, index: usize) -> Checked<Pause> {
         (_, false) => run(block, &mut warp, SPLIT_TURN),
     };
     let pause = pause.and_then(|pause| judge(block, &mut warp, pause, before));
-    block.effects += warp.effects - before;
+    block.turns.effects += warp.effects - before;
     warp.executed = 0;
     block.warps[index] = warp;
     pause
 }
 
-fn turn_length(block: &Worker<'_, '_>, warp: usize) -> u64 {
+fn turn_length(block: &Block<'_, '_>, warp: usize) -> u64 {
     if block.grid.interleaves {
-        MIXED_TURNS[(mix(block.grid.schedule.seed ^ block.round << 32 ^ warp as u64) % 4) as usize]
+        MIXED_TURNS
+            [(mix(block.grid.schedule.seed ^ block.turns.round << 32 ^ warp as u64) % 4) as usize]
     } else {
         TURN
     }
 }
 
 /// Runs a short turn and records the memory that the warp reads.
-fn run_noting(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Pause> {
+fn run_noting(block: &mut Block<'_, '_>, w: &mut Warp) -> Checked<Pause> {
     for _ in 0..SHORT_TURN {
         note_asked(block, w);
         let pause = run(block, w, 1)?;
@@ -326,7 +331,7 @@ fn run_noting(block: &mut Worker<'_, '_>, w: &mut Warp) -> Checked<Pause> {
 }
 
 /// Finds out whether a warp whose turn is over polls.
-fn judge(block: &mut Worker<'_, '_>, w: &mut Warp, pause: Pause, before: u64) -> Checked<Pause> {
+fn judge(block: &mut Block<'_, '_>, w: &mut Warp, pause: Pause, before: u64) -> Checked<Pause> {
     let polls = matches!(pause, Pause::Turn | Pause::Sleeps | Pause::Yields);
     if !polls || w.effects != before {
         w.polling = Polling::default();
@@ -371,7 +376,7 @@ fn judge(block: &mut Worker<'_, '_>, w: &mut Warp, pause: Pause, before: u64) ->
 }
 
 /// Executes some instructions more, to see whether they lead back to where the warp is.
-fn probe(block: &mut Worker<'_, '_>, w: &mut Warp, before: u64) -> Checked<Pause> {
+fn probe(block: &mut Block<'_, '_>, w: &mut Warp, before: u64) -> Checked<Pause> {
     let pc = w.now.pc;
     let start = state(w);
     w.polling.asks = false;
@@ -403,7 +408,7 @@ fn probe(block: &mut Worker<'_, '_>, w: &mut Warp, before: u64) -> Checked<Pause
 
 /// Examines one iteration of the loop of a polling warp that is never twice in the same state.
 fn judge_iteration(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     before: u64,
     unknown: Pause,
@@ -423,13 +428,13 @@ fn judge_iteration(
 }
 
 /// Records that a warp polls, unless other lanes of the warp can run.
-fn poll(block: &mut Worker<'_, '_>, w: &mut Warp, pause: Pause) -> Checked<Pause> {
+fn poll(block: &mut Block<'_, '_>, w: &mut Warp, pause: Pause) -> Checked<Pause> {
     w.polling.again = !lane_meetings::run_others(block, w, pause)?;
     Ok(if w.polling.again { pause } else { Pause::Turn })
 }
 
 /// Returns the fault of a launch that has reached its deadline.
-fn in_time(block: &Worker<'_, '_>) -> Checked<()> {
+fn in_time(block: &Block<'_, '_>) -> Checked<()> {
     if block
         .grid
         .watch
@@ -449,7 +454,7 @@ fn in_time(block: &Worker<'_, '_>) -> Checked<()> {
 
 /// Returns the fault of a block in which no warp is ready, unless all warps have exited and
 /// nothing is incomplete.
-fn stuck(block: &Worker<'_, '_>) -> Checked<()> {
+fn stuck(block: &Block<'_, '_>) -> Checked<()> {
     let Some(first) = block.warps.iter().find(|w| w.present() != 0) else {
         return left_over(block);
     };
@@ -478,7 +483,7 @@ fn stuck(block: &Worker<'_, '_>) -> Checked<()> {
 }
 
 /// Checks that no barrier is incomplete after all warps have exited.
-fn left_over(block: &Worker<'_, '_>) -> Checked<()> {
+fn left_over(block: &Block<'_, '_>) -> Checked<()> {
     copy::unfinished(block, None)?;
     let Some((id, pc, warp, arrived, expected)) = block.barriers.left_over() else {
         return Ok(());
@@ -494,7 +499,7 @@ fn left_over(block: &Worker<'_, '_>) -> Checked<()> {
 }
 
 /// Returns the memory that the warps poll.
-pub(crate) fn polled(block: &Worker<'_, '_>) -> Polled {
+pub(crate) fn polled(block: &Block<'_, '_>) -> Polled {
     let waiting = block.warps.iter().filter(|w| w.present() != 0);
     waiting
         .map(|w| w.polling.polled())
@@ -503,6 +508,6 @@ pub(crate) fn polled(block: &Worker<'_, '_>) -> Polled {
 }
 
 /// Returns true if no asynchronous work can change memory that the warps read.
-fn nothing_on_its_way(block: &Worker<'_, '_>) -> bool {
-    block.copies.is_idle() && block.stores.is_idle()
+fn nothing_on_its_way(block: &Block<'_, '_>) -> bool {
+    block.pending.copies.is_idle() && block.pending.stores.is_idle()
 }

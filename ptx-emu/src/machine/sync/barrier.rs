@@ -5,8 +5,8 @@
 //! again.
 
 use crate::machine::interp::predicates::pred;
+use crate::machine::scheduler::block::{Block, Checked, show_lanes};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker, show_lanes};
 use crate::machine::sync::barrier_state::{BarrierState, BarrierUse, COUNT};
 use crate::module::code::{Barrier, BarrierKind};
 use crate::module::registers::Regs;
@@ -23,7 +23,7 @@ pub(crate) fn reduces(kind: BarrierKind) -> bool {
 /// Executes a barrier that all lanes of the warp have reached. Returns true if the warp must
 /// wait.
 pub(crate) fn barrier(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     b: &Barrier,
@@ -40,7 +40,7 @@ pub(crate) fn barrier(
 
 /// Returns the operands of a barrier, which must be the same in all lanes.
 pub(crate) fn barrier_use(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     b: &Barrier,
@@ -71,12 +71,7 @@ pub(crate) fn barrier_use(
 }
 
 /// Returns the lanes in which the predicate of a reduction is true.
-pub(crate) fn holds(
-    block: &Worker<'_, '_>,
-    w: &Warp,
-    mask: u32,
-    kind: BarrierKind,
-) -> Checked<u32> {
+pub(crate) fn holds(block: &Block<'_, '_>, w: &Warp, mask: u32, kind: BarrierKind) -> Checked<u32> {
     match kind {
         BarrierKind::Popc { pred: p, .. }
         | BarrierKind::And { pred: p, .. }
@@ -89,7 +84,7 @@ pub(crate) fn holds(
 
 /// Lets the lanes of a mask arrive at a barrier. Returns true if the warp must wait.
 pub(crate) fn arrive(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     kind: BarrierKind,
     BarrierUse { id, count }: BarrierUse,
@@ -124,7 +119,7 @@ pub(crate) fn arrive(
 }
 
 /// Releases all warps that wait at a barrier.
-fn complete(block: &mut Worker<'_, '_>, current: &mut Warp, id: u32) {
+fn complete(block: &mut Block<'_, '_>, current: &mut Warp, id: u32) {
     let state = std::mem::take(&mut block.barriers.states[id as usize]);
     let waiting: Vec<u32> = state.waiting.iter().map(|(w, _)| *w).collect();
     block.shared.clocks.barrier(&state.participants, &waiting);
@@ -139,7 +134,7 @@ fn complete(block: &mut Worker<'_, '_>, current: &mut Warp, id: u32) {
     }
 }
 
-fn uniform(block: &Worker<'_, '_>, w: &Warp, mask: u32, slot: u32, what: &str) -> Checked<u32> {
+fn uniform(block: &Block<'_, '_>, w: &Warp, mask: u32, slot: u32, what: &str) -> Checked<u32> {
     let values = w
         .regs
         .get::<u32>(slot, mask)
@@ -158,7 +153,7 @@ fn uniform(block: &Worker<'_, '_>, w: &Warp, mask: u32, slot: u32, what: &str) -
     }
 }
 
-fn divergent(block: &Worker<'_, '_>, w: &Warp, mask: u32) -> Box<Fault> {
+fn divergent(block: &Block<'_, '_>, w: &Warp, mask: u32) -> Box<Fault> {
     let exited = if w.exited == 0 {
         String::new()
     } else {
@@ -174,11 +169,11 @@ fn divergent(block: &Worker<'_, '_>, w: &Warp, mask: u32) -> Box<Fault> {
     fault
 }
 
-fn mismatch(block: &Worker<'_, '_>, w: &Warp, what: String) -> Box<Fault> {
+fn mismatch(block: &Block<'_, '_>, w: &Warp, what: String) -> Box<Fault> {
     block.fault(w, w.now.mask, Class::BarrierMismatch, what)
 }
 
-fn disagree(block: &Worker<'_, '_>, w: &Warp, id: u32, count: u32) -> Box<Fault> {
+fn disagree(block: &Block<'_, '_>, w: &Warp, id: u32, count: u32) -> Box<Fault> {
     let state = &block.barriers.states[id as usize];
     let what = format!(
         "barrier {} is used for {count} threads while {} are expected, or with and without reduction",

@@ -8,11 +8,12 @@
 //! order in which the warps ran.
 
 use crate::machine::async_copy::copy;
-use crate::machine::memory::cluster_window::PEER;
+use crate::machine::memory::lane_access;
 use crate::machine::memory::lane_access::put;
-use crate::machine::memory::{cluster_window, lane_access};
+use crate::machine::memory::shared::cluster_window;
+use crate::machine::memory::shared::cluster_window::PEER;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::machine::sync::cluster_state::{AtBarrier, Cluster, Visit};
 use crate::machine::sync::warp_exchange;
 use crate::module::address_space::WINDOW;
@@ -22,7 +23,7 @@ use crate::{Class, Fault};
 
 /// Executes `mapa`.
 pub(crate) fn map_address(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     d: RegisterOperand,
@@ -49,7 +50,7 @@ pub(crate) fn map_address(
 
 /// Executes `getctarank`.
 pub(crate) fn cluster_rank(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     space: InstructionSpace,
@@ -64,7 +65,7 @@ pub(crate) fn cluster_rank(
 }
 
 /// Records that a warp has exited.
-pub(crate) fn ended(block: &mut Worker<'_, '_>, warp: u32) -> Checked<()> {
+pub(crate) fn ended(block: &mut Block<'_, '_>, warp: u32) -> Checked<()> {
     complete_cluster(block);
     let rank = block.warps[warp as usize].rank;
     let mine = |w: &&Warp| w.rank == rank;
@@ -88,7 +89,7 @@ pub(crate) fn ended(block: &mut Worker<'_, '_>, warp: u32) -> Checked<()> {
     }
 }
 
-fn left_early(block: &Worker<'_, '_>, warp: u32, thread: u32, pc: u32) -> Box<Fault> {
+fn left_early(block: &Block<'_, '_>, warp: u32, thread: u32, pc: u32) -> Box<Fault> {
     let w = &block.warps[warp as usize];
     let what = "a block of a cluster ends, and nothing orders an access of another to its shared memory before";
     let mut fault = block.fault(w, w.live, Class::ClusterExit, what);
@@ -101,7 +102,7 @@ fn left_early(block: &Worker<'_, '_>, warp: u32, thread: u32, pc: u32) -> Box<Fa
 /// Executes `barrier.cluster.arrive` in some lanes. The warp has arrived when all its lanes
 /// that have not exited have arrived.
 pub(crate) fn cluster_arrive(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     mask: u32,
     releases: bool,
@@ -126,7 +127,7 @@ pub(crate) fn cluster_arrive(
     Ok(())
 }
 
-fn finish_arrival(block: &mut Worker<'_, '_>, w: &Warp) {
+fn finish_arrival(block: &mut Block<'_, '_>, w: &Warp) {
     let at = &mut block.cluster.warps[w.index as usize];
     if at.lanes != 0 && w.present() & !at.lanes == 0 {
         at.lanes = 0;
@@ -137,7 +138,7 @@ fn finish_arrival(block: &mut Worker<'_, '_>, w: &Warp) {
 
 /// Executes `barrier.cluster.wait` in all lanes of a warp. Returns true if the warp must wait
 /// and execute it again.
-pub(crate) fn cluster_wait(block: &mut Worker<'_, '_>, w: &Warp) -> Checked<bool> {
+pub(crate) fn cluster_wait(block: &mut Block<'_, '_>, w: &Warp) -> Checked<bool> {
     // The last lanes that had not arrived may have exited.
     finish_arrival(block, w);
     let done = block.cluster.done;
@@ -160,17 +161,17 @@ pub(crate) fn cluster_wait(block: &mut Worker<'_, '_>, w: &Warp) -> Checked<bool
 }
 
 /// Records that all lanes of a warp have reached a wait.
-pub(crate) fn set_together(block: &mut Worker<'_, '_>, w: &Warp) {
+pub(crate) fn set_together(block: &mut Block<'_, '_>, w: &Warp) {
     block.cluster.warps[w.index as usize].together = true;
 }
 
 /// Returns true if all lanes of a warp have reached a wait.
-pub(crate) fn is_together(block: &Worker<'_, '_>, w: &Warp) -> bool {
+pub(crate) fn is_together(block: &Block<'_, '_>, w: &Warp) -> bool {
     block.cluster.warps[w.index as usize].together
 }
 
 /// Ends the phase of the barrier if all warps that have not exited have arrived.
-fn complete_cluster(block: &mut Worker<'_, '_>) {
+fn complete_cluster(block: &mut Block<'_, '_>) {
     let Cluster {
         warps,
         done,
@@ -196,7 +197,7 @@ fn complete_cluster(block: &mut Worker<'_, '_>) {
     }
 }
 
-pub(crate) fn check_present(block: &Worker<'_, '_>, w: &Warp, mask: u32) -> Checked<()> {
+pub(crate) fn check_present(block: &Block<'_, '_>, w: &Warp, mask: u32) -> Checked<()> {
     if mask == w.live {
         Ok(())
     } else {
@@ -204,7 +205,7 @@ pub(crate) fn check_present(block: &Worker<'_, '_>, w: &Warp, mask: u32) -> Chec
     }
 }
 
-fn misused(block: &Worker<'_, '_>, w: &Warp, what: &str) -> Box<Fault> {
+fn misused(block: &Block<'_, '_>, w: &Warp, what: &str) -> Box<Fault> {
     let mut fault = block.fault(w, w.now.mask, Class::BarrierMismatch, what);
     fault.instead = "each thread arrives, then waits, in turn";
     fault
@@ -216,7 +217,7 @@ fn misused(block: &Worker<'_, '_>, w: &Warp, what: &str) -> Box<Fault> {
 /// It has an effect only in kernels with `.minnctapersm`, because only then is the number of
 /// registers at launch known.
 pub(crate) fn set_registers(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     mask: u32,
     wanted: u32,

@@ -14,10 +14,11 @@
 //! arrival too many for that phase. Vector clocks decide all three conditions, so the result does
 //! not depend on the order in which the warps ran.
 
+use crate::machine::memory::lane_access;
 use crate::machine::memory::lane_access::words;
-use crate::machine::memory::{cluster_window, lane_access, shared_checks};
+use crate::machine::memory::shared::{cluster_window, shared_checks};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::machine::sync::mbarrier_state::{FailedWait, MbarrierState, Mbarriers, Waiter};
 use crate::module::code::{MbarrierInstruction, MbarrierOperation, MbarrierWait, Phase};
 use crate::module::isa::async_copy::copy::MOST_COUNT;
@@ -43,7 +44,7 @@ pub(crate) enum WaitOutcome {
 
 /// Executes `mbarrier.init`, `mbarrier.inval`, `mbarrier.expect_tx` and `mbarrier.arrive`.
 pub(crate) fn mbarrier(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     b: &MbarrierInstruction,
@@ -99,7 +100,7 @@ pub(crate) fn mbarrier(
 
 /// Checks that an arrival with `.noComplete` is not the last of its phase.
 fn check_incomplete(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     i: usize,
@@ -125,7 +126,7 @@ fn check_incomplete(
 
 /// Executes the drop of `mbarrier.arrive_drop`: later phases expect `count` arrivals less.
 fn expect_less(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     i: usize,
@@ -151,7 +152,7 @@ fn expect_less(
 
 /// Executes the expectation of `cp.async.mbarrier.arrive`: this phase expects one more arrival.
 pub(crate) fn expect_more(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     i: usize,
@@ -167,13 +168,7 @@ pub(crate) fn expect_more(
     Err(bad_mbarrier(block, w, lane, address.into(), what, ""))
 }
 
-fn init(
-    block: &mut Worker<'_, '_>,
-    w: &Warp,
-    lane: usize,
-    address: u64,
-    count: u32,
-) -> Checked<()> {
+fn init(block: &mut Block<'_, '_>, w: &Warp, lane: usize, address: u64, count: u32) -> Checked<()> {
     if count == 0 || u64::from(count) > MOST_COUNT {
         let what = format!("mbarrier.init with a count of {count}: it is 1 to {MOST_COUNT}");
         return Err(bad_mbarrier(block, w, lane, address, what, ""));
@@ -238,9 +233,9 @@ fn init(
     Ok(())
 }
 
-fn inval(block: &mut Worker<'_, '_>, w: &Warp, lane: usize, address: u64) -> Checked<()> {
+fn inval(block: &mut Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Checked<()> {
     let i = object(block, w, lane, address)?;
-    if block.copies.aims_at(address) {
+    if block.pending.copies.aims_at(address) {
         let what = "mbarrier.inval while a copy is on its way that completes on it".to_string();
         return Err(bad_mbarrier(
             block,
@@ -259,7 +254,7 @@ fn inval(block: &mut Worker<'_, '_>, w: &Warp, lane: usize, address: u64) -> Che
 }
 
 /// Checks that the last use by each other warp is ordered before `mbarrier.inval`.
-fn check_unused(block: &Worker<'_, '_>, w: &Warp, lane: usize, i: usize) -> Checked<()> {
+fn check_unused(block: &Block<'_, '_>, w: &Warp, lane: usize, i: usize) -> Checked<()> {
     let o = &block.mbarriers.objects[i];
     let pc = w.now.pc;
     let thread = w.index * 32 + lane as u32;
@@ -287,7 +282,7 @@ fn check_unused(block: &Worker<'_, '_>, w: &Warp, lane: usize, i: usize) -> Chec
 /// Returns the index of the mbarrier at an address. Its initialization must be ordered before
 /// the access.
 pub(crate) fn object(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
@@ -335,7 +330,7 @@ pub(crate) fn object(
 
 #[cold]
 fn bad_mbarrier(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
@@ -349,7 +344,7 @@ fn bad_mbarrier(
 }
 
 fn expect_bytes(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     i: usize,
@@ -376,7 +371,7 @@ fn expect_bytes(
 }
 
 /// Checks that the thread knows the current phase.
-fn check_phase(block: &Worker<'_, '_>, w: &Warp, lane: usize, i: usize) -> Checked<()> {
+fn check_phase(block: &Block<'_, '_>, w: &Warp, lane: usize, i: usize) -> Checked<()> {
     let o = &block.mbarriers.objects[i];
     if known_phases(block, w, o) >= o.done {
         return Ok(());
@@ -394,7 +389,7 @@ fn check_phase(block: &Worker<'_, '_>, w: &Warp, lane: usize, i: usize) -> Check
 }
 
 /// Returns the number of phases of an mbarrier that a warp knows to be complete.
-fn known_phases(block: &Worker<'_, '_>, w: &Warp, o: &MbarrierState) -> u32 {
+fn known_phases(block: &Block<'_, '_>, w: &Warp, o: &MbarrierState) -> u32 {
     block
         .shared
         .clocks
@@ -403,7 +398,7 @@ fn known_phases(block: &Worker<'_, '_>, w: &Warp, o: &MbarrierState) -> u32 {
 }
 
 fn arrive_at(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     i: usize,
@@ -439,7 +434,7 @@ fn arrive_at(
 /// Executes an arrival by the copies of a thread. Only the copies are released, and no other
 /// accesses of the thread.
 pub(crate) fn copy_arrived(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     i: usize,
     pc: u32,
     thread: u32,
@@ -483,13 +478,13 @@ pub(crate) fn copy_arrived(
 }
 
 /// Adds the knowledge of a copying thread about phases to the current phase.
-pub(crate) fn copy_knew(block: &mut Worker<'_, '_>, i: usize, phases: &Clock) {
+pub(crate) fn copy_knew(block: &mut Block<'_, '_>, i: usize, phases: &Clock) {
     join(&mut block.mbarriers.objects[i].gathered, phases);
 }
 
 /// Records bytes of a copy that have arrived.
 pub(crate) fn bytes_came(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     i: usize,
     bytes: u32,
     pc: u32,
@@ -512,7 +507,7 @@ pub(crate) fn bytes_came(
 
 /// Ends the phase if it is complete. Returns a warp whose wait for the last phase may come too
 /// late.
-fn end_phase(block: &mut Worker<'_, '_>, i: usize) -> Result<(), (u32, u32)> {
+fn end_phase(block: &mut Block<'_, '_>, i: usize) -> Result<(), (u32, u32)> {
     let Mbarriers {
         objects,
         sleeps,
@@ -553,7 +548,7 @@ fn end_phase(block: &mut Worker<'_, '_>, i: usize) -> Result<(), (u32, u32)> {
 
 #[cold]
 fn too_late(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     thread: u32,
     pc: u32,
@@ -580,7 +575,7 @@ fn too_late(
 /// the same phase sleeps until the phase is complete, or until nothing else can run in the
 /// block.
 pub(crate) fn wait(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     b: &MbarrierWait,
@@ -633,7 +628,7 @@ pub(crate) fn wait(
 
 /// Returns true if a phase is complete. The warp is then ordered after it.
 fn is_over(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
@@ -681,7 +676,7 @@ fn is_over(
 }
 
 #[cold]
-fn aliased(block: &Worker<'_, '_>, w: &Warp, lane: usize, i: usize, done: u32) -> Box<Fault> {
+fn aliased(block: &Block<'_, '_>, w: &Warp, lane: usize, i: usize, done: u32) -> Box<Fault> {
     let o = &block.mbarriers.objects[i];
     let what = format!(
         "a wait for phase {} of an mbarrier, while the thread cannot know that phase {} is complete: a moment ago an older phase of the same parity would have satisfied it",
@@ -700,7 +695,7 @@ fn aliased(block: &Worker<'_, '_>, w: &Warp, lane: usize, i: usize, done: u32) -
 ///
 /// Both make the mbarriers that the warp has initialized visible to copies. The former also
 /// covers all other accesses of the warp.
-pub(crate) fn proxy_fence(block: &mut Worker<'_, '_>, w: &Warp, mbarriers: bool) {
+pub(crate) fn proxy_fence(block: &mut Block<'_, '_>, w: &Warp, mbarriers: bool) {
     if !mbarriers {
         block.shared.clocks.proxy_fence(w.index);
     }
@@ -716,7 +711,7 @@ pub(crate) fn proxy_fence(block: &mut Worker<'_, '_>, w: &Warp, mbarriers: bool)
 /// Checks the mbarrier on which a copy completes. Blocks of a cluster need a fence, and in one
 /// block an order is sufficient.
 pub(crate) fn check_target(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
@@ -734,7 +729,7 @@ pub(crate) fn check_target(
 }
 
 /// Returns the index of the mbarrier at an address, and its agent.
-pub(crate) fn agent(block: &Worker<'_, '_>, address: u32) -> Option<(usize, usize)> {
+pub(crate) fn agent(block: &Block<'_, '_>, address: u32) -> Option<(usize, usize)> {
     let i = block.mbarriers.find(address.into())?;
     Some((i, block.mbarriers.objects[i].agent))
 }

@@ -8,8 +8,8 @@
 //! wait for each other](crate::machine::scheduler::lane_meetings), and come here together.
 
 use crate::machine::interp::predicates::pred;
+use crate::machine::scheduler::block::{Block, Checked, show_lanes};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker, show_lanes};
 use crate::machine::seeded_choice;
 use crate::module::code::{EXECUTING, Exchange, PredSource, Shuffle, ShuffleMode, Vote};
 use crate::module::lane_mask::{lanes, set_bit};
@@ -49,7 +49,7 @@ fn same_mask(masks: &[u32; 32], among: u32, mask: u32) -> u32 {
 
 /// Returns the groups of a `.sync` instruction whose masks are in register `named`.
 pub(crate) fn groups(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     named: u32,
@@ -72,7 +72,7 @@ pub(crate) fn groups(
 }
 
 fn check_group(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     group: u32,
@@ -105,14 +105,14 @@ fn check_group(
     Ok(())
 }
 
-fn bad_mask(block: &Worker<'_, '_>, w: &Warp, lanes: u32, what: String) -> Box<Fault> {
+fn bad_mask(block: &Block<'_, '_>, w: &Warp, lanes: u32, what: String) -> Box<Fault> {
     let mut fault = block.fault(w, lanes, Class::InactiveLane, what);
     fault.instead = "all lanes that the mask names must execute it together, and no others";
     fault
 }
 
 /// Checks that all lanes of the warp execute an `.aligned` instruction.
-pub(crate) fn check_whole(block: &Worker<'_, '_>, w: &Warp, mask: u32) -> Checked<()> {
+pub(crate) fn check_whole(block: &Block<'_, '_>, w: &Warp, mask: u32) -> Checked<()> {
     if mask == u32::MAX {
         return Ok(());
     }
@@ -127,7 +127,7 @@ pub(crate) fn check_whole(block: &Worker<'_, '_>, w: &Warp, mask: u32) -> Checke
 
 /// Executes an exchange for the lanes of `mask`, which have met.
 pub(crate) fn exchange(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     exchange: &Exchange,
@@ -169,7 +169,7 @@ pub(crate) fn exchange(
 }
 
 /// Executes `bar.warp.sync`.
-fn warp_barrier(block: &mut Worker<'_, '_>, w: &Warp, mask: u32, named: u32) -> Checked<()> {
+fn warp_barrier(block: &mut Block<'_, '_>, w: &Warp, mask: u32, named: u32) -> Checked<()> {
     for group in groups(block, w, mask, named)? {
         block.shared.clocks.sync_lanes(w.index, group, w.present());
     }
@@ -178,7 +178,7 @@ fn warp_barrier(block: &mut Worker<'_, '_>, w: &Warp, mask: u32, named: u32) -> 
 
 /// Executes `shfl.sync`. A lane that reads from a lane with an uninitialized source has an
 /// uninitialized destination. A postponed fault of the source stays postponed.
-fn shuffle(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, s: &Shuffle) -> Checked<()> {
+fn shuffle(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32, s: &Shuffle) -> Checked<()> {
     let groups = groups(block, w, mask, s.mask)?;
     let read = |slot| {
         w.regs
@@ -232,7 +232,7 @@ fn shuffle(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, s: &Shuffle) -> 
 }
 
 fn vote(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     mode: Vote,
@@ -256,7 +256,7 @@ fn vote(
 }
 
 fn matches(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     m: &Match,
@@ -294,7 +294,7 @@ fn matches(
 }
 
 fn redux(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     f: fn(u32, u32) -> u32,
@@ -317,7 +317,7 @@ fn redux(
 /// Executes `elect.sync`. The leader depends on the group and the seed, so that it is the same
 /// for the same mask but not always lane 0.
 fn elect(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     d: Option<u32>,

@@ -12,9 +12,10 @@
 
 use half::{bf16, f16};
 
-use crate::machine::memory::{cluster_window, lane_access, shared_checks, tolerance};
+use crate::machine::memory::shared::{cluster_window, shared_checks};
+use crate::machine::memory::{lane_access, tolerance};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::machine::sync::warp_exchange;
 use crate::machine::tensor_core::dot_product::{DotFactors, WIDE, add_products};
 use crate::module::code::{Element, LoadMatrix, Mma};
@@ -30,7 +31,7 @@ const DEPTH: usize = 32;
 
 type Registers = [[u32; 32]; 4];
 
-pub(crate) fn mma(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, m: &Mma) -> Checked<()> {
+pub(crate) fn mma(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32, m: &Mma) -> Checked<()> {
     warp_exchange::check_whole(block, w, mask)?;
     let a = fragment(block, w, &m.a)?;
     let b = fragment(block, w, &m.b)?;
@@ -51,7 +52,7 @@ pub(crate) fn mma(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32, m: &Mma) 
 /// Lane `8 j + r` provides the address of row `r` of matrix `j`. Register `j` of a lane
 /// receives elements `2 t` and `2 t + 1` of row `g`, or of column `g` if transposed.
 pub(crate) fn load_matrix(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     m: &LoadMatrix,
@@ -97,7 +98,7 @@ pub(crate) fn load_matrix(
 /// Executes `stmatrix`, which stores the layout that [`load_matrix`]
 /// loads.
 pub(crate) fn store_matrix(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     m: &LoadMatrix,
@@ -137,7 +138,7 @@ pub(crate) fn store_matrix(
 
 /// Executes `movmatrix`, which transposes a matrix of 8 by 8 16-bit values.
 pub(crate) fn move_matrix(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     d: u32,
@@ -155,7 +156,7 @@ pub(crate) fn move_matrix(
 }
 
 /// Returns the registers of a matrix.
-fn fragment(block: &Worker<'_, '_>, w: &Warp, slots: &[u32]) -> Checked<Registers> {
+fn fragment(block: &Block<'_, '_>, w: &Warp, slots: &[u32]) -> Checked<Registers> {
     let mut out = [[0; 32]; 4];
     for (out, slot) in out.iter_mut().zip(slots) {
         *out = *w

@@ -17,8 +17,8 @@
 //! Elements of b whose partner is not stored take no part, even if they are infinite.
 
 use crate::machine::memory::lane_access;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::code::{MatrixElement, ProductShape, Sparsity};
 use crate::module::lane_mask::lanes;
 use crate::{Class, Fault};
@@ -29,7 +29,7 @@ const BITS: usize = 4;
 /// Returns the columns of the stored elements of each row. `above` rows of the matrix belong to
 /// other warps.
 pub(crate) fn stored_columns(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     (shape, item): (ProductShape, MatrixElement),
     s: Sparsity,
@@ -69,7 +69,7 @@ pub(crate) fn stored_columns(
 
 #[cold]
 fn bad_metadata(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     (row, column): (usize, usize),

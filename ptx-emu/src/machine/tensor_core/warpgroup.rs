@@ -13,8 +13,8 @@
 use half::{bf16, f16};
 
 use crate::machine::memory::lane_access;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::machine::tensor_core::dot_product::{
     DotFactors, HALVES, NARROW, NARROW_HALVES, StepPrecision, WIDE, add_products,
 };
@@ -29,7 +29,7 @@ use crate::module::isa::arithmetic::float_number::{Half, Round, narrow16, small_
 /// Returns the columns of the stored elements of the warp's rows for a sparse left matrix, or
 /// nothing.
 pub(crate) fn columns_of_group(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     p: &Wgmma,
 ) -> Checked<Vec<Vec<usize>>> {
@@ -46,7 +46,7 @@ pub(crate) fn columns_of_group(
 
 /// Computes a product and writes the accumulators.
 pub(crate) fn compute(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     pending: &PendingWgmma,
 ) -> Checked<()> {
@@ -75,7 +75,7 @@ pub(crate) fn compute(
 /// Returns the rows of the left matrix, or the columns of the right one, as rows of the inner
 /// dimension.
 fn matrix(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     m: Matrix,
     element: Element,
@@ -107,7 +107,7 @@ fn matrix(
 
 /// Returns the warp's rows of a left matrix in registers, in the layout of `mma.sync`.
 fn left_registers(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     slots: &[u32],
     element: Element,
@@ -128,7 +128,7 @@ fn left_registers(
 }
 
 /// Returns the accumulators by row and column as bits, or zeros if they are replaced.
-fn sums(block: &Worker<'_, '_>, w: &Warp, p: &Wgmma, add: bool) -> Checked<Vec<Vec<u32>>> {
+fn sums(block: &Block<'_, '_>, w: &Warp, p: &Wgmma, add: bool) -> Checked<Vec<Vec<u32>>> {
     let mut d = vec![vec![0; p.columns]; ROWS];
     let each = p.sum.each();
     let bits = p.sum.bits();
@@ -249,7 +249,7 @@ fn float(element: Element, bits: u32) -> f32 {
 }
 
 /// Returns the `wgmma` at an instruction.
-pub(crate) fn product<'g>(block: &Worker<'g, '_>, pc: u32) -> &'g Wgmma {
+pub(crate) fn product<'g>(block: &Block<'g, '_>, pc: u32) -> &'g Wgmma {
     match &block.grid.code.ops[pc as usize].op {
         Op::Wgmma(product) => product,
         _ => unreachable!("a pending product is of such an instruction"),

@@ -18,8 +18,8 @@
 use crate::launch::Order;
 use crate::machine::async_copy::bulk_store;
 use crate::machine::interp::predicates::pred;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::machine::seeded_choice::mix;
 use crate::machine::sync::warp_exchange;
 use crate::machine::tensor_core::pending_wgmma::{Matrix, PendingWgmma, ROWS, rows_above};
@@ -31,7 +31,7 @@ use crate::{Class, Fault};
 
 /// Executes `wgmma.mma_async`.
 pub(crate) fn multiply(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     p: &Wgmma,
@@ -58,7 +58,7 @@ pub(crate) fn multiply(
     let columns = warpgroup::columns_of_group(block, w, p)?;
     check_operands(block, w, w.now.pc, p, (a, b))?;
     let version = versions(block, w, p, (a, b));
-    let own = &mut block.products.warps[w.index as usize];
+    let own = &mut block.pending.products.warps[w.index as usize];
     let pc = w.now.pc;
     let group = own.groups;
     let add = holds != 0;
@@ -73,7 +73,7 @@ pub(crate) fn multiply(
         done: false,
     });
     let schedule = block.grid.schedule;
-    let number = u64::from(own.groups) << 32 | block.copies.turns();
+    let number = u64::from(own.groups) << 32 | block.pending.copies.turns();
     let early = schedule.order != Order::InOrder && mix(schedule.seed ^ number).is_multiple_of(2);
     if early {
         compute_pending(block, w, |_| true)?;
@@ -82,10 +82,10 @@ pub(crate) fn multiply(
 }
 
 /// Executes `wgmma.fence`.
-pub(crate) fn fence_products(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32) -> Checked<()> {
+pub(crate) fn fence_products(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32) -> Checked<()> {
     warp_exchange::check_whole(block, w, mask)?;
     step_together(block, w, (0, 0))?;
-    let own = &mut block.products.warps[w.index as usize];
+    let own = &mut block.pending.products.warps[w.index as usize];
     own.fenced = true;
     own.written.clear();
     own.read.clear();
@@ -93,25 +93,25 @@ pub(crate) fn fence_products(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32
 }
 
 /// Executes `wgmma.commit_group`.
-pub(crate) fn commit_products(block: &mut Worker<'_, '_>, w: &mut Warp, mask: u32) -> Checked<()> {
+pub(crate) fn commit_products(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32) -> Checked<()> {
     warp_exchange::check_whole(block, w, mask)?;
     step_together(block, w, (0, 0))?;
-    block.products.warps[w.index as usize].groups += 1;
+    block.pending.products.warps[w.index as usize].groups += 1;
     Ok(())
 }
 
 /// Executes `wgmma.wait_group`, which completes all but the last `keep` groups.
 pub(crate) fn wait_products(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     keep: usize,
 ) -> Checked<()> {
     warp_exchange::check_whole(block, w, mask)?;
     step_together(block, w, (0, 0))?;
-    let groups = block.products.warps[w.index as usize].groups as usize;
+    let groups = block.pending.products.warps[w.index as usize].groups as usize;
     let over = move |p: &PendingWgmma| p.group as usize + keep < groups;
-    for p in block.products.warps[w.index as usize]
+    for p in block.pending.products.warps[w.index as usize]
         .pending
         .clone()
         .iter()
@@ -127,7 +127,7 @@ pub(crate) fn wait_products(
         check_operands(block, w, p.pc, product, (p.a, p.b))?;
     }
     compute_pending(block, w, over)?;
-    block.products.warps[w.index as usize]
+    block.pending.products.warps[w.index as usize]
         .pending
         .retain(|p| !over(p));
     // All lanes are ordered after the reads of the matmuls.
@@ -140,9 +140,9 @@ pub(crate) fn wait_products(
 
 /// Checks an instruction that uses registers of a pending `wgmma`.
 #[cold]
-pub(crate) fn check_products(block: &mut Worker<'_, '_>, w: &Warp) -> Checked<()> {
+pub(crate) fn check_products(block: &mut Block<'_, '_>, w: &Warp) -> Checked<()> {
     let [read, written] = &block.grid.code.uses[w.now.pc as usize];
-    let own = &block.products.warps[w.index as usize];
+    let own = &block.pending.products.warps[w.index as usize];
     for (pc, product) in own.pending.iter().map(|p| (p.pc, product(block, p.pc))) {
         let used = |slots: &[u32]| slots.iter().find(|s| product.d.contains(s)).copied();
         if let Some(slot) = used(read).or(used(written)) {
@@ -172,14 +172,14 @@ pub(crate) fn check_products(block: &mut Worker<'_, '_>, w: &Warp) -> Checked<()
             return Err(fault);
         }
     }
-    let own = &mut block.products.warps[w.index as usize];
+    let own = &mut block.pending.products.warps[w.index as usize];
     own.written
         .extend(written.iter().map(|slot| (*slot, w.now.pc)));
     own.read.extend(read.iter().map(|slot| (*slot, w.now.pc)));
     Ok(())
 }
 
-fn register_name(block: &Worker<'_, '_>, slot: u32) -> String {
+fn register_name(block: &Block<'_, '_>, slot: u32) -> String {
     let bank = crate::module::registers::Bank::W32;
     let names = &block.grid.code.routines[0].names;
     let found = names.iter().find(|(b, s, _)| (*b, *s) == (bank, slot));
@@ -187,8 +187,8 @@ fn register_name(block: &Worker<'_, '_>, slot: u32) -> String {
 }
 
 /// Checks that a fence orders a `wgmma` after earlier uses of its registers.
-fn check_fenced(block: &Worker<'_, '_>, w: &Warp, p: &Wgmma) -> Checked<()> {
-    let own = &block.products.warps[w.index as usize];
+fn check_fenced(block: &Block<'_, '_>, w: &Warp, p: &Wgmma) -> Checked<()> {
+    let own = &block.pending.products.warps[w.index as usize];
     let instead = "execute wgmma.fence before the first product, and after other instructions have used its registers";
     if !own.fenced {
         return Err(misuse(
@@ -233,13 +233,13 @@ fn check_fenced(block: &Worker<'_, '_>, w: &Warp, p: &Wgmma) -> Checked<()> {
     Err(fault)
 }
 
-fn misuse(block: &Worker<'_, '_>, w: &Warp, what: String, instead: &'static str) -> Box<Fault> {
+fn misuse(block: &Block<'_, '_>, w: &Warp, what: String, instead: &'static str) -> Box<Fault> {
     let mut fault = block.fault(w, w.now.mask, Class::Wgmma, what);
     fault.instead = instead;
     fault
 }
 
-fn uniform_long(block: &Worker<'_, '_>, w: &Warp, slot: u32) -> Checked<u64> {
+fn uniform_long(block: &Block<'_, '_>, w: &Warp, slot: u32) -> Checked<u64> {
     let values = w
         .regs
         .get::<u64>(slot, u32::MAX)
@@ -257,7 +257,7 @@ fn uniform_long(block: &Worker<'_, '_>, w: &Warp, slot: u32) -> Checked<u64> {
 }
 
 /// Checks that the warps of a warpgroup execute the same instructions with the same matrices.
-fn step_together(block: &mut Worker<'_, '_>, w: &Warp, (a, b): (u64, u64)) -> Checked<()> {
+fn step_together(block: &mut Block<'_, '_>, w: &Warp, (a, b): (u64, u64)) -> Checked<()> {
     let per_block = block.warps.len() / block.blocks.len();
     if w.number as usize / 4 * 4 + 4 > per_block {
         let what = format!(
@@ -273,10 +273,10 @@ fn step_together(block: &mut Worker<'_, '_>, w: &Warp, (a, b): (u64, u64)) -> Ch
     }
     // Warpgroups of a block do not begin at multiples of four where its warps do not.
     let group = (w.rank as usize * per_block + w.number as usize / 4 * 4) / 4;
-    let own = &mut block.products.warps[w.index as usize];
+    let own = &mut block.pending.products.warps[w.index as usize];
     let n = own.steps;
     own.steps += 1;
-    let steps = &mut block.products.steps[group];
+    let steps = &mut block.pending.products.steps[group];
     let Some(&(pc, first_a, first_b, other)) = steps.get(n) else {
         steps.push((w.now.pc, a, b, w.index));
         return Ok(());
@@ -297,7 +297,7 @@ fn step_together(block: &mut Worker<'_, '_>, w: &Warp, (a, b): (u64, u64)) -> Ch
 
 /// Returns the matrices in shared memory that a warp reads, with their elements and units.
 fn operands(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     p: &Wgmma,
     (a, b): (u64, u64),
@@ -322,7 +322,7 @@ fn operands(
 }
 
 /// Returns a number that changes when the matrices are written.
-fn versions(block: &Worker<'_, '_>, w: &Warp, p: &Wgmma, bits: (u64, u64)) -> u64 {
+fn versions(block: &Block<'_, '_>, w: &Warp, p: &Wgmma, bits: (u64, u64)) -> u64 {
     let operands = operands(block, w, p, bits);
     let places = operands.iter().flat_map(|(.., places)| places);
     places.fold(0u64, |version, place| {
@@ -332,7 +332,7 @@ fn versions(block: &Worker<'_, '_>, w: &Warp, p: &Wgmma, bits: (u64, u64)) -> u6
 
 /// Checks that the matrices in shared memory may be read now.
 fn check_operands(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     pc: u32,
     p: &Wgmma,
@@ -354,15 +354,15 @@ fn check_operands(
 
 /// Computes the pending `wgmma` for which `which` is true, in order.
 fn compute_pending(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     which: impl Fn(&PendingWgmma) -> bool,
 ) -> Checked<()> {
-    let mut pending = std::mem::take(&mut block.products.warps[w.index as usize].pending);
+    let mut pending = std::mem::take(&mut block.pending.products.warps[w.index as usize].pending);
     for p in pending.iter_mut().filter(|p| !p.done && which(p)) {
         p.done = true;
         warpgroup::compute(block, w, p)?;
     }
-    block.products.warps[w.index as usize].pending = pending;
+    block.pending.products.warps[w.index as usize].pending = pending;
     Ok(())
 }

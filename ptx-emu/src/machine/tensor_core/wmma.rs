@@ -9,8 +9,8 @@ use half::{bf16, f16};
 
 use crate::Class;
 use crate::machine::memory::{lane_access, load_store};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::machine::sync::warp_exchange;
 use crate::machine::tensor_core::dot_product::{DotFactors, HALVES, WIDE, add_products};
 use crate::machine::tensor_core::sparse;
@@ -44,7 +44,7 @@ impl Matrix {
 }
 
 pub(crate) fn multiply_fragments(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     p: &Product,
@@ -82,7 +82,7 @@ pub(crate) fn multiply_fragments(
 
 /// Computes the four products of `mma.m8n8k4`, each in eight lanes.
 fn multiply_quads(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &mut Warp,
     p: &Product,
     [left, right]: [bool; 2],
@@ -119,7 +119,7 @@ fn multiply_quads(
 
 /// Returns a matrix of each of the four products.
 fn quads(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     shape: ProductShape,
     f: &MatrixFragment,
@@ -143,7 +143,7 @@ fn quads(
 
 /// Returns the matrix in registers.
 fn gathered(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     shape: ProductShape,
     f: &MatrixFragment,
@@ -165,7 +165,7 @@ fn gathered(
 
 /// Executes `wmma.load`, with one load per element.
 pub(crate) fn load_fragment(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     m: &WarpMatrix,
@@ -203,7 +203,7 @@ pub(crate) fn load_fragment(
 
 /// Executes `wmma.store`.
 pub(crate) fn store_fragment(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     m: &WarpMatrix,
@@ -234,7 +234,7 @@ pub(crate) fn store_fragment(
 
 /// Returns the address of the first element and the stride in elements, which must be the same
 /// in all lanes.
-fn origin(block: &Worker<'_, '_>, w: &Warp, mask: u32, m: &WarpMatrix) -> Checked<(u64, u64)> {
+fn origin(block: &Block<'_, '_>, w: &Warp, mask: u32, m: &WarpMatrix) -> Checked<(u64, u64)> {
     warp_exchange::check_whole(block, w, mask)?;
     let mut bases = [0; 32];
     lane_access::lane_addresses(block, w, mask, &m.address, &mut bases)?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::fault::AllocationInfo;
-use crate::machine::memory::host_block::{HostBlock, words_for, zeroed};
+use crate::machine::memory::device::host_block::{HostBlock, words_for, zeroed};
 
 /// An allocation with its storage and shadow.
 #[derive(Debug)]

@@ -2,12 +2,13 @@
 
 use std::sync::PoisonError;
 
-use crate::machine::memory::allocation::ShadowedAllocation;
-use crate::machine::memory::allocation_words::{read, write};
+use crate::machine::memory::device::allocation::ShadowedAllocation;
+use crate::machine::memory::device::allocation_words::{read, write};
+use crate::machine::memory::global::global_record;
 use crate::machine::memory::lane_access::put;
-use crate::machine::memory::{global_record, lane_access, tolerance};
+use crate::machine::memory::{lane_access, tolerance};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::address_space::Addresses;
 use crate::module::code::{Atomic, High, RegisterOperand};
 use crate::sanitize::race::last_access::AccessProperties;
@@ -19,7 +20,7 @@ fn join(low: u64, high: u64) -> u128 {
     u128::from(low) | u128::from(high) << 64
 }
 
-/// Updates 16 bytes atomically and returns the old value, see [`update`](crate::machine::memory::global::update).
+/// Updates 16 bytes atomically and returns the old value, see [`update`](crate::machine::memory::global::global_access::update).
 fn update(a: &ShadowedAllocation, offset: u64, f: impl Fn(u128) -> u128) -> u128 {
     let _held = a.wide.lock().unwrap_or_else(PoisonError::into_inner);
     let old = join(read(a, offset, 8), read(a, offset + 8, 8));
@@ -40,7 +41,7 @@ fn give(w: &mut Warp, (a, high): (&Atomic, &High), mask: u32, old: &Wide) {
 }
 
 fn take_wide(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     low: RegisterOperand,
@@ -53,7 +54,7 @@ fn take_wide(
 
 /// Returns the operands `b` and `c`. Without `c`, both are `b`.
 fn wide_operands(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     (a, high): (&Atomic, &High),
@@ -67,7 +68,7 @@ fn wide_operands(
 
 /// Executes a 128-bit atomic at aligned addresses of global memory.
 pub(crate) fn wide_atomic_global(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     (a, high): (&Atomic, &High),
@@ -87,7 +88,7 @@ pub(crate) fn wide_atomic_global(
 
 /// Executes a 128-bit atomic at aligned addresses of shared memory.
 pub(crate) fn wide_atomic_shared(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     (a, high): (&Atomic, &High),

@@ -1,7 +1,7 @@
 //! The addresses of the variables of a module.
 
-use crate::machine::memory::device_memory::Memory;
-use crate::machine::memory::memory_error::MemoryError;
+use crate::machine::memory::device::device_memory::Memory;
+use crate::machine::memory::device::memory_error::MemoryError;
 use crate::module::Module;
 
 impl Module {

@@ -1,8 +1,8 @@
 //! Reports loads of shared memory that rely on lanes in lockstep.
 
 use crate::fault::Class;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::address_space::Addresses;
 use crate::module::lane_mask::lanes;
 use crate::sanitize::race::last_access::AccessProperties;
@@ -12,7 +12,7 @@ use crate::sanitize::race::tolerated_races::is_atomic;
 /// Returns a fault if a strong load of shared memory relies on lanes that run in lockstep.
 #[cold]
 pub(crate) fn check_step(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     at: &Addresses,

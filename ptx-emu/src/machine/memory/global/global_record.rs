@@ -1,11 +1,12 @@
 //! Records the accesses to global memory of a traced launch, and reports races.
 
 use crate::fault::{Class, Fault, OtherPlace};
-use crate::machine::memory::allocation::ShadowedAllocation;
-use crate::machine::memory::global_checks::{check_lane, lane_allocation, one, read_only};
-use crate::machine::memory::{global_warp_record, lane_access, tolerance};
+use crate::machine::memory::device::allocation::ShadowedAllocation;
+use crate::machine::memory::global::global_checks::{check_lane, lane_allocation, one, read_only};
+use crate::machine::memory::global::global_warp_record;
+use crate::machine::memory::{lane_access, tolerance};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::address_space::Addresses;
 use crate::module::code::atomic::Atomic;
 use crate::module::code::operand::{MemoryScope, Transfer};
@@ -18,7 +19,7 @@ use crate::sanitize::race::launch_recorder::RacingAccess;
 /// for a store.
 #[cold]
 pub(crate) fn record(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     mask: u32,
     (operation, scope, stored): (MemoryOperation, MemoryScope, Option<&Transfer>),
@@ -65,7 +66,7 @@ pub(crate) fn record(
 }
 
 #[cold]
-pub(crate) fn record_full(block: &Worker<'_, '_>, w: &Warp, mask: u32) -> Box<Fault> {
+pub(crate) fn record_full(block: &Block<'_, '_>, w: &Warp, mask: u32) -> Box<Fault> {
     let most = block.grid.watch.most_recorded();
     let what = format!(
         "the record of the traced launch has reached its limit of {most} bytes, and races from here on would be missed"
@@ -76,7 +77,7 @@ pub(crate) fn record_full(block: &Worker<'_, '_>, w: &Warp, mask: u32) -> Box<Fa
 }
 
 pub(crate) fn record_lane(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     (operation, scope): (MemoryOperation, MemoryScope),
@@ -110,14 +111,14 @@ pub(crate) fn record_lane(
 }
 
 /// Executes `griddepcontrol.wait`, which counts for the whole warp.
-pub(crate) fn grid_wait(block: &mut Worker<'_, '_>, w: &Warp) {
+pub(crate) fn grid_wait(block: &mut Block<'_, '_>, w: &Warp) {
     if let Some(recorder) = &mut block.recorder {
         recorder.wait(&block.shared.clocks, w.index);
     }
 }
 
 /// Executes `griddepcontrol.launch_dependents`.
-pub(crate) fn grid_trigger(block: &mut Worker<'_, '_>, w: &Warp) {
+pub(crate) fn grid_trigger(block: &mut Block<'_, '_>, w: &Warp) {
     if let Some(recorder) = &mut block.recorder {
         recorder.trigger(&block.shared.clocks, w.index, w.now.pc);
     }
@@ -125,7 +126,7 @@ pub(crate) fn grid_trigger(block: &mut Worker<'_, '_>, w: &Warp) {
 
 #[cold]
 pub(crate) fn global_race(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     operation: MemoryOperation,
@@ -162,7 +163,7 @@ pub(crate) fn global_race(
 
 /// Checks and records the atomic of a lane. Returns the allocation that contains its bytes.
 pub(crate) fn atomic_place<'g>(
-    block: &mut Worker<'g, '_>,
+    block: &mut Block<'g, '_>,
     w: &Warp,
     lane: usize,
     t: &Atomic,

@@ -2,14 +2,14 @@
 //!
 //! The lanes of a warp mostly access words side by side, in one run or a few, or all load the same.
 //! If such an access races with nothing, it is recorded run by run; otherwise the lanes are
-//! recorded [one by one](crate::machine::memory::global), which names the race.
+//! recorded [one by one](crate::machine::memory::global::global_access), which names the race.
 
 use std::ops::Range;
 
-use crate::machine::memory::address_pattern::compare;
-use crate::machine::memory::allocation::ShadowedAllocation;
+use crate::machine::memory::device::allocation::ShadowedAllocation;
+use crate::machine::memory::global::address_pattern::compare;
+use crate::machine::scheduler::block::Block;
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::Worker;
 use crate::module::address_space::Addresses;
 use crate::module::code::MemoryScope;
 use crate::sanitize::race::last_access::AccessProperties;
@@ -69,7 +69,7 @@ fn runs_of(
 /// Records an access by all lanes at the same time. They must access adjacent words, or load
 /// the same ones, without a race.
 pub(crate) fn record_together(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     mask: u32,
     (operation, scope): (MemoryOperation, MemoryScope),

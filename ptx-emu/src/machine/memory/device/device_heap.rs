@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::fault::AllocationInfo;
-use crate::machine::memory::allocation::ShadowedAllocation;
+use crate::machine::memory::device::allocation::ShadowedAllocation;
 
 /// The maximum size of all live blocks, which is the default of `CU_LIMIT_MALLOC_HEAP_SIZE`.
 const LIMIT: u64 = 8 << 20;

@@ -7,11 +7,11 @@
 //! new value, all blocks read it.
 
 use crate::Class;
-use crate::machine::memory::allocation_words::read;
+use crate::machine::memory::device::allocation_words::read;
 use crate::machine::memory::lane_access;
 use crate::machine::memory::lane_access::{extend, put};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::address_space::Addresses;
 use crate::module::code::{AccessOrdering, Transfer};
 use crate::module::lane_mask::lanes;
@@ -19,7 +19,7 @@ use crate::sanitize::race::late_stores::{LateStore, ReplacedValue};
 
 /// Records a store of a traced launch that other blocks may see late.
 pub(crate) fn store_late(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     mask: u32,
     t: &Transfer,
@@ -72,7 +72,7 @@ pub(crate) fn store_late(
 
 /// Publishes the stores of a lane that executes a fence or release at a scope that includes
 /// other blocks.
-pub(crate) fn stores_arrive(block: &mut Worker<'_, '_>, w: &Warp, mask: u32) {
+pub(crate) fn stores_arrive(block: &mut Block<'_, '_>, w: &Warp, mask: u32) {
     let Some(recorder) = &mut block.recorder else {
         return;
     };
@@ -89,7 +89,7 @@ pub(crate) fn stores_arrive(block: &mut Worker<'_, '_>, w: &Warp, mask: u32) {
 /// Replaces the values of a strong load in a traced launch where a store has not reached the
 /// block.
 pub(crate) fn load_late(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     t: &Transfer,

@@ -7,18 +7,19 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{MutexGuard, PoisonError};
 
-use crate::machine::memory::address_pattern::{
+use crate::machine::memory::device::allocation::ShadowedAllocation;
+pub(crate) use crate::machine::memory::device::allocation_words::read;
+use crate::machine::memory::device::allocation_words::{update, write};
+use crate::machine::memory::global::address_pattern::{
     AddressPattern, are_words, gather, load_consecutive, pattern, scatter, span,
 };
-use crate::machine::memory::allocation::ShadowedAllocation;
-pub(crate) use crate::machine::memory::allocation_words::read;
-use crate::machine::memory::allocation_words::{update, write};
-use crate::machine::memory::global_checks::{check_lane, lane_allocation, one, read_only};
-use crate::machine::memory::global_record::{atomic_place, record};
+use crate::machine::memory::global::global_checks::{check_lane, lane_allocation, one, read_only};
+use crate::machine::memory::global::global_record::{atomic_place, record};
+use crate::machine::memory::global::{store_buffer, wide_atomics};
 use crate::machine::memory::lane_access::{extend, put};
-use crate::machine::memory::{lane_access, same_address, store_buffer, wide_atomics};
+use crate::machine::memory::{lane_access, same_address};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::address_space::Addresses;
 use crate::module::code::{AccessOrdering, Atomic, Transfer, Width};
 use crate::module::lane_mask::lanes;
@@ -27,7 +28,7 @@ use crate::sanitize::race::launch_accesses::MemoryOperation;
 /// Checks that the address of every lane is a multiple of the size of the whole access.
 #[inline(always)]
 fn are_all_aligned(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     addresses: &Addresses,
@@ -45,7 +46,7 @@ fn are_all_aligned(
 /// Checks the bounds and the initialization for all lanes that read.
 #[inline]
 fn check_reads<'g>(
-    block: &mut Worker<'g, '_>,
+    block: &mut Block<'g, '_>,
     w: &Warp,
     mask: u32,
     t: &Transfer,
@@ -72,7 +73,7 @@ fn check_reads<'g>(
 }
 
 pub(crate) fn load_global(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     t: &Transfer,
@@ -137,7 +138,7 @@ pub(crate) fn load_global(
 /// Locks the allocation for a strong access of 64 or 128 bits. Blocks on other host threads
 /// then see all of the access or nothing.
 fn hold<'g>(
-    block: &Worker<'g, '_>,
+    block: &Block<'g, '_>,
     t: &Transfer,
     one: Option<&'g ShadowedAllocation>,
     addresses: &Addresses,
@@ -151,7 +152,7 @@ fn hold<'g>(
 
 /// Reads bytes that were checked.
 fn read_lane(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     one: Option<&ShadowedAllocation>,
     address: u64,
     step: u64,
@@ -164,7 +165,7 @@ fn read_lane(
 }
 
 pub(crate) fn store_global(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     t: &Transfer,
@@ -224,7 +225,7 @@ pub(crate) fn store_global(
 
 /// Stores adjacent words of all lanes that are in bounds.
 fn store_consecutive(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     t: &Transfer,
@@ -251,7 +252,7 @@ fn store_consecutive(
 
 /// Marks stored bytes as initialized.
 fn mark(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     one: Option<&ShadowedAllocation>,
     mask: u32,
     addresses: &Addresses,
@@ -276,7 +277,7 @@ fn mark(
 }
 
 pub(crate) fn atomic_global(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     t: &Atomic,

@@ -1,13 +1,13 @@
 //! Loads, stores and atomics of shared memory.
 
 use crate::fault::Class;
+use crate::machine::memory::global::wide_atomics;
 use crate::machine::memory::lane_access::{check_alignment, extend, lane_order, put, take};
-use crate::machine::memory::shared_checks::touch;
-use crate::machine::memory::{
-    lockstep_loads, same_address, shared_warp_access, tolerance, wide_atomics,
-};
+use crate::machine::memory::shared::shared_checks::touch;
+use crate::machine::memory::shared::{lockstep_loads, shared_warp_access};
+use crate::machine::memory::{same_address, tolerance};
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::address_space::Addresses;
 use crate::module::code::atomic::Atomic;
 use crate::module::code::operand::{InstructionSpace, Transfer};
@@ -15,7 +15,7 @@ use crate::module::lane_mask::lanes;
 use crate::sanitize::race::last_access::AccessProperties;
 
 pub(crate) fn load_shared(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     t: &Transfer,
@@ -91,7 +91,7 @@ pub(crate) fn load_shared(
 }
 
 pub(crate) fn store_shared(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     t: &Transfer,
@@ -129,7 +129,7 @@ pub(crate) fn store_shared(
 }
 
 pub(crate) fn atomic_shared(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     a: &Atomic,

@@ -19,10 +19,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use crate::fault::AllocationInfo;
 use crate::launch::LaunchSite;
 use crate::machine::image::bound_images::Objects;
-use crate::machine::memory::allocation::{ShadowedAllocation, Storage};
-use crate::machine::memory::device_heap::Heap;
-use crate::machine::memory::host_block::HostBlock;
-use crate::machine::memory::memory_error::MemoryError;
+use crate::machine::memory::device::allocation::{ShadowedAllocation, Storage};
+use crate::machine::memory::device::device_heap::Heap;
+use crate::machine::memory::device::host_block::HostBlock;
+use crate::machine::memory::device::memory_error::MemoryError;
 use crate::module::static_variables::Static;
 
 /// The first device address. It is above every address of a process, so that a host pointer is

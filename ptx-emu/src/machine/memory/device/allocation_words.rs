@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::machine::memory::allocation::{ShadowedAllocation, store_part};
+use crate::machine::memory::device::allocation::{ShadowedAllocation, store_part};
 
 /// Returns bytes at an offset that is aligned to their size.
 pub(crate) fn read(a: &ShadowedAllocation, offset: u64, bytes: u32) -> u64 {

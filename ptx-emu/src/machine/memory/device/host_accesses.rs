@@ -1,7 +1,7 @@
 //! The accesses of copies and fills by the host, for the comparison with launches.
 
 use crate::fault::SourcePlace;
-use crate::machine::memory::device_memory::Memory;
+use crate::machine::memory::device::device_memory::Memory;
 use crate::sanitize::race::launch_accesses::{Accesses, ByteSet, MemoryOperation, Site};
 
 impl Accesses {

@@ -1,10 +1,10 @@
 //! The checks of an access to global memory: bounds, freed memory and initialization.
 
 use crate::fault::{Class, Fault};
-use crate::machine::memory::allocation::ShadowedAllocation;
+use crate::machine::memory::device::allocation::ShadowedAllocation;
 use crate::machine::memory::lane_access;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 
 pub(crate) fn holds(a: &ShadowedAllocation, low: u64, end: u64) -> bool {
     low >= a.base && end <= a.base + a.bytes
@@ -14,7 +14,7 @@ pub(crate) fn holds(a: &ShadowedAllocation, low: u64, end: u64) -> bool {
 /// allocations or in a heap.
 #[inline]
 pub(crate) fn one<'g>(
-    block: &mut Worker<'g, '_>,
+    block: &mut Block<'g, '_>,
     site: u32,
     low: u64,
     end: u64,
@@ -31,7 +31,7 @@ pub(crate) fn one<'g>(
 
 /// Returns the allocation that contains the bytes of one lane.
 pub(crate) fn lane_allocation<'g>(
-    block: &Worker<'g, '_>,
+    block: &Block<'g, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
@@ -46,7 +46,7 @@ pub(crate) fn lane_allocation<'g>(
 }
 
 /// Returns true if the bytes lie in one block of a heap, or not in a heap.
-pub(crate) fn is_block(block: &Worker<'_, '_>, address: u64, bytes: u32) -> bool {
+pub(crate) fn is_block(block: &Block<'_, '_>, address: u64, bytes: u32) -> bool {
     block
         .grid
         .table
@@ -56,7 +56,7 @@ pub(crate) fn is_block(block: &Worker<'_, '_>, address: u64, bytes: u32) -> bool
 
 #[cold]
 pub(crate) fn outside(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
@@ -92,7 +92,7 @@ pub(crate) fn outside(
 
 #[cold]
 pub(crate) fn uninitialised(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
@@ -106,7 +106,7 @@ pub(crate) fn uninitialised(
 
 /// Checks that the bytes that a lane reads are initialized.
 pub(crate) fn check_lane(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     a: &ShadowedAllocation,
@@ -120,7 +120,7 @@ pub(crate) fn check_lane(
 }
 
 #[cold]
-pub(crate) fn read_only(block: &Worker<'_, '_>, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
+pub(crate) fn read_only(block: &Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
     let mut fault = block.fault(
         w,
         1 << lane,

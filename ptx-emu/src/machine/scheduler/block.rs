@@ -9,14 +9,13 @@ use std::sync::PoisonError;
 
 use crate::fault::{AllocationInfo, OtherPlace, SourcePlace};
 use crate::launch::{Stats, Trace};
-use crate::machine::async_copy::pending_copies::PendingCopies;
-use crate::machine::async_copy::pending_stores::BulkStores;
+use crate::machine::async_copy::pending_work::PendingWork;
 use crate::machine::scheduler::grid::GridState;
+use crate::machine::scheduler::turn_state::TurnState;
 use crate::machine::scheduler::warp::{Identity, Warp};
 use crate::machine::sync::barrier_state::Barriers;
 use crate::machine::sync::cluster_state::Cluster;
 use crate::machine::sync::mbarrier_state::Mbarriers;
-use crate::machine::tensor_core::pending_wgmma::ClusterWgmmas;
 use crate::module::address_space::{RESERVED, SHARED_BASE};
 use crate::module::code::{KernelCode, Op};
 use crate::module::lane_mask::lanes;
@@ -43,17 +42,15 @@ fn spare() -> Warp {
 /// A result whose error ends the block.
 pub(crate) type Checked<T> = Result<T, Box<Fault>>;
 
-/// The state of the cluster that a host thread runs. A cluster mostly consists of one block.
+/// A block that runs, or all blocks of a cluster, which run together.
 ///
 /// The blocks of a cluster share the vector clocks and one arena of shared memory, in which each
 /// block has a section.
-pub(crate) struct Worker<'g, 'a> {
+pub(crate) struct Block<'g, 'a> {
     pub(crate) grid: &'g GridState<'a>,
     /// The indices of the blocks by rank in the cluster.
     pub(crate) blocks: Vec<[u32; 3]>,
     pub(crate) cluster: Cluster,
-    pub(crate) products: ClusterWgmmas,
-    pub(crate) stores: BulkStores,
     pub(crate) warps: Vec<Warp>,
     pub(crate) shared: SharedMemory,
     /// Whether reads of shared memory may be [recorded lazily](crate::sanitize::race::lazy_reads). This requires that no
@@ -61,10 +58,7 @@ pub(crate) struct Worker<'g, 'a> {
     pub(crate) notes_reads: bool,
     pub(crate) barriers: Barriers,
     pub(crate) mbarriers: Mbarriers,
-    pub(crate) copies: PendingCopies,
-    /// The addresses of tensor maps in global memory that the block has changed and not fenced
-    /// since.
-    pub(crate) changed_maps: Vec<u64>,
+    pub(crate) pending: PendingWork,
     /// The index of the last used allocation for each memory instruction.
     pub(crate) cache: Vec<u32>,
     pub(crate) stats: Stats,
@@ -72,34 +66,19 @@ pub(crate) struct Worker<'g, 'a> {
     pub(crate) recorder: Option<Box<LaunchRecorder>>,
     /// The profile and the followed thread, if one is requested.
     pub(crate) observers: Option<Box<Observers>>,
-    pub(crate) fuel: u64,
-    /// The warps that can run.
-    pub(crate) ready: Vec<u32>,
-    /// The number of rounds of time slices so far.
-    pub(crate) round: u64,
-    /// The number of rounds in a row in which all warps polled and nothing changed.
-    pub(crate) idle_rounds: u32,
-    /// The number of rounds in a row after which all warps were in their previous state.
-    pub(crate) proven_rounds: u32,
-    /// The number of actions of the block that other threads can see.
-    pub(crate) effects: u64,
-    /// A fault of a warp that has stopped. It is kept while the other warps show whether a barrier
-    /// is the cause.
-    pub(crate) postponed: Option<Box<Fault>>,
+    pub(crate) turns: TurnState,
 }
 
-impl<'g, 'a> Worker<'g, 'a> {
+impl<'g, 'a> Block<'g, 'a> {
     pub(crate) fn new(grid: &'g GridState<'a>) -> Self {
         let threads: u32 = grid.launch.block.iter().product();
         let blocks = grid.cluster.iter().product::<u32>();
         let count = threads.div_ceil(32) * blocks;
         let id = identity(grid, [0; 3]);
-        Worker {
+        Block {
             grid,
             blocks: vec![[0; 3]; blocks as usize],
             cluster: Cluster::default(),
-            products: ClusterWgmmas::default(),
-            stores: BulkStores::default(),
             warps: (0..count)
                 .map(|i| spare().fit(i, grid.code, &grid.variables, &id))
                 .collect(),
@@ -112,19 +91,12 @@ impl<'g, 'a> Worker<'g, 'a> {
             notes_reads: blocks == 1 && !has_async_proxy(grid.code),
             barriers: Barriers::new(threads, blocks),
             mbarriers: Mbarriers::default(),
-            copies: PendingCopies::default(),
-            changed_maps: Vec::new(),
+            pending: PendingWork::default(),
             cache: vec![0; grid.code.sites as usize],
             stats: Stats::default(),
             recorder: None,
             observers: Observers::new(grid.watch, grid.code),
-            fuel: 0,
-            ready: Vec::new(),
-            round: 0,
-            idle_rounds: 0,
-            proven_rounds: 0,
-            effects: 0,
-            postponed: None,
+            turns: TurnState::default(),
         }
     }
 
@@ -156,27 +128,19 @@ impl<'g, 'a> Worker<'g, 'a> {
                 first[2] + r / (x * y),
             ];
         }
-        self.fuel = self.grid.schedule.fuel;
         self.shared.start();
         self.clear_reserved();
         self.barriers.start();
         self.mbarriers.start(self.warps.len());
-        self.copies.start(self.warps.len());
-        self.changed_maps.clear();
+        self.pending.start(self.warps.len());
         self.cluster.start(self.warps.len(), self.blocks.len());
-        self.products.start(self.warps.len());
-        self.stores.start();
         for w in &mut self.warps {
             w.start(
                 self.grid.code,
                 &identity(self.grid, self.blocks[w.rank as usize]),
             );
         }
-        self.ready = (0..self.warps.len() as u32).collect();
-        self.round = 0;
-        self.idle_rounds = 0;
-        self.proven_rounds = 0;
-        self.postponed = None;
+        self.turns.start(self.warps.len(), self.grid.schedule.fuel);
     }
 
     /// Zeros the reserved shared memory.

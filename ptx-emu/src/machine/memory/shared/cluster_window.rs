@@ -2,8 +2,8 @@
 
 use crate::fault::Class;
 use crate::machine::memory::lane_access::lane_addresses;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::module::address_space::{Addresses, SHARED_WINDOW};
 use crate::module::code::operand::{Address, InstructionSpace};
 use crate::module::lane_mask::{lanes, set_bit};
@@ -15,7 +15,7 @@ pub(crate) const PEER: u64 = 1 << 24;
 /// Converts addresses of shared memory to positions in the arena. They may belong to the own
 /// block or come from `mapa`.
 pub(crate) fn place_all(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     space: InstructionSpace,
@@ -50,7 +50,7 @@ pub(crate) fn place_all(
 }
 
 /// Records an access to the memory of another block, which must not have ended.
-pub(crate) fn visit(block: &mut Worker<'_, '_>, w: &Warp, lane: usize, place: u64) -> Checked<()> {
+pub(crate) fn visit(block: &mut Block<'_, '_>, w: &Warp, lane: usize, place: u64) -> Checked<()> {
     let rank = block.shared.rank(place) as usize;
     if rank == w.rank as usize || rank >= block.blocks.len() {
         return Ok(());
@@ -69,7 +69,7 @@ pub(crate) fn visit(block: &mut Worker<'_, '_>, w: &Warp, lane: usize, place: u6
 
 /// Converts the address of each lane to the shared space. It may be in the shared window.
 pub(crate) fn shared_addresses(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
     a: &Address,

@@ -6,8 +6,8 @@
 //! same result as if its lanes had come one after another.
 
 use crate::machine::memory::lane_access::are_distinct;
+use crate::machine::scheduler::block::Block;
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::Worker;
 use crate::module::address_space::{Addresses, SHARED_BASE};
 use crate::module::code::{RegisterOperand, Transfer};
 use crate::module::lane_mask::lanes;
@@ -319,7 +319,7 @@ fn are_whole(regs: &[Option<RegisterOperand>], bytes: u32) -> bool {
 /// whole words of their own block.
 #[inline(always)]
 fn words_of(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     t: &Transfer,
     addresses: &Addresses,
 ) -> Option<(usize, [u32; 32])> {
@@ -346,7 +346,7 @@ fn words_of(
 /// done.
 #[inline]
 pub(crate) fn load_together(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
     t: &Transfer,
@@ -382,7 +382,7 @@ pub(crate) fn load_together(
 /// Loads the words of a shape, which were checked.
 #[inline(always)]
 fn read_shape(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &mut Warp,
     t: &Transfer,
     shape: AccessShape,
@@ -416,7 +416,7 @@ fn read_shape(
 }
 
 /// Loads words of lanes, which were checked.
-fn read_words(block: &Worker<'_, '_>, w: &mut Warp, mask: u32, t: &Transfer, first: &[u32; 32]) {
+fn read_words(block: &Block<'_, '_>, w: &mut Warp, mask: u32, t: &Transfer, first: &[u32; 32]) {
     let words = &block.shared.words[..];
     for (i, to) in t.regs.iter().enumerate() {
         let Some(to) = to else { continue };
@@ -441,7 +441,7 @@ fn read_words(block: &Worker<'_, '_>, w: &mut Warp, mask: u32, t: &Transfer, fir
 /// Stores whole words to shared memory at aligned addresses. Returns false if nothing was done.
 #[inline]
 pub(crate) fn store_together(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     mask: u32,
     t: &Transfer,

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::machine::memory::allocation::ShadowedAllocation;
+use crate::machine::memory::device::allocation::ShadowedAllocation;
 use crate::machine::scheduler::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::code::{RegisterOperand, Transfer};

@@ -1,9 +1,9 @@
 //! The checks of an access to shared memory, and the faults that they find.
 
 use crate::fault::{Class, Fault, OtherPlace};
-use crate::machine::memory::cluster_window;
+use crate::machine::memory::shared::cluster_window;
+use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::worker::{Checked, Worker};
 use crate::sanitize::race::last_access::AccessProperties;
 use crate::sanitize::race::shared_shadow::AccessError;
 
@@ -17,7 +17,7 @@ pub(crate) const MOST_DYNAMIC: u64 = 227 << 10;
 /// Checks the access of one lane to shared memory and returns the offset of its bytes.
 #[inline]
 pub(crate) fn touch(
-    block: &mut Worker<'_, '_>,
+    block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
@@ -39,7 +39,7 @@ pub(crate) fn touch(
 
 #[cold]
 pub(crate) fn wrong_shared(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
@@ -117,7 +117,7 @@ pub(crate) fn wrong_shared(
 
 /// Describes the dynamic shared memory if an access lies beyond it and a launch could request
 /// enough.
-pub(crate) fn beyond_dynamic(block: &Worker<'_, '_>, at: u64, bytes: u32) -> Option<String> {
+pub(crate) fn beyond_dynamic(block: &Block<'_, '_>, at: u64, bytes: u32) -> Option<String> {
     let region = block.grid.code.declared_dynamic()?;
     let given = block.grid.launch.dynamic_shared;
     let needed = (at + u64::from(bytes)).checked_sub(region.address.into())?;
@@ -132,14 +132,14 @@ pub(crate) fn beyond_dynamic(block: &Worker<'_, '_>, at: u64, bytes: u32) -> Opt
 
 /// Returns the fault of an access to an mbarrier, or to the destination of a pending copy.
 pub(crate) fn covered(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
     bytes: u32,
     does: &str,
 ) -> Option<Box<Fault>> {
-    if let Some(copy) = block.copies.within(address, bytes.into()) {
+    if let Some(copy) = block.pending.copies.within(address, bytes.into()) {
         return Some(not_waited(block, w, lane, address, copy, does));
     }
     let (_, init) = block.mbarriers.within(address, bytes.into())?;
@@ -152,7 +152,7 @@ pub(crate) fn covered(
 }
 
 pub(crate) fn not_waited(
-    block: &Worker<'_, '_>,
+    block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
     address: u64,
