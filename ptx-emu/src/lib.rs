@@ -299,11 +299,17 @@
 //!
 //! # Structure of the crate
 //!
-//! - `parse` builds a syntax tree. After an error it continues with the next statement.
-//! - `decode` checks names, types, literals and features, and turns statements into instructions.
-//! - `flow` computes where diverged lanes reconverge.
-//! - `isa` is a table with one row per instruction: its full name and its result in one lane.
-//! - `exec` runs the instructions for 32 lanes at a time, and contains the checks.
+//! The folders are layers. A file uses only files below it, which a test checks.
+//!
+//! - `syntax` builds a syntax tree. After an error it continues with the next statement.
+//! - `module` decodes: `decode` checks names, types, literals and features, and turns statements
+//!   into instructions. `isa` has one row or function per instruction. `code` is the decoded form,
+//!   and `registers` the register file that its functions compute on.
+//! - `sanitize` has the checks. It knows no machine: it is notified of what happens, and returns
+//!   findings.
+//! - `machine` runs the instructions for 32 lanes at a time. `interp` dispatches them,
+//!   `scheduler` chooses what runs next, and the other folders are parts of the hardware.
+//! - [`check`] is the interface for unit tests.
 
 #![forbid(unsafe_code)]
 #![allow(

@@ -11,6 +11,7 @@ use xtask::imports::{self, Sources};
 /// The crates without cycles between their files, but for [`KNOTS`].
 const LAYERED: &[&str] = &[
     "ptx-gen",
+    "ptx-emu",
     "driver-sys",
     "driver",
     "cuda-emu",
