@@ -19,10 +19,12 @@ mod progress;
 mod prompt;
 mod reply;
 mod sampling;
+mod shell;
 mod speculative;
 mod template;
 mod terminal;
 mod times;
+mod training;
 mod version;
 
 use std::env;
@@ -75,6 +77,8 @@ enum Command {
     /// Find memory errors and races in the kernels of a PTX file, on the CPU emulator
     Emu(Box<emu::Args>),
     /// Measure the speed of decoding, prompts, batches or fine-tuning
+    ///
+    /// `bench MODEL` is short for `bench decode MODEL`.
     Bench(Box<bench::Args>),
     /// List the devices that models can run on
     Devices,

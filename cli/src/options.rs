@@ -131,6 +131,14 @@ impl Launch {
             .copied()
             .filter(move |other| *other != self)
     }
+
+    /// Returns the name of the method on the command line.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value()
+            .expect("no method is hidden")
+            .get_name()
+            .to_owned()
+    }
 }
 
 impl From<Launch> for engine::Launch {

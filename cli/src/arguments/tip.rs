@@ -9,7 +9,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
-use super::words;
+use super::words::{self, CalledCommand};
 
 /// Names of commands in other programs, and the replacement here.
 const COMMANDS: [(&[&str], CommandReplacement); 17] = [
@@ -305,8 +305,11 @@ pub(super) fn explain(mut error: Error, program: &mut Command, words: &[OsString
         ErrorKind::InvalidSubcommand => {
             error.remove(ContextKind::SuggestedSubcommand);
             error.remove(ContextKind::Suggested);
-            string(&error, ContextKind::InvalidSubcommand)
-                .and_then(|name| of_command(&name, program))
+            let name = string(&error, ContextKind::InvalidSubcommand);
+            name.and_then(|name| match words::called(program, words) {
+                None => of_command(&name, program),
+                Some(CalledCommand { command, .. }) => similar_command(&name, command),
+            })
         }
         ErrorKind::UnknownArgument => {
             error.remove(ContextKind::SuggestedArg);
@@ -331,15 +334,10 @@ pub(super) fn explain(mut error: Error, program: &mut Command, words: &[OsString
 
 /// Returns the usage of the command that `words` call.
 fn usage(program: &mut Command, words: &[OsString]) -> Option<StyledStr> {
-    let mut command = program.find_subcommand_mut(words.get(1)?)?;
-    // An option that is not expected may belong to a subcommand of the command.
-    if let Some(inner) = words
-        .get(2)
-        .and_then(|word| word.to_str())
-        .map(str::to_owned)
-        && command.find_subcommand(&inner).is_some()
-    {
-        command = command.find_subcommand_mut(&inner)?;
+    let names = words::called(program, words)?.names;
+    let mut command = program;
+    for name in names {
+        command = command.find_subcommand_mut(name)?;
     }
     Some(command.render_usage())
 }
@@ -365,9 +363,8 @@ fn of_command(word: &str, program: &Command) -> Option<String> {
             CommandReplacement::Nothing(sentence) => sentence.to_owned(),
         });
     }
-    let names = program.get_subcommands().map(Command::get_name);
-    if let Some(name) = names.into_iter().find(|name| is_typo(&lower, name)) {
-        return Some(format!("a similar command exists: '{name}'"));
+    if let Some(tip) = similar_command(&lower, program) {
+        return Some(tip);
     }
     // llama.cpp has no commands, and Ollama's users often leave `run` out.
     let is_model =
@@ -380,9 +377,16 @@ fn of_command(word: &str, program: &Command) -> Option<String> {
     ))
 }
 
+/// Returns a tip for a misspelled subcommand of `parent`.
+fn similar_command(word: &str, parent: &Command) -> Option<String> {
+    let mut names = parent.get_subcommands().map(Command::get_name);
+    let name = names.find(|name| is_typo(word, name))?;
+    Some(format!("a similar command exists: '{name}'"))
+}
+
 /// Returns a tip for a word that the command does not accept.
 fn of_argument(word: &str, program: &Command, words: &[OsString]) -> Option<String> {
-    let Some((command, _)) = words::called(program, words) else {
+    let Some(CalledCommand { names, command, .. }) = words::called(program, words) else {
         if !word.starts_with('-') || words.len() < 2 {
             return None;
         }
@@ -428,17 +432,38 @@ fn of_argument(word: &str, program: &Command, words: &[OsString]) -> Option<Stri
     similar
         .map(|long| format!("a similar option exists: '--{long}'"))
         .or_else(|| {
-            let other = |other: &&Command| {
-                other
-                    .get_arguments()
-                    .any(|arg| word.starts_with("--") && words::has_long(arg, &name))
+            let other = if word.starts_with("--") {
+                command_with_option(program, &names, &name)?
+            } else {
+                return None;
             };
-            let other = program.get_subcommands().find(other)?;
-            Some(format!(
-                "'--{name}' is an option of 'warpwright {}'",
-                other.get_name()
-            ))
+            Some(format!("'--{name}' is an option of 'warpwright {other}'"))
         })
+}
+
+/// Returns the names of a command that has an option. Commands with the same parent as the called
+/// command, whose names are `names`, come first.
+fn command_with_option(program: &Command, names: &[String], option: &str) -> Option<String> {
+    let has_option = |command: &Command| {
+        command
+            .get_arguments()
+            .any(|arg| words::has_long(arg, option))
+    };
+    let below = |parent: &Command| {
+        let found = parent.get_subcommands().find(|inner| has_option(inner))?;
+        Some(format!("{} {}", parent.get_name(), found.get_name()))
+    };
+    let sibling = || match names {
+        [parent, _] => below(program.find_subcommand(parent)?),
+        _ => None,
+    };
+    let top = || {
+        let found = program.get_subcommands().find(|other| has_option(other))?;
+        Some(found.get_name().to_owned())
+    };
+    sibling()
+        .or_else(top)
+        .or_else(|| program.get_subcommands().find_map(below))
 }
 
 /// Returns a tip for one positional too many.
@@ -460,7 +485,7 @@ fn extra_positional(word: &str, command: &Command) -> Option<String> {
 ///
 /// Names of eight or more letters may differ by two such errors, and names of one or two letters
 /// must be equal.
-fn is_typo(typed: &str, name: &str) -> bool {
+pub(super) fn is_typo(typed: &str, name: &str) -> bool {
     let allowed = match name.chars().count() {
         0..=2 => 0,
         3..=7 => 1,
@@ -531,13 +556,7 @@ mod tests {
                 assert!(program.find_subcommand(name).is_some(), "{name}");
             }
         }
-        let long = |name: &str| {
-            program.get_subcommands().any(|command| {
-                command
-                    .get_arguments()
-                    .any(|arg| words::has_long(arg, name))
-            })
-        };
+        let long = |name: &str| command_with_option(&program, &[], name).is_some();
         let mut options: Vec<&str> = vec![];
         for (row, option) in OPTIONS {
             options.extend(row);

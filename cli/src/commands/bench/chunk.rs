@@ -1,14 +1,64 @@
-//! `bench --prompt --profile`: the kernels of a prompt's first chunk, one after the other.
+//! `warpwright bench chunk`: the kernels of a prompt's first chunk, one after the other.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
-use warpwright_engine::TimedNode;
+use clap::value_parser;
+use serde::Serialize;
+use warpwright_engine::{Options, TimedNode, Tuning};
 
-use super::nodes::{self, NodeTable};
-use super::*;
+use super::files::{BenchFiles, BenchReport, JsonArg};
+use super::header::BenchHeader;
+use super::node_table::{self, NodeTable};
+use super::setup::{
+    BenchDevice, BenchSetup, BenchWork, CeilingKind, DEFAULT_TOKENS, DecoderSettings, contexts,
+    largest,
+};
+use super::subject::{ChosenModel, ModelOrWeights};
+use crate::failure::Failure;
+use crate::options::Launch;
 
-/// The output of `bench --prompt --profile`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelOrWeights,
+    /// Number of tokens in each prompt to measure
+    #[arg(
+        long,
+        alias = "prompt",
+        value_name = "N,N,..",
+        required = true,
+        value_delimiter = ',',
+        value_parser = value_parser!(u32).range(1..)
+    )]
+    tokens: Vec<u32>,
+    /// Number of timed rounds for each prompt
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        value_parser = value_parser!(u32).range(1..)
+    )]
+    rounds: u32,
+    #[command(flatten)]
+    device: BenchDevice,
+    /// Division of the overlapping kernels into blocks, such as 4x2_first or qkv=4x2_first
+    #[arg(help_heading = "Device", long, value_name = "PLAN")]
+    plan: Option<Tuning>,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let chosen = args.model.choose()?;
+    let files = BenchFiles {
+        model: chosen.path(),
+        json: &args.json,
+    };
+    files.deliver(|| measure(args, &chosen))
+}
+
+/// The output of `bench chunk`.
 #[derive(Serialize)]
 pub(super) struct ChunkReport {
     #[serde(flatten)]
@@ -26,18 +76,31 @@ struct ChunkFigures {
     nodes: NodeTable,
 }
 
-pub(super) fn measure(args: &Args) -> Result<ChunkReport, Failure> {
-    let setup = BenchSetup::new(args)?;
-    let options = setup.options(1, args.launch);
-    let default = Options::new(1, args.launch.into());
-    let longest = args
-        .prompt
-        .iter()
-        .copied()
-        .max()
-        .expect("clap gives prompts");
+fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<ChunkReport, Failure> {
+    let subject = chosen.open()?;
+    let settings = DecoderSettings {
+        plan: args.plan,
+        ..DecoderSettings::default()
+    };
+    let prompts: u64 = args.tokens.iter().map(|&tokens| u64::from(tokens)).sum();
+    // The kernels of a chunk are launched one by one, whatever the method of other steps is.
+    let launch = Launch::Graph;
+    let work = BenchWork {
+        ctx: largest(&contexts(&[], DEFAULT_TOKENS, subject.outline())?),
+        launch,
+        tokens: 2 * (1 + u64::from(args.rounds)) * prompts,
+    };
+    let setup = BenchSetup::new(
+        subject,
+        &args.device,
+        settings,
+        &work,
+        CeilingKind::ReadAndTensor,
+    )?;
+    let options = setup.options(1, launch);
+    let default = Options::new(1, launch.into());
     let mut decoder = setup.decoder(Options {
-        ctx: longest,
+        ctx: largest(&args.tokens),
         prefill_batch: 1,
         chunk: default.chunk,
         ..options
@@ -55,7 +118,7 @@ pub(super) fn measure(args: &Args) -> Result<ChunkReport, Failure> {
         })
     };
     let chunks = args
-        .prompt
+        .tokens
         .iter()
         .map(&mut chunk)
         .collect::<Result<_, _>>()?;
@@ -66,7 +129,7 @@ pub(super) fn measure(args: &Args) -> Result<ChunkReport, Failure> {
     })
 }
 
-impl BenchOutput for ChunkReport {
+impl BenchReport for ChunkReport {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         self.header.print(
@@ -81,7 +144,7 @@ impl BenchOutput for ChunkReport {
             )?;
             writeln!(out, "{}\n", nodes.table().trim_fmt())?;
         }
-        writeln!(out, "{}", nodes::CAPTION)?;
+        writeln!(out, "{}", node_table::CAPTION)?;
         Ok(())
     }
 }

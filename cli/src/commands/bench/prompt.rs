@@ -1,16 +1,69 @@
-//! `bench --prompt`: how fast prompts are prefilled, in chunks and few tokens at a time.
+//! `warpwright bench prompt`: how fast prompts are prefilled, in chunks and few tokens at a time.
 
 use std::io::{self, Write};
 
+use clap::value_parser;
 use comfy_table::{CellAlignment, Table, presets};
-use warpwright_engine::Prefill;
-use warpwright_model::info::{chunked_multiplications, layer_bytes, layer_weights};
+use serde::Serialize;
+use warpwright_engine::info::{chunked_multiplications, kv_bytes_read, layer_bytes, layer_weights};
+use warpwright_engine::{Options, Outline, Prefill, Tuning};
 
-use super::nodes::percent;
-use super::report::TimeSpread;
-use super::*;
+use super::files::{BenchFiles, BenchReport, JsonArg};
+use super::header::BenchHeader;
+use super::node_table::percent;
+use super::setup::{
+    BenchDevice, BenchSetup, BenchWork, CeilingKind, DEFAULT_TOKENS, DecoderSettings, contexts,
+    largest,
+};
+use super::subject::{ChosenModel, ModelOrWeights};
+use super::time_spread::TimeSpread;
+use crate::failure::Failure;
+use crate::options::Launch;
 
-/// The output of `bench --prompt`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelOrWeights,
+    /// Number of tokens in each prompt to measure
+    #[arg(
+        long,
+        alias = "prompt",
+        value_name = "N,N,..",
+        required = true,
+        value_delimiter = ',',
+        value_parser = value_parser!(u32).range(1..)
+    )]
+    tokens: Vec<u32>,
+    /// Number of timed rounds for each prompt
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        value_parser = value_parser!(u32).range(1..)
+    )]
+    rounds: u32,
+    #[command(flatten)]
+    device: BenchDevice,
+    /// Method that submits each step to the device
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = Launch::Graph)]
+    launch: Launch,
+    /// Division of the overlapping kernels into blocks, such as 4x2_first or qkv=4x2_first
+    #[arg(help_heading = "Device", long, value_name = "PLAN")]
+    plan: Option<Tuning>,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let chosen = args.model.choose()?;
+    let files = BenchFiles {
+        model: chosen.path(),
+        json: &args.json,
+    };
+    files.deliver(|| measure(args, &chosen))
+}
+
+/// The output of `bench prompt`.
 #[derive(Serialize)]
 pub(super) struct PromptReport {
     #[serde(flatten)]
@@ -41,14 +94,26 @@ struct PromptFigures {
     next: Vec<u32>,
 }
 
-pub(super) fn measure(args: &Args) -> Result<PromptReport, Failure> {
-    let setup = BenchSetup::new(args)?;
-    let longest = args
-        .prompt
-        .iter()
-        .copied()
-        .max()
-        .expect("clap gives prompts");
+fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<PromptReport, Failure> {
+    let subject = chosen.open()?;
+    let settings = DecoderSettings {
+        plan: args.plan,
+        ..DecoderSettings::default()
+    };
+    let work = BenchWork {
+        ctx: largest(&contexts(&[], DEFAULT_TOKENS, subject.outline())?),
+        launch: args.launch,
+        // In both ways, with a round to warm up.
+        tokens: 2 * (1 + u64::from(args.rounds)) * total(&args.tokens),
+    };
+    let setup = BenchSetup::new(
+        subject,
+        &args.device,
+        settings,
+        &work,
+        CeilingKind::ReadAndTensor,
+    )?;
+    let longest = largest(&args.tokens);
     let options = |prefill_batch, chunk| {
         let options = setup.options(1, args.launch);
         Options {
@@ -72,7 +137,7 @@ pub(super) fn measure(args: &Args) -> Result<PromptReport, Failure> {
     let mut prompts = vec![];
     for (batch, chunk) in ways {
         decoder = decoder.with_options(setup.outline(), options(batch, chunk))?;
-        for &tokens in &args.prompt {
+        for &tokens in &args.tokens {
             // The first is to warm up.
             let mut rounds = (0..=args.rounds)
                 .map(|_| -> Result<Prefill, Failure> { Ok(decoder.time_prefill(tokens)?) });
@@ -93,10 +158,15 @@ pub(super) fn measure(args: &Args) -> Result<PromptReport, Failure> {
     }
     Ok(PromptReport {
         header,
-        launch: report::name(args.launch),
+        launch: args.launch.name(),
         rounds: args.rounds,
         prompts,
     })
+}
+
+/// Returns the number of tokens in all prompts.
+fn total(prompts: &[u32]) -> u64 {
+    prompts.iter().map(|&tokens| u64::from(tokens)).sum()
 }
 
 /// Returns the least number of bytes that must be read if `at_once` tokens are prefilled together.
@@ -164,7 +234,7 @@ impl PromptFigures {
     }
 }
 
-impl BenchOutput for PromptReport {
+impl BenchReport for PromptReport {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         let work = format!("{}, {} rounds of each prompt", self.launch, self.rounds);
@@ -191,7 +261,7 @@ impl BenchOutput for PromptReport {
 
     /// Returns true if all rounds of a prompt gave the same token. Other prefill methods may round
     /// differently.
-    fn right(&self) -> bool {
+    fn is_consistent(&self) -> bool {
         self.prompts
             .iter()
             .all(|prompt| prompt.next.iter().all(|next| *next == prompt.next[0]))

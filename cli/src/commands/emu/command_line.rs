@@ -1,5 +1,7 @@
 //! The command line that reproduces a finding.
 
+use crate::shell::quoted;
+
 /// The options that a replay leaves out, because the seed selects a single schedule. The flag is
 /// true for an option with a value.
 const DROPPED: &[(&str, bool)] = &[
@@ -37,16 +39,6 @@ fn of(given: &[String], seed: u64) -> String {
     words.join(" ")
 }
 
-/// Quotes a word for a POSIX shell, if it needs that.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,@%+~".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,18 +63,5 @@ mod tests {
             of(&given, 7),
             "warpwright emu 'a b.ptx' --all -k 'f$1' --race --seed 7"
         );
-    }
-
-    #[test]
-    fn words_are_quoted_where_a_shell_would_read_them() {
-        let cases = [
-            ("x=in:f32:2", "x=in:f32:2"),
-            ("", "''"),
-            ("it's", r"'it'\''s'"),
-            ("a;b", "'a;b'"),
-        ];
-        for (word, wanted) in cases {
-            assert_eq!(quoted(word), wanted);
-        }
     }
 }

@@ -12,7 +12,7 @@ use ptx_emu::check::{Check, Finding, Problem};
 use ptx_emu::{Class, Fault, Kernel, Module, Param, ParameterUse};
 
 use super::bind::{self, short};
-use super::command_line::quoted;
+use crate::shell::quoted;
 
 /// The number of elements in each buffer at first.
 const ELEMENTS: usize = 1024;

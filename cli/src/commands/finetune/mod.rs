@@ -3,12 +3,12 @@
 mod args;
 mod disk;
 mod metrics;
-pub(crate) mod plan;
+mod plan;
 mod progress;
 mod samples;
 mod session;
 
-pub(crate) use args::{Args, Recompute};
+pub(crate) use args::Args;
 
 use warpwright_kernels::pipeline::lora::MAX_RANK;
 use warpwright_model::chat::ChatTemplate;

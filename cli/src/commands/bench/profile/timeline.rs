@@ -4,10 +4,9 @@
 //! the blocks have come so far. Where two bars of a panel are above each other, the kernels
 //! overlap. A black line marks the end of the kernel before, from which the next one's gap counts.
 
+use serde::Serialize;
 use svg::Document;
 use svg::node::element::{Group, Line, Rectangle, Text, Title};
-
-use super::profile::TimelineBar;
 
 /// Pixels.
 const LABELS: f64 = 90.0;
@@ -24,6 +23,26 @@ const COLOURS: [(&str, &str); 5] = [
     ("#58d68d", "multiplies"),
     ("#7d6fb3", "adds and stores"),
 ];
+
+/// A kernel in the timeline of a token. Times are in microseconds.
+#[derive(Serialize, Clone)]
+pub(super) struct TimelineBar {
+    pub(super) part: &'static str,
+    pub(super) kernel: String,
+    pub(super) bytes: u64,
+    /// The start of the first block.
+    pub(super) begun: f64,
+    /// The end of the last block.
+    pub(super) stored: f64,
+    /// The time at which half of the blocks had their first weights.
+    pub(super) landed: f64,
+    /// The time at which half of the blocks had seen the end of the previous kernel.
+    pub(super) waited: f64,
+    /// The time at which half of the blocks had the activations.
+    pub(super) ready: f64,
+    /// The time at which half of the blocks had multiplied.
+    pub(super) multiplied: f64,
+}
 
 /// Draws the whole timeline.
 pub(super) fn draw(bars: &[TimelineBar]) -> Document {

@@ -1,4 +1,4 @@
-//! `bench --profile`: a timeline of the kernels of a token, from timestamps that variants of the
+//! `warpwright bench profile`: a timeline of the kernels of a token, from timestamps that variants of the
 //! kernels record.
 //!
 //! The time of a kernel runs from the end of the kernel before it to its own end, so that the times
@@ -8,105 +8,61 @@
 //! The emulator runs blocks one after the other on a few threads, so its timestamps have no
 //! meaning. There, the report has the kernels and their bytes, and no times.
 
-use std::collections::BTreeMap;
-use std::io::{self, Write};
+mod args;
+mod report;
+mod timeline;
 
-use comfy_table::{CellAlignment, Table, presets};
-use warpwright_engine::{BlockTimes, KernelNode, Profile};
+use std::collections::BTreeMap;
+
+use warpwright_engine::{BlockTimes, Decoder, KernelNode, Options, Profile, Tuning};
 use warpwright_kernels::pipeline::plan::Timestamp;
 
-use super::*;
+use super::files::BenchFiles;
+use super::header::BenchHeader;
+use super::setup::{BenchSetup, BenchWork, CeilingKind, contexts, largest};
+use super::subject::ChosenModel;
+use crate::device;
+use crate::failure::Failure;
+pub(crate) use args::Args;
+use report::{KernelProfileRow, ProfileReport, ProfileRowTimes, TokenTimes};
+use timeline::TimelineBar;
 
 /// The number of profiled tokens.
 const TOKENS: u32 = 8;
 
-/// The output of `bench --profile`. Times are in microseconds.
-#[derive(Serialize)]
-pub(super) struct ProfileReport {
-    #[serde(flatten)]
-    header: BenchHeader,
-    ctx: u32,
-    tokens: u32,
-    /// Absent on the emulator.
-    #[serde(flatten)]
-    times: Option<TokenTimes>,
-    kernels: Vec<KernelProfileRow>,
-    /// The kernels of the last token, from the start of the first block. Empty on the emulator.
-    pub(super) timeline: Vec<TimelineBar>,
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let chosen = args.model.choose()?;
+    let files = BenchFiles {
+        model: chosen.path(),
+        json: &args.json,
+    };
+    let draw = |report: &ProfileReport| timeline::draw(&report.timeline).to_string();
+    files.deliver_with_plot(args.plot.as_deref(), draw, || measure(args, &chosen))
 }
 
-/// The times of a token, in microseconds.
-#[derive(Serialize)]
-struct TokenTimes {
-    /// The time of a token with the usual kernels.
-    token_us: f64,
-    /// The time of a token with the kernels that record timestamps.
-    profiled_token_us: f64,
-    /// The time from the start of the first block to the end of the last one, without the embedding
-    /// kernel.
-    chain_us: f64,
-}
-
-/// The kernels of one kind.
-#[derive(Serialize)]
-struct KernelProfileRow {
-    part: &'static str,
-    kernel: String,
-    nodes: usize,
-    bytes: u64,
-    /// Absent on the emulator.
-    #[serde(flatten)]
-    times: Option<ProfileRowTimes>,
-}
-
-/// Medians over the kernels of one kind, and their places on the device.
-#[derive(Serialize)]
-struct ProfileRowTimes {
-    us: f64,
-    gb_per_s: f64,
-    share_of_ceiling: f64,
-    /// The time from the end of the previous kernel to the first activations.
-    gap_us: f64,
-    /// The time from the first weights to the end of the previous kernel. It is negative if they
-    /// arrive later.
-    ahead_us: f64,
-    /// The share of blocks whose first weights arrived before the end of the previous kernel.
-    ahead_blocks: f64,
-    multiprocessors: usize,
-    /// The largest number of blocks of the kernel on one multiprocessor.
-    most_on_one: usize,
-}
-
-/// A kernel in the timeline of a token. Times are in microseconds.
-#[derive(Serialize, Clone)]
-pub(super) struct TimelineBar {
-    pub(super) part: &'static str,
-    pub(super) kernel: String,
-    pub(super) bytes: u64,
-    /// The start of the first block.
-    pub(super) begun: f64,
-    /// The end of the last block.
-    pub(super) stored: f64,
-    /// The time at which half of the blocks had their first weights.
-    pub(super) landed: f64,
-    /// The time at which half of the blocks had seen the end of the previous kernel.
-    pub(super) waited: f64,
-    /// The time at which half of the blocks had the activations.
-    pub(super) ready: f64,
-    /// The time at which half of the blocks had multiplied.
-    pub(super) multiplied: f64,
-}
-
-pub(super) fn measure(args: &Args) -> Result<ProfileReport, Failure> {
-    let setup = BenchSetup::new(args)?;
-    let ctx = setup.contexts[0];
+fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<ProfileReport, Failure> {
+    let subject = chosen.open()?;
+    let contexts = contexts(args.ctx.as_slice(), args.tokens, subject.outline())?;
+    let ctx = contexts[0];
+    let work = BenchWork {
+        ctx: largest(&contexts),
+        launch: args.launch,
+        tokens: 2 * (1 + u64::from(args.rounds)) * u64::from(args.tokens),
+    };
+    let setup = BenchSetup::new(
+        subject,
+        &args.device,
+        args.settings(),
+        &work,
+        CeilingKind::Read,
+    )?;
     let options = setup.options(ctx, args.launch);
     let mut decoder = setup.decoder(options)?;
     let header = BenchHeader::new(&setup, &decoder);
     let timed = !device::is_emulator(&setup.context);
     if !timed && args.plot.is_some() {
         return Err(Failure::Input(
-            "--plot draws times with --profile, and the emulator does not measure time; leave out --plot, or use a GPU"
+            "--plot draws times, and the emulator does not measure time; leave out --plot, or use a GPU"
                 .into(),
         ));
     }
@@ -279,7 +235,7 @@ fn row_times(
 }
 
 /// Returns the median, or NaN for an empty list.
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
+fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
@@ -305,103 +261,6 @@ fn bar(link: &KernelNode, times: &BlockTimes, token: &[BlockTimes]) -> TimelineB
         waited: half(Timestamp::Waited),
         ready: half(Timestamp::Ready),
         multiplied: half(Timestamp::Multiplied),
-    }
-}
-
-impl BenchOutput for ProfileReport {
-    fn print(&self) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
-        self.header.print(
-            &mut out,
-            &format!(
-                "kernels of {} tokens from context {} on",
-                self.tokens, self.ctx
-            ),
-        )?;
-        let Some(times) = &self.times else {
-            writeln!(out, "{}", self.table().trim_fmt())?;
-            writeln!(
-                out,
-                "\nMB: read by each node. The emulator does not measure time, so there are no times."
-            )?;
-            return Ok(());
-        };
-        writeln!(
-            out,
-            "taking times slows decoding: {:.1} us a token instead of {:.1} ({:+.1} %)",
-            times.profiled_token_us,
-            times.token_us,
-            100.0 * (times.profiled_token_us / times.token_us - 1.0)
-        )?;
-        writeln!(
-            out,
-            "from the first block's begin to the last one's end: {:.1} us; times are multiples of some 256 ns\n",
-            times.chain_us
-        )?;
-        writeln!(out, "{}", self.table().trim_fmt())?;
-        writeln!(
-            out,
-            "\nus: from the end of the kernel before to its end. gap: from there to its first activations.\n\
-             ahead: from its first weights (keys, values) to the end of the kernel before, and in how many blocks they \
-             came before that.\nmost on one: blocks of the kernel on one multiprocessor."
-        )?;
-        Ok(())
-    }
-}
-
-impl ProfileReport {
-    /// Draws the kernels of a token over time.
-    pub(super) fn draw(&self) -> Document {
-        timeline::draw(&self.timeline)
-    }
-
-    fn table(&self) -> Table {
-        let mut header = vec!["part", "kernel", "nodes", "MB"];
-        if self.times.is_some() {
-            header.extend([
-                "us",
-                "us a token",
-                "GB/s",
-                "of ceiling",
-                "gap us",
-                "ahead us",
-                "in blocks",
-                "processors",
-                "most on one",
-            ]);
-        }
-        let mut table = Table::new();
-        table.load_style(presets::ASCII_MARKDOWN).set_header(header);
-        table.add_rows(self.kernels.iter().map(KernelProfileRow::cells));
-        for column in table.column_iter_mut().skip(2) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        table
-    }
-}
-
-impl KernelProfileRow {
-    fn cells(&self) -> Vec<String> {
-        let mut cells = vec![
-            self.part.to_owned(),
-            self.kernel.clone(),
-            self.nodes.to_string(),
-            format!("{:.2}", self.bytes as f64 / 1e6),
-        ];
-        if let Some(times) = &self.times {
-            cells.extend([
-                format!("{:.2}", times.us),
-                format!("{:.1}", times.us * self.nodes as f64),
-                format!("{:.0}", times.gb_per_s),
-                format!("{:.1} %", 100.0 * times.share_of_ceiling),
-                format!("{:.2}", times.gap_us),
-                format!("{:.2}", times.ahead_us),
-                format!("{:.0} %", 100.0 * times.ahead_blocks),
-                times.multiprocessors.to_string(),
-                times.most_on_one.to_string(),
-            ]);
-        }
-        cells
     }
 }
 

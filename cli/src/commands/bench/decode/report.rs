@@ -1,15 +1,20 @@
-//! What `bench` found, as a table and as JSON.
+//! The report of `bench decode`, as a table and as JSON.
 
 use std::io::{self, Write};
-use std::time::{Duration, SystemTime};
+use std::path::Path;
 
-use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
-use warpwright_engine::Loading;
-use warpwright_engine::info::adapter_bytes;
+use warpwright_engine::info::{adapter_bytes, kv_bytes_read, token_bytes};
+use warpwright_engine::{Outline, Round};
 
-use super::*;
+use super::args::Args;
+use crate::commands::bench::ceiling::BandwidthCeiling;
+use crate::commands::bench::files::BenchReport;
+use crate::commands::bench::header::BenchHeader;
+use crate::commands::bench::time_spread::TimeSpread;
+use crate::failure::Failure;
+use crate::options::Launch;
 
 /// The rounds of a context length.
 pub(super) struct MeasuredContext {
@@ -20,29 +25,7 @@ pub(super) struct MeasuredContext {
     pub(super) nodes: usize,
 }
 
-/// The conditions of the measurement.
-#[derive(Serialize)]
-pub(super) struct BenchHeader {
-    warpwright: &'static str,
-    date: String,
-    device: DeviceFacts,
-    model: String,
-    random_weights: bool,
-    /// The verb for the work of the kernels.
-    #[serde(skip)]
-    verb: &'static str,
-    /// The kernels that were used.
-    path: String,
-    /// The value of `--plan`.
-    plan: Option<String>,
-    /// The times of loading a file.
-    loading: Option<LoadingTimes>,
-    pub(super) read_ceiling: BandwidthCeiling,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tensor_ceiling: Option<TensorCeiling>,
-}
-
-/// The output of `bench` without another mode.
+/// The output of `bench decode`.
 #[derive(Serialize)]
 pub(super) struct DecodeReport {
     #[serde(flatten)]
@@ -54,29 +37,6 @@ pub(super) struct DecodeReport {
     tokens: u32,
     rounds: u32,
     pub(super) contexts: Vec<ContextFigures>,
-}
-
-/// The device of the measurement.
-#[derive(Serialize)]
-struct DeviceFacts {
-    name: String,
-    emulator: bool,
-    compute_capability: String,
-    memory_bytes: usize,
-    driver: String,
-    cuda: String,
-}
-
-/// The times from the start of loading until each part was ready, in seconds.
-#[derive(Serialize)]
-struct LoadingTimes {
-    #[serde(skip)]
-    loading: Loading,
-    bytes: u64,
-    weights_s: f64,
-    kernels_s: f64,
-    graphs_s: f64,
-    gb_per_s: f64,
 }
 
 /// The figures of a context length.
@@ -107,108 +67,7 @@ pub(super) struct ContextFigures {
     first_tokens: Vec<u32>,
 }
 
-/// The median and the range of a time over the rounds, in microseconds unless the field has another
-/// unit.
-#[derive(Serialize)]
-pub(super) struct TimeSpread {
-    pub(super) median: f64,
-    min: f64,
-    max: f64,
-}
-
-impl BenchHeader {
-    pub(super) fn new(setup: &BenchSetup, decoder: &Decoder) -> BenchHeader {
-        BenchHeader::of(setup, decoder.path().to_string(), Some(*decoder.loading()))
-    }
-
-    pub(super) fn of_batch(setup: &BenchSetup) -> BenchHeader {
-        BenchHeader::of(
-            setup,
-            "products on tensor cores, attention over pages".into(),
-            None,
-        )
-    }
-
-    pub(super) fn of_training(setup: &BenchSetup, path: String) -> BenchHeader {
-        BenchHeader {
-            verb: "trained",
-            ..BenchHeader::of(setup, path, None)
-        }
-    }
-
-    fn of(setup: &BenchSetup, path: String, loading: Option<Loading>) -> BenchHeader {
-        let (model, random_weights) = match &setup.subject {
-            BenchSubject::File(model) => (model.files.path().display().to_string(), false),
-            BenchSubject::Random { name, .. } => (name.clone(), true),
-        };
-        BenchHeader {
-            warpwright: env!("CARGO_PKG_VERSION"),
-            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-            device: DeviceFacts::of(&setup.context),
-            model,
-            random_weights,
-            verb: "decoded",
-            path,
-            plan: setup.args.plan.map(|plan| plan.to_string()),
-            loading: loading.filter(|_| !random_weights).map(LoadingTimes::from),
-            read_ceiling: setup.ceiling.clone(),
-            tensor_ceiling: setup.tensor_ceiling.clone(),
-        }
-    }
-
-    /// Prints the conditions. `work` names the measurement.
-    pub(super) fn print(&self, out: &mut impl Write, work: &str) -> Result<(), Failure> {
-        let d = &self.device;
-        let c = &self.read_ceiling;
-        writeln!(
-            out,
-            "{}, {}, CUDA {}, {}",
-            d.name, d.driver, d.cuda, self.date
-        )?;
-        if d.emulator {
-            writeln!(
-                out,
-                "The times are the emulator's: they say nothing about a GPU."
-            )?;
-        }
-        let weights = if self.random_weights {
-            ", random weights"
-        } else {
-            ""
-        };
-        writeln!(out, "{}{weights}, {work}", self.model)?;
-        let plan = self
-            .plan
-            .as_ref()
-            .map(|plan| format!(", plan {plan}"))
-            .unwrap_or_default();
-        writeln!(out, "{} by {}{plan}", self.verb, self.path)?;
-        if let Some(LoadingTimes { loading, .. }) = &self.loading {
-            writeln!(out, "{loading}")?;
-        }
-        let mebibytes = c.bytes >> 20;
-        writeln!(
-            out,
-            "read ceiling: {:.1} GB/s ({mebibytes} MiB, {}, {} blocks)",
-            c.gb_per_s, c.kernel, c.blocks
-        )?;
-        if let Some(TensorCeiling {
-            tflops,
-            kernel,
-            blocks,
-        }) = &self.tensor_ceiling
-        {
-            writeln!(
-                out,
-                "tensor ceiling: {tflops:.1} TFLOPS ({kernel}, {blocks} blocks)"
-            )?;
-        }
-        writeln!(out)?;
-        Ok(())
-    }
-}
-
-impl BenchOutput for DecodeReport {
+impl BenchReport for DecodeReport {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         let sampled = if self.sampled { "sampled, " } else { "" };
@@ -222,7 +81,7 @@ impl BenchOutput for DecodeReport {
     }
 
     /// Returns true if all launch modes and rounds gave the same tokens.
-    fn right(&self) -> bool {
+    fn is_consistent(&self) -> bool {
         self.contexts
             .iter()
             .all(|figures| figures.other_tokens.is_empty())
@@ -238,7 +97,7 @@ impl DecodeReport {
     ) -> DecodeReport {
         let figures = |m| ContextFigures::new(m, args, outline, &header.read_ceiling);
         DecodeReport {
-            launch: name(args.launch),
+            launch: args.launch.name(),
             sampled: args.sample,
             tokens: args.tokens,
             rounds: args.rounds,
@@ -274,7 +133,7 @@ impl DecodeReport {
             ..
         } = &self.header;
         // The folder of the model is of no use to a reader of the chart.
-        let model = std::path::Path::new(model)
+        let model = Path::new(model)
             .file_name()
             .map_or(model.as_str().into(), |name| name.to_string_lossy());
         format!(
@@ -302,35 +161,6 @@ impl DecodeReport {
             column.set_cell_alignment(CellAlignment::Right);
         }
         table
-    }
-}
-
-impl DeviceFacts {
-    fn of(context: &Context) -> DeviceFacts {
-        let device = context.device();
-        let (major, minor) = device.compute_capability();
-        let (cuda, point) = device.driver().version();
-        DeviceFacts {
-            name: device.name().to_owned(),
-            emulator: device::is_emulator(context),
-            compute_capability: format!("{major}.{minor}"),
-            memory_bytes: device.total_memory(),
-            driver: device.driver().origin().to_owned(),
-            cuda: format!("{cuda}.{point}"),
-        }
-    }
-}
-
-impl From<Loading> for LoadingTimes {
-    fn from(loading: Loading) -> LoadingTimes {
-        LoadingTimes {
-            loading,
-            bytes: loading.bytes,
-            weights_s: loading.weights.as_secs_f64(),
-            kernels_s: loading.kernels.as_secs_f64(),
-            graphs_s: loading.graphs.as_secs_f64(),
-            gb_per_s: loading.rate() / 1e9,
-        }
     }
 }
 
@@ -407,7 +237,7 @@ impl MeasuredContext {
         let others = self
             .others
             .iter()
-            .map(|(launch, round)| (name(*launch), round));
+            .map(|(launch, round)| (launch.name(), round));
         rounds
             .chain(others)
             .filter(|(_, round)| round.tokens != *first)
@@ -416,55 +246,10 @@ impl MeasuredContext {
     }
 }
 
-impl TimeSpread {
-    pub(super) fn of(tokens: u32, times: impl Iterator<Item = Duration>) -> TimeSpread {
-        let mut us: Vec<f64> = times
-            .map(|time| time.as_secs_f64() * 1e6 / f64::from(tokens))
-            .collect();
-        us.sort_by(f64::total_cmp);
-        let middle = us.len() / 2;
-        let last = us.len() - 1;
-        TimeSpread {
-            median: (us[middle] + us[last - middle]) / 2.0,
-            min: us[0],
-            max: us[last],
-        }
-    }
-}
-
-impl TimeSpread {
-    /// Returns the spread in another unit.
-    pub(super) fn scaled(self, factor: f64) -> TimeSpread {
-        TimeSpread {
-            median: factor * self.median,
-            min: factor * self.min,
-            max: factor * self.max,
-        }
-    }
-}
-
-impl std::fmt::Display for TimeSpread {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let digits = if self.median < 10.0 { 2 } else { 1 };
-        write!(
-            f,
-            "{:.digits$} ({:.digits$} - {:.digits$})",
-            self.median, self.min, self.max
-        )
-    }
-}
-
-/// Returns the name of a launch mode on the command line.
-pub(super) fn name(launch: Launch) -> String {
-    launch
-        .to_possible_value()
-        .expect("no mode is hidden")
-        .get_name()
-        .to_owned()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn round(tokens: &[u32], micros: u64) -> Round {
@@ -474,16 +259,6 @@ mod tests {
             wall: time,
             device: time,
         }
-    }
-
-    #[test]
-    fn a_spread_is_of_the_time_of_a_token() {
-        let spread = |micros: &[u64]| {
-            TimeSpread::of(10, micros.iter().map(|&us| Duration::from_micros(us))).to_string()
-        };
-        assert_eq!(spread(&[40]), "4.00 (4.00 - 4.00)");
-        assert_eq!(spread(&[90, 10, 30]), "3.00 (1.00 - 9.00)");
-        assert_eq!(spread(&[90, 10, 30, 20]), "2.50 (1.00 - 9.00)");
     }
 
     #[test]

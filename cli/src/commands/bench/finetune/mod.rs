@@ -1,12 +1,15 @@
-//! `bench --finetune`: how fast an adapter is trained: steps as one graph and kernel by kernel, and
+//! `warpwright bench finetune`: how fast an adapter is trained: steps as one graph and kernel by kernel, and
 //! what each kernel takes.
 
-use std::io::{self, Write};
+mod args;
+mod report;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
-use comfy_table::{CellAlignment, Table, presets};
+use warpwright_driver::Context;
+use warpwright_engine::Outline;
+use warpwright_engine::info::{head_weights, layer_weights};
 use warpwright_kernels::Random;
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::flash::TensorOp;
@@ -20,106 +23,42 @@ use warpwright_train::step::{
 };
 use warpwright_train::{Config, Lora, Projection, Training};
 
-use super::nodes::percent;
-use super::report::TimeSpread;
-use super::*;
-use crate::commands::finetune::plan::{HEAD_CHUNK, mebibytes, precision};
-use crate::emulation::TrainingTokens;
-
-/// A variant of kernels that a training step can use.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-pub(crate) enum KernelForm {
-    /// Idle warps of a product unpack the NF4 matrix of the next one, even for few tokens
-    UnpackAhead,
-    /// A separate kernel unpacks each NF4 matrix, even for many tokens
-    UnpackApart,
-    /// Attention uses mma, one warp at a time, instead of wgmma for heads of 64 and 128
-    AttentionByMma,
-}
-
-impl KernelForm {
-    /// Returns the note about this variant in the name of a measurement.
-    fn note(self) -> &'static str {
-        match self {
-            KernelForm::UnpackAhead => ", NF4 unpacked ahead",
-            KernelForm::UnpackApart => ", NF4 unpacked apart",
-            KernelForm::AttentionByMma => ", attention by mma",
-        }
-    }
-}
+use super::files::BenchFiles;
+use super::header::BenchHeader;
+use super::setup::{BenchSetup, CeilingKind, DecoderSettings};
+use super::subject::{BenchSubject, ChosenModel};
+use super::time_spread::TimeSpread;
+use crate::device;
+use crate::emulation::{self, TrainingTokens};
+use crate::failure::Failure;
+use crate::training::{HEAD_CHUNK, Recompute, mebibytes, precision};
+pub(crate) use args::Args;
+use args::KernelForm;
+use report::{FinetuneFigures, FinetuneKernel, FinetuneMemory, FinetuneReport};
 
 /// The number of steps in a round.
 const STEPS: u32 = 10;
 /// The largest number of rounds.
 const MOST: u32 = 1_000_000;
 
-/// The output of `bench --finetune`.
-#[derive(Serialize)]
-pub(super) struct FinetuneReport {
-    #[serde(flatten)]
-    header: BenchHeader,
-    precision: &'static str,
-    rank: usize,
-    steps: u32,
-    shapes: Vec<FinetuneFigures>,
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let chosen = args.model.choose_for_training()?;
+    let files = BenchFiles {
+        model: chosen.path(),
+        json: &args.json,
+    };
+    files.deliver(|| measure(args, &chosen))
 }
 
-/// The figures of steps with one micro-batch of this shape. Times are wall times, and the host
-/// waits for each step.
-#[derive(Serialize)]
-struct FinetuneFigures {
-    batch: u32,
-    seq: u32,
-    ms_per_step: TimeSpread,
-    /// The time of a step that is launched kernel by kernel.
-    eager_ms_per_step: TimeSpread,
-    graph_speedup: f64,
-    tokens_per_s: f64,
-    nodes: usize,
-    /// The rate of all matrix products.
-    tflops: f64,
-    share_of_tensor_ceiling: Option<f64>,
-    memory: FinetuneMemory,
-    /// The first step in which the graph and the single kernels computed different losses or norms,
-    /// with both results.
-    differs: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    kernels: Vec<FinetuneKernel>,
-}
-
-/// The memory of a training step, in bytes.
-#[derive(Serialize)]
-struct FinetuneMemory {
-    weights: u64,
-    adapters: u64,
-    activations: u64,
-    head: u64,
-    workspace: u64,
-    /// The free memory of the device that the trainer took.
-    taken: u64,
-}
-
-/// The launches of a kernel in a part of the step that access the same number of bytes.
-#[derive(Serialize)]
-struct FinetuneKernel {
-    part: &'static str,
-    kernel: String,
-    launches: u32,
-    us: f64,
-    /// The bytes of the tensors in one launch.
-    bytes: u64,
-    gb_per_s: f64,
-}
-
-pub(super) fn measure(args: &Args) -> Result<FinetuneReport, Failure> {
+fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<FinetuneReport, Failure> {
     if args.rounds > MOST {
         return Err(Failure::Input(format!(
             "--rounds {}: at most {MOST} of {STEPS} steps each",
             args.rounds
         )));
     }
-    let subject = BenchSubject::open(args)?;
-    let context = device::open(args.device)?;
+    let subject = chosen.open()?;
+    let context = device::open(args.device.device)?;
     let config = match &subject {
         BenchSubject::File(model) => base::config(model)?,
         BenchSubject::Random { name, outline } => base::config_of(outline, Path::new(name))?,
@@ -140,20 +79,15 @@ pub(super) fn measure(args: &Args) -> Result<FinetuneReport, Failure> {
         BenchSubject::File(model) => Base::from_model(model, BaseFormat::Auto)?,
         BenchSubject::Random { name, outline } => Base::random(outline, name)?,
     };
-    let ceiling = ceiling::measure(&context)?;
-    let tensor_ceiling = ceiling::measure_products(&context)?;
-    let setup = BenchSetup {
-        args,
+    let setup = BenchSetup::with_context(
         subject,
-        adapter: None,
-        contexts: vec![],
         context,
-        ceiling,
-        tensor_ceiling,
-    };
+        DecoderSettings::default(),
+        CeilingKind::ReadAndTensor,
+    )?;
     let precision = precision(settings[0].precision);
     let all = shapes.iter().zip(settings);
-    let shapes = all.map(|(&shape, settings)| figures(&setup, &base, settings, shape));
+    let shapes = all.map(|(&shape, settings)| figures(args, &setup, &base, settings, shape));
     let shapes = shapes.collect::<Result<_, _>>()?;
     let recomputed = match args.recompute {
         Recompute::None => "",
@@ -275,7 +209,7 @@ fn check(
             mebibytes(free)
         )));
     }
-    if args.insist || !device::is_emulator(context) {
+    if args.device.insist || !device::is_emulator(context) {
         return Ok(());
     }
     let per_launch = settings.tokens as u64;
@@ -301,6 +235,7 @@ fn needs(outline: &Outline, settings: &Settings) -> Result<TrainingNeeds, Failur
 }
 
 fn figures(
+    args: &Args,
     setup: &BenchSetup,
     base: &Base,
     settings: Settings,
@@ -315,11 +250,11 @@ fn figures(
     let nodes = trainer.nodes().unwrap_or(0);
     let taken = before.saturating_sub(setup.context.memory()?.0) as u64;
     let micro = micro_batch(config.vocab, [batch, seq]);
-    let (times, records) = rounds(&mut trainer, setup.args, &micro)?;
+    let (times, records) = rounds(&mut trainer, args, &micro)?;
     let mut trainer = afresh(trainer, &adapters, step::Launch::Eager)?;
-    let (eager_times, eager_records) = rounds(&mut trainer, setup.args, &micro)?;
-    let kernels = if setup.args.profile {
-        rows(&mut trainer, setup.args, micro)?
+    let (eager_times, eager_records) = rounds(&mut trainer, args, &micro)?;
+    let kernels = if args.profile {
+        rows(&mut trainer, args, micro)?
     } else {
         vec![]
     };
@@ -488,140 +423,4 @@ fn operations(outline: &Outline, lora: &Lora, config: &Config, [batch, seq]: [u3
     let attention =
         7.0 * 2.0 * f64::from(outline.config.layers) * f64::from(outline.config.q_len()) * pairs;
     4.0 * frozen * tokens + 6.0 * adapters * tokens + attention
-}
-
-impl FinetuneMemory {
-    fn of(needs: &TrainingNeeds, taken: u64) -> FinetuneMemory {
-        let TrainingNeeds {
-            weights,
-            adapters,
-            activations,
-            head,
-            workspace,
-        } = *needs;
-        FinetuneMemory {
-            weights,
-            adapters,
-            activations,
-            head,
-            workspace,
-            taken,
-        }
-    }
-}
-
-impl FinetuneFigures {
-    fn row(&self) -> Vec<String> {
-        vec![
-            format!("{} x {}", self.batch, self.seq),
-            self.ms_per_step.to_string(),
-            self.eager_ms_per_step.to_string(),
-            format!("{:.3}", self.graph_speedup),
-            format!("{:.0}", self.tokens_per_s),
-            self.nodes.to_string(),
-            format!("{:.1}", self.tflops),
-            percent(self.share_of_tensor_ceiling),
-            self.differs.clone().unwrap_or_else(|| "the same".into()),
-        ]
-    }
-
-    fn memory_row(&self) -> Vec<String> {
-        let FinetuneMemory {
-            weights,
-            adapters,
-            activations,
-            head,
-            workspace,
-            taken,
-        } = self.memory;
-        let all = weights + adapters + activations + head + workspace;
-        let sizes = [weights, adapters, activations, head, workspace, all, taken].map(mebibytes);
-        std::iter::once(format!("{} x {}", self.batch, self.seq))
-            .chain(sizes)
-            .collect()
-    }
-
-    fn kernels(&self) -> Table {
-        let all: f64 = self.kernels.iter().map(|row| row.us).sum();
-        let mut table = table(&[
-            "part", "kernel", "launches", "us each", "us", "time", "MB each", "GB/s",
-        ]);
-        table.add_rows(self.kernels.iter().map(|row| {
-            vec![
-                row.part.to_owned(),
-                row.kernel.clone(),
-                row.launches.to_string(),
-                format!("{:.1}", row.us / f64::from(row.launches)),
-                format!("{:.0}", row.us),
-                percent(Some(row.us / all)),
-                format!("{:.2}", row.bytes as f64 * 1e-6),
-                format!("{:.0}", row.gb_per_s),
-            ]
-        }));
-        for column in table.column_iter_mut().skip(2) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        table
-    }
-}
-
-impl BenchOutput for FinetuneReport {
-    fn print(&self) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
-        self.header
-            .print(&mut out, &format!("{} steps of each kind", self.steps))?;
-        let mut steps = table(&[
-            "rows x tokens",
-            "ms a step, wall: median (min - max)",
-            "kernel by kernel",
-            "the graph is faster by",
-            "tokens/s",
-            "nodes",
-            "TFLOPS",
-            "of the tensor ceiling",
-            "losses and norms",
-        ]);
-        steps.add_rows(self.shapes.iter().map(FinetuneFigures::row));
-        let mut memory = table(&[
-            "rows x tokens",
-            "frozen weights",
-            "adapters",
-            "activations",
-            "logits",
-            "workspace",
-            "all",
-            "taken of the device",
-        ]);
-        memory.add_rows(self.shapes.iter().map(FinetuneFigures::memory_row));
-        for mut table in [steps, memory] {
-            for column in table.column_iter_mut() {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-            writeln!(out, "{}\n", table.trim_fmt())?;
-        }
-        for figures in self
-            .shapes
-            .iter()
-            .filter(|figures| !figures.kernels.is_empty())
-        {
-            let us: f64 = figures.kernels.iter().map(|row| row.us).sum();
-            writeln!(
-                out,
-                "{} x {}, kernel by kernel: {us:.0} us",
-                figures.batch, figures.seq
-            )?;
-            writeln!(out, "{}\n", figures.kernels().trim_fmt())?;
-        }
-        Ok(())
-    }
-
-    fn right(&self) -> bool {
-        self.shapes.iter().all(|figures| figures.differs.is_none())
-    }
-}
-
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN).set_header(header);
-    table
 }

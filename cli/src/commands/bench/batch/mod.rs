@@ -1,93 +1,66 @@
-//! `bench --batch`: how fast sequences are decoded together, and how long a prompt that joins keeps
+//! `warpwright bench batch`: how fast sequences are decoded together, and how long a prompt that joins keeps
 //! them waiting.
 
-use std::io::{self, Write};
+mod args;
+mod report;
+
 use std::time::{Duration, Instant};
 
-use comfy_table::{CellAlignment, Table, presets};
-use warpwright_engine::{Batch, BatchOptions, SequenceId};
+use warpwright_engine::info::{head_weights, kv_bytes_read, layer_weights, token_bytes};
+use warpwright_engine::{Batch, BatchOptions, Outline, SequenceId};
 use warpwright_kernels::cache::PAGE;
 use warpwright_model::info::{head_weights, layer_weights};
 
-use super::nodes::{self, NodeTable, percent};
-use super::report::TimeSpread;
-use super::*;
+use super::files::BenchFiles;
+use super::header::BenchHeader;
+use super::node_table::NodeTable;
+use super::setup::{
+    BenchSetup, BenchWork, CeilingKind, WARM_UP, contexts, largest, usual_sampling,
+};
+use super::subject::{BenchSubject, ChosenModel};
+use super::time_spread::TimeSpread;
+use crate::failure::Failure;
+use crate::options::Launch;
+pub(crate) use args::Args;
+use args::MAX_BATCH;
+use report::{BatchFigures, BatchJoin, BatchProfile, BatchReport};
 
-/// The largest number of sequences in a batch.
-pub(super) const MAX_BATCH: u32 = 256;
 /// The number of steps without the prompt, for comparison with the steps that prefill a part of it.
 const ALONE: u32 = 8;
 
-/// The output of `bench --batch`.
-#[derive(Serialize)]
-pub(super) struct BatchReport {
-    #[serde(flatten)]
-    header: BenchHeader,
-    tokens: u32,
-    rounds: u32,
-    batches: Vec<BatchFigures>,
-    joins: Vec<BatchJoin>,
-    profiles: Vec<BatchProfile>,
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let chosen = args.model.choose()?;
+    let files = BenchFiles {
+        model: chosen.path(),
+        json: &args.json,
+    };
+    files.deliver(|| measure(args, &chosen))
 }
 
-/// The figures of a batch whose sequences each attend `ctx` positions at first.
-///
-/// Times are wall times, and the host reads the tokens of each launch.
-#[derive(Serialize)]
-struct BatchFigures {
-    ctx: u32,
-    sequences: u32,
-    us_per_step: TimeSpread,
-    tokens_per_s: f64,
-    /// The rate of the matrix products with weights, without attention.
-    tflops: f64,
-    share_of_tensor_ceiling: Option<f64>,
-    /// The bytes of weights and of the attended keys and values per second, averaged over a round.
-    gb_per_s: f64,
-    share_of_ceiling: f64,
-    /// Whether all rounds generated the same tokens.
-    same: bool,
-}
-
-/// The kernels of the first step of a round, launched one after the other. The fastest round
-/// counts.
-#[derive(Serialize)]
-struct BatchProfile {
-    ctx: u32,
-    sequences: u32,
-    #[serde(flatten)]
-    nodes: NodeTable,
-}
-
-/// The figures of a prompt that joins while sequences decode. Each step prefills some of its
-/// tokens.
-#[derive(Serialize)]
-struct BatchJoin {
-    ctx: u32,
-    sequences: u32,
-    prompt: u32,
-    /// The number of prompt tokens in a step.
-    chunk: u32,
-    /// The time of a step without the prompt, launched in the same way.
-    step_us: f64,
-    /// The time of the longest step with the prompt, which is the longest wait between two tokens
-    /// of a sequence.
-    longest_us: f64,
-    /// The time from the first step with the prompt to its first token.
-    first_token_ms: f64,
-}
-
-pub(super) fn measure(args: &Args) -> Result<BatchReport, Failure> {
-    let setup = BenchSetup::new(args)?;
-    let mut batch = setup.batch(options(&setup)?)?;
+fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<BatchReport, Failure> {
+    let subject = chosen.open()?;
+    let contexts = contexts(&args.ctx, args.tokens, subject.outline())?;
+    let work = BenchWork {
+        ctx: largest(&contexts),
+        launch: Launch::Graph,
+        tokens: contexts.iter().map(|&ctx| tokens(args, ctx)).sum(),
+    };
+    let setup = BenchSetup::new(
+        subject,
+        &args.device,
+        args.settings(),
+        &work,
+        CeilingKind::ReadAndTensor,
+    )?;
+    let mut batch = load(&setup, options(args, &setup, work.ctx)?)?;
     let header = BenchHeader::of_batch(&setup);
     let mut batches = vec![];
     let mut joins = vec![];
     let mut profiles = vec![];
-    for &ctx in &setup.contexts {
-        for &sequences in &args.batch {
-            let all = fill(&mut batch, &setup, sequences, ctx)?;
-            batches.push(decode(&mut batch, &setup, &all, ctx)?);
+    for &ctx in &contexts {
+        for &sequences in &args.sequences {
+            let all = fill(args, &mut batch, &setup, sequences, ctx)?;
+            batches.push(decode(args, &mut batch, &setup, &all, ctx)?);
             if args.profile {
                 let nodes = NodeTable::of(&batch.profile(&all, args.rounds)?, setup.ceilings());
                 profiles.push(BatchProfile {
@@ -97,7 +70,7 @@ pub(super) fn measure(args: &Args) -> Result<BatchReport, Failure> {
                 });
             }
             if let Some(prompt) = args.join {
-                joins.push(join(&mut batch, &setup, &all, [ctx, prompt])?);
+                joins.push(join(args, &mut batch, &setup, &all, [ctx, prompt])?);
             }
             all.iter().try_for_each(|&(id, _)| batch.leave(id))?;
         }
@@ -112,23 +85,23 @@ pub(super) fn measure(args: &Args) -> Result<BatchReport, Failure> {
     })
 }
 
+/// Loads the model.
+fn load(setup: &BenchSetup, options: BatchOptions) -> Result<Batch, Failure> {
+    let options = BatchOptions {
+        choice: setup.settings.choice,
+        ..options
+    };
+    Ok(match &setup.subject {
+        BenchSubject::File(model) => Batch::new(&setup.context, model, options, |_| ())?,
+        BenchSubject::Random { outline, .. } => Batch::random(&setup.context, outline, options)?,
+    })
+}
+
 /// Returns the options of a batch that fits the largest number of sequences, the largest context
 /// and the joining prompt.
-fn options(setup: &BenchSetup) -> Result<BatchOptions, Failure> {
-    let args = setup.args;
+fn options(args: &Args, setup: &BenchSetup, ctx: u32) -> Result<BatchOptions, Failure> {
     let limit = setup.outline().config.context;
-    let most = args
-        .batch
-        .iter()
-        .copied()
-        .max()
-        .expect("clap gives batches");
-    let ctx = setup
-        .contexts
-        .iter()
-        .copied()
-        .max()
-        .expect("there is a context");
+    let most = largest(&args.sequences);
     let Some(prompt) = args.join else {
         return Ok(BatchOptions::new(most, ctx - 1 + args.tokens));
     };
@@ -177,7 +150,7 @@ fn join_steps(args: &Args, prompt: u32) -> u32 {
 }
 
 /// Tokens of all that is done for one context, at least.
-pub(super) fn tokens(args: &Args, ctx: u32) -> u64 {
+fn tokens(args: &Args, ctx: u32) -> u64 {
     let decoded = u64::from(args.rounds) * u64::from(args.tokens);
     let profiled = if args.profile {
         u64::from(args.rounds) + 1
@@ -191,7 +164,7 @@ pub(super) fn tokens(args: &Args, ctx: u32) -> u64 {
         u64::from(sequences) * (u64::from(ctx) + decoded + profiled + joined)
             + u64::from(args.join.unwrap_or(0))
     };
-    args.batch.iter().map(of_batch).sum()
+    args.sequences.iter().map(of_batch).sum()
 }
 
 /// Tokens that no two sequences have in the same order.
@@ -206,6 +179,7 @@ fn ids(outline: &Outline, sequence: u32, len: u32) -> Vec<u32> {
 
 /// Adds sequences whose next token attends `ctx` positions; each with that token.
 fn fill(
+    args: &Args,
     batch: &mut Batch,
     setup: &BenchSetup,
     sequences: u32,
@@ -215,8 +189,8 @@ fn fill(
     for sequence in 0..sequences {
         let id = batch.join()?;
         let ids = ids(setup.outline(), sequence, ctx);
-        if setup.args.sample {
-            batch.set_sampling(id, &usual())?;
+        if args.sample {
+            batch.set_sampling(id, &usual_sampling())?;
         }
         for chunk in ids[..ids.len() - 1].chunks(2048) {
             batch.step(&[(id, chunk)])?;
@@ -228,12 +202,13 @@ fn fill(
 
 /// Times rounds, each from the same tokens on.
 fn decode(
+    args: &Args,
     batch: &mut Batch,
     setup: &BenchSetup,
     all: &[(SequenceId, u32)],
     ctx: u32,
 ) -> Result<BatchFigures, Failure> {
-    let tokens = setup.args.tokens;
+    let tokens = args.tokens;
     let mut round = |tokens: u32| -> Result<(Duration, Vec<Vec<u32>>), Failure> {
         let start = Instant::now();
         let made = batch.decode(all, tokens)?;
@@ -244,7 +219,7 @@ fn decode(
     };
     // To warm up, and to make the graphs.
     round(tokens.min(2 * WARM_UP))?;
-    let rounds = (0..setup.args.rounds)
+    let rounds = (0..args.rounds)
         .map(|_| round(tokens))
         .collect::<Result<Vec<_>, _>>()?;
     let us_per_step = TimeSpread::of(tokens, rounds.iter().map(|(time, _)| *time));
@@ -273,12 +248,13 @@ fn decode(
 
 /// Times steps of all sequences while a prompt joins.
 fn join(
+    args: &Args,
     batch: &mut Batch,
     setup: &BenchSetup,
     all: &[(SequenceId, u32)],
     [ctx, prompt]: [u32; 2],
 ) -> Result<BatchJoin, Failure> {
-    let chunk = setup.args.join_chunk;
+    let chunk = args.join_chunk;
     let mut run = |prompt: Option<&[u32]>, steps: u32| -> Result<Vec<Duration>, Failure> {
         let mut tokens: Vec<u32> = all.iter().map(|&(_, token)| token).collect();
         let joined = prompt
@@ -326,92 +302,4 @@ fn join(
         longest_us: times.iter().map(us).fold(0.0, f64::max),
         first_token_ms: times.iter().map(us).sum::<f64>() * 1e-3,
     })
-}
-
-impl BatchReport {
-    fn print_profiles(&self, out: &mut impl Write) -> Result<(), Failure> {
-        for BatchProfile {
-            ctx,
-            sequences,
-            nodes,
-        } in &self.profiles
-        {
-            writeln!(
-                out,
-                "\na step of {sequences} sequences at {ctx} positions, kernel by kernel: {:.0} us",
-                nodes.us
-            )?;
-            writeln!(out, "{}", nodes.table().trim_fmt())?;
-        }
-        if !self.profiles.is_empty() {
-            writeln!(out, "\n{}", nodes::CAPTION)?;
-        }
-        Ok(())
-    }
-}
-
-impl BatchFigures {
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.ctx.to_string(),
-            self.sequences.to_string(),
-            self.us_per_step.to_string(),
-            format!("{:.0}", self.tokens_per_s),
-            format!("{:.1}", self.tflops),
-            percent(self.share_of_tensor_ceiling),
-            format!("{:.0}", self.gb_per_s),
-            percent(Some(self.share_of_ceiling)),
-            if self.same { "the same" } else { "OTHERS" }.into(),
-        ]
-    }
-}
-
-impl BenchOutput for BatchReport {
-    fn print(&self) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
-        self.header.print(
-            &mut out,
-            &format!("{} rounds of {} steps", self.rounds, self.tokens),
-        )?;
-        let mut table = Table::new();
-        table.load_style(presets::ASCII_MARKDOWN).set_header([
-            "ctx",
-            "sequences",
-            "us/step, wall: median (min - max)",
-            "tokens/s",
-            "TFLOPS of products",
-            "of the tensor ceiling",
-            "GB/s",
-            "of the read ceiling",
-            "tokens of the rounds",
-        ]);
-        table.add_rows(self.batches.iter().map(BatchFigures::row));
-        for column in table.column_iter_mut() {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        writeln!(out, "{}", table.trim_fmt())?;
-        for BatchJoin {
-            ctx,
-            sequences,
-            prompt,
-            chunk,
-            step_us,
-            longest_us,
-            first_token_ms,
-        } in &self.joins
-        {
-            writeln!(
-                out,
-                "{sequences} sequences at {ctx} positions, while a prompt of {prompt} joins, {chunk} of its tokens a \
-                 step: at most {longest_us:.0} us between tokens, {:.1} times a step alone ({step_us:.0} us); its first \
-                 token after {first_token_ms:.1} ms",
-                longest_us / step_us
-            )?;
-        }
-        self.print_profiles(&mut out)
-    }
-
-    fn right(&self) -> bool {
-        self.batches.iter().all(|batch| batch.same)
-    }
 }

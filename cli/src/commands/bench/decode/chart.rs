@@ -1,4 +1,4 @@
-//! `bench --plot`: a bar chart of the tokens per second for each context, as SVG.
+//! `bench decode --plot`: a bar chart of the tokens per second for each context, as SVG.
 //!
 //! A line above each bar shows the rate that the measured read ceiling allows.
 

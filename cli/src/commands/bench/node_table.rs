@@ -2,10 +2,10 @@
 //! what the device can do.
 
 use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
 use warpwright_engine::TimedNode;
 
 use super::ceiling::Ceilings;
-use super::*;
 
 /// The explanation of the columns.
 pub(super) const CAPTION: &str = "us: time between two events around each kernel, with its launch and without the overlap of a graph. MB: weights of \
