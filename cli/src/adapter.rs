@@ -8,7 +8,7 @@ use warpwright_model::info::layer_formats;
 use warpwright_model::{Model, Outline};
 
 use crate::failure::Failure;
-use crate::terminal::say;
+use warpwright_emu::terminal::say;
 
 /// The option `--adapter`.
 #[derive(clap::Args, Debug)]

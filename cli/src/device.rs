@@ -8,7 +8,7 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser, ValuePar
 use warpwright_driver::{Context, Device, Driver};
 
 use crate::failure::{Failure, sentence};
-use crate::terminal::say;
+use warpwright_emu::terminal::say;
 
 /// The value of `--device`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

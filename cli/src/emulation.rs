@@ -1,12 +1,11 @@
 //! Estimates of the emulator's time and memory, to refuse work that would take hours or exhaust the
 //! memory.
 
-use std::fs;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use warpwright_driver::Context;
-use warpwright_engine::MemoryNeeds;
+use warpwright_emu::host_memory;
 use warpwright_engine::info::token_bytes;
 use warpwright_model::Outline;
 
@@ -47,7 +46,7 @@ pub(crate) fn check(
     let needs = MemoryNeeds::for_model(outline, work.ctx, true);
     let needed = needs.weights + needs.work;
     let cores = available_parallelism().map_or(1, usize::from);
-    match memory(needed, available()).or_else(|| time(token_bytes(outline), work.tokens, cores)) {
+    match host_memory::shortage(needed).or_else(|| time(token_bytes(outline), work.tokens, cores)) {
         None => Ok(()),
         Some(reason) => Err(Failure::Input(format!(
             "{reason}; use a GPU (--device cuda:0), a smaller model or fewer tokens, or insist with --insist"
@@ -100,21 +99,6 @@ pub(crate) fn training(weights: u64, tokens: TrainingTokens) -> Result<(), Failu
     )))
 }
 
-/// Returns the reason why this machine has too little memory for `bytes` bytes of buffers, or
-/// `None` if it has enough.
-pub(crate) fn room(bytes: u64) -> Option<String> {
-    memory(bytes, available())
-}
-
-/// Returns a reason if `needed` bytes are more than the available ones.
-fn memory(needed: u64, available: Option<u64>) -> Option<String> {
-    let available = available.filter(|&available| available < needed)?;
-    let [needed, available] = [needed, available].map(|bytes| bytes as f64 / f64::from(1 << 30));
-    Some(format!(
-        "the emulator would need {needed:.1} GiB of this machine's memory, of which {available:.1} GiB are available"
-    ))
-}
-
 /// Returns a reason if `tokens` tokens that each read `bytes` bytes of weights would take too long.
 fn time(bytes: u64, tokens: u64, cores: usize) -> Option<String> {
     let rate = RATE * cores as f64;
@@ -145,17 +129,6 @@ fn rough(seconds: f64) -> String {
     format!("{:.0} {name}", seconds / unit)
 }
 
-/// Returns the bytes of memory that are available on this machine, if the system reports them
-/// (Linux only).
-fn available() -> Option<u64> {
-    let info = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = info
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kibibytes << 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,16 +142,6 @@ mod tests {
         assert!(
             reason.starts_with("the emulator would need about 2 days: 100 tokens, each "),
             "{reason}"
-        );
-    }
-
-    #[test]
-    fn memory_that_is_not_there_is_refused() {
-        assert_eq!(memory(3 << 30, None), None);
-        assert_eq!(memory(3 << 30, Some(3 << 30)), None);
-        assert_eq!(
-            memory(3 << 30, Some(1 << 30)).unwrap(),
-            "the emulator would need 3.0 GiB of this machine's memory, of which 1.0 GiB are available"
         );
     }
 

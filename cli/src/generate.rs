@@ -13,7 +13,7 @@ use crate::grammar::GrammarArgs;
 use crate::options::{Launch, ModelDeviceArgs, decoder};
 use crate::sampling::{self, SamplingArgs};
 use crate::speculative::{SpeculativeArgs, TextGenerator, for_draft};
-use crate::terminal::say;
+use warpwright_emu::terminal::say;
 
 /// Options of commands that generate text.
 #[derive(clap::Args)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use warpwright_model::{Model, Tokenizer};
 
 use crate::failure::Failure;
-use crate::terminal::say;
+use warpwright_emu::terminal::say;
 
 /// The ways to pass a prompt.
 // The heading is reset, because a struct of options before this one may have set another.

@@ -9,8 +9,9 @@ use warpwright_model::chat::{CallStream, ReplyEnd, ReplyPart, ToolCall};
 use warpwright_model::{TextEnding, TextStream, Tokenizer};
 
 use crate::failure::Failure;
-use crate::terminal::{printable, say};
-use crate::{interrupt, sampling};
+use crate::sampling;
+use warpwright_emu::interrupt;
+use warpwright_emu::terminal::{printable, say};
 
 /// The form in which each token is printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

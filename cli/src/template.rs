@@ -8,7 +8,7 @@ use warpwright_model::{Model, Tokenizer, chat, unique_keys};
 use crate::failure::Failure;
 use crate::limited;
 use crate::message::{Message, USER};
-use crate::terminal::say;
+use warpwright_emu::terminal::say;
 
 /// Options about how a conversation is rendered.
 #[derive(clap::Args)]

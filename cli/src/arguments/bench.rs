@@ -10,7 +10,7 @@ use clap::error::ErrorKind;
 use clap::{Command, Error};
 
 use super::tip;
-use crate::shell::quoted;
+use warpwright_emu::shell::quoted;
 
 /// The command whose subcommand may be left out.
 const BENCH: &str = "bench";

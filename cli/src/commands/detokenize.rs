@@ -6,7 +6,7 @@ use crate::commands::tokenize::open;
 use crate::failure::Failure;
 use crate::options::ModelArg;
 use crate::prompt;
-use crate::terminal::printable;
+use warpwright_emu::terminal::printable;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -11,8 +11,8 @@ use warpwright_driver::{Context, Device, Driver};
 use super::check;
 use crate::device;
 use crate::failure::{Failure, sentence};
-use crate::terminal::printable;
-use crate::version::VERSION;
+use warpwright_emu::VERSION;
+use warpwright_emu::terminal::printable;
 
 /// The result of a check, with a text for the user.
 enum Diagnosis {

@@ -17,8 +17,8 @@ use crate::adapter::AdapterArgs;
 use crate::failure::Failure;
 use crate::options::{ModelDeviceArgs, decoder};
 use crate::progress::Bar;
-use crate::terminal::{counted, say};
 use crate::{device, prompt};
+use warpwright_emu::terminal::{counted, say};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

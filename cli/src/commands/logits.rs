@@ -8,9 +8,9 @@ use warpwright_engine::Options;
 use crate::adapter::AdapterArgs;
 use crate::failure::Failure;
 use crate::options::{Launch, ModelDeviceArgs, decoder};
-use crate::output::{Output, OutputContent};
 use crate::progress::PromptBar;
 use crate::{device, prompt};
+use warpwright_emu::output::{Output, OutputContent};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

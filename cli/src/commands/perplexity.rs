@@ -21,10 +21,10 @@ use crate::adapter::AdapterArgs;
 use crate::device;
 use crate::failure::Failure;
 use crate::options::{ModelDeviceArgs, decoder};
-use crate::output::{Output, OutputContent, OutputSink, write_if};
 use crate::progress::Bar;
 use crate::prompt::{self, numbers};
-use crate::terminal::{counted, say};
+use warpwright_emu::output::{Output, OutputContent, OutputSink, write_if};
+use warpwright_emu::terminal::{counted, say};
 
 #[derive(clap::Args)]
 #[command(mut_arg("ctx", |ctx| ctx.help("Number of tokens in a window [default: 512]").value_parser(clap::value_parser!(u32).range(3..))))]
@@ -270,7 +270,7 @@ fn in_window(index: usize, failure: Failure) -> Failure {
 /// Writes the header of `--out`.
 fn header(sink: &mut Option<&mut OutputSink<'_>>) -> Result<(), Failure> {
     match sink {
-        Some(sink) => sink.write(b"# window\tposition\ttoken\tlog-likelihood\n"),
+        Some(sink) => Ok(sink.write(b"# window\tposition\ttoken\tlog-likelihood\n")?),
         None => Ok(()),
     }
 }
@@ -288,7 +288,7 @@ fn lines(
         let id = windows.ids[index * windows.ctx + position];
         writeln!(text, "{index}\t{position}\t{id}\t{likelihood}").expect("a String accepts writes");
     }
-    sink.write(text.as_bytes())
+    Ok(sink.write(text.as_bytes())?)
 }
 
 /// The scores of all windows.

@@ -23,9 +23,10 @@ use crate::prompt::{PromptArgs, PromptSource};
 use crate::reply::{Reply, ReplyFormat, ReplyPrinter, end_json, why};
 use crate::speculative::TextGenerator;
 use crate::template::{ConfiguredTemplate, TemplateArgs};
-use crate::terminal::say;
 use crate::times::ArrivalTimes;
-use crate::{adapter, device, grammar, interrupt, sampling};
+use crate::{adapter, device, grammar, sampling};
+use warpwright_emu::interrupt;
+use warpwright_emu::terminal::say;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -222,7 +223,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         finished.print_statistics(&open_times, &context);
     }
-    interrupt::check()
+    Ok(interrupt::check()?)
 }
 
 impl TokenizedPrompt {

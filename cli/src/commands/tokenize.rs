@@ -9,7 +9,7 @@ use warpwright_model::Tokenizer;
 use crate::failure::Failure;
 use crate::options::ModelArg;
 use crate::prompt;
-use crate::terminal::{printable, say};
+use warpwright_emu::terminal::{printable, say};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -16,7 +16,7 @@ use super::error::HubError;
 use super::listing::{Checksum, RemoteFile};
 use super::lock::CacheLock;
 use crate::progress::Bar;
-use crate::terminal::say;
+use warpwright_emu::terminal::say;
 
 /// The number of bytes that an attempt must add to reset the count of failed attempts.
 const PROGRESS: u64 = 1 << 20;

@@ -41,7 +41,7 @@ use self::select::{Candidate, Selected, select};
 use self::settings::HubSettings;
 pub(crate) use self::stored::{StoredModels, stored_models};
 use crate::progress::Bar;
-use crate::terminal::say;
+use warpwright_emu::terminal::say;
 
 /// The small files of a safetensors folder that the engine may read: tokenizer, settings and chat
 /// template.

@@ -168,7 +168,7 @@ fn wrong_arguments_are_named() {
         ),
         (
             &["bench", MODEL, "--batch", "8,16", "--ctx", "512"],
-            "error: `--batch` is now a subcommand. Write `warpwright bench batch ../assets/rustdoc-7m-Q4_K_M.gguf \
+            "error: `--batch` is now a subcommand. Write `warpwright bench batch assets/rustdoc-7m-Q4_K_M.gguf \
              --sequences 8,16 --ctx 512`\n\nUsage: warpwright bench <MODEL>",
         ),
         (

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::output::{Output, OutputContent, OutputSink, write_if};
+use warpwright_emu::output::{Output, OutputContent, OutputSink, write_if};
 
 /// The option `--json`.
 #[derive(clap::Args)]
@@ -70,7 +70,7 @@ impl BenchFiles<'_> {
                 if let Some(file) = plot {
                     file.write(draw(&report).as_bytes())?;
                 }
-                Ok(report)
+                Ok::<_, Failure>(report)
             })
         })?;
         verdict(&report)

@@ -8,7 +8,7 @@ use rustyline::error::ReadlineError;
 
 use super::Args;
 use super::input::LineEditor;
-use crate::terminal::say;
+use warpwright_emu::terminal::say;
 
 /// The file of typed lines, or `None` if lines are not kept.
 pub(super) struct LineHistory(Option<PathBuf>);

@@ -10,7 +10,7 @@ use super::Args;
 use super::complete::ChatHelper;
 use super::history::LineHistory;
 use crate::failure::Failure;
-use crate::terminal;
+use crate::terminal::settings;
 
 /// The result of reading a line.
 pub(super) enum InputLine {
@@ -53,7 +53,7 @@ impl ChatInput {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Ok(ChatInput::Pipe);
         }
-        terminal::remember();
+        settings::remember();
         let config = Config::builder()
             .completion_type(CompletionType::List)
             .build();

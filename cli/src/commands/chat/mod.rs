@@ -21,14 +21,14 @@ use crate::failure::Failure;
 use crate::generate::{
     ContextSize, DefaultSampling, EXPECTED_TOKENS, GenerateArgs, TokenLimit, UNLIMITED_CTX,
 };
-use crate::interrupt::{self, PendingInterrupt};
 use crate::template::{ConfiguredTemplate, TemplateArgs};
-use crate::terminal::say;
 use crate::{adapter, device, prompt};
 use command::ChatCommand;
 use input::{ChatInput, InputLine};
 use parameter::ChatParameters;
 use session::{ContextLimits, ReloadableModel, Session, TextTools};
+use warpwright_emu::interrupt::{self, PendingInterrupt};
+use warpwright_emu::terminal::say;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -14,15 +14,15 @@ use super::WhenFull;
 use super::parameter::{ChatParameters, Setting, Statistics};
 use crate::failure::Failure;
 use crate::grammar;
-use crate::interrupt;
 use crate::message::{ASSISTANT, AssistantCall, Message, SYSTEM, TOOL, USER, waiting};
 use crate::progress::PromptBar;
 use crate::reply::{Reply, ReplyFormat, ReplyParts, ReplyPrinter, why};
 use crate::sampling;
 use crate::speculative::TextGenerator;
 use crate::template::ConfiguredTemplate;
-use crate::terminal::{counted, say};
 use crate::times::ArrivalTimes;
+use warpwright_emu::interrupt;
+use warpwright_emu::terminal::{counted, say};
 
 /// The limits of a conversation.
 pub(super) struct ContextLimits {

@@ -17,9 +17,9 @@ use super::{disk, metrics};
 use crate::device::DeviceChoice;
 use crate::failure::Failure;
 use crate::options::ModelArg;
-use crate::output::is_used;
 use crate::template;
 use crate::training::Recompute;
+use warpwright_emu::output::is_used;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {

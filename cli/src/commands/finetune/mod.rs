@@ -18,11 +18,12 @@ use warpwright_train::data::Dataset;
 use warpwright_train::peft::AdapterShapes;
 
 use crate::failure::Failure;
-use crate::terminal::say;
-use crate::{device, interrupt, prompt};
+use crate::{device, prompt};
 use plan::TrainingPlan;
 use samples::Samples;
 use session::TrainingSession;
+use warpwright_emu::interrupt;
+use warpwright_emu::terminal::say;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.check()?;
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let session = TrainingSession::new(args, &context, &plan, &base, &shapes, &fingerprint)?;
     session.train(&samples)?;
-    interrupt::check()
+    Ok(interrupt::check()?)
 }
 
 /// Prints a warning if the chat template excludes the token that ends a reply from training.

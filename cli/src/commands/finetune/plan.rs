@@ -25,9 +25,9 @@ use super::disk;
 use super::samples::Samples;
 use crate::emulation::TrainingTokens;
 use crate::failure::Failure;
-use crate::terminal::{print, say};
 use crate::training::{HEAD_CHUNK, Recompute, mebibytes, precision};
 use crate::{device, emulation};
+use warpwright_emu::terminal::{print, say};
 
 /// The plan of a training run.
 pub(crate) struct TrainingPlan {
@@ -223,7 +223,7 @@ impl TrainingPlan {
             }
         }
         row("free on the device", mebibytes(free(context)?));
-        print(&table)
+        Ok(print(&table)?)
     }
 
     /// Checks that the training fits into the memory, and that the emulator finishes it soon.

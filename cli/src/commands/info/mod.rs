@@ -11,11 +11,11 @@ use crate::adapter::{self, AdapterArgs};
 use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;
 use crate::options::ModelArg;
-use crate::terminal::printable;
 use facts::{
     ModelFact, ModelFacts, RopeFacts, SamplingFacts, SpecialToken, TemplateFacts, TensorRole,
     TokenizerFacts,
 };
+use warpwright_emu::terminal::printable;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -1,0 +1,3 @@
+//! The terminal.
+
+pub(crate) mod settings;

@@ -1,0 +1,54 @@
+//! The `warpwright-emu` program: the command `warpwright emu` alone.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Args as _, Command, FromArgMatches, value_parser};
+use clap_complete::Shell;
+use warpwright_emu::{Args, Failure, Invocation, VERSION, failure, interrupt, output};
+
+/// The option that prints a completion script. No other program of this workspace has it, because
+/// `warpwright` has a command for that.
+const COMPLETIONS: &str = "completions";
+
+fn main() -> ExitCode {
+    let matches = match command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => return failure::report_usage(&error),
+    };
+    let done = match matches.get_one::<Shell>(COMPLETIONS) {
+        Some(shell) => complete(*shell),
+        None => match Args::from_arg_matches(&matches) {
+            Ok(args) => run(&args),
+            Err(error) => return failure::report_usage(&error.format(&mut command())),
+        },
+    };
+    done.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+}
+
+fn run(args: &Args) -> Result<(), Failure> {
+    interrupt::install(&[output::forget_all])?;
+    warpwright_emu::run(args, Invocation::Program)
+}
+
+/// Returns the command line of the program.
+fn command() -> Command {
+    let completions = clap::Arg::new(COMPLETIONS)
+        .long("completions")
+        .value_name("SHELL")
+        .value_parser(value_parser!(Shell))
+        .exclusive(true)
+        .help("Print a shell script that completes options, and do nothing else");
+    let command = Command::new(Invocation::Program.program())
+        .version(VERSION)
+        .about("Find memory errors and races in the kernels of a PTX file, on the CPU emulator");
+    Invocation::Program.explain(Args::augment_args(command).arg(completions))
+}
+
+/// Prints the completion script of a shell.
+fn complete(shell: Shell) -> Result<(), Failure> {
+    let mut script = vec![];
+    let name = Invocation::Program.program();
+    clap_complete::generate(shell, &mut command(), name, &mut script);
+    Ok(io::stdout().lock().write_all(&script)?)
+}
