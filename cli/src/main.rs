@@ -1,26 +1,14 @@
 //! The `warpwright` program: runs and fine-tunes language models with PTX kernels written in Rust.
 
-mod adapter;
 mod arguments;
 mod commands;
 mod device;
-mod emulation;
 mod failure;
-mod generate;
-mod grammar;
+mod generation;
 mod hub;
-mod limited;
-mod message;
-mod options;
-mod plot;
-mod progress;
+mod model;
 mod prompt;
-mod reply;
-mod sampling;
-mod speculative;
-mod template;
 mod terminal;
-mod times;
 mod training;
 
 use std::env;
@@ -37,7 +25,7 @@ use commands::{
     logits, merge, models, perplexity, pull, run, tokenize,
 };
 use failure::Failure;
-use terminal::settings;
+use terminal::{progress, settings};
 
 #[derive(Parser)]
 #[command(name = "warpwright", version = warpwright_emu::VERSION, about, after_help = failure::EXIT_CODES)]

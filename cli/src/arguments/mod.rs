@@ -18,7 +18,7 @@ use std::ffi::OsString;
 
 use clap::{Command, CommandFactory, FromArgMatches};
 
-use crate::options::ModelArg;
+use crate::model::options::ModelArg;
 
 /// A parsed command line.
 pub(crate) struct ParsedArguments<C> {

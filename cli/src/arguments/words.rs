@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::{Arg, Command};
 
-use crate::options::ModelArg;
+use crate::model::options::ModelArg;
 
 /// Finds options that clap does not know.
 pub(super) trait Foreign {

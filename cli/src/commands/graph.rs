@@ -7,7 +7,7 @@ use warpwright_model::Model;
 
 use crate::device;
 use crate::failure::Failure;
-use crate::options::{ModelDeviceArgs, decoder};
+use crate::model::options::{ModelDeviceArgs, decoder};
 use warpwright_emu::output::{Output, OutputContent};
 
 #[derive(clap::Args)]

@@ -9,10 +9,10 @@ use clap::ValueEnum;
 use warpwright_model::Model;
 use warpwright_model::merge::{Merge, MergeStats, SideFiles, WeightFile, write_lora};
 
-use crate::adapter;
 use crate::failure::Failure;
-use crate::options::ModelArg;
-use crate::progress::Bar;
+use crate::model::adapter;
+use crate::model::options::ModelArg;
+use crate::terminal::progress::Bar;
 use warpwright_emu::output::{FilesOf, Output, OutputContent, OutputFolder, OutputSink};
 use warpwright_emu::terminal::say;
 

@@ -17,12 +17,12 @@ use warpwright_driver::Context;
 use warpwright_engine::{Decoder, Launch, Options};
 use warpwright_model::Model;
 
-use crate::adapter::AdapterArgs;
 use crate::device;
 use crate::failure::Failure;
-use crate::options::{ModelDeviceArgs, decoder};
-use crate::progress::Bar;
-use crate::prompt::{self, numbers};
+use crate::model::adapter::AdapterArgs;
+use crate::model::options::{ModelDeviceArgs, decoder};
+use crate::prompt::source::{self, numbers};
+use crate::terminal::progress::Bar;
 use warpwright_emu::output::{Output, OutputContent, OutputSink, write_if};
 use warpwright_emu::terminal::{counted, say};
 
@@ -153,8 +153,8 @@ impl PerplexityText {
             "the text"
         };
         match self.path() {
-            Some(path) => prompt::file(what, path),
-            None => prompt::standard_input(what),
+            Some(path) => source::file(what, path),
+            None => source::standard_input(what),
         }
     }
 }
@@ -179,7 +179,7 @@ impl TokenWindows {
             parse_ids(model, text)?
         } else {
             // Names of control tokens in the file are ordinary text, as in llama.cpp.
-            let tokenizer = prompt::tokenizer(model)?.literal();
+            let tokenizer = source::tokenizer(model)?.literal();
             (tokenizer.encode(text)?, tokenizer.bos())
         };
         let ctx = args.target.ctx.unwrap_or(WINDOW) as usize;

@@ -15,7 +15,7 @@ use super::client::{Client, FailedAttempt, HubAnswer, Patience, Subject, body};
 use super::error::HubError;
 use super::listing::{Checksum, RemoteFile};
 use super::lock::CacheLock;
-use crate::progress::Bar;
+use crate::terminal::progress::Bar;
 use warpwright_emu::terminal::say;
 
 /// The number of bytes that an attempt must add to reset the count of failed attempts.

@@ -1,3 +1,4 @@
-//! The terminal.
+//! The terminal: its settings, and progress bars.
 
+pub(crate) mod progress;
 pub(crate) mod settings;

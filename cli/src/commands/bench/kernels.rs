@@ -26,8 +26,8 @@ use super::setup::{
 use super::subject::{ChosenModel, ModelOrWeights};
 use crate::device;
 use crate::failure::Failure;
-use crate::options::Launch;
-use crate::progress::Bar;
+use crate::model::options::Launch;
+use crate::terminal::progress::Bar;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -18,7 +18,7 @@ use super::setup::{
 use super::subject::{ChosenModel, ModelOrWeights};
 use super::time_spread::TimeSpread;
 use crate::failure::Failure;
-use crate::options::Launch;
+use crate::model::options::Launch;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

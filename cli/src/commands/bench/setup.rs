@@ -7,10 +7,10 @@ use warpwright_engine::{
 
 use super::ceiling::{self, BandwidthCeiling, Ceilings, TensorCeiling};
 use super::subject::BenchSubject;
+use crate::device::emulation::{self, EmulationWork};
 use crate::device::{self, DeviceChoice};
-use crate::emulation::{self, EmulationWork};
 use crate::failure::Failure;
-use crate::options::Launch;
+use crate::model::options::Launch;
 
 /// The default number of tokens in a round.
 pub(super) const DEFAULT_TOKENS: u32 = 256;

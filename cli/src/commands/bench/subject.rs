@@ -9,9 +9,9 @@ use warpwright_engine::adapter::Adapter;
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_engine::{Decoder, Model, Options, Outline, Quantization, Shape};
 
-use crate::adapter;
 use crate::failure::Failure;
-use crate::options::{self, ModelArg};
+use crate::model::adapter;
+use crate::model::options::{self, ModelArg};
 
 /// The message about a command line without a model.
 pub(super) const NOTHING: &str = "there is nothing to measure: name a MODEL, or a known shape with random weights, such as --shape \

@@ -8,8 +8,8 @@ use warpwright_model::unique_keys;
 use super::parameter::{self, Setting};
 use super::session::Session;
 use crate::failure::Failure;
-use crate::limited;
-use crate::message::Message;
+use crate::prompt::limited;
+use crate::prompt::message::Message;
 use warpwright_emu::output::{Output, OutputContent};
 use warpwright_emu::terminal::{counted, say};
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustyline::error::ReadlineError;
 
-use super::Args;
-use super::input::LineEditor;
+use super::args::Args;
+use super::complete::LineEditor;
 use warpwright_emu::terminal::say;
 
 /// The file of typed lines, or `None` if lines are not kept.

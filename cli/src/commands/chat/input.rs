@@ -3,11 +3,10 @@
 use std::io::{self, BufRead, IsTerminal, Read};
 
 use rustyline::error::ReadlineError;
-use rustyline::history::FileHistory;
-use rustyline::{CompletionType, Config, Editor};
+use rustyline::{CompletionType, Config};
 
-use super::Args;
-use super::complete::ChatHelper;
+use super::args::Args;
+use super::complete::{ChatHelper, LineEditor};
 use super::history::LineHistory;
 use crate::failure::Failure;
 use crate::terminal::settings;
@@ -25,9 +24,6 @@ pub(super) enum InputLine {
     /// The end of the input.
     End,
 }
-
-/// The line editor at a terminal.
-pub(super) type LineEditor = Editor<ChatHelper, FileHistory>;
 
 /// The source of the user's lines.
 pub(super) enum ChatInput {

@@ -16,8 +16,8 @@ use warpwright_train::step;
 use super::{disk, metrics};
 use crate::device::DeviceChoice;
 use crate::failure::Failure;
-use crate::options::ModelArg;
-use crate::template;
+use crate::model::options::ModelArg;
+use crate::prompt::template;
 use crate::training::Recompute;
 use warpwright_emu::output::is_used;
 

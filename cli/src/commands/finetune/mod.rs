@@ -4,6 +4,7 @@ mod args;
 mod disk;
 mod metrics;
 mod plan;
+mod plot;
 mod progress;
 mod samples;
 mod session;
@@ -17,8 +18,9 @@ use warpwright_train::base::{self, Base};
 use warpwright_train::data::Dataset;
 use warpwright_train::peft::AdapterShapes;
 
+use crate::device;
 use crate::failure::Failure;
-use crate::{device, prompt};
+use crate::prompt::source;
 use plan::TrainingPlan;
 use samples::Samples;
 use session::TrainingSession;
@@ -29,7 +31,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.check()?;
     let model = Model::open(args.model.path()?)?;
     let config = base::config(&model)?;
-    let tokenizer = prompt::tokenizer(&model)?;
+    let tokenizer = source::tokenizer(&model)?;
     if tokenizer.eos().is_none() {
         say("warning: the model defines no end token, so samples end without one");
     }

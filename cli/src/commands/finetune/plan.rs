@@ -23,10 +23,11 @@ use warpwright_train::{Config, Error, Lora, Training};
 use super::args::{AbsmaxChoice, Args, EvaluateOn, PrecisionChoice};
 use super::disk;
 use super::samples::Samples;
-use crate::emulation::TrainingTokens;
+use crate::device;
+use crate::device::emulation;
+use crate::device::emulation::TrainingTokens;
 use crate::failure::Failure;
 use crate::training::{HEAD_CHUNK, Recompute, mebibytes, precision};
-use crate::{device, emulation};
 use warpwright_emu::terminal::{print, say};
 
 /// The plan of a training run.

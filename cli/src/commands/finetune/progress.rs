@@ -8,7 +8,7 @@ use warpwright_train::step::Evaluation;
 
 use super::metrics::StepMetrics;
 use crate::failure::Failure;
-use crate::progress::Bar;
+use crate::terminal::progress::Bar;
 use warpwright_emu::terminal::{print, say};
 
 /// The largest number of steps in the mean loss of the last line. At most a tenth of all steps

@@ -20,7 +20,7 @@ use super::setup::{
 use super::subject::{BenchSubject, ChosenModel};
 use super::time_spread::TimeSpread;
 use crate::failure::Failure;
-use crate::options::Launch;
+use crate::model::options::Launch;
 pub(crate) use args::Args;
 use args::MAX_BATCH;
 use report::{BatchFigures, BatchJoin, BatchProfile, BatchReport};

@@ -8,7 +8,7 @@ use warpwright_engine::Tuning;
 use crate::commands::bench::files::JsonArg;
 use crate::commands::bench::setup::{self, BenchDevice, DecoderSettings};
 use crate::commands::bench::subject::ModelOrWeights;
-use crate::options::Launch;
+use crate::model::options::Launch;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

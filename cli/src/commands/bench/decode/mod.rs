@@ -15,8 +15,8 @@ use super::header::BenchHeader;
 use super::setup::{BenchSetup, BenchWork, CeilingKind, WARM_UP, contexts, largest, sampled};
 use super::subject::ChosenModel;
 use crate::failure::Failure;
-use crate::options::Launch;
-use crate::progress::Bar;
+use crate::model::options::Launch;
+use crate::terminal::progress::Bar;
 pub(crate) use args::Args;
 use report::{DecodeReport, MeasuredContext};
 

@@ -14,7 +14,7 @@ use crate::commands::bench::files::BenchReport;
 use crate::commands::bench::header::BenchHeader;
 use crate::commands::bench::time_spread::TimeSpread;
 use crate::failure::Failure;
-use crate::options::Launch;
+use crate::model::options::Launch;
 
 /// The rounds of a context length.
 pub(super) struct MeasuredContext {

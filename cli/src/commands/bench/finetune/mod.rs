@@ -29,7 +29,7 @@ use super::setup::{BenchSetup, CeilingKind, DecoderSettings};
 use super::subject::{BenchSubject, ChosenModel};
 use super::time_spread::TimeSpread;
 use crate::device;
-use crate::emulation::{self, TrainingTokens};
+use crate::device::emulation::{self, TrainingTokens};
 use crate::failure::Failure;
 use crate::training::{HEAD_CHUNK, Recompute, mebibytes, precision};
 pub(crate) use args::Args;

@@ -6,8 +6,8 @@ use warpwright_model::chat::{CallStream, ChatTemplate, Conversation, Date, Then,
 use warpwright_model::{Model, Tokenizer, chat, unique_keys};
 
 use crate::failure::Failure;
-use crate::limited;
-use crate::message::{Message, USER};
+use crate::prompt::limited;
+use crate::prompt::message::{Message, USER};
 use warpwright_emu::terminal::say;
 
 /// Options about how a conversation is rendered.

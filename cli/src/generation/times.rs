@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::grammar::GrammarTimes;
+use crate::generation::grammar::GrammarTimes;
 
 /// The times of the tokens of a text, since the start of the program.
 ///

@@ -7,12 +7,12 @@ use warpwright_engine as engine;
 use warpwright_engine::{Decoder, GenerationConfig, Options, Sampling, TokenChoice};
 use warpwright_model::{Model, StopStrings, Tokenizer};
 
-use crate::adapter::AdapterArgs;
 use crate::failure::Failure;
-use crate::grammar::GrammarArgs;
-use crate::options::{Launch, ModelDeviceArgs, decoder};
-use crate::sampling::{self, SamplingArgs};
-use crate::speculative::{SpeculativeArgs, TextGenerator, for_draft};
+use crate::generation::grammar::GrammarArgs;
+use crate::generation::sampling::{self, SamplingArgs};
+use crate::generation::speculative::{SpeculativeArgs, TextGenerator, for_draft};
+use crate::model::adapter::AdapterArgs;
+use crate::model::options::{Launch, ModelDeviceArgs, decoder};
 use warpwright_emu::terminal::say;
 
 /// Options of commands that generate text.

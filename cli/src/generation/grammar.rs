@@ -11,7 +11,7 @@ use warpwright_model::{
 };
 
 use crate::failure::Failure;
-use crate::limited;
+use crate::prompt::limited;
 use warpwright_emu::terminal::say;
 
 /// Options that constrain the text to a schema, a grammar or a regular expression.

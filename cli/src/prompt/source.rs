@@ -162,6 +162,18 @@ pub(crate) fn tokenizer(model: &Model) -> Result<Tokenizer, Failure> {
     Ok(tokenizer)
 }
 
+/// Opens the tokenizer of a model without its weights, and prints the tokenizer's warnings.
+///
+/// # Errors
+/// Returns an error if the model has no tokenizer or an unsupported one.
+pub(crate) fn open_tokenizer(model: &Path) -> Result<Tokenizer, Failure> {
+    let tokenizer = Tokenizer::open(model)?;
+    for warning in tokenizer.warnings() {
+        say(format!("warning: {warning}"));
+    }
+    Ok(tokenizer)
+}
+
 /// The name of a prompt in error messages.
 const PROMPT: &str = "the prompt";
 

@@ -11,7 +11,7 @@ use warpwright_engine::{
 use warpwright_model::{Matcher, Model, Tokenizer};
 
 use crate::failure::Failure;
-use crate::options::locate;
+use crate::model::options::locate;
 
 /// Options of speculative decoding. The text is the same with and without it.
 #[derive(clap::Args, Debug)]

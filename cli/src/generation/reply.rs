@@ -9,7 +9,7 @@ use warpwright_model::chat::{CallStream, ReplyEnd, ReplyPart, ToolCall};
 use warpwright_model::{TextEnding, TextStream, Tokenizer};
 
 use crate::failure::Failure;
-use crate::sampling;
+use crate::generation::sampling;
 use warpwright_emu::interrupt;
 use warpwright_emu::terminal::{printable, say};
 

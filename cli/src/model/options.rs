@@ -11,10 +11,10 @@ use warpwright_engine::{Decoder, Options};
 use warpwright_model::Model;
 
 use crate::device::DeviceChoice;
-use crate::emulation::{self, EmulationWork};
+use crate::device::emulation::{self, EmulationWork};
 use crate::failure::Failure;
 use crate::hub;
-use crate::progress::Bar;
+use crate::terminal::progress::Bar;
 
 /// The model that a command works on: its first argument, or the value of `-m`.
 ///
