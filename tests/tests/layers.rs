@@ -17,6 +17,8 @@ const LAYERED: &[&str] = &[
     "model",
     "engine",
     "train",
+    "emu-cli",
+    "cli",
     "xtask",
 ];
 
