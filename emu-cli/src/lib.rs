@@ -10,6 +10,7 @@ mod command;
 pub mod failure;
 pub mod host_memory;
 pub mod interrupt;
+pub mod misspelling;
 pub mod output;
 pub mod shell;
 pub mod terminal;

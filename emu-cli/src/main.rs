@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args as _, Command, FromArgMatches, value_parser};
 use clap_complete::Shell;
-use warpwright_emu::{Args, Failure, Invocation, VERSION, failure, interrupt, output};
+use warpwright_emu::{Args, Failure, Invocation, VERSION, failure, interrupt, misspelling, output};
 
 /// The option that prints a completion script. No other program of this workspace has it, because
 /// `warpwright` has a command for that.
@@ -14,7 +14,7 @@ const COMPLETIONS: &str = "completions";
 fn main() -> ExitCode {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
-        Err(error) => return failure::report_usage(&error),
+        Err(error) => return failure::report_usage(&misspelling::correct(error, &called())),
     };
     let done = match matches.get_one::<Shell>(COMPLETIONS) {
         Some(shell) => complete(*shell),
@@ -43,6 +43,16 @@ fn command() -> Command {
         .version(VERSION)
         .about("Find memory errors and races in the kernels of a PTX file, on the CPU emulator");
     Invocation::Program.explain(Args::augment_args(command).arg(completions))
+}
+
+/// Returns the command whose options the user has typed: the program, or its subcommand.
+fn called() -> Command {
+    let program = command();
+    let inner = std::env::args_os().nth(1);
+    match inner.and_then(|name| program.find_subcommand(name).cloned()) {
+        Some(inner) => inner,
+        None => program,
+    }
 }
 
 /// Prints the completion script of a shell.

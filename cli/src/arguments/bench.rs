@@ -9,7 +9,7 @@ use std::path::Path;
 use clap::error::ErrorKind;
 use clap::{Command, Error};
 
-use super::tip;
+use warpwright_emu::misspelling::is_typo;
 use warpwright_emu::shell::quoted;
 
 /// The command whose subcommand may be left out.
@@ -60,7 +60,7 @@ fn is_misspelled(bench: &Command, word: &OsStr) -> bool {
     let similar = |text: &str| {
         bench
             .get_subcommands()
-            .any(|command| tip::is_typo(text, command.get_name()))
+            .any(|command| is_typo(text, command.get_name()))
     };
     word.to_str().is_some_and(similar) && !Path::new(word).exists()
 }

@@ -10,6 +10,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 use super::words::{self, CalledCommand};
+use warpwright_emu::misspelling::{is_typo, similar_option};
 
 /// Names of commands in other programs, and the replacement here.
 const COMMANDS: [(&[&str], CommandReplacement); 17] = [
@@ -426,19 +427,14 @@ fn of_argument(word: &str, program: &Command, words: &[OsString]) -> Option<Stri
     {
         return Some((*why).to_owned());
     }
-    let similar = longs
-        .iter()
-        .find(|long| word.starts_with("--") && is_typo(&name, long));
-    similar
-        .map(|long| format!("a similar option exists: '--{long}'"))
-        .or_else(|| {
-            let other = if word.starts_with("--") {
-                command_with_option(program, &names, &name)?
-            } else {
-                return None;
-            };
-            Some(format!("'--{name}' is an option of 'warpwright {other}'"))
-        })
+    similar_option(word, command).or_else(|| {
+        let other = if word.starts_with("--") {
+            command_with_option(program, &names, &name)?
+        } else {
+            return None;
+        };
+        Some(format!("'--{name}' is an option of 'warpwright {other}'"))
+    })
 }
 
 /// Returns the names of a command that has an option. Commands with the same parent as the called
@@ -480,70 +476,12 @@ fn extra_positional(word: &str, command: &Command) -> Option<String> {
     ))
 }
 
-/// Returns true if two names differ by a typing error: a missing, additional or wrong letter, or
-/// two swapped letters.
-///
-/// Names of eight or more letters may differ by two such errors, and names of one or two letters
-/// must be equal.
-pub(super) fn is_typo(typed: &str, name: &str) -> bool {
-    let allowed = match name.chars().count() {
-        0..=2 => 0,
-        3..=7 => 1,
-        _ => 2,
-    };
-    distance(typed, name) <= allowed
-}
-
-/// Returns the optimal string alignment distance of two texts: the number of letters that are
-/// inserted, deleted, replaced or swapped with their neighbor.
-fn distance(a: &str, b: &str) -> usize {
-    let a: Vec<char> = a.chars().collect();
-    let b: Vec<char> = b.chars().collect();
-    // `rows[i][j]` is the distance between the first `i` letters of `a` and the first `j` letters
-    // of `b`.
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            rows[i][j] = match (i, j) {
-                (0, _) => j,
-                (_, 0) => i,
-                _ => {
-                    let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-                    let best = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-                    let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-                    if swapped {
-                        best.min(rows[i - 2][j - 2] + 1)
-                    } else {
-                        best
-                    }
-                }
-            };
-        }
-    }
-    rows[a.len()][b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
 
     use super::*;
     use crate::Cli;
-
-    #[test]
-    fn distances() {
-        for (a, b, wanted) in [
-            ("", "", 0),
-            ("abc", "", 3),
-            ("temprature", "temperature", 1),
-            ("devcie", "device", 1),
-            ("lora", "logprobs", 5),
-            ("serve", "merge", 2),
-            ("list", "logits", 3),
-        ] {
-            assert_eq!(distance(a, b), wanted, "{a} {b}");
-        }
-    }
 
     /// Each command and option that a tip proposes exists, and no name is in two rows.
     #[test]

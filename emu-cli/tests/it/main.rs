@@ -82,7 +82,7 @@ fn help_and_completions_name_the_program() {
 
 #[test]
 fn wrong_arguments_are_refused() {
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 6] = [
         (
             &[],
             "error: the following required arguments were not provided:\n  <FILE.ptx>",
@@ -95,6 +95,14 @@ fn wrong_arguments_are_refused() {
         (
             &["x.ptx", "--grid", "0"],
             "error: invalid value '0' for '--grid <X,Y,Z>'",
+        ),
+        (
+            &["x.ptx", "--schedule", "3"],
+            "error: unexpected argument '--schedule' found\n\n  tip: a similar option exists: '--schedules'\n\nUsage: ",
+        ),
+        (
+            &["exec", "--leak", "--", "x"],
+            "error: unexpected argument '--leak' found\n\n  tip: a similar option exists: '--leaks'\n\nUsage: ",
         ),
     ];
     for (arguments, message) in cases {
