@@ -37,7 +37,7 @@ pub(super) fn with_subcommand(
         Some(word) if is_known(bench, word) || is_misspelled(bench, word) => return Ok(words),
         Some(_) => words.insert(2, DEFAULT.into()),
     }
-    match Moved::find(&words[3..]) {
+    match MovedOption::find(&words[3..]) {
         None => Ok(words),
         Some(moved) => {
             let message = moved.message(&words[3..]);
@@ -66,7 +66,7 @@ fn is_misspelled(bench: &Command, word: &OsStr) -> bool {
 }
 
 /// Options that select a measurement, and became a subcommand.
-struct Moved {
+struct MovedOption {
     /// The options, for a message.
     options: &'static str,
     subcommand: &'static str,
@@ -76,12 +76,12 @@ struct Moved {
     renamed: Option<(&'static str, &'static str)>,
 }
 
-impl Moved {
+impl MovedOption {
     /// Returns the measurement that the words select, if one of them is such an option.
-    fn find(words: &[OsString]) -> Option<Moved> {
+    fn find(words: &[OsString]) -> Option<MovedOption> {
         let has = |option: &str| own(words).iter().any(|word| is_option(word, option));
         if has("--finetune") {
-            return Some(Moved {
+            return Some(MovedOption {
                 options: "`--finetune`",
                 subcommand: "finetune",
                 dropped: &["--finetune"],
@@ -89,7 +89,7 @@ impl Moved {
             });
         }
         if has("--prompt") && has("--profile") {
-            return Some(Moved {
+            return Some(MovedOption {
                 options: "`--prompt` with `--profile`",
                 subcommand: "chunk",
                 dropped: &["--profile"],
@@ -97,7 +97,7 @@ impl Moved {
             });
         }
         if has("--prompt") {
-            return Some(Moved {
+            return Some(MovedOption {
                 options: "`--prompt`",
                 subcommand: "prompt",
                 dropped: &[],
@@ -105,7 +105,7 @@ impl Moved {
             });
         }
         if has("--batch") {
-            return Some(Moved {
+            return Some(MovedOption {
                 options: "`--batch`",
                 subcommand: "batch",
                 dropped: &[],
@@ -113,7 +113,7 @@ impl Moved {
             });
         }
         if has("--kernels") {
-            return Some(Moved {
+            return Some(MovedOption {
                 options: "`--kernels`",
                 subcommand: "kernels",
                 dropped: &["--kernels"],
@@ -121,7 +121,7 @@ impl Moved {
             });
         }
         if has("--profile") {
-            return Some(Moved {
+            return Some(MovedOption {
                 options: "`--profile`",
                 subcommand: "profile",
                 dropped: &["--profile"],

@@ -1,10 +1,9 @@
 //! Handling of SIGINT, SIGTERM and SIGHUP.
 //!
-//! A signal ends the program at once, after the functions given to [`install`] have run, for
-//! example to remove temporary files. While
-//! a [`PendingInterrupt`] lives, the first signal only sets a flag, which [`check`] reports at the
-//! next safe point. So a text ends with its statistics and a training run with a checkpoint. The
-//! second signal ends the program.
+//! A signal ends the program at once, after the functions passed to [`install`] have run, for
+//! example to remove temporary files. While a [`PendingInterrupt`] lives, the first signal only
+//! sets a flag, which [`check`] reports at the next safe point. So a text ends with its statistics
+//! and a training run with a checkpoint. The second signal ends the program.
 
 #[cfg(not(unix))]
 mod other;
@@ -17,10 +16,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::failure::Failure;
 use crate::terminal::say;
 #[cfg(not(unix))]
-use other as platform;
-use platform::{SIGINT, end, listen};
+use other::{SIGINT, end, listen};
 #[cfg(unix)]
-use unix as platform;
+use unix::{SIGINT, end, listen};
 
 /// The number of the last signal that arrived, or 0.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
@@ -112,8 +110,8 @@ fn handle(signal: i32) {
         PendingWork::None | PendingWork::Named(_) | PendingWork::Short => {
             // No destructor runs after `end`, so everything that must not stay behind is removed
             // here.
-            for remove in CLEAN_UP.get().copied().unwrap_or_default() {
-                remove();
+            for clean_up in CLEAN_UP.get().copied().unwrap_or_default() {
+                clean_up();
             }
             end(signal);
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 /// The beginning of every temporary name. [`LETTERS`] letters or digits follow.
 pub(super) const PREFIX: &str = ".warpwright-";
 /// The number of random characters that `tempfile` appends to the prefix.
+#[cfg(unix)]
 const LETTERS: usize = 6;
 
 /// Removes the leftovers in a folder whose locks are free. A running writer still has its lock.
@@ -61,6 +62,7 @@ fn is_older(entry: &DirEntry, age: Duration) -> bool {
 }
 
 /// Returns true if the name could be a temporary name of this program.
+#[cfg(unix)]
 fn is_temporary_name(name: &str) -> bool {
     let letters = name.strip_prefix(PREFIX);
     letters.is_some_and(|letters| {

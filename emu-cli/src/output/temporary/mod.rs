@@ -183,13 +183,18 @@ fn builder(target: &Path, mode: u32) -> io::Result<Builder<'static, 'static>> {
     fs::metadata(parent(target))?;
     let mut builder = Builder::new();
     builder.prefix(leftovers::PREFIX);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(fs::Permissions::from_mode(mode));
-    }
+    set_mode(&mut builder, mode);
     Ok(builder)
 }
+
+#[cfg(unix)]
+fn set_mode(builder: &mut Builder<'static, 'static>, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    builder.permissions(fs::Permissions::from_mode(mode));
+}
+
+#[cfg(not(unix))]
+fn set_mode(_: &mut Builder<'static, 'static>, _: u32) {}
 
 /// Gives a temporary file the permissions of an existing target.
 fn keep_permissions(target: &Path, path: &Path) -> io::Result<()> {
