@@ -69,12 +69,22 @@ impl DecoderSettings {
     }
 }
 
-/// Returns the kernels that choose tokens with or without `--sample`.
-pub(super) fn choice(sample: bool) -> TokenChoice {
-    if sample {
-        TokenChoice::Sampled { logprobs: 0 }
-    } else {
-        TokenChoice::Greedy
+/// The option `--sample`.
+#[derive(clap::Args)]
+pub(super) struct SampleArg {
+    /// Sample tokens with filters and a penalty, instead of taking the most likely ones
+    #[arg(long)]
+    pub(super) sample: bool,
+}
+
+impl SampleArg {
+    /// Returns the kernels that choose tokens.
+    pub(super) fn choice(&self) -> TokenChoice {
+        if self.sample {
+            TokenChoice::Sampled { logprobs: 0 }
+        } else {
+            TokenChoice::Greedy
+        }
     }
 }
 

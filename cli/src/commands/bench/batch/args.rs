@@ -3,7 +3,7 @@
 use clap::value_parser;
 
 use crate::commands::bench::files::JsonArg;
-use crate::commands::bench::setup::{self, BenchDevice, DecoderSettings};
+use crate::commands::bench::setup::{self, BenchDevice, DecoderSettings, SampleArg};
 use crate::commands::bench::subject::ModelOrWeights;
 
 /// The largest number of sequences in a batch.
@@ -48,9 +48,8 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(1..)
     )]
     pub(super) rounds: u32,
-    /// Sample tokens with filters and a penalty, instead of taking the most likely ones
-    #[arg(long)]
-    pub(super) sample: bool,
+    #[command(flatten)]
+    pub(super) sample: SampleArg,
     /// Add a prompt of N tokens while the sequences decode
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(2..))]
     pub(super) join: Option<u32>,
@@ -70,7 +69,7 @@ impl Args {
     pub(super) fn settings(&self) -> DecoderSettings {
         DecoderSettings {
             tokens: self.tokens,
-            choice: setup::choice(self.sample),
+            choice: self.sample.choice(),
             ..DecoderSettings::default()
         }
     }

@@ -189,7 +189,7 @@ fn fill(
     for sequence in 0..sequences {
         let id = batch.join()?;
         let ids = ids(setup.outline(), sequence, ctx);
-        if args.sample {
+        if args.sample.sample {
             batch.set_sampling(id, &usual_sampling())?;
         }
         for chunk in ids[..ids.len() - 1].chunks(2048) {

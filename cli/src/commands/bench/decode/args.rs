@@ -6,7 +6,7 @@ use clap::value_parser;
 use warpwright_engine::Tuning;
 
 use crate::commands::bench::files::JsonArg;
-use crate::commands::bench::setup::{self, BenchDevice, DecoderSettings};
+use crate::commands::bench::setup::{self, BenchDevice, DecoderSettings, SampleArg};
 use crate::commands::bench::subject::ModelOrWeights;
 use crate::model::options::Launch;
 
@@ -38,9 +38,8 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(1..)
     )]
     pub(super) rounds: u32,
-    /// Sample tokens with filters and a penalty, instead of taking the most likely ones
-    #[arg(long)]
-    pub(super) sample: bool,
+    #[command(flatten)]
+    pub(super) sample: SampleArg,
     /// LoRA adapter to apply in a second measurement, after one without it
     #[arg(
         long,
@@ -78,7 +77,7 @@ impl Args {
             tokens: self.tokens,
             plan: self.plan,
             tokens_per_launch: self.tokens_per_launch,
-            choice: setup::choice(self.sample),
+            choice: self.sample.choice(),
         }
     }
 }

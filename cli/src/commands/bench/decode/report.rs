@@ -98,7 +98,7 @@ impl DecodeReport {
         let figures = |m| ContextFigures::new(m, args, outline, &header.read_ceiling);
         DecodeReport {
             launch: args.launch.name(),
-            sampled: args.sample,
+            sampled: args.sample.sample,
             tokens: args.tokens,
             rounds: args.rounds,
             contexts: measured.iter().map(figures).collect(),
