@@ -3,17 +3,14 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use clap::value_parser;
 use serde::Serialize;
-use warpwright_engine::{Options, TimedNode, Tuning};
+use warpwright_engine::{Options, TimedNode};
 
 use super::files::{BenchFiles, BenchReport, JsonArg};
 use super::header::BenchHeader;
 use super::node_table::{self, NodeTable};
-use super::setup::{
-    BenchDevice, BenchSetup, BenchWork, CeilingKind, DEFAULT_TOKENS, DecoderSettings, contexts,
-    largest,
-};
+use super::options::{DEFAULT_TOKENS, PromptArgs};
+use super::setup::{BenchSetup, BenchWork, CeilingKind, contexts, largest};
 use super::subject::{ChosenModel, ModelOrWeights};
 use crate::failure::Failure;
 use crate::model::options::Launch;
@@ -22,29 +19,8 @@ use crate::model::options::Launch;
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelOrWeights,
-    /// Number of tokens in each prompt to measure
-    #[arg(
-        long,
-        alias = "prompt",
-        value_name = "N,N,..",
-        required = true,
-        value_delimiter = ',',
-        value_parser = value_parser!(u32).range(1..)
-    )]
-    tokens: Vec<u32>,
-    /// Number of timed rounds for each prompt
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 5,
-        value_parser = value_parser!(u32).range(1..)
-    )]
-    rounds: u32,
     #[command(flatten)]
-    device: BenchDevice,
-    /// Division of the overlapping kernels into blocks, such as 4x2_first or qkv=4x2_first
-    #[arg(help_heading = "Device", long, value_name = "PLAN")]
-    plan: Option<Tuning>,
+    prompts: PromptArgs,
     #[command(flatten)]
     json: JsonArg,
 }
@@ -78,36 +54,31 @@ struct ChunkFigures {
 
 fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<ChunkReport, Failure> {
     let subject = chosen.open()?;
-    let settings = DecoderSettings {
-        plan: args.plan,
-        ..DecoderSettings::default()
-    };
-    let prompts: u64 = args.tokens.iter().map(|&tokens| u64::from(tokens)).sum();
     // The kernels of a chunk are launched one by one, whatever the method of other steps is.
     let launch = Launch::Graph;
     let work = BenchWork {
         ctx: largest(&contexts(&[], DEFAULT_TOKENS, subject.outline())?),
         launch,
-        tokens: 2 * (1 + u64::from(args.rounds)) * prompts,
+        tokens: args.prompts.work(),
     };
     let setup = BenchSetup::new(
         subject,
-        &args.device,
-        settings,
+        &args.prompts.device,
+        args.prompts.settings(),
         &work,
         CeilingKind::ReadAndTensor,
     )?;
     let options = setup.options(1, launch);
     let default = Options::new(1, launch.into());
     let mut decoder = setup.decoder(Options {
-        ctx: largest(&args.tokens),
+        ctx: args.prompts.longest(),
         prefill_batch: 1,
         chunk: default.chunk,
         ..options
     })?;
     let header = BenchHeader::new(&setup, &decoder);
     let mut chunk = |&tokens: &u32| -> Result<ChunkFigures, Failure> {
-        let rounds = (0..args.rounds)
+        let rounds = (0..args.prompts.rounds)
             .map(|_| decoder.profile_chunk(tokens))
             .collect::<Result<Vec<_>, _>>()?;
         let time = |round: &&Vec<TimedNode>| round.iter().map(|node| node.time).sum::<Duration>();
@@ -118,13 +89,14 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<ChunkReport, Failure
         })
     };
     let chunks = args
+        .prompts
         .tokens
         .iter()
         .map(&mut chunk)
         .collect::<Result<_, _>>()?;
     Ok(ChunkReport {
         header,
-        rounds: args.rounds,
+        rounds: args.prompts.rounds,
         chunks,
     })
 }

@@ -20,9 +20,8 @@ use warpwright_kernels::pipeline::Plan;
 
 use super::files::{BenchFiles, BenchReport, JsonArg};
 use super::header::BenchHeader;
-use super::setup::{
-    BenchDevice, BenchSetup, BenchWork, CeilingKind, DecoderSettings, contexts, largest,
-};
+use super::options::{BenchDevice, DecoderSettings};
+use super::setup::{BenchSetup, BenchWork, CeilingKind, contexts, largest};
 use super::subject::{ChosenModel, ModelOrWeights};
 use crate::device;
 use crate::failure::Failure;

@@ -4,6 +4,7 @@
 //! begins with the read ceiling. Each subcommand has a file or a folder with its options, its
 //! measurement and its report. The other files are shared:
 //!
+//! - [`options`] has options that several measurements share.
 //! - [`subject`] is the model to measure, [`setup`] the device with its ceilings, and [`files`]
 //!   creates the output files.
 //! - [`header`], [`node_table`] and [`time_spread`] are parts of several reports.
@@ -17,6 +18,7 @@ mod finetune;
 mod header;
 mod kernels;
 mod node_table;
+mod options;
 mod profile;
 mod prompt;
 mod setup;

@@ -2,19 +2,16 @@
 
 use std::io::{self, Write};
 
-use clap::value_parser;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use warpwright_engine::info::{chunked_multiplications, kv_bytes_read, layer_bytes, layer_weights};
-use warpwright_engine::{Options, Outline, Prefill, Tuning};
+use warpwright_engine::{Options, Outline, Prefill};
 
 use super::files::{BenchFiles, BenchReport, JsonArg};
 use super::header::BenchHeader;
 use super::node_table::percent;
-use super::setup::{
-    BenchDevice, BenchSetup, BenchWork, CeilingKind, DEFAULT_TOKENS, DecoderSettings, contexts,
-    largest,
-};
+use super::options::{DEFAULT_TOKENS, PromptArgs};
+use super::setup::{BenchSetup, BenchWork, CeilingKind, contexts, largest};
 use super::subject::{ChosenModel, ModelOrWeights};
 use super::time_spread::TimeSpread;
 use crate::failure::Failure;
@@ -24,32 +21,11 @@ use crate::model::options::Launch;
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelOrWeights,
-    /// Number of tokens in each prompt to measure
-    #[arg(
-        long,
-        alias = "prompt",
-        value_name = "N,N,..",
-        required = true,
-        value_delimiter = ',',
-        value_parser = value_parser!(u32).range(1..)
-    )]
-    tokens: Vec<u32>,
-    /// Number of timed rounds for each prompt
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 5,
-        value_parser = value_parser!(u32).range(1..)
-    )]
-    rounds: u32,
     #[command(flatten)]
-    device: BenchDevice,
+    prompts: PromptArgs,
     /// Method that submits each step to the device
     #[arg(help_heading = "Device", long, value_enum, default_value_t = Launch::Graph)]
     launch: Launch,
-    /// Division of the overlapping kernels into blocks, such as 4x2_first or qkv=4x2_first
-    #[arg(help_heading = "Device", long, value_name = "PLAN")]
-    plan: Option<Tuning>,
     #[command(flatten)]
     json: JsonArg,
 }
@@ -96,24 +72,19 @@ struct PromptFigures {
 
 fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<PromptReport, Failure> {
     let subject = chosen.open()?;
-    let settings = DecoderSettings {
-        plan: args.plan,
-        ..DecoderSettings::default()
-    };
     let work = BenchWork {
         ctx: largest(&contexts(&[], DEFAULT_TOKENS, subject.outline())?),
         launch: args.launch,
-        // In both ways, with a round to warm up.
-        tokens: 2 * (1 + u64::from(args.rounds)) * total(&args.tokens),
+        tokens: args.prompts.work(),
     };
     let setup = BenchSetup::new(
         subject,
-        &args.device,
-        settings,
+        &args.prompts.device,
+        args.prompts.settings(),
         &work,
         CeilingKind::ReadAndTensor,
     )?;
-    let longest = largest(&args.tokens);
+    let longest = args.prompts.longest();
     let options = |prefill_batch, chunk| {
         let options = setup.options(1, args.launch);
         Options {
@@ -137,9 +108,9 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<PromptReport, Failur
     let mut prompts = vec![];
     for (batch, chunk) in ways {
         decoder = decoder.with_options(setup.outline(), options(batch, chunk))?;
-        for &tokens in &args.tokens {
+        for &tokens in &args.prompts.tokens {
             // The first is to warm up.
-            let mut rounds = (0..=args.rounds)
+            let mut rounds = (0..=args.prompts.rounds)
                 .map(|_| -> Result<Prefill, Failure> { Ok(decoder.time_prefill(tokens)?) });
             rounds.next().expect("there is one")?;
             let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
@@ -159,14 +130,9 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<PromptReport, Failur
     Ok(PromptReport {
         header,
         launch: args.launch.name(),
-        rounds: args.rounds,
+        rounds: args.prompts.rounds,
         prompts,
     })
-}
-
-/// Returns the number of tokens in all prompts.
-fn total(prompts: &[u32]) -> u64 {
-    prompts.iter().map(|&tokens| u64::from(tokens)).sum()
 }
 
 /// Returns the least number of bytes that must be read if `at_once` tokens are prefilled together.

@@ -1,92 +1,19 @@
 //! The device of a measurement with its ceilings, and the decoders that run on it.
 
 use warpwright_driver::Context;
-use warpwright_engine::{
-    Decoder, Error, KernelPath, Options, Outline, Sampling, TokenChoice, Tuning,
-};
+use warpwright_engine::{Decoder, Error, KernelPath, Options, Outline, Sampling};
 
 use super::ceiling::{self, BandwidthCeiling, Ceilings, TensorCeiling};
+use super::options::{BenchDevice, DecoderSettings};
 use super::subject::BenchSubject;
+use crate::device;
 use crate::device::emulation::{self, EmulationWork};
-use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;
 use crate::model::options::Launch;
-
-/// The default number of tokens in a round.
-pub(super) const DEFAULT_TOKENS: u32 = 256;
 
 /// The number of tokens before the first timed round. They upload the graph and raise the clock
 /// rates.
 pub(super) const WARM_UP: u32 = 8;
-
-/// The device to measure.
-#[derive(clap::Args)]
-#[command(next_help_heading = "Device")]
-pub(super) struct BenchDevice {
-    /// Device to measure: auto, cuda:N or emu (the CPU emulator)
-    #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto, hide_possible_values = true)]
-    pub(super) device: DeviceChoice,
-    /// Run on the emulator even if the estimated time is longer than half an hour
-    #[arg(long)]
-    pub(super) insist: bool,
-}
-
-/// The options of the decoders of a measurement.
-#[derive(Clone, Copy)]
-pub(super) struct DecoderSettings {
-    /// The number of tokens in a round.
-    pub(super) tokens: u32,
-    pub(super) plan: Option<Tuning>,
-    pub(super) tokens_per_launch: Option<u32>,
-    /// The kernels that choose tokens.
-    pub(super) choice: TokenChoice,
-}
-
-impl Default for DecoderSettings {
-    fn default() -> DecoderSettings {
-        DecoderSettings {
-            tokens: DEFAULT_TOKENS,
-            plan: None,
-            tokens_per_launch: None,
-            choice: TokenChoice::Greedy,
-        }
-    }
-}
-
-impl DecoderSettings {
-    /// Returns the options of a decoder whose context fits a round.
-    pub(super) fn options(&self, ctx: u32, launch: Launch) -> Options {
-        let options = Options::new(ctx + self.tokens - 1, launch.into());
-        // Rounds have no prompt.
-        Options {
-            tuning: self.plan.unwrap_or_default(),
-            prefill_batch: 1,
-            chunk: 0,
-            tokens_per_launch: self.tokens_per_launch.unwrap_or(options.tokens_per_launch),
-            choice: self.choice,
-            ..options
-        }
-    }
-}
-
-/// The option `--sample`.
-#[derive(clap::Args)]
-pub(super) struct SampleArg {
-    /// Sample tokens with filters and a penalty, instead of taking the most likely ones
-    #[arg(long)]
-    pub(super) sample: bool,
-}
-
-impl SampleArg {
-    /// Returns the kernels that choose tokens.
-    pub(super) fn choice(&self) -> TokenChoice {
-        if self.sample {
-            TokenChoice::Sampled { logprobs: 0 }
-        } else {
-            TokenChoice::Greedy
-        }
-    }
-}
 
 /// The work of a measurement, to check that it fits the device.
 pub(super) struct BenchWork {

@@ -3,7 +3,7 @@
 use clap::value_parser;
 
 use crate::commands::bench::files::JsonArg;
-use crate::commands::bench::setup::{self, BenchDevice, DecoderSettings, SampleArg};
+use crate::commands::bench::options::{BenchDevice, DEFAULT_TOKENS, DecoderSettings, SampleArg};
 use crate::commands::bench::subject::ModelOrWeights;
 
 /// The largest number of sequences in a batch.
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = setup::DEFAULT_TOKENS,
+        default_value_t = DEFAULT_TOKENS,
         value_parser = value_parser!(u32).range(1..)
     )]
     pub(super) tokens: u32,

@@ -35,16 +35,16 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<DecodeReport, Failur
     if let Some(folder) = &args.adapter {
         (subject, adapter) = subject.read_adapter(folder)?;
     }
-    let contexts = contexts(&args.ctx, args.tokens, subject.outline())?;
+    let contexts = contexts(&args.ctx, args.rounds.tokens, subject.outline())?;
     let work = BenchWork {
         ctx: largest(&contexts),
-        launch: args.launch,
+        launch: args.rounds.launch,
         tokens: tokens(args, contexts.len()),
     };
     let mut setup = BenchSetup::new(
         subject,
-        &args.device,
-        args.settings(),
+        &args.rounds.device,
+        args.rounds.settings(),
         &work,
         CeilingKind::Read,
     )?;
@@ -64,8 +64,8 @@ fn tokens(args: &Args, contexts: usize) -> u64 {
     // Each round decodes twice, and each other mode launches one.
     2 * models
         * contexts as u64
-        * (u64::from(args.rounds) + Launch::Graph.others().count() as u64)
-        * u64::from(args.tokens)
+        * (u64::from(args.rounds.rounds) + Launch::Graph.others().count() as u64)
+        * u64::from(args.rounds.tokens)
 }
 
 fn measure_contexts(
@@ -73,8 +73,8 @@ fn measure_contexts(
     setup: &BenchSetup,
     contexts: &[u32],
 ) -> Result<(BenchHeader, Vec<MeasuredContext>), Failure> {
-    let mut decoder = setup.decoder(setup.options(contexts[0], args.launch))?;
-    let rounds = args.rounds as usize + 1 + args.launch.others().count();
+    let mut decoder = setup.decoder(setup.options(contexts[0], args.rounds.launch))?;
+    let rounds = args.rounds.rounds as usize + 1 + args.rounds.launch.others().count();
     let progress = Bar::of_steps(contexts.len() * rounds);
     let mut all = vec![];
     for &ctx in contexts {
@@ -98,14 +98,14 @@ fn measure_context(
         Ok(decoder.round(ctx, tokens)?)
     };
     let mut others = vec![];
-    for launch in args.launch.others() {
+    for launch in args.rounds.launch.others() {
         decoder = sampled(decoder.with_options(outline, setup.options(ctx, launch))?)?;
-        others.push((launch, round(&mut decoder, args.tokens)?));
+        others.push((launch, round(&mut decoder, args.rounds.tokens)?));
     }
-    decoder = sampled(decoder.with_options(outline, setup.options(ctx, args.launch))?)?;
-    round(&mut decoder, args.tokens.min(WARM_UP))?;
-    let rounds = (0..args.rounds)
-        .map(|_| round(&mut decoder, args.tokens))
+    decoder = sampled(decoder.with_options(outline, setup.options(ctx, args.rounds.launch))?)?;
+    round(&mut decoder, args.rounds.tokens.min(WARM_UP))?;
+    let rounds = (0..args.rounds.rounds)
+        .map(|_| round(&mut decoder, args.rounds.tokens))
         .collect::<Result<_, _>>()?;
     let nodes = decoder.launches(StepKind::Decode);
     Ok((

@@ -97,10 +97,10 @@ impl DecodeReport {
     ) -> DecodeReport {
         let figures = |m| ContextFigures::new(m, args, outline, &header.read_ceiling);
         DecodeReport {
-            launch: args.launch.name(),
-            sampled: args.sample.sample,
-            tokens: args.tokens,
-            rounds: args.rounds,
+            launch: args.rounds.launch.name(),
+            sampled: args.rounds.sample.sample,
+            tokens: args.rounds.tokens,
+            rounds: args.rounds.rounds,
             contexts: measured.iter().map(figures).collect(),
             header,
         }
@@ -171,10 +171,11 @@ impl ContextFigures {
         outline: &Outline,
         ceiling: &BandwidthCeiling,
     ) -> ContextFigures {
-        let wall_us = TimeSpread::of(args.tokens, m.rounds.iter().map(|round| round.wall));
+        let wall_us = TimeSpread::of(args.rounds.tokens, m.rounds.iter().map(|round| round.wall));
         // The first token attends `ctx` positions, each next one more.
-        let read = (m.ctx..m.ctx + args.tokens).map(|attended| kv_bytes_read(outline, attended));
-        let kv_bytes = read.sum::<u64>() / u64::from(args.tokens);
+        let read =
+            (m.ctx..m.ctx + args.rounds.tokens).map(|attended| kv_bytes_read(outline, attended));
+        let kv_bytes = read.sum::<u64>() / u64::from(args.rounds.tokens);
         // All of an adapter is read for each token.
         let adapter_bytes = outline.adapter.is_some().then(|| adapter_bytes(outline));
         let weight_bytes = token_bytes(outline) + adapter_bytes.unwrap_or(0);
@@ -185,7 +186,10 @@ impl ContextFigures {
             share_of_base: None,
             tokens_per_s: 1e6 / wall_us.median,
             tokens_per_s_limit: ceiling.gb_per_s * 1e9 / (weight_bytes + kv_bytes) as f64,
-            device_us: TimeSpread::of(args.tokens, m.rounds.iter().map(|round| round.device)),
+            device_us: TimeSpread::of(
+                args.rounds.tokens,
+                m.rounds.iter().map(|round| round.device),
+            ),
             wall_us,
             weight_bytes,
             kv_bytes,

@@ -3,7 +3,7 @@
 use clap::{ValueEnum, value_parser};
 
 use crate::commands::bench::files::JsonArg;
-use crate::commands::bench::setup::BenchDevice;
+use crate::commands::bench::options::BenchDevice;
 use crate::commands::bench::subject::ModelOrShape;
 use crate::training::Recompute;
 

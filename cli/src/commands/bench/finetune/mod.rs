@@ -25,7 +25,8 @@ use warpwright_train::{Config, Lora, Projection, Training};
 
 use super::files::BenchFiles;
 use super::header::BenchHeader;
-use super::setup::{BenchSetup, CeilingKind, DecoderSettings};
+use super::options::DecoderSettings;
+use super::setup::{BenchSetup, CeilingKind};
 use super::subject::{BenchSubject, ChosenModel};
 use super::time_spread::TimeSpread;
 use crate::device;

@@ -42,21 +42,21 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<ProfileReport, Failure> {
     let subject = chosen.open()?;
-    let contexts = contexts(args.ctx.as_slice(), args.tokens, subject.outline())?;
+    let contexts = contexts(args.ctx.as_slice(), args.rounds.tokens, subject.outline())?;
     let ctx = contexts[0];
     let work = BenchWork {
         ctx: largest(&contexts),
-        launch: args.launch,
-        tokens: 2 * (1 + u64::from(args.rounds)) * u64::from(args.tokens),
+        launch: args.rounds.launch,
+        tokens: 2 * (1 + u64::from(args.rounds.rounds)) * u64::from(args.rounds.tokens),
     };
     let setup = BenchSetup::new(
         subject,
-        &args.device,
-        args.settings(),
+        &args.rounds.device,
+        args.rounds.settings(),
         &work,
         CeilingKind::Read,
     )?;
-    let options = setup.options(ctx, args.launch);
+    let options = setup.options(ctx, args.rounds.launch);
     let mut decoder = setup.decoder(options)?;
     let header = BenchHeader::new(&setup, &decoder);
     let timed = !device::is_emulator(&setup.context);
@@ -84,7 +84,7 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<ProfileReport, Failu
     } else {
         None
     };
-    let tokens = args.tokens.min(TOKENS);
+    let tokens = args.rounds.tokens.min(TOKENS);
     let profile = decoder.profile(ctx, tokens)?;
     let last = profile.steps.last().expect("a token");
     let ceiling = timed.then_some(header.read_ceiling.gb_per_s);
@@ -120,9 +120,9 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<ProfileReport, Failu
 /// Microseconds of a token in the fastest of the rounds, on the device.
 fn token_us(args: &Args, ctx: u32, decoder: &mut Decoder) -> Result<f64, Failure> {
     let mut fastest = f64::INFINITY;
-    for _ in 0..args.rounds {
-        let round = decoder.round(ctx, args.tokens)?;
-        fastest = fastest.min(round.device.as_secs_f64() * 1e6 / f64::from(args.tokens));
+    for _ in 0..args.rounds.rounds {
+        let round = decoder.round(ctx, args.rounds.tokens)?;
+        fastest = fastest.min(round.device.as_secs_f64() * 1e6 / f64::from(args.rounds.tokens));
     }
     Ok(fastest)
 }
