@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use warpwright_driver::Context;
 use warpwright_emu::host_memory;
+use warpwright_engine::MemoryNeeds;
 use warpwright_engine::info::token_bytes;
 use warpwright_model::Outline;
 

@@ -13,10 +13,10 @@ use clap::value_parser;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use warpwright_driver::Context;
-use warpwright_engine::info::kv_bytes_read;
 use warpwright_engine::tuning::{self, plan_name};
 use warpwright_engine::{ColdSet, Decoder, Effort, GemvKind};
 use warpwright_kernels::pipeline::Plan;
+use warpwright_model::info::kv_bytes_read;
 
 use super::files::{BenchFiles, BenchReport, JsonArg};
 use super::header::BenchHeader;

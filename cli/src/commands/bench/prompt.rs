@@ -4,8 +4,9 @@ use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
-use warpwright_engine::info::{chunked_multiplications, kv_bytes_read, layer_bytes, layer_weights};
-use warpwright_engine::{Options, Outline, Prefill};
+use warpwright_engine::{Options, Prefill};
+use warpwright_model::Outline;
+use warpwright_model::info::{chunked_multiplications, kv_bytes_read, layer_bytes, layer_weights};
 
 use super::files::{BenchFiles, BenchReport, JsonArg};
 use super::header::BenchHeader;

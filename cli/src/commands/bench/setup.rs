@@ -1,7 +1,8 @@
 //! The device of a measurement with its ceilings, and the decoders that run on it.
 
 use warpwright_driver::Context;
-use warpwright_engine::{Decoder, Error, KernelPath, Options, Outline, Sampling};
+use warpwright_engine::{Decoder, Error, KernelPath, Options, Sampling};
+use warpwright_model::Outline;
 
 use super::ceiling::{self, BandwidthCeiling, Ceilings, TensorCeiling};
 use super::options::{BenchDevice, DecoderSettings};

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use warpwright_driver::Context;
-use warpwright_engine::adapter::Adapter;
-use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
-use warpwright_engine::{Decoder, Model, Options, Outline, Quantization, Shape};
+use warpwright_engine::{Decoder, Options};
+use warpwright_model::adapter::Adapter;
+use warpwright_model::shape::{QUANTIZATIONS, SHAPES};
+use warpwright_model::{Model, Outline, Quantization, Shape};
 
 use crate::failure::Failure;
 use crate::model::adapter;

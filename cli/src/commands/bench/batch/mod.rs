@@ -6,10 +6,11 @@ mod report;
 
 use std::time::{Duration, Instant};
 
-use warpwright_engine::info::{head_weights, kv_bytes_read, layer_weights, token_bytes};
-use warpwright_engine::{Batch, BatchOptions, Outline, SequenceId};
+use warpwright_engine::info::token_bytes;
+use warpwright_engine::{Batch, BatchOptions, SequenceId};
 use warpwright_kernels::cache::PAGE;
-use warpwright_model::info::{head_weights, layer_weights};
+use warpwright_model::Outline;
+use warpwright_model::info::{head_weights, kv_bytes_read, layer_weights};
 
 use super::files::BenchFiles;
 use super::header::BenchHeader;

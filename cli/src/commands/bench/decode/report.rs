@@ -5,8 +5,10 @@ use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
-use warpwright_engine::info::{adapter_bytes, kv_bytes_read, token_bytes};
-use warpwright_engine::{Outline, Round};
+use warpwright_engine::Round;
+use warpwright_engine::info::{adapter_bytes, token_bytes};
+use warpwright_model::Outline;
+use warpwright_model::info::kv_bytes_read;
 
 use super::args::Args;
 use crate::commands::bench::ceiling::BandwidthCeiling;

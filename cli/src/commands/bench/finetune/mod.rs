@@ -8,12 +8,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use warpwright_driver::Context;
-use warpwright_engine::Outline;
-use warpwright_engine::info::{head_weights, layer_weights};
 use warpwright_kernels::Random;
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
+use warpwright_model::Outline;
 use warpwright_model::info::{head_weights, layer_weights};
 use warpwright_train::base::{self, Base, BaseFormat};
 use warpwright_train::reference::{Adapters, MicroBatch, Moments, Record};
