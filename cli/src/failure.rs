@@ -8,8 +8,6 @@ use warpwright_engine as engine;
 use warpwright_model as model;
 use warpwright_train as train;
 
-use crate::terminal::say;
-
 /// The table of exit codes at the end of `warpwright --help`.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
@@ -19,6 +17,9 @@ Exit codes:
   130  interrupted by Ctrl-C (SIGTERM: 143, SIGHUP: 129)";
 
 /// The reason why the program ends early. Each variant has its own exit code or way to report.
+///
+/// It has the variants of [`warpwright_emu::Failure`]. Only a type of this crate can be converted
+/// from the errors of the engine.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// An error while running, for example of the device or the disk. Exit code 1.
@@ -56,25 +57,38 @@ impl Failure {
 
     /// Prints the error message to stderr and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
-        if let Some(sentence) = self.sentence() {
-            say(format!("error: {sentence}"));
+        warpwright_emu::Failure::from(self).report()
+    }
+}
+
+impl From<warpwright_emu::Failure> for Failure {
+    fn from(failure: warpwright_emu::Failure) -> Failure {
+        match failure {
+            warpwright_emu::Failure::Runtime(sentence) => Failure::Runtime(sentence),
+            warpwright_emu::Failure::Input(sentence) => Failure::Input(sentence),
+            warpwright_emu::Failure::Shown => Failure::Shown,
+            warpwright_emu::Failure::Interrupted(signal) => Failure::Interrupted(signal),
+            warpwright_emu::Failure::Closed => Failure::Closed,
         }
-        ExitCode::from(match self {
-            Failure::Runtime(_) | Failure::Shown => 1,
-            Failure::Input(_) => 2,
-            Failure::Interrupted(signal) => 128 + signal as u8,
-            Failure::Closed => 0,
-        })
+    }
+}
+
+impl From<Failure> for warpwright_emu::Failure {
+    fn from(failure: Failure) -> warpwright_emu::Failure {
+        match failure {
+            Failure::Runtime(sentence) => warpwright_emu::Failure::Runtime(sentence),
+            Failure::Input(sentence) => warpwright_emu::Failure::Input(sentence),
+            Failure::Shown => warpwright_emu::Failure::Shown,
+            Failure::Interrupted(signal) => warpwright_emu::Failure::Interrupted(signal),
+            Failure::Closed => warpwright_emu::Failure::Closed,
+        }
     }
 }
 
 /// Converts an error that occurred while writing to standard output.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::Closed,
-            _ => Failure::Runtime(format!("cannot write to standard output: {error}")),
-        }
+        warpwright_emu::Failure::from(error).into()
     }
 }
 

@@ -1,44 +1,34 @@
 //! The `warpwright` program: runs and fine-tunes language models with PTX kernels written in Rust.
 
-mod adapter;
 mod arguments;
 mod commands;
 mod device;
-mod emulation;
 mod failure;
-mod generate;
-mod grammar;
+mod generation;
 mod hub;
-mod interrupt;
-mod limited;
-mod message;
-mod options;
-mod output;
-mod plot;
-mod progress;
+mod model;
 mod prompt;
-mod reply;
-mod sampling;
-mod speculative;
-mod template;
 mod terminal;
-mod times;
-mod version;
+mod training;
 
 use std::env;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use warpwright_emu::failure::report_usage;
+use warpwright_emu::terminal::say;
+use warpwright_emu::{Invocation, interrupt, output};
 
 use arguments::ParsedArguments;
 use commands::{
-    bench, chat, check, completions, detokenize, devices, doctor, embed, emu, finetune, graph,
-    info, logits, merge, models, perplexity, pull, run, tokenize,
+    bench, chat, check, completions, detokenize, devices, doctor, embed, finetune, graph, info,
+    logits, merge, models, perplexity, pull, run, tokenize,
 };
 use failure::Failure;
+use terminal::{progress, settings};
 
 #[derive(Parser)]
-#[command(name = "warpwright", version = version::VERSION, about, after_help = failure::EXIT_CODES)]
+#[command(name = "warpwright", version = warpwright_emu::VERSION, about, after_help = failure::EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -73,8 +63,10 @@ enum Command {
     /// Compare every kernel with its CPU reference on this device
     Check(check::Args),
     /// Find memory errors and races in the kernels of a PTX file, on the CPU emulator
-    Emu(Box<emu::Args>),
+    Emu(Box<warpwright_emu::Args>),
     /// Measure the speed of decoding, prompts, batches or fine-tuning
+    ///
+    /// `bench MODEL` is short for `bench decode MODEL`.
     Bench(Box<bench::Args>),
     /// List the devices that models can run on
     Devices,
@@ -90,20 +82,16 @@ fn main() -> ExitCode {
     match arguments::parse::<Cli>(env::args_os().collect()) {
         Ok(ParsedArguments { arguments, notes }) => {
             for note in &notes {
-                terminal::say(note);
+                say(note);
             }
             run(arguments.command).map_or_else(Failure::report, |()| ExitCode::SUCCESS)
         }
-        // clap returns help and the version as errors too. They go to stdout, which may be closed.
-        Err(error) => match error.print() {
-            Err(fault) if !error.use_stderr() => Failure::from(fault).report(),
-            _ => ExitCode::from(error.exit_code() as u8),
-        },
+        Err(error) => report_usage(&error),
     }
 }
 
 fn run(command: Command) -> Result<(), Failure> {
-    interrupt::install()?;
+    interrupt::install(&[output::forget_all, progress::wipe, settings::restore])?;
     match command {
         Command::Run(args) => run::run(&args),
         Command::Chat(args) => chat::run(&args),
@@ -118,7 +106,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Detokenize(args) => detokenize::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Check(args) => check::run(&args),
-        Command::Emu(args) => emu::run(&args),
+        Command::Emu(args) => Ok(warpwright_emu::run(&args, Invocation::Subcommand)?),
         Command::Bench(args) => bench::run(&args),
         Command::Devices => devices::run(),
         Command::Doctor => doctor::run(),

@@ -18,6 +18,8 @@ const LAYERED: &[&str] = &[
     "model",
     "engine",
     "train",
+    "emu-cli",
+    "cli",
     "xtask",
 ];
 

@@ -1,6 +1,6 @@
 //! `cargo xtask dist`: the archive of a release for the machine on which it runs.
 //!
-//! The archive holds the stripped program, the licenses, the README and the completions of four shells. Its SHA-256
+//! The archive holds the two stripped programs, the licenses, the README and the completions of four shells. Its SHA-256
 //! stands next to it, in the form that `sha256sum --check` reads.
 
 use std::fs;
@@ -14,18 +14,35 @@ use crate::ci::must;
 use crate::paths;
 
 const SHELLS: [&str; 4] = ["bash", "zsh", "fish", "powershell"];
+
+/// A program of the archive.
+struct DistProgram {
+    /// The name of the program and of its package.
+    name: &'static str,
+    /// The argument before the name of a shell that prints a completion script.
+    completions: &'static str,
+}
+
+const PROGRAMS: [DistProgram; 2] = [
+    DistProgram {
+        name: "warpwright",
+        completions: "completions",
+    },
+    DistProgram {
+        name: "warpwright-emu",
+        completions: "--completions",
+    },
+];
+
 const PAGES: [&str; 3] = ["README.md", "LICENSE-APACHE", "LICENSE-MIT"];
 
 pub(crate) fn run() -> Result<()> {
-    must(Command::new("cargo").args([
-        "build",
-        "--release",
-        "--locked",
-        "--package",
-        "warpwright",
-    ]))?;
-    let file_name = format!("warpwright{}", std::env::consts::EXE_SUFFIX);
-    let program = paths::target().join("release").join(&file_name);
+    let mut build = Command::new("cargo");
+    build.args(["build", "--release", "--locked"]);
+    for program in &PROGRAMS {
+        build.args(["--package", program.name]);
+    }
+    must(&mut build)?;
 
     let name = format!("warpwright-{}-{}", env!("CARGO_PKG_VERSION"), host()?);
     let dist = paths::target().join("dist");
@@ -35,13 +52,11 @@ pub(crate) fn run() -> Result<()> {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(folder.join("completions"))?;
-    fs::copy(&program, folder.join(&file_name))
-        .with_context(|| format!("cannot copy {}", program.display()))?;
     for page in PAGES {
         fs::copy(paths::root().join(page), folder.join(page))?;
     }
-    for shell in SHELLS {
-        write_completions(&program, shell, &folder)?;
+    for program in &PROGRAMS {
+        program.copy_to(&folder)?;
     }
 
     let archive = format!("{name}.tar.gz");
@@ -62,23 +77,36 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-fn write_completions(program: &Path, shell: &str, folder: &Path) -> Result<()> {
-    let output = Command::new(program)
-        .args(["completions", shell])
-        .output()
-        .with_context(|| format!("cannot run {}", program.display()))?;
-    ensure!(
-        output.status.success() && !output.stdout.is_empty(),
-        "`warpwright completions {shell}` ended with {}",
-        output.status
-    );
-    fs::write(
-        folder
-            .join("completions")
-            .join(format!("warpwright.{shell}")),
-        output.stdout,
-    )?;
-    Ok(())
+impl DistProgram {
+    /// Copies the program and its completion scripts into the folder of the archive.
+    fn copy_to(&self, folder: &Path) -> Result<()> {
+        let file_name = format!("{}{}", self.name, std::env::consts::EXE_SUFFIX);
+        let file = paths::target().join("release").join(&file_name);
+        fs::copy(&file, folder.join(&file_name))
+            .with_context(|| format!("cannot copy {}", file.display()))?;
+        for shell in SHELLS {
+            let path = folder
+                .join("completions")
+                .join(format!("{}.{shell}", self.name));
+            fs::write(path, self.completions(&file, shell)?)?;
+        }
+        Ok(())
+    }
+
+    fn completions(&self, file: &Path, shell: &str) -> Result<Vec<u8>> {
+        let output = Command::new(file)
+            .args([self.completions, shell])
+            .output()
+            .with_context(|| format!("cannot run {}", file.display()))?;
+        ensure!(
+            output.status.success() && !output.stdout.is_empty(),
+            "`{} {} {shell}` ended with {}",
+            self.name,
+            self.completions,
+            output.status
+        );
+        Ok(output.stdout)
+    }
 }
 
 /// Returns the target triple for which rustc compiles by default.

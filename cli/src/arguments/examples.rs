@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// The examples of each command. `emu` has its own text.
-const EXAMPLES: [(&str, &[&str]); 18] = [
+const EXAMPLES: [(&str, &[&str]); 25] = [
     (
         "run",
         &[
@@ -97,7 +97,56 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
         "bench",
         &[
             "warpwright bench model.gguf --ctx 128,4096",
-            "warpwright bench --shape llama3.2-1b --quant q4_k_m --prompt 512 --json figures.json",
+            "warpwright bench prompt --shape llama3.2-1b --quant q4_k_m --tokens 512 --json figures.json",
+        ],
+    ),
+    (
+        "bench decode",
+        &[
+            "warpwright bench decode model.gguf --ctx 128,4096 --plot rates.svg",
+            "warpwright bench decode -m model.gguf --sample --rounds 3 --json figures.json",
+        ],
+    ),
+    (
+        "bench prompt",
+        &[
+            "warpwright bench prompt model.gguf --tokens 512,2048",
+            "warpwright bench prompt --shape llama3.2-1b --quant q4_k_m --tokens 512 --json figures.json",
+        ],
+    ),
+    (
+        "bench chunk",
+        &[
+            "warpwright bench chunk model.gguf --tokens 512",
+            "warpwright bench chunk --shape llama3.1-8b --quant q8_0 --tokens 512,2048",
+        ],
+    ),
+    (
+        "bench batch",
+        &[
+            "warpwright bench batch model.gguf --sequences 1,8,64 --ctx 512",
+            "warpwright bench batch -m model.gguf --sequences 16 --join 8192",
+        ],
+    ),
+    (
+        "bench kernels",
+        &[
+            "warpwright bench kernels model.gguf",
+            "warpwright bench kernels -m model.gguf --plans 4x2_first,2x4_first",
+        ],
+    ),
+    (
+        "bench profile",
+        &[
+            "warpwright bench profile model.gguf --ctx 4096 --plot timeline.svg",
+            "warpwright bench profile -m model.gguf --json figures.json",
+        ],
+    ),
+    (
+        "bench finetune",
+        &[
+            "warpwright bench finetune --shape qwen2.5-1.5b --batch 4 --seq 512",
+            "warpwright bench finetune -m model.gguf --batch 1,4 --profile",
         ],
     ),
     (
@@ -132,11 +181,15 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
 
 /// Adds the examples to the help of each command in the table.
 pub(super) fn add(mut program: Command) -> Command {
-    for (name, lines) in EXAMPLES {
-        program = program.mut_subcommand(name, |command| {
-            let examples: String = lines.iter().map(|line| format!("\n  {line}")).collect();
-            command.after_help(format!("Examples:{examples}"))
-        });
+    for (path, lines) in EXAMPLES {
+        let examples: String = lines.iter().map(|line| format!("\n  {line}")).collect();
+        let explain = |command: Command| command.after_help(format!("Examples:{examples}"));
+        program = match path.split_once(' ') {
+            None => program.mut_subcommand(path, explain),
+            Some((name, inner)) => {
+                program.mut_subcommand(name, |command| command.mut_subcommand(inner, explain))
+            }
+        };
     }
     program
 }
@@ -245,6 +298,9 @@ mod tests {
             check_options(command, command.get_name());
             for inner in command.get_subcommands() {
                 let path = format!("{} {}", command.get_name(), inner.get_name());
+                if command.get_name() == "bench" {
+                    check(inner, &path);
+                }
                 check_options(inner, &path);
             }
         }
@@ -255,8 +311,10 @@ mod tests {
     fn options_are_under_their_topics() {
         let program = Cli::command();
         let heading = |path: &str| {
-            let (command, id) = path.split_once(' ').unwrap();
-            let command = program.find_subcommand(command).unwrap();
+            let (names, id) = path.rsplit_once(' ').unwrap();
+            let command = names.split(' ').fold(&program, |command, name| {
+                command.find_subcommand(name).unwrap()
+            });
             let arg = command
                 .get_arguments()
                 .find(|arg| arg.get_id() == id)
@@ -285,7 +343,7 @@ mod tests {
                     "embed prompt",
                     "tokenize ids",
                     "finetune data",
-                    "bench rounds",
+                    "bench batch rounds",
                 ],
             ),
             (
@@ -294,8 +352,8 @@ mod tests {
                     "run print",
                     "run json",
                     "run quiet",
-                    "bench plot",
-                    "bench json",
+                    "bench decode plot",
+                    "bench prompt json",
                 ],
             ),
             (
@@ -306,7 +364,7 @@ mod tests {
                     "run launch",
                     "run insist",
                     "chat device",
-                    "bench launch",
+                    "bench decode launch",
                 ],
             ),
             (

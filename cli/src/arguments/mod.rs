@@ -1,12 +1,14 @@
 //! The command line, from the words that the user typed to the arguments of a command.
 //!
-//! clap parses it. Three steps around clap do things that clap cannot express:
+//! clap parses it. Four steps around clap do things that clap cannot express:
 //! - [`spelling`] replaces spellings of llama.cpp, such as `-ngl 99`, because clap would read it as
 //!   `-n gl`.
+//! - [`bench`] inserts the subcommand of `bench` that a user may leave out.
 //! - With `-m MODEL`, the first argument is the next positional of the command.
 //! - [`tip`] replaces clap's suggestions. clap suggests the most similar name, and `tip` a name
 //!   with the same meaning.
 
+mod bench;
 mod examples;
 mod spelling;
 mod tip;
@@ -16,7 +18,7 @@ use std::ffi::OsString;
 
 use clap::{Command, CommandFactory, FromArgMatches};
 
-use crate::options::ModelArg;
+use crate::model::options::ModelArg;
 
 /// A parsed command line.
 pub(crate) struct ParsedArguments<C> {
@@ -34,12 +36,13 @@ where
     C: CommandFactory + FromArgMatches,
 {
     let mut command = examples::add(C::command());
+    let words = bench::with_subcommand(&mut command, words)?;
     // This comes before the search for -m, which would otherwise take the value of a foreign option
     // for an option.
     let respelled = spelling::respell(&command, &words)
         .map_err(|word| tip::unexpected(word, &mut command.clone(), &words))?;
-    if let Some(name) = words::command_with_model_option(&command, &respelled.words) {
-        command = command.mut_subcommand(name, without_positional_model);
+    if let Some(names) = words::command_with_model_option(&command, &respelled.words) {
+        command = change(command, &names, without_positional_model);
     }
     let parsed = command
         .try_get_matches_from_mut(&respelled.words)
@@ -52,6 +55,14 @@ where
             notes: respelled.notes,
         }),
         Err(error) => Err(tip::explain(error, &mut command, &respelled.words)),
+    }
+}
+
+/// Changes the command with these names.
+fn change(program: Command, names: &[String], edit: fn(Command) -> Command) -> Command {
+    match names.split_first() {
+        None => edit(program),
+        Some((name, rest)) => program.mut_subcommand(name, |command| change(command, rest, edit)),
     }
 }
 

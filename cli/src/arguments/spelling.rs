@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::Command;
 
-use super::words::{self, CommandPiece, Foreign};
+use super::words::{self, CalledCommand, CommandPiece, Foreign};
 
 /// A command line in the spelling of this program.
 pub(super) struct Respelled {
@@ -342,7 +342,12 @@ pub(super) fn respell(program: &Command, words: &[OsString]) -> Result<Respelled
         words: words.to_vec(),
         notes: vec![],
     };
-    let Some((command, rest)) = words::called(program, words) else {
+    let Some(CalledCommand {
+        names,
+        command,
+        rest,
+    }) = words::called(program, words)
+    else {
         return match words.get(1) {
             Some(word) if is_foreign(word) || hides_help(word) => Err(word.clone()),
             _ => Ok(respelled),
@@ -351,7 +356,9 @@ pub(super) fn respell(program: &Command, words: &[OsString]) -> Result<Respelled
     if !words::takes_model(command) {
         return Ok(respelled);
     }
-    respelled.words.truncate(2);
+    // The name of the program comes first.
+    let model_position = 1 + names.len();
+    respelled.words.truncate(model_position);
     let mut hub = HubModel::default();
     for piece in words::split(command, rest, &LlamaCpp) {
         match piece {
@@ -369,7 +376,9 @@ pub(super) fn respell(program: &Command, words: &[OsString]) -> Result<Respelled
         }
     }
     // The model is inserted in front, because every word after `--` is a positional.
-    respelled.words.splice(2..2, hub.words());
+    respelled
+        .words
+        .splice(model_position..model_position, hub.words());
     Ok(respelled)
 }
 
@@ -488,7 +497,8 @@ mod tests {
                 "w run m -md d -sys s -jf f -dev emu",
                 "w run m --draft d --system s --json-schema f --device emu",
             ),
-            ("w bench m -mg 1", "w bench m --device=cuda:1"),
+            ("w bench decode m -mg 1", "w bench decode m --device=cuda:1"),
+            ("w bench batch m -hf a/b", "w bench batch --model=hf:a/b m"),
             ("w run m -hf", "w run m --model"),
             ("w run m -hff c", "w run --hf-file c m"),
             // Values, and what follows `--`, are left alone.

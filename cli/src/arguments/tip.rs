@@ -9,7 +9,8 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
-use super::words;
+use super::words::{self, CalledCommand};
+use warpwright_emu::misspelling::{is_typo, similar_option};
 
 /// Names of commands in other programs, and the replacement here.
 const COMMANDS: [(&[&str], CommandReplacement); 17] = [
@@ -305,8 +306,11 @@ pub(super) fn explain(mut error: Error, program: &mut Command, words: &[OsString
         ErrorKind::InvalidSubcommand => {
             error.remove(ContextKind::SuggestedSubcommand);
             error.remove(ContextKind::Suggested);
-            string(&error, ContextKind::InvalidSubcommand)
-                .and_then(|name| of_command(&name, program))
+            let name = string(&error, ContextKind::InvalidSubcommand);
+            name.and_then(|name| match words::called(program, words) {
+                None => of_command(&name, program),
+                Some(CalledCommand { command, .. }) => similar_command(&name, command),
+            })
         }
         ErrorKind::UnknownArgument => {
             error.remove(ContextKind::SuggestedArg);
@@ -331,15 +335,10 @@ pub(super) fn explain(mut error: Error, program: &mut Command, words: &[OsString
 
 /// Returns the usage of the command that `words` call.
 fn usage(program: &mut Command, words: &[OsString]) -> Option<StyledStr> {
-    let mut command = program.find_subcommand_mut(words.get(1)?)?;
-    // An option that is not expected may belong to a subcommand of the command.
-    if let Some(inner) = words
-        .get(2)
-        .and_then(|word| word.to_str())
-        .map(str::to_owned)
-        && command.find_subcommand(&inner).is_some()
-    {
-        command = command.find_subcommand_mut(&inner)?;
+    let names = words::called(program, words)?.names;
+    let mut command = program;
+    for name in names {
+        command = command.find_subcommand_mut(name)?;
     }
     Some(command.render_usage())
 }
@@ -365,9 +364,8 @@ fn of_command(word: &str, program: &Command) -> Option<String> {
             CommandReplacement::Nothing(sentence) => sentence.to_owned(),
         });
     }
-    let names = program.get_subcommands().map(Command::get_name);
-    if let Some(name) = names.into_iter().find(|name| is_typo(&lower, name)) {
-        return Some(format!("a similar command exists: '{name}'"));
+    if let Some(tip) = similar_command(&lower, program) {
+        return Some(tip);
     }
     // llama.cpp has no commands, and Ollama's users often leave `run` out.
     let is_model =
@@ -380,9 +378,16 @@ fn of_command(word: &str, program: &Command) -> Option<String> {
     ))
 }
 
+/// Returns a tip for a misspelled subcommand of `parent`.
+fn similar_command(word: &str, parent: &Command) -> Option<String> {
+    let mut names = parent.get_subcommands().map(Command::get_name);
+    let name = names.find(|name| is_typo(word, name))?;
+    Some(format!("a similar command exists: '{name}'"))
+}
+
 /// Returns a tip for a word that the command does not accept.
 fn of_argument(word: &str, program: &Command, words: &[OsString]) -> Option<String> {
-    let Some((command, _)) = words::called(program, words) else {
+    let Some(CalledCommand { names, command, .. }) = words::called(program, words) else {
         if !word.starts_with('-') || words.len() < 2 {
             return None;
         }
@@ -422,23 +427,39 @@ fn of_argument(word: &str, program: &Command, words: &[OsString]) -> Option<Stri
     {
         return Some((*why).to_owned());
     }
-    let similar = longs
-        .iter()
-        .find(|long| word.starts_with("--") && is_typo(&name, long));
-    similar
-        .map(|long| format!("a similar option exists: '--{long}'"))
-        .or_else(|| {
-            let other = |other: &&Command| {
-                other
-                    .get_arguments()
-                    .any(|arg| word.starts_with("--") && words::has_long(arg, &name))
-            };
-            let other = program.get_subcommands().find(other)?;
-            Some(format!(
-                "'--{name}' is an option of 'warpwright {}'",
-                other.get_name()
-            ))
-        })
+    similar_option(word, command).or_else(|| {
+        let other = if word.starts_with("--") {
+            command_with_option(program, &names, &name)?
+        } else {
+            return None;
+        };
+        Some(format!("'--{name}' is an option of 'warpwright {other}'"))
+    })
+}
+
+/// Returns the names of a command that has an option. Commands with the same parent as the called
+/// command, whose names are `names`, come first.
+fn command_with_option(program: &Command, names: &[String], option: &str) -> Option<String> {
+    let has_option = |command: &Command| {
+        command
+            .get_arguments()
+            .any(|arg| words::has_long(arg, option))
+    };
+    let below = |parent: &Command| {
+        let found = parent.get_subcommands().find(|inner| has_option(inner))?;
+        Some(format!("{} {}", parent.get_name(), found.get_name()))
+    };
+    let sibling = || match names {
+        [parent, _] => below(program.find_subcommand(parent)?),
+        _ => None,
+    };
+    let top = || {
+        let found = program.get_subcommands().find(|other| has_option(other))?;
+        Some(found.get_name().to_owned())
+    };
+    sibling()
+        .or_else(top)
+        .or_else(|| program.get_subcommands().find_map(below))
 }
 
 /// Returns a tip for one positional too many.
@@ -455,70 +476,12 @@ fn extra_positional(word: &str, command: &Command) -> Option<String> {
     ))
 }
 
-/// Returns true if two names differ by a typing error: a missing, additional or wrong letter, or
-/// two swapped letters.
-///
-/// Names of eight or more letters may differ by two such errors, and names of one or two letters
-/// must be equal.
-fn is_typo(typed: &str, name: &str) -> bool {
-    let allowed = match name.chars().count() {
-        0..=2 => 0,
-        3..=7 => 1,
-        _ => 2,
-    };
-    distance(typed, name) <= allowed
-}
-
-/// Returns the optimal string alignment distance of two texts: the number of letters that are
-/// inserted, deleted, replaced or swapped with their neighbor.
-fn distance(a: &str, b: &str) -> usize {
-    let a: Vec<char> = a.chars().collect();
-    let b: Vec<char> = b.chars().collect();
-    // `rows[i][j]` is the distance between the first `i` letters of `a` and the first `j` letters
-    // of `b`.
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            rows[i][j] = match (i, j) {
-                (0, _) => j,
-                (_, 0) => i,
-                _ => {
-                    let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-                    let best = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-                    let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-                    if swapped {
-                        best.min(rows[i - 2][j - 2] + 1)
-                    } else {
-                        best
-                    }
-                }
-            };
-        }
-    }
-    rows[a.len()][b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
 
     use super::*;
     use crate::Cli;
-
-    #[test]
-    fn distances() {
-        for (a, b, wanted) in [
-            ("", "", 0),
-            ("abc", "", 3),
-            ("temprature", "temperature", 1),
-            ("devcie", "device", 1),
-            ("lora", "logprobs", 5),
-            ("serve", "merge", 2),
-            ("list", "logits", 3),
-        ] {
-            assert_eq!(distance(a, b), wanted, "{a} {b}");
-        }
-    }
 
     /// Each command and option that a tip proposes exists, and no name is in two rows.
     #[test]
@@ -531,13 +494,7 @@ mod tests {
                 assert!(program.find_subcommand(name).is_some(), "{name}");
             }
         }
-        let long = |name: &str| {
-            program.get_subcommands().any(|command| {
-                command
-                    .get_arguments()
-                    .any(|arg| words::has_long(arg, name))
-            })
-        };
+        let long = |name: &str| command_with_option(&program, &[], name).is_some();
         let mut options: Vec<&str> = vec![];
         for (row, option) in OPTIONS {
             options.extend(row);

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::{Arg, Command};
 
-use crate::options::ModelArg;
+use crate::model::options::ModelArg;
 
 /// Finds options that clap does not know.
 pub(super) trait Foreign {
@@ -36,15 +36,22 @@ pub(super) enum CommandPiece<'a> {
     Positional { words: &'a [OsString] },
 }
 
-/// Returns the name of the command in `words` if they contain the option `-m`.
-pub(super) fn command_with_model_option(program: &Command, words: &[OsString]) -> Option<String> {
-    let (command, rest) = called(program, words)?;
+/// Returns the names of the command in `words` if they contain the option `-m`.
+pub(super) fn command_with_model_option(
+    program: &Command,
+    words: &[OsString],
+) -> Option<Vec<String>> {
+    let CalledCommand {
+        names,
+        command,
+        rest,
+    } = called(program, words)?;
     let has_option = |piece: &CommandPiece<'_>| match piece {
         CommandPiece::Option { id, .. } => *id == ModelArg::OPTION,
         _ => false,
     };
     if takes_model(command) && split(command, rest, &NoForeign).iter().any(has_option) {
-        Some(command.get_name().to_owned())
+        Some(names)
     } else {
         None
     }
@@ -57,13 +64,33 @@ pub(super) fn takes_model(command: &Command) -> bool {
         .any(|arg| arg.get_id() == ModelArg::OPTION)
 }
 
-/// Returns the command in `words`, and the words after its name.
+/// The command that the words of a command line call.
+pub(super) struct CalledCommand<'c, 'w> {
+    /// The names of the command and of its parents, for example `bench` and `batch`.
+    pub(super) names: Vec<String>,
+    pub(super) command: &'c Command,
+    /// The words after the names.
+    pub(super) rest: &'w [OsString],
+}
+
+/// Returns the command in `words`, or `None` if there is no such command.
 pub(super) fn called<'c, 'w>(
     program: &'c Command,
     words: &'w [OsString],
-) -> Option<(&'c Command, &'w [OsString])> {
-    let command = program.find_subcommand(words.get(1)?)?;
-    Some((command, &words[2..]))
+) -> Option<CalledCommand<'c, 'w>> {
+    let mut command = program.find_subcommand(words.get(1)?)?;
+    let mut names = vec![command.get_name().to_owned()];
+    let mut rest = &words[2..];
+    while let Some(inner) = rest.first().and_then(|word| command.find_subcommand(word)) {
+        command = inner;
+        names.push(command.get_name().to_owned());
+        rest = &rest[1..];
+    }
+    Some(CalledCommand {
+        names,
+        command,
+        rest,
+    })
 }
 
 /// Splits the words of a command.

@@ -2,11 +2,10 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use crate::commands::tokenize::open;
 use crate::failure::Failure;
-use crate::options::ModelArg;
-use crate::prompt;
-use crate::terminal::printable;
+use crate::model::options::ModelArg;
+use crate::prompt::source;
+use warpwright_emu::terminal::printable;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -19,11 +18,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let ids = match &args.ids[..] {
-        [only] if only == "-" => prompt::standard_input("the tokens")?,
+        [only] if only == "-" => source::standard_input("the tokens")?,
         ids => ids.join(","),
     };
-    let ids: Vec<u32> = prompt::numbers(&ids).map_err(Failure::Input)?;
-    let tokenizer = open(args.model.path()?)?;
+    let ids: Vec<u32> = source::numbers(&ids).map_err(Failure::Input)?;
+    let tokenizer = source::open_tokenizer(args.model.path()?)?;
     let size = tokenizer.size();
     if let Some((index, id)) = ids.iter().enumerate().find(|(_, id)| **id as usize >= size) {
         return Err(Failure::Input(format!(

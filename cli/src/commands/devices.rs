@@ -7,7 +7,7 @@ use warpwright_driver::Device;
 
 use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;
-use crate::terminal::{printable, say};
+use warpwright_emu::terminal::{printable, say};
 
 pub(crate) fn run() -> Result<(), Failure> {
     let mut table = Table::new();

@@ -8,11 +8,10 @@ use comfy_table::{Table, presets};
 use tempfile::tempfile_in;
 use warpwright_driver::{Context, Device, Driver};
 
-use super::check;
-use crate::device;
+use crate::device::{self, kernel_check};
 use crate::failure::{Failure, sentence};
-use crate::terminal::printable;
-use crate::version::VERSION;
+use warpwright_emu::VERSION;
+use warpwright_emu::terminal::printable;
 
 /// The result of a check, with a text for the user.
 enum Diagnosis {
@@ -116,7 +115,7 @@ fn gpu(gpu: &Device) -> Diagnosis {
         .map_err(|error| sentence(&error))
         .and_then(|context| {
             let free = context.memory().map_err(|error| sentence(&error))?.0;
-            check::smallest(&context).map(|()| free)
+            kernel_check::smallest(&context).map(|()| free)
         });
     match tried {
         Ok(free) => Fine(format!(
@@ -168,7 +167,7 @@ fn cache(has_driver: bool) -> Diagnosis {
 fn emulator() -> Diagnosis {
     let context = device::emulator().and_then(|driver| Ok(Context::new(&driver.device(0)?)?));
     let tried = context.map_err(|failure| failure.sentence().unwrap_or_default().to_owned());
-    let tried = tried.and_then(|context| check::smallest(&context));
+    let tried = tried.and_then(|context| kernel_check::smallest(&context));
     match tried {
         Ok(()) => Fine("computes a test kernel correctly".to_owned()),
         Err(problem) => Wrong(format!(

@@ -13,12 +13,13 @@ use serde_json::{Value, json};
 use warpwright_engine::{Decoder, Launch, Options};
 use warpwright_model::Model;
 
-use crate::adapter::AdapterArgs;
+use crate::device;
 use crate::failure::Failure;
-use crate::options::{ModelDeviceArgs, decoder};
-use crate::progress::Bar;
-use crate::terminal::{counted, say};
-use crate::{device, prompt};
+use crate::model::adapter::AdapterArgs;
+use crate::model::options::{ModelDeviceArgs, decoder};
+use crate::prompt::source;
+use crate::terminal::progress::Bar;
+use warpwright_emu::terminal::{counted, say};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -52,7 +53,7 @@ struct TextArgs {
     #[arg(short = 'f', long, alias = "file", value_name = "FILE")]
     prompt_file: Option<PathBuf>,
     /// Token ids to embed instead of a text, such as 1,5,9
-    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', allow_hyphen_values = true, value_parser = prompt::id)]
+    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', allow_hyphen_values = true, value_parser = source::id)]
     prompt_ids: Option<Vec<u32>>,
 }
 
@@ -141,14 +142,14 @@ impl TextArgs {
             return self.arguments();
         }
         let lines = match &self.prompt_file {
-            Some(file) if file != Path::new("-") => prompt::file("the texts", file)?,
+            Some(file) if file != Path::new("-") => source::file("the texts", file)?,
             _ => {
                 if io::stdin().is_terminal() {
                     say(
                         "reading texts from the terminal, one per line; end with Ctrl-D, or use -p TEXT",
                     );
                 }
-                prompt::standard_input("the texts")?
+                source::standard_input("the texts")?
             }
         };
         let (texts, blank) = split_lines(&lines);
@@ -171,7 +172,7 @@ impl TextArgs {
         let mut texts = vec![];
         for (argument, number) in self.prompt.iter().zip(1..) {
             let text = if argument == "-" {
-                prompt::standard_input("the text")?
+                source::standard_input("the text")?
             } else {
                 argument.clone()
             };
@@ -196,7 +197,7 @@ impl TextArgs {
                 ids: ids.clone(),
             }]);
         }
-        let tokenizer = prompt::tokenizer(model)?;
+        let tokenizer = source::tokenizer(model)?;
         let mut inputs = vec![];
         for InputText { origin, text } in texts {
             inputs.push(InputTokens {

@@ -7,8 +7,8 @@ use warpwright_model::Model;
 
 use crate::device;
 use crate::failure::Failure;
-use crate::options::{ModelDeviceArgs, decoder};
-use crate::output::{Output, OutputContent};
+use crate::model::options::{ModelDeviceArgs, decoder};
+use warpwright_emu::output::{Output, OutputContent};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -40,5 +40,5 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         0,
     )?;
     let dot = decoder.dot(StepKind::Decode)?;
-    out.write(|file| file.write(dot.as_bytes()))
+    Ok(out.write(|file| file.write(dot.as_bytes()))?)
 }

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use warpwright_engine::Options;
 
-use crate::adapter::AdapterArgs;
+use crate::device;
 use crate::failure::Failure;
-use crate::options::{Launch, ModelDeviceArgs, decoder};
-use crate::output::{Output, OutputContent};
-use crate::progress::PromptBar;
-use crate::{device, prompt};
+use crate::model::adapter::AdapterArgs;
+use crate::model::options::{Launch, ModelDeviceArgs, decoder};
+use crate::prompt::source;
+use crate::terminal::progress::PromptBar;
+use warpwright_emu::output::{Output, OutputContent};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -25,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long)]
     fast: bool,
     /// Token ids to feed one by one, for example 1,5,9
-    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', required = true, value_parser = prompt::id)]
+    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', required = true, value_parser = source::id)]
     ids: Vec<u32>,
     /// File for the logits, as rows of little-endian f32 with shape [ids, vocab]; - is standard
     /// output

@@ -9,12 +9,12 @@ use clap::ValueEnum;
 use warpwright_model::Model;
 use warpwright_model::merge::{Merge, MergeStats, SideFiles, WeightFile, write_lora};
 
-use crate::adapter;
 use crate::failure::Failure;
-use crate::options::ModelArg;
-use crate::output::{FilesOf, Output, OutputContent, OutputFolder, OutputSink};
-use crate::progress::Bar;
-use crate::terminal::say;
+use crate::model::adapter;
+use crate::model::options::ModelArg;
+use crate::terminal::progress::Bar;
+use warpwright_emu::output::{FilesOf, Output, OutputContent, OutputFolder, OutputSink};
+use warpwright_emu::terminal::say;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -116,7 +116,11 @@ fn write_adapter(args: &Args) -> Result<(), Failure> {
     let out = args.file()?;
     let model = args.open()?;
     adapter::warn(&model);
-    out.write(|sink| write_lora(&model.outline, |bytes| sink.write(bytes)))?;
+    out.write(|sink| {
+        write_lora(&model.outline, |bytes| -> Result<(), Failure> {
+            Ok(sink.write(bytes)?)
+        })
+    })?;
     say(format!("the adapter is in {}", args.out.display()));
     Ok(())
 }
@@ -135,7 +139,7 @@ fn merge_file(args: &Args) -> Result<(), Failure> {
         // The model is mapped into memory. If another program has changed it meanwhile, the result
         // is worthless.
         model.files.check()?;
-        Ok(change)
+        Ok::<_, Failure>(change)
     })?;
     // Erases the bar.
     drop(merging);
@@ -211,7 +215,7 @@ impl<'a> Merging<'a> {
         self.merge.write(file, |bytes| {
             self.done.set(self.done.get() + bytes.len() as u64);
             self.bar.set_position(self.done.get());
-            sink.write(bytes)
+            Ok(sink.write(bytes)?)
         })
     }
 }

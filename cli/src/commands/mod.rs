@@ -8,7 +8,6 @@ pub(crate) mod detokenize;
 pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod embed;
-pub(crate) mod emu;
 pub(crate) mod finetune;
 pub(crate) mod graph;
 pub(crate) mod info;

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::hub::{self, HubReference, PREFIX, StoredModels};
-use crate::terminal::{counted, print, printable, say};
+use warpwright_emu::terminal::{counted, print, printable, say};
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]

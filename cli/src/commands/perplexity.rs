@@ -17,14 +17,14 @@ use warpwright_driver::Context;
 use warpwright_engine::{Decoder, Launch, Options};
 use warpwright_model::Model;
 
-use crate::adapter::AdapterArgs;
 use crate::device;
 use crate::failure::Failure;
-use crate::options::{ModelDeviceArgs, decoder};
-use crate::output::{Output, OutputContent, OutputSink, write_if};
-use crate::progress::Bar;
-use crate::prompt::{self, numbers};
-use crate::terminal::{counted, say};
+use crate::model::adapter::AdapterArgs;
+use crate::model::options::{ModelDeviceArgs, decoder};
+use crate::prompt::source::{self, numbers};
+use crate::terminal::progress::Bar;
+use warpwright_emu::output::{Output, OutputContent, OutputSink, write_if};
+use warpwright_emu::terminal::{counted, say};
 
 #[derive(clap::Args)]
 #[command(mut_arg("ctx", |ctx| ctx.help("Number of tokens in a window [default: 512]").value_parser(clap::value_parser!(u32).range(3..))))]
@@ -153,8 +153,8 @@ impl PerplexityText {
             "the text"
         };
         match self.path() {
-            Some(path) => prompt::file(what, path),
-            None => prompt::standard_input(what),
+            Some(path) => source::file(what, path),
+            None => source::standard_input(what),
         }
     }
 }
@@ -179,7 +179,7 @@ impl TokenWindows {
             parse_ids(model, text)?
         } else {
             // Names of control tokens in the file are ordinary text, as in llama.cpp.
-            let tokenizer = prompt::tokenizer(model)?.literal();
+            let tokenizer = source::tokenizer(model)?.literal();
             (tokenizer.encode(text)?, tokenizer.bos())
         };
         let ctx = args.target.ctx.unwrap_or(WINDOW) as usize;
@@ -270,7 +270,7 @@ fn in_window(index: usize, failure: Failure) -> Failure {
 /// Writes the header of `--out`.
 fn header(sink: &mut Option<&mut OutputSink<'_>>) -> Result<(), Failure> {
     match sink {
-        Some(sink) => sink.write(b"# window\tposition\ttoken\tlog-likelihood\n"),
+        Some(sink) => Ok(sink.write(b"# window\tposition\ttoken\tlog-likelihood\n")?),
         None => Ok(()),
     }
 }
@@ -288,7 +288,7 @@ fn lines(
         let id = windows.ids[index * windows.ctx + position];
         writeln!(text, "{index}\t{position}\t{id}\t{likelihood}").expect("a String accepts writes");
     }
-    sink.write(text.as_bytes())
+    Ok(sink.write(text.as_bytes())?)
 }
 
 /// The scores of all windows.

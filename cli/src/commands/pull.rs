@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::hub::{self, HubReference};
-use crate::terminal::print;
+use warpwright_emu::terminal::print;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -21,5 +21,5 @@ pub(crate) struct Args {
 /// can use the path.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let path = hub::pull(&args.model)?;
-    print(&path.display())
+    Ok(print(&path.display())?)
 }

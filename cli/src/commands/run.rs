@@ -12,20 +12,24 @@ use warpwright_driver::Context;
 use warpwright_engine::{Decoder, Sampling};
 use warpwright_model::{Grammar, Matcher, Model, StopStrings, TextEnding, TextStream, Tokenizer};
 
+use crate::device;
 use crate::failure::Failure;
-use crate::generate::{
+use crate::generation::grammar;
+use crate::generation::grammar::GrammarTimes;
+use crate::generation::options::{
     ContextSize, DefaultSampling, EXPECTED_TOKENS, GenerateArgs, TokenLimit, UNLIMITED_CTX,
 };
-use crate::grammar::GrammarTimes;
-use crate::message::{Message, SYSTEM, USER, calls_json};
-use crate::progress::PromptBar;
-use crate::prompt::{PromptArgs, PromptSource};
-use crate::reply::{Reply, ReplyFormat, ReplyPrinter, end_json, why};
-use crate::speculative::TextGenerator;
-use crate::template::{ConfiguredTemplate, TemplateArgs};
-use crate::terminal::say;
-use crate::times::ArrivalTimes;
-use crate::{adapter, device, grammar, interrupt, sampling};
+use crate::generation::reply::{Reply, ReplyFormat, ReplyPrinter, end_json, why};
+use crate::generation::sampling;
+use crate::generation::speculative::TextGenerator;
+use crate::generation::times::ArrivalTimes;
+use crate::model::adapter;
+use crate::prompt::message::{Message, SYSTEM, USER, calls_json};
+use crate::prompt::source::{PromptArgs, PromptSource};
+use crate::prompt::template::{ConfiguredTemplate, TemplateArgs};
+use crate::terminal::progress::PromptBar;
+use warpwright_emu::interrupt;
+use warpwright_emu::terminal::say;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -222,7 +226,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         finished.print_statistics(&open_times, &context);
     }
-    interrupt::check()
+    Ok(interrupt::check()?)
 }
 
 impl TokenizedPrompt {

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use warpwright_model::Tokenizer;
 
 use crate::failure::Failure;
-use crate::options::ModelArg;
-use crate::prompt;
-use crate::terminal::{printable, say};
+use crate::model::options::ModelArg;
+use crate::prompt::source;
+use warpwright_emu::terminal::{printable, say};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -48,18 +48,18 @@ impl TokenizeText {
         match self {
             TokenizeText {
                 file: Some(file), ..
-            } if file != Path::new("-") => prompt::file("the text", file),
+            } if file != Path::new("-") => source::file("the text", file),
             TokenizeText {
                 text: Some(text), ..
             } if text != "-" => Ok(text.clone()),
-            _ => prompt::standard_input("the text"),
+            _ => source::standard_input("the text"),
         }
     }
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let text = args.source.read()?;
-    let tokenizer = open(args.model.path()?)?;
+    let tokenizer = source::open_tokenizer(args.model.path()?)?;
     let tokenizer = if args.no_special {
         tokenizer.literal()
     } else {
@@ -104,18 +104,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// Opens the tokenizer of a model without its weights, and prints the tokenizer's warnings.
-///
-/// # Errors
-/// Returns an error if the model has no tokenizer or an unsupported one.
-pub(crate) fn open(model: &Path) -> Result<Tokenizer, Failure> {
-    let tokenizer = Tokenizer::open(model)?;
-    for warning in tokenizer.warnings() {
-        say(format!("warning: {warning}"));
-    }
-    Ok(tokenizer)
 }
 
 /// Returns a token as text: the name of a control token, or the text in quotes with incomplete

@@ -15,7 +15,7 @@ use ureq::tls::{RootCerts, TlsConfig};
 use super::error::{HubChoices, HubError, TokenUse};
 use super::settings::HubSettings;
 use super::url::Url;
-use crate::terminal::say;
+use warpwright_emu::terminal::say;
 
 /// The largest number of redirects that a request follows.
 const MOST_REDIRECTS: usize = 10;

@@ -15,8 +15,8 @@ use super::client::{Client, FailedAttempt, HubAnswer, Patience, Subject, body};
 use super::error::HubError;
 use super::listing::{Checksum, RemoteFile};
 use super::lock::CacheLock;
-use crate::progress::Bar;
-use crate::terminal::say;
+use crate::terminal::progress::Bar;
+use warpwright_emu::terminal::say;
 
 /// The number of bytes that an attempt must add to reset the count of failed attempts.
 const PROGRESS: u64 = 1 << 20;

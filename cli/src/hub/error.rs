@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use indicatif::HumanBytes;
 
-use super::reference::PREFIX;
+use super::names::PREFIX;
 use crate::failure::Failure;
 
 /// The largest number of choices that an error message lists.

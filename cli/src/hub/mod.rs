@@ -35,13 +35,14 @@ use self::client::Client;
 use self::download::{Download, check_space};
 pub(crate) use self::error::HubError;
 use self::listing::{ListedFile, Listing, RemoteFile};
-pub(crate) use self::reference::{HubReference, PREFIX};
+pub(crate) use self::names::PREFIX;
+pub(crate) use self::reference::HubReference;
 pub(crate) use self::remove::remove;
 use self::select::{Candidate, Selected, select};
 use self::settings::HubSettings;
 pub(crate) use self::stored::{StoredModels, stored_models};
-use crate::progress::Bar;
-use crate::terminal::say;
+use crate::terminal::progress::Bar;
+use warpwright_emu::terminal::say;
 
 /// The small files of a safetensors folder that the engine may read: tokenizer, settings and chat
 /// template.

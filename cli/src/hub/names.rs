@@ -1,5 +1,8 @@
 //! Names of files on the hub: checks of their safety, and the quantization in a name.
 
+/// The prefix that distinguishes a name on the hub from a path.
+pub(crate) const PREFIX: &str = "hf:";
+
 /// Returns the problem of a name that could leave the folder it is joined to, on any system.
 ///
 /// Names come from a server, so they are not trusted. A colon is refused because it follows a drive

@@ -4,10 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::error::HubError;
-use super::names;
-
-/// The prefix that distinguishes a name on the hub from a path.
-pub(crate) const PREFIX: &str = "hf:";
+use super::names::{self, PREFIX};
 
 /// A model on the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use super::cache::RepoCache;
 use super::error::{HubChoice, HubChoices, HubError};
 use super::lock::CacheLock;
-use super::reference::{HubReference, PREFIX};
+use super::names::PREFIX;
+use super::reference::HubReference;
 use super::{names, settings};
 
 /// The report of a removal.

@@ -2,7 +2,8 @@
 
 use super::error::{HubChoice, HubChoices, HubError};
 use super::names;
-use super::reference::{HubReference, PREFIX};
+use super::names::PREFIX;
+use super::reference::HubReference;
 
 /// The default quantization.
 const USUAL: &str = "Q4_K_M";

@@ -84,10 +84,10 @@ fn prompts_are_taken_in_at_once_and_one_by_one() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let json = folder.path().join("prompt.json");
     let arguments = [
-        "--prompt", "11", "--device", "emu", "--rounds", "2", "--json",
+        "--tokens", "11", "--device", "emu", "--rounds", "2", "--json",
     ];
     let end = run(&[
-        &["bench", MODEL][..],
+        &["bench", "prompt", MODEL][..],
         &arguments,
         &[json.to_str().expect("UTF-8")],
     ]
@@ -118,7 +118,7 @@ fn prompts_are_taken_in_at_once_and_one_by_one() {
 #[test]
 fn prompts_are_taken_in_by_chunks() {
     let end = run(&[
-        "bench", MODEL, "--prompt", "20", "--device", "emu", "--rounds", "1",
+        "bench", "prompt", MODEL, "--tokens", "20", "--device", "emu", "--rounds", "1",
     ]);
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
     let at_once = |prompt: &str| {
@@ -130,15 +130,7 @@ fn prompts_are_taken_in_by_chunks() {
             .collect::<Vec<_>>()
     };
     assert_eq!(at_once("20"), ["20", "8"], "{}", end.out);
-    let end = run(&[
-        "bench",
-        MODEL,
-        "--prompt",
-        "2",
-        "--profile",
-        "--device",
-        "emu",
-    ]);
+    let end = run(&["bench", "chunk", MODEL, "--tokens", "2", "--device", "emu"]);
     assert_eq!(end.code, Some(2));
     assert!(
         end.err
@@ -153,16 +145,9 @@ fn kernels_of_chunks_are_printed_and_written() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let json = folder.path().join("chunk.json");
     let arguments = [
-        "--prompt",
-        "20",
-        "--profile",
-        "--device",
-        "emu",
-        "--rounds",
-        "1",
-        "--json",
+        "--tokens", "20", "--device", "emu", "--rounds", "1", "--json",
     ];
-    let end = run(&[&["bench", MODEL][..], &arguments, &[text(&json)]].concat());
+    let end = run(&[&["bench", "chunk", MODEL][..], &arguments, &[text(&json)]].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
     assert!(
         end.out
@@ -219,28 +204,19 @@ fn profile_has_a_row_for_each_kind_of_kernel_and_no_times_of_the_emulator() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let [json, svg] = ["profile.json", "profile.svg"].map(|name| folder.path().join(name));
     let arguments = [
-        "--profile",
-        "--device",
-        "emu",
-        "--tokens",
-        "2",
-        "--rounds",
-        "1",
-        "--ctx",
-        "9",
-        "--json",
+        "--device", "emu", "--tokens", "2", "--rounds", "1", "--ctx", "9", "--json",
     ];
     let files = [
         json.to_str().expect("UTF-8"),
         "--plot",
         svg.to_str().expect("UTF-8"),
     ];
-    let end = run(&[&["bench", MODEL][..], &arguments, &files].concat());
-    let err = "error: --plot draws times with --profile, and the emulator does not measure time; leave out --plot, or use \
+    let end = run(&[&["bench", "profile", MODEL][..], &arguments, &files].concat());
+    let err = "error: --plot draws times, and the emulator does not measure time; leave out --plot, or use \
                a GPU\n";
     assert_eq!((end.code, end.err.as_str()), (Some(2), err));
     assert!(!json.exists() && !svg.exists());
-    let end = run(&[&["bench", MODEL][..], &arguments, &files[..1]].concat());
+    let end = run(&[&["bench", "profile", MODEL][..], &arguments, &files[..1]].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
     assert!(
         end.out.contains("The emulator does not measure time"),
@@ -275,61 +251,51 @@ fn files_are_made_before_anything_is_measured() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let kept = folder.path().join("kept.json");
     let kept = kept.to_str().expect("UTF-8");
-    let bench = |arguments: &[&str]| {
-        run(&[&["bench", MODEL, "--device", "emu", "--insist"], arguments].concat())
+    let bench = |measurement: &str, arguments: &[&str]| {
+        let common = ["bench", measurement, MODEL, "--device", "emu", "--insist"];
+        run(&[&common, arguments].concat())
     };
     // Long enough that nobody would wait for it, if it were measured.
     const LONG: [&str; 2] = ["--rounds", "100000"];
-    for arguments in [
-        &[&LONG[..], &["--json", "no-such-folder/file"]].concat(),
-        &[&LONG[..], &["--plot", "no-such-folder/file"]].concat(),
-        &[
-            &LONG[..],
-            &["--json", kept, "--plot", "no-such-folder/file"],
-        ]
-        .concat(),
-        &[&LONG[..], &["--profile", "--json", "no-such-folder/file"]].concat(),
-        &[
-            &LONG[..],
-            &["--profile", "--json", kept, "--plot", "no-such-folder/file"],
-        ]
-        .concat(),
-        &[
-            &LONG[..],
-            &[
-                "--prompt",
-                "20",
-                "--profile",
-                "--json",
-                "no-such-folder/file",
-            ],
-        ]
-        .concat(),
-        &vec!["--kernels", "--json", "no-such-folder/file"],
+    let missing = "no-such-folder/file";
+    for (measurement, arguments) in [
+        ("decode", [&LONG[..], &["--json", missing]].concat()),
+        ("decode", [&LONG[..], &["--plot", missing]].concat()),
+        (
+            "decode",
+            [&LONG[..], &["--json", kept, "--plot", missing]].concat(),
+        ),
+        ("profile", [&LONG[..], &["--json", missing]].concat()),
+        (
+            "profile",
+            [&LONG[..], &["--json", kept, "--plot", missing]].concat(),
+        ),
+        (
+            "chunk",
+            [&LONG[..], &["--tokens", "20", "--json", missing]].concat(),
+        ),
+        ("kernels", vec!["--json", missing]),
     ] {
         let err =
             "error: cannot write no-such-folder/file: No such file or directory (os error 2)\n"
                 .into();
         assert_eq!(
-            bench(arguments),
+            bench(measurement, &arguments),
             End {
                 code: Some(1),
                 out: String::new(),
                 err
             },
-            "{arguments:?}"
+            "{measurement} {arguments:?}"
         );
     }
     // A measurement that fails leaves nothing either: neither file, nor what would have become one.
     let plot = folder.path().join("plot.svg");
-    let end = bench(&[
-        "--ctx",
-        "1000000",
-        "--json",
-        kept,
-        "--plot",
-        plot.to_str().expect("UTF-8"),
-    ]);
+    let plot = plot.to_str().expect("UTF-8");
+    let end = bench(
+        "decode",
+        &["--ctx", "1000000", "--json", kept, "--plot", plot],
+    );
     assert_eq!(
         (end.code, end.err.as_str()),
         (
@@ -343,8 +309,8 @@ fn files_are_made_before_anything_is_measured() {
 /// The run, and what it writes as JSON.
 fn run_in(folder: &Path, arguments: &[&str]) -> (End, Value) {
     let json = folder.join("bench.json");
-    let to = ["--device", "emu", "--json"];
-    let end = run(&[&["bench", MODEL][..], &to, &[text(&json)], arguments].concat());
+    let to = ["--device", "emu", "--json", text(&json)];
+    let end = run(&[&["bench"], arguments, &to].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
     (
         end,
@@ -361,7 +327,14 @@ fn kernels_are_measured_alone_with_every_plan() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (end, report) = run_in(
         folder.path(),
-        &["--kernels", "--ctx", "9", "--plans", "1x4_first,2x2_first"],
+        &[
+            "kernels",
+            MODEL,
+            "--ctx",
+            "9",
+            "--plans",
+            "1x4_first,2x2_first",
+        ],
     );
     // Seven products and formats, each with both plans.
     assert_eq!(end.out.matches("\n| ").count(), 1 + 2 * 7, "{}", end.out);
@@ -378,7 +351,7 @@ fn kernels_are_measured_alone_with_every_plan() {
 #[test]
 fn a_plan_is_named_beside_the_figures() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let once = ["--ctx", "9", "--tokens", "1", "--rounds", "1"];
+    let once = [MODEL, "--ctx", "9", "--tokens", "1", "--rounds", "1"];
     let (end, report) = run_in(
         folder.path(),
         &[&once[..], &["--plan", "o=4x1_first"]].concat(),

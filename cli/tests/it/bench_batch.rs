@@ -1,4 +1,4 @@
-//! `bench --batch` on the emulator: what it says, not how fast.
+//! `bench batch` on the emulator: what it says, not how fast.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ fn bench(arguments: &[&str]) -> (End, Value) {
         "--json",
         json.to_str().expect("UTF-8"),
     ];
-    let end = run(&[&["bench", MODEL][..], &to, arguments].concat());
+    let end = run(&[&["bench", "batch", MODEL][..], &to, arguments].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
     (
         end,
@@ -38,7 +38,7 @@ fn list(value: &Value) -> &[Value] {
 #[test]
 fn a_prompt_joins_a_few_tokens_at_a_time() {
     let arguments = [
-        "--batch",
+        "--sequences",
         "1",
         "--ctx",
         "62",
@@ -67,23 +67,23 @@ fn a_prompt_joins_a_few_tokens_at_a_time() {
 fn a_prompt_that_has_no_room_is_refused() {
     let refused = |arguments: &[&str]| {
         let common = [
-            "bench", MODEL, "--device", "emu", "--tokens", "1", "--insist",
+            "bench", "batch", MODEL, "--device", "emu", "--tokens", "1", "--insist",
         ];
         let end = run(&[&common[..], arguments].concat());
         (end.code, end.err)
     };
     let cases: [(&[&str], &str); 3] = [
         (
-            &["--batch", "256", "--ctx", "1", "--join", "9"],
+            &["--sequences", "256", "--ctx", "1", "--join", "9"],
             "256 sequences are as many as a batch has, and the prompt is one more",
         ),
         (
-            &["--batch", "2", "--ctx", "1", "--join", "2049"],
+            &["--sequences", "2", "--ctx", "1", "--join", "2049"],
             "the prompt has 2049 tokens; this model has 2048 positions",
         ),
         (
             &[
-                "--batch",
+                "--sequences",
                 "2",
                 "--ctx",
                 "2000",
@@ -106,7 +106,15 @@ fn a_prompt_that_has_no_room_is_refused() {
 
 #[test]
 fn kernels_of_a_step_are_printed_and_written() {
-    let (end, report) = bench(&["--batch", "2", "--ctx", "5", "--tokens", "1", "--profile"]);
+    let (end, report) = bench(&[
+        "--sequences",
+        "2",
+        "--ctx",
+        "5",
+        "--tokens",
+        "1",
+        "--profile",
+    ]);
     for text in [
         "The times are the emulator's",
         "\ntensor ceiling: ",

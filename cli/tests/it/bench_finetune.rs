@@ -1,4 +1,4 @@
-//! `bench --finetune` on the emulator: what it says, not how fast.
+//! `bench finetune` on the emulator: what it says, not how fast.
 
 use std::fs;
 
@@ -14,8 +14,8 @@ fn steps_are_timed_as_a_graph_and_kernel_by_kernel() {
     let json = folder.path().join("finetune.json");
     let end = run(&[
         "bench",
+        "finetune",
         MODEL,
-        "--finetune",
         "--batch",
         "1",
         "--seq",
@@ -73,7 +73,7 @@ fn what_cannot_be_trained_is_refused_before_weights_are_made() {
     ];
     for (arguments, sentence) in cases {
         let arguments = [
-            &["bench", "--finetune", "--batch", "4", "--device", "emu"],
+            &["bench", "finetune", "--batch", "4", "--device", "emu"],
             arguments,
         ]
         .concat();

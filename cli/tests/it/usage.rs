@@ -146,11 +146,30 @@ fn wrong_arguments_are_named() {
         ),
         (
             &["bench"],
-            "error: there is nothing to measure: name a MODEL, or a known shape with random weights,",
+            "error: there is nothing to measure: name a MODEL, or a known shape with random weights, such as --shape \
+             llama3.2-1b --quant q4_k_m; `warpwright bench --help` lists what else can be measured\n",
         ),
         (
             &["bench", "--quant", "q8_0"],
+            "error: there is nothing to measure: name a MODEL, or a known shape with random weights, such as --shape \
+             llama3.2-1b --quant q4_k_m\n",
+        ),
+        (
+            &["bench", "finetune", "--batch", "4"],
             "error: there is nothing to measure: name a MODEL, or a known shape",
+        ),
+        (
+            &["bench", "decod"],
+            "error: unrecognized subcommand 'decod'\n\n  tip: a similar command exists: 'decode'\n",
+        ),
+        (
+            &["bench", MODEL, "--join", "9"],
+            "error: unexpected argument '--join' found\n\n  tip: '--join' is an option of 'warpwright bench batch'\n",
+        ),
+        (
+            &["bench", MODEL, "--batch", "8,16", "--ctx", "512"],
+            "error: `--batch` is now a subcommand. Write `warpwright bench batch assets/rustdoc-7m-Q4_K_M.gguf \
+             --sequences 8,16 --ctx 512`\n\nUsage: warpwright bench <MODEL>",
         ),
         (
             &["bench", "-m", MODEL, "--shape", "llama3.1-8b"],
@@ -165,12 +184,32 @@ fn wrong_arguments_are_named() {
             "error: the argument '[MODEL]' cannot be used with",
         ),
         (
-            &["bench", MODEL, "--batch", "2", "--launch", "eager"],
-            "error: the argument '--batch <N,N,..>' cannot be used with",
+            &[
+                "bench",
+                "batch",
+                MODEL,
+                "--sequences",
+                "2",
+                "--launch",
+                "eager",
+            ],
+            "error: unexpected argument '--launch' found\n\n  tip: '--launch' is an option of 'warpwright bench decode'\n",
         ),
         (
-            &["bench", MODEL, "--join", "9"],
-            "error: the following required arguments were not provided:",
+            &["bench", "batch", MODEL],
+            "error: the following required arguments were not provided:\n  --sequences <N,N,..>",
+        ),
+        (
+            &[
+                "bench",
+                "batch",
+                MODEL,
+                "--sequences",
+                "1",
+                "--join-chunk",
+                "9",
+            ],
+            "error: the following required arguments were not provided:\n  --join <N>",
         ),
         (
             &["bench", "--shape", "llama9", "--quant", "q8_0"],
@@ -186,73 +225,28 @@ fn wrong_arguments_are_named() {
             "error: invalid value '0' for '--ctx <N,N,..>'",
         ),
         (
-            &["bench", MODEL, "--profile", "--kernels"],
-            "error: the argument '--profile' cannot be used with '--kernels'",
-        ),
-        (
-            &["bench", MODEL, "--kernels", "--plans", "4x2"],
+            &["bench", "kernels", MODEL, "--plans", "4x2"],
             "error: invalid value '4x2' for '--plans <PLAN,PLAN,..>': 4x2 is not a plan such as 4x2_first",
         ),
-        // What would have no effect.
         (
-            &["bench", MODEL, "--plans", "4x2_first"],
-            "error: the following required arguments were not provided:\n  --kernels",
+            &["bench", "kernels", MODEL, "--rounds", "2"],
+            "error: unexpected argument '--rounds' found",
         ),
         (
-            &["bench", MODEL, "--kernels", "--rounds", "2"],
-            "error: the argument '--kernels' cannot be used with '--rounds <N>'",
+            &["bench", "kernels", MODEL, "--ctx", "1,2"],
+            "error: invalid value '1,2' for '--ctx <N>'",
         ),
         (
-            &["bench", MODEL, "--kernels", "--tokens", "2"],
-            "error: the argument '--kernels' cannot be used with '--tokens <N>'",
+            &["bench", "profile", MODEL, "--ctx", "1,2"],
+            "error: invalid value '1,2' for '--ctx <N>'",
         ),
         (
-            &["bench", MODEL, "--kernels", "--launch", "eager"],
-            "error: the argument '--kernels' cannot be used with '--launch <LAUNCH>'",
+            &["bench", "prompt", MODEL, "--tokens", "20", "--ctx", "1"],
+            "error: unexpected argument '--ctx' found",
         ),
         (
-            &["bench", MODEL, "--kernels", "--plan", "4x2_first"],
-            "error: the argument '--kernels' cannot be used with '--plan <PLAN>'",
-        ),
-        (
-            &["bench", MODEL, "--kernels", "--tokens-per-launch", "2"],
-            "error: the argument '--kernels' cannot be used with '--tokens-per-launch <N>'",
-        ),
-        (
-            &["bench", MODEL, "--kernels", "--ctx", "1,2"],
-            "error: --ctx must be a single number if kernels are measured\n",
-        ),
-        (
-            &["bench", MODEL, "--profile", "--ctx", "1,2"],
-            "error: --ctx must be a single number if kernels are measured\n",
-        ),
-        (
-            &["bench", MODEL, "--prompt", "20", "--ctx", "1"],
-            "error: the argument '--prompt <N,N,..>' cannot be used with '--ctx <N,N,..>'",
-        ),
-        (
-            &["bench", MODEL, "--prompt", "20", "--tokens", "2"],
-            "error: the argument '--prompt <N,N,..>' cannot be used with '--tokens <N>'",
-        ),
-        (
-            &["bench", MODEL, "--prompt", "20", "--tokens-per-launch", "2"],
-            "error: the argument '--prompt <N,N,..>' cannot be used with '--tokens-per-launch <N>'",
-        ),
-        (
-            &["bench", MODEL, "--prompt", "20", "--profile", "--plot", "x"],
-            "error: the argument '--prompt <N,N,..>' cannot be used with '--plot <FILE>'",
-        ),
-        (
-            &[
-                "bench",
-                MODEL,
-                "--prompt",
-                "20",
-                "--profile",
-                "--launch",
-                "eager",
-            ],
-            "error: --launch has no effect, because the kernels of a chunk are launched one by one: leave it out\n",
+            &["bench", "chunk", MODEL, "--tokens", "20", "--plot", "x"],
+            "error: unexpected argument '--plot' found",
         ),
         (
             &["bench", MODEL, "--tokens", "0"],

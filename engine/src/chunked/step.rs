@@ -160,7 +160,7 @@ impl Chunked {
 /// The maximum number of rows for which the kernels of a graph overlap, and the hidden size below
 /// which they do.
 ///
-/// The limits were measured with `bench --batch` for eleven model shapes on an H100. 64 rows gain 1
+/// The limits were measured with `bench batch` for eleven model shapes on an H100. 64 rows gain 1
 /// to 9 % by overlapping (Llama-3.2-3B loses 0.9 %). Models of 8B gain 0.4 % there, but lose 6 % on
 /// an H200. 128 rows gain 2 to 6 % up to a hidden size of 1,536. Larger models lose up to 0.8 % or
 /// gain up to 1.8 %.

@@ -265,9 +265,10 @@ pub(super) const STEPS: [CiStep; 23] = [
 ];
 
 /// The crates that are published, in the order of their dependencies.
-const PUBLISHED: [&str; 6] = [
+const PUBLISHED: [&str; 7] = [
     "ptx-gen",
     "ptx-emu",
+    "warpwright-emu",
     "warpwright-driver-sys",
     "warpwright-driver-derive",
     "warpwright-driver",
@@ -368,9 +369,9 @@ fn aarch64() -> Result<()> {
     check_libraries("aarch64-unknown-linux-gnu")
 }
 
-/// Compiles the published libraries for another target.
+/// Compiles the published crates for another target.
 ///
-/// The command line is left out, because its TLS library compiles C code and needs a C compiler for the target.
+/// The program `warpwright` is left out, because its TLS library compiles C code and needs a C compiler for the target.
 fn check_libraries(target: &str) -> Result<()> {
     let mut arguments = vec!["check", "--locked", "--all-features", "--target", target];
     for package in PUBLISHED {

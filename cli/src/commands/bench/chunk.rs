@@ -1,14 +1,40 @@
-//! `bench --prompt --profile`: the kernels of a prompt's first chunk, one after the other.
+//! `warpwright bench chunk`: the kernels of a prompt's first chunk, one after the other.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
-use warpwright_engine::TimedNode;
+use serde::Serialize;
+use warpwright_engine::{Options, TimedNode};
 
-use super::nodes::{self, NodeTable};
-use super::*;
+use super::files::{BenchFiles, BenchReport, JsonArg};
+use super::header::BenchHeader;
+use super::node_table::{self, NodeTable};
+use super::options::{DEFAULT_TOKENS, PromptArgs};
+use super::setup::{BenchSetup, BenchWork, CeilingKind, contexts, largest};
+use super::subject::{ChosenModel, ModelOrWeights};
+use crate::failure::Failure;
+use crate::model::options::Launch;
 
-/// The output of `bench --prompt --profile`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelOrWeights,
+    #[command(flatten)]
+    prompts: PromptArgs,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let chosen = args.model.choose()?;
+    let files = BenchFiles {
+        model: chosen.path(),
+        json: &args.json,
+    };
+    files.deliver(|| measure(args, &chosen))
+}
+
+/// The output of `bench chunk`.
 #[derive(Serialize)]
 pub(super) struct ChunkReport {
     #[serde(flatten)]
@@ -26,25 +52,33 @@ struct ChunkFigures {
     nodes: NodeTable,
 }
 
-pub(super) fn measure(args: &Args) -> Result<ChunkReport, Failure> {
-    let setup = BenchSetup::new(args)?;
-    let options = setup.options(1, args.launch);
-    let default = Options::new(1, args.launch.into());
-    let longest = args
-        .prompt
-        .iter()
-        .copied()
-        .max()
-        .expect("clap gives prompts");
+fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<ChunkReport, Failure> {
+    let subject = chosen.open()?;
+    // The kernels of a chunk are launched one by one, whatever the method of other steps is.
+    let launch = Launch::Graph;
+    let work = BenchWork {
+        ctx: largest(&contexts(&[], DEFAULT_TOKENS, subject.outline())?),
+        launch,
+        tokens: args.prompts.work(),
+    };
+    let setup = BenchSetup::new(
+        subject,
+        &args.prompts.device,
+        args.prompts.settings(),
+        &work,
+        CeilingKind::ReadAndTensor,
+    )?;
+    let options = setup.options(1, launch);
+    let default = Options::new(1, launch.into());
     let mut decoder = setup.decoder(Options {
-        ctx: longest,
+        ctx: args.prompts.longest(),
         prefill_batch: 1,
         chunk: default.chunk,
         ..options
     })?;
     let header = BenchHeader::new(&setup, &decoder);
     let mut chunk = |&tokens: &u32| -> Result<ChunkFigures, Failure> {
-        let rounds = (0..args.rounds)
+        let rounds = (0..args.prompts.rounds)
             .map(|_| decoder.profile_chunk(tokens))
             .collect::<Result<Vec<_>, _>>()?;
         let time = |round: &&Vec<TimedNode>| round.iter().map(|node| node.time).sum::<Duration>();
@@ -55,18 +89,19 @@ pub(super) fn measure(args: &Args) -> Result<ChunkReport, Failure> {
         })
     };
     let chunks = args
-        .prompt
+        .prompts
+        .tokens
         .iter()
         .map(&mut chunk)
         .collect::<Result<_, _>>()?;
     Ok(ChunkReport {
         header,
-        rounds: args.rounds,
+        rounds: args.prompts.rounds,
         chunks,
     })
 }
 
-impl BenchOutput for ChunkReport {
+impl BenchReport for ChunkReport {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         self.header.print(
@@ -81,7 +116,7 @@ impl BenchOutput for ChunkReport {
             )?;
             writeln!(out, "{}\n", nodes.table().trim_fmt())?;
         }
-        writeln!(out, "{}", nodes::CAPTION)?;
+        writeln!(out, "{}", node_table::CAPTION)?;
         Ok(())
     }
 }

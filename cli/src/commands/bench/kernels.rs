@@ -1,4 +1,4 @@
-//! `bench --kernels`: every product of the model alone, with each plan, next to reading the same
+//! `warpwright bench kernels`: every product of the model alone, with each plan, next to reading the same
 //! bytes.
 //!
 //! A product's kernels make a chain that goes through the model's own matrices, or copies of them,
@@ -9,20 +9,55 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use clap::value_parser;
 use comfy_table::{CellAlignment, Table, presets};
-use warpwright_engine::tuning::plan_name;
-use warpwright_engine::{ColdSet, Effort, GemvKind};
+use serde::Serialize;
+use warpwright_driver::Context;
+use warpwright_engine::tuning::{self, plan_name};
+use warpwright_engine::{ColdSet, Decoder, Effort, GemvKind};
+use warpwright_kernels::pipeline::Plan;
+use warpwright_model::info::kv_bytes_read;
 
-use super::*;
+use super::files::{BenchFiles, BenchReport, JsonArg};
+use super::header::BenchHeader;
+use super::options::{BenchDevice, DecoderSettings};
+use super::setup::{BenchSetup, BenchWork, CeilingKind, contexts, largest};
+use super::subject::{ChosenModel, ModelOrWeights};
+use crate::device;
+use crate::failure::Failure;
+use crate::model::options::Launch;
+use crate::terminal::progress::Bar;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelOrWeights,
+    /// Number of positions that attention reads [default: 4096 if they fit, or 128]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    ctx: Option<u32>,
+    /// Plans to try
+    #[arg(
+        long,
+        value_name = "PLAN,PLAN,..",
+        value_delimiter = ',',
+        value_parser = tuning::plan,
+        default_value = PLANS
+    )]
+    plans: Vec<Plan>,
+    #[command(flatten)]
+    device: BenchDevice,
+    #[command(flatten)]
+    json: JsonArg,
+}
 
 /// The default plans of `--plans`.
-pub(super) const PLANS: &str = "1x8_first,2x2_first,2x4_first,2x4_first_prefetch6,2x5_first,2x5_first_prefetch6,2x6_first,\
+const PLANS: &str = "1x8_first,2x2_first,2x4_first,2x4_first_prefetch6,2x5_first,2x5_first_prefetch6,2x6_first,\
                                 2x6_first_prefetch6,4x1_first,4x2_first,4x3_first,8x1_first";
 
 /// The time of a kernel that reads nothing, in microseconds.
 const START: f64 = 1.9;
 
-/// The output of `bench --kernels`.
+/// The output of `bench kernels`.
 #[derive(Serialize)]
 pub(super) struct KernelsReport {
     #[serde(flatten)]
@@ -74,14 +109,32 @@ struct PlanTrials {
     left_out: Vec<String>,
 }
 
-pub(super) fn measure(args: &Args) -> Result<KernelsReport, Failure> {
-    let setup = BenchSetup::new(args)?;
-    let ctx = *setup.contexts.iter().max().expect("there is a context");
-    let mut decoder = setup.decoder(setup.options(ctx, args.launch))?;
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let chosen = args.model.choose()?;
+    let files = BenchFiles {
+        model: chosen.path(),
+        json: &args.json,
+    };
+    files.deliver(|| measure(args, &chosen))
+}
+
+fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<KernelsReport, Failure> {
+    let subject = chosen.open()?;
+    let settings = DecoderSettings::default();
+    let contexts = contexts(args.ctx.as_slice(), settings.tokens, subject.outline())?;
+    let ctx = largest(&contexts);
+    let work = BenchWork {
+        ctx,
+        launch: Launch::Graph,
+        // Kernel by kernel on the emulator.
+        tokens: 1 + args.plans.len() as u64,
+    };
+    let setup = BenchSetup::new(subject, &args.device, settings, &work, CeilingKind::Read)?;
+    let mut decoder = setup.decoder(setup.options(ctx, Launch::Graph))?;
     let header = BenchHeader::new(&setup, &decoder);
     let effort = effort(&setup.context);
     let progress = Bar::of_steps(args.plans.len());
-    let alone = PlanTrials::measure(&setup, &mut decoder, &progress)?;
+    let alone = PlanTrials::measure(&setup, &args.plans, &mut decoder, &progress)?;
     progress.inc_length(alone.rotations.len() as u64);
     let attention = decoder.time_attention(ctx, effort)?;
     let mut products = vec![];
@@ -115,6 +168,7 @@ pub(super) fn measure(args: &Args) -> Result<KernelsReport, Failure> {
 impl PlanTrials {
     fn measure(
         setup: &BenchSetup,
+        plans: &[Plan],
         decoder: &mut Decoder,
         progress: &Bar,
     ) -> Result<PlanTrials, Failure> {
@@ -124,7 +178,7 @@ impl PlanTrials {
         decoder.round(1, 1)?;
         let mut tries = vec![];
         let mut left_out = vec![];
-        for &plan in &setup.args.plans {
+        for &plan in plans {
             match decoder.time_product(setup.outline(), plan, &rotations, effort)? {
                 Some(times) => tries.push(PlanTrial { plan, times }),
                 None => left_out.push(plan_name(plan)),
@@ -220,7 +274,7 @@ fn rows(
     tries.iter().map(row).collect()
 }
 
-impl BenchOutput for KernelsReport {
+impl BenchReport for KernelsReport {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         self.header.print(&mut out, "kernels alone")?;

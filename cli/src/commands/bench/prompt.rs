@@ -1,16 +1,46 @@
-//! `bench --prompt`: how fast prompts are prefilled, in chunks and few tokens at a time.
+//! `warpwright bench prompt`: how fast prompts are prefilled, in chunks and few tokens at a time.
 
 use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
-use warpwright_engine::Prefill;
-use warpwright_model::info::{chunked_multiplications, layer_bytes, layer_weights};
+use serde::Serialize;
+use warpwright_engine::{Options, Prefill};
+use warpwright_model::Outline;
+use warpwright_model::info::{chunked_multiplications, kv_bytes_read, layer_bytes, layer_weights};
 
-use super::nodes::percent;
-use super::report::TimeSpread;
-use super::*;
+use super::files::{BenchFiles, BenchReport, JsonArg};
+use super::header::BenchHeader;
+use super::node_table::percent;
+use super::options::{DEFAULT_TOKENS, PromptArgs};
+use super::setup::{BenchSetup, BenchWork, CeilingKind, contexts, largest};
+use super::subject::{ChosenModel, ModelOrWeights};
+use super::time_spread::TimeSpread;
+use crate::failure::Failure;
+use crate::model::options::Launch;
 
-/// The output of `bench --prompt`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelOrWeights,
+    #[command(flatten)]
+    prompts: PromptArgs,
+    /// Method that submits each step to the device
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = Launch::Graph)]
+    launch: Launch,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let chosen = args.model.choose()?;
+    let files = BenchFiles {
+        model: chosen.path(),
+        json: &args.json,
+    };
+    files.deliver(|| measure(args, &chosen))
+}
+
+/// The output of `bench prompt`.
 #[derive(Serialize)]
 pub(super) struct PromptReport {
     #[serde(flatten)]
@@ -41,14 +71,21 @@ struct PromptFigures {
     next: Vec<u32>,
 }
 
-pub(super) fn measure(args: &Args) -> Result<PromptReport, Failure> {
-    let setup = BenchSetup::new(args)?;
-    let longest = args
-        .prompt
-        .iter()
-        .copied()
-        .max()
-        .expect("clap gives prompts");
+fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<PromptReport, Failure> {
+    let subject = chosen.open()?;
+    let work = BenchWork {
+        ctx: largest(&contexts(&[], DEFAULT_TOKENS, subject.outline())?),
+        launch: args.launch,
+        tokens: args.prompts.work(),
+    };
+    let setup = BenchSetup::new(
+        subject,
+        &args.prompts.device,
+        args.prompts.settings(),
+        &work,
+        CeilingKind::ReadAndTensor,
+    )?;
+    let longest = args.prompts.longest();
     let options = |prefill_batch, chunk| {
         let options = setup.options(1, args.launch);
         Options {
@@ -72,9 +109,9 @@ pub(super) fn measure(args: &Args) -> Result<PromptReport, Failure> {
     let mut prompts = vec![];
     for (batch, chunk) in ways {
         decoder = decoder.with_options(setup.outline(), options(batch, chunk))?;
-        for &tokens in &args.prompt {
+        for &tokens in &args.prompts.tokens {
             // The first is to warm up.
-            let mut rounds = (0..=args.rounds)
+            let mut rounds = (0..=args.prompts.rounds)
                 .map(|_| -> Result<Prefill, Failure> { Ok(decoder.time_prefill(tokens)?) });
             rounds.next().expect("there is one")?;
             let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
@@ -93,8 +130,8 @@ pub(super) fn measure(args: &Args) -> Result<PromptReport, Failure> {
     }
     Ok(PromptReport {
         header,
-        launch: report::name(args.launch),
-        rounds: args.rounds,
+        launch: args.launch.name(),
+        rounds: args.prompts.rounds,
         prompts,
     })
 }
@@ -164,7 +201,7 @@ impl PromptFigures {
     }
 }
 
-impl BenchOutput for PromptReport {
+impl BenchReport for PromptReport {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         let work = format!("{}, {} rounds of each prompt", self.launch, self.rounds);
@@ -191,7 +228,7 @@ impl BenchOutput for PromptReport {
 
     /// Returns true if all rounds of a prompt gave the same token. Other prefill methods may round
     /// differently.
-    fn right(&self) -> bool {
+    fn is_consistent(&self) -> bool {
         self.prompts
             .iter()
             .all(|prompt| prompt.next.iter().all(|next| *next == prompt.next[0]))

@@ -8,10 +8,10 @@ use warpwright_model::unique_keys;
 use super::parameter::{self, Setting};
 use super::session::Session;
 use crate::failure::Failure;
-use crate::limited;
-use crate::message::Message;
-use crate::output::{Output, OutputContent};
-use crate::terminal::{counted, say};
+use crate::prompt::limited;
+use crate::prompt::message::Message;
+use warpwright_emu::output::{Output, OutputContent};
+use warpwright_emu::terminal::{counted, say};
 
 /// A parsed command with its operands.
 #[derive(Debug, PartialEq, Eq)]
@@ -314,7 +314,8 @@ fn save(messages: &[Message], file: &Path, existing: Existing) -> Result<(), Fai
         inputs: vec![],
         content: OutputContent::Text,
     };
-    match out.write(|sink| sink.write(text.as_bytes())) {
+    let written: Result<(), Failure> = out.write(|sink| Ok(sink.write(text.as_bytes())?));
+    match written {
         // A full disk must not end the conversation, so the error becomes one that the user can
         // correct.
         Err(Failure::Runtime(sentence)) => return Err(Failure::Input(sentence)),

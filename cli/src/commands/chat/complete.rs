@@ -6,11 +6,15 @@ use std::path::Path;
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
+use rustyline::history::FileHistory;
 use rustyline::validate::Validator;
-use rustyline::{Context, Helper};
+use rustyline::{Context, Editor, Helper};
 
 use super::command::{self, CommandOperand};
 use super::parameter;
+
+/// The line editor at a terminal.
+pub(super) type LineEditor = Editor<ChatHelper, FileHistory>;
 
 /// The callbacks of the line editor. Only completion is implemented.
 pub(super) struct ChatHelper;

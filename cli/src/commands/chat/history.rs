@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rustyline::error::ReadlineError;
 
-use super::Args;
-use super::input::LineEditor;
-use crate::terminal::say;
+use super::args::Args;
+use super::complete::LineEditor;
+use warpwright_emu::terminal::say;
 
 /// The file of typed lines, or `None` if lines are not kept.
 pub(super) struct LineHistory(Option<PathBuf>);

@@ -3,14 +3,13 @@
 use std::io::{self, BufRead, IsTerminal, Read};
 
 use rustyline::error::ReadlineError;
-use rustyline::history::FileHistory;
-use rustyline::{CompletionType, Config, Editor};
+use rustyline::{CompletionType, Config};
 
-use super::Args;
-use super::complete::ChatHelper;
+use super::args::Args;
+use super::complete::{ChatHelper, LineEditor};
 use super::history::LineHistory;
 use crate::failure::Failure;
-use crate::terminal;
+use crate::terminal::settings;
 
 /// The result of reading a line.
 pub(super) enum InputLine {
@@ -25,9 +24,6 @@ pub(super) enum InputLine {
     /// The end of the input.
     End,
 }
-
-/// The line editor at a terminal.
-pub(super) type LineEditor = Editor<ChatHelper, FileHistory>;
 
 /// The source of the user's lines.
 pub(super) enum ChatInput {
@@ -53,7 +49,7 @@ impl ChatInput {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Ok(ChatInput::Pipe);
         }
-        terminal::remember();
+        settings::remember();
         let config = Config::builder()
             .completion_type(CompletionType::List)
             .build();

@@ -3,6 +3,7 @@
 //! At a terminal, the user edits lines, and Ctrl-C ends an answer. From a pipe, each line is a
 //! message, and an error ends the program. A message of several lines begins and ends with `"""`.
 
+mod args;
 mod command;
 mod complete;
 mod history;
@@ -11,72 +12,30 @@ mod parameter;
 mod session;
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use warpwright_engine::Sampling;
 
+use crate::device;
 use crate::failure::Failure;
-use crate::generate::{
-    ContextSize, DefaultSampling, EXPECTED_TOKENS, GenerateArgs, TokenLimit, UNLIMITED_CTX,
-};
-use crate::interrupt::{self, PendingInterrupt};
-use crate::template::{ConfiguredTemplate, TemplateArgs};
-use crate::terminal::say;
-use crate::{adapter, device, prompt};
+use crate::generation::options::{ContextSize, DefaultSampling, EXPECTED_TOKENS, UNLIMITED_CTX};
+use crate::model::adapter;
+use crate::prompt::source;
+use crate::prompt::template::ConfiguredTemplate;
+pub(crate) use args::Args;
 use command::ChatCommand;
 use input::{ChatInput, InputLine};
 use parameter::ChatParameters;
 use session::{ContextLimits, ReloadableModel, Session, TextTools};
-
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    generate: GenerateArgs,
-    /// Largest number of tokens in an answer; -1 sets no limit
-    #[arg(
-        short,
-        long = "n-predict",
-        alias = "predict",
-        value_name = "TOKENS",
-        allow_negative_numbers = true
-    )]
-    #[arg(help_heading = None::<&'static str>, default_value = "-1", hide_default_value = true)]
-    n: TokenLimit,
-    /// Behavior when the context is full: drop the oldest turns, or refuse the message
-    #[arg(help_heading = "Conversations", long, value_enum, default_value_t = WhenFull::Drop)]
-    when_full: WhenFull,
-    #[command(flatten)]
-    template: TemplateArgs,
-    /// File that keeps the typed lines of all conversations [default: in the user's state folder]
-    #[arg(
-        help_heading = "Conversations",
-        long,
-        value_name = "FILE",
-        conflicts_with = "no_history"
-    )]
-    history: Option<PathBuf>,
-    /// Do not keep typed lines in a file
-    #[arg(help_heading = "Conversations", long)]
-    no_history: bool,
-}
-
-/// The behavior when a conversation no longer fits into the context.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum WhenFull {
-    /// Drop the oldest turns from the context
-    Drop,
-    /// Refuse the message
-    Refuse,
-}
+use warpwright_emu::interrupt::{self, PendingInterrupt};
+use warpwright_emu::terminal::say;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let stops = args.generate.stops()?;
     let model = args.generate.open()?;
     let sampling = args.generate.sampling(&model, DefaultSampling::Sampled)?;
     let template = ConfiguredTemplate::open(&args.template, &model)?;
-    let tokenizer = Arc::new(prompt::tokenizer(&model)?);
+    let tokenizer = Arc::new(source::tokenizer(&model)?);
     let grammar = args.generate.grammar.compile(&model, &tokenizer)?;
     let context = device::open(args.generate.target.device)?;
     let ctx = args.generate.target.context_length(&model, UNLIMITED_CTX);

@@ -158,9 +158,9 @@ impl ChatParameters {
             FrequencyPenalty => sampling.frequency_penalty = real()?,
             PenaltyWindow => sampling.penalty_window = whole()?,
             Seed => {
-                let seed = crate::sampling::seed_number(value)
+                let seed = crate::generation::sampling::seed_number(value)
                     .map_err(|problem| format!("seed {value:?}: {problem}"))?;
-                sampling.seed = seed.unwrap_or_else(crate::sampling::fresh_seed);
+                sampling.seed = seed.unwrap_or_else(crate::generation::sampling::fresh_seed);
             }
             // As in -n, -1 means no limit.
             Tokens => new.tokens = if value == "-1" { None } else { Some(whole()?) },

@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 use warpwright_engine::{CachedTokens, Sampling, TokenChoice};
 use warpwright_model::{Grammar, Matcher, StopStrings, TextEnding, TextStream, Tokenizer};
 
-use super::WhenFull;
+use super::args::WhenFull;
 use super::parameter::{ChatParameters, Setting, Statistics};
 use crate::failure::Failure;
-use crate::grammar;
-use crate::interrupt;
-use crate::message::{ASSISTANT, AssistantCall, Message, SYSTEM, TOOL, USER, waiting};
-use crate::progress::PromptBar;
-use crate::reply::{Reply, ReplyFormat, ReplyParts, ReplyPrinter, why};
-use crate::sampling;
-use crate::speculative::TextGenerator;
-use crate::template::ConfiguredTemplate;
-use crate::terminal::{counted, say};
-use crate::times::ArrivalTimes;
+use crate::generation::grammar;
+use crate::generation::reply::{Reply, ReplyFormat, ReplyParts, ReplyPrinter, why};
+use crate::generation::sampling;
+use crate::generation::speculative::TextGenerator;
+use crate::generation::times::ArrivalTimes;
+use crate::prompt::message::{ASSISTANT, AssistantCall, Message, SYSTEM, TOOL, USER, waiting};
+use crate::prompt::template::ConfiguredTemplate;
+use crate::terminal::progress::PromptBar;
+use warpwright_emu::interrupt;
+use warpwright_emu::terminal::{counted, say};
 
 /// The limits of a conversation.
 pub(super) struct ContextLimits {

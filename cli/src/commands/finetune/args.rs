@@ -11,14 +11,15 @@ use warpwright_train::Projection;
 use warpwright_train::base::{Absmax, BaseFormat, Quantization};
 use warpwright_train::checkpoint;
 use warpwright_train::data::{BatchShape, TrainingLength};
-use warpwright_train::step::{self, Recomputation};
+use warpwright_train::step;
 
 use super::{disk, metrics};
 use crate::device::DeviceChoice;
 use crate::failure::Failure;
-use crate::options::ModelArg;
-use crate::output::is_used;
-use crate::template;
+use crate::model::options::ModelArg;
+use crate::prompt::template;
+use crate::training::Recompute;
+use warpwright_emu::output::is_used;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -195,27 +196,6 @@ pub(crate) struct Args {
     /// Precision of the activations and of the matrix products
     #[arg(help_heading = "Device", long, value_enum, default_value_t = PrecisionChoice::Auto)]
     pub(crate) precision: PrecisionChoice,
-}
-
-/// The value of --recompute.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-pub(crate) enum Recompute {
-    /// Nothing, which needs the most memory
-    None,
-    /// Outputs of norms and SwiGLU: saves about a third of the activations, and is hardly slower
-    Cheap,
-    /// Everything in a layer except its input: saves much memory, and is slower
-    Layer,
-}
-
-impl From<Recompute> for Recomputation {
-    fn from(choice: Recompute) -> Recomputation {
-        match choice {
-            Recompute::None => Recomputation::None,
-            Recompute::Cheap => Recomputation::Cheap,
-            Recompute::Layer => Recomputation::Layers,
-        }
-    }
 }
 
 /// The value of --precision.

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use warpwright_train::reference::Record;
 use warpwright_train::step::Evaluation;
 
+use crate::commands::finetune::plot::{self, Curve};
 use crate::failure::Failure;
-use crate::plot::{self, Curve};
 
 const NAME: &str = "metrics.jsonl";
 /// The field with the loss of a step.

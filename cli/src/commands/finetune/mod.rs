@@ -3,12 +3,13 @@
 mod args;
 mod disk;
 mod metrics;
-pub(crate) mod plan;
+mod plan;
+mod plot;
 mod progress;
 mod samples;
 mod session;
 
-pub(crate) use args::{Args, Recompute};
+pub(crate) use args::Args;
 
 use warpwright_kernels::pipeline::lora::MAX_RANK;
 use warpwright_model::chat::ChatTemplate;
@@ -17,18 +18,20 @@ use warpwright_train::base::{self, Base};
 use warpwright_train::data::Dataset;
 use warpwright_train::peft::AdapterShapes;
 
+use crate::device;
 use crate::failure::Failure;
-use crate::terminal::say;
-use crate::{device, interrupt, prompt};
+use crate::prompt::source;
 use plan::TrainingPlan;
 use samples::Samples;
 use session::TrainingSession;
+use warpwright_emu::interrupt;
+use warpwright_emu::terminal::say;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.check()?;
     let model = Model::open(args.model.path()?)?;
     let config = base::config(&model)?;
-    let tokenizer = prompt::tokenizer(&model)?;
+    let tokenizer = source::tokenizer(&model)?;
     if tokenizer.eos().is_none() {
         say("warning: the model defines no end token, so samples end without one");
     }
@@ -66,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let session = TrainingSession::new(args, &context, &plan, &base, &shapes, &fingerprint)?;
     session.train(&samples)?;
-    interrupt::check()
+    Ok(interrupt::check()?)
 }
 
 /// Prints a warning if the chat template excludes the token that ends a reply from training.

@@ -20,16 +20,15 @@ use warpwright_train::data::Dataset;
 use warpwright_train::step::{Precision, Recomputation, Settings, Tiles, TrainingNeeds, Unpacking};
 use warpwright_train::{Config, Error, Lora, Training};
 
-use super::args::{AbsmaxChoice, Args, EvaluateOn, PrecisionChoice, Recompute};
+use super::args::{AbsmaxChoice, Args, EvaluateOn, PrecisionChoice};
 use super::disk;
 use super::samples::Samples;
-use crate::emulation::TrainingTokens;
+use crate::device;
+use crate::device::emulation;
+use crate::device::emulation::TrainingTokens;
 use crate::failure::Failure;
-use crate::terminal::{print, say};
-use crate::{device, emulation};
-
-/// The number of tokens whose logits are in memory at the same time.
-pub(crate) const HEAD_CHUNK: usize = 512;
+use crate::training::{HEAD_CHUNK, Recompute, mebibytes, precision};
+use warpwright_emu::terminal::{print, say};
 
 /// The plan of a training run.
 pub(crate) struct TrainingPlan {
@@ -225,7 +224,7 @@ impl TrainingPlan {
             }
         }
         row("free on the device", mebibytes(free(context)?));
-        print(&table)
+        Ok(print(&table)?)
     }
 
     /// Checks that the training fits into the memory, and that the emulator finishes it soon.
@@ -454,11 +453,6 @@ fn free(context: &Context) -> Result<u64, Failure> {
     Ok(context.memory()?.0 as u64)
 }
 
-/// Formats a number of bytes in MiB.
-pub(crate) fn mebibytes(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
-}
-
 /// Returns an entry with the hash of each file of a model.
 fn hashes(model: &Model) -> Result<Vec<(String, String)>, Failure> {
     let files = model.files.paths();
@@ -540,13 +534,5 @@ fn recomputed(of: Recomputation) -> &'static str {
         Recomputation::None => "nothing",
         Recomputation::Cheap => "norms and SwiGLU",
         Recomputation::Layers => "layers",
-    }
-}
-
-/// Returns the name of a precision in --precision.
-pub(crate) fn precision(of: Precision) -> &'static str {
-    match of {
-        Precision::F32 => "f32",
-        Precision::Bf16 => "bf16",
     }
 }

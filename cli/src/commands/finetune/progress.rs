@@ -8,8 +8,8 @@ use warpwright_train::step::Evaluation;
 
 use super::metrics::StepMetrics;
 use crate::failure::Failure;
-use crate::progress::Bar;
-use crate::terminal::{print, say};
+use crate::terminal::progress::Bar;
+use warpwright_emu::terminal::{print, say};
 
 /// The largest number of steps in the mean loss of the last line. At most a tenth of all steps
 /// count.
@@ -127,17 +127,17 @@ impl TrainingProgress {
     pub(super) fn end(self) -> Result<(), Failure> {
         drop(self.bar);
         let Some(first) = self.losses.first() else {
-            return print(&"no step was left to train");
+            return Ok(print(&"no step was left to train")?);
         };
         let count = self.losses.len().div_ceil(10).min(MEAN);
         let last = &self.losses[self.losses.len() - count..];
         let mean = last.iter().sum::<f64>() / count as f64;
         let time = self.start.elapsed();
-        print(&format_args!(
+        Ok(print(&format_args!(
             "{} steps in {}, {:.0} tokens/s; loss {first:.4} in the first step, {mean:.4} in the last {count}",
             self.steps - self.from,
             humantime::format_duration(Duration::from_secs(time.as_secs())),
             self.tokens as f64 / (time - self.evaluating).as_secs_f64()
-        ))
+        ))?)
     }
 }

@@ -16,9 +16,9 @@ use super::plan::TrainingPlan;
 use super::progress::TrainingProgress;
 use super::samples::Samples;
 use crate::failure::Failure;
-use crate::interrupt::{self, PendingInterrupt};
-use crate::output::{Output, OutputContent};
-use crate::terminal::{print, say};
+use warpwright_emu::interrupt::{self, PendingInterrupt};
+use warpwright_emu::output::{Output, OutputContent};
+use warpwright_emu::terminal::{print, say};
 
 /// The number of steps in a row after which skipped steps end the training.
 const PATIENCE: u32 = 5;
@@ -137,10 +137,10 @@ impl<'a> TrainingSession<'a> {
         peft::write_base_formats(&self.args.out, &self.base.formats)?;
         self.draw()?;
         drop(pending);
-        print(&format_args!(
+        Ok(print(&format_args!(
             "the adapter is in {}",
             self.args.out.display()
-        ))
+        ))?)
     }
 
     /// Runs a step. Several skipped steps in a row are an error.
@@ -221,7 +221,7 @@ impl<'a> TrainingSession<'a> {
                 ));
             }
         }
-        stop
+        Ok(stop?)
     }
 
     /// Writes a checkpoint and returns its folder.
@@ -251,6 +251,6 @@ impl<'a> TrainingSession<'a> {
             inputs: vec![],
             content: OutputContent::Text,
         };
-        output.write(|file| file.write(self.metrics.draw()?.as_bytes()))
+        output.write(|file| Ok(file.write(self.metrics.draw()?.as_bytes())?))
     }
 }

@@ -7,15 +7,15 @@ use std::io::{self, Write};
 use comfy_table::{CellAlignment, Table, presets};
 use warpwright_model::Model;
 
-use crate::adapter::{self, AdapterArgs};
 use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;
-use crate::options::ModelArg;
-use crate::terminal::printable;
+use crate::model::adapter::{self, AdapterArgs};
+use crate::model::options::ModelArg;
 use facts::{
     ModelFact, ModelFacts, RopeFacts, SamplingFacts, SpecialToken, TemplateFacts, TensorRole,
     TokenizerFacts,
 };
+use warpwright_emu::terminal::printable;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -1,0 +1,4 @@
+//! The model of a command: its options and its adapter.
+
+pub(crate) mod adapter;
+pub(crate) mod options;
