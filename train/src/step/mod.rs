@@ -46,6 +46,8 @@ mod backward;
 mod buffers;
 mod common;
 mod forward;
+#[cfg(test)]
+mod graph_snapshot;
 mod half;
 mod kernels;
 mod needs;

@@ -1,6 +1,6 @@
 //! The graphs of a step, their launches, and the results that the host reads back.
 
-use warpwright_driver::{CaptureMode, Context, GraphExec, Recorder, Stream, capture};
+use warpwright_driver::{CaptureMode, Context, Graph, GraphExec, Recorder, Stream, capture};
 use warpwright_kernels::train::state::{
     CARRIED, CORRECTIONS, COUNTERS, MICRO, RECORD, SKIPPED, STEP,
 };
@@ -324,6 +324,12 @@ impl Trainer {
         self.graphs.as_ref().map(|graphs| graphs.last.nodes().len())
     }
 
+    /// Returns the graph of `work` in a launch mode, for tests that look at its nodes.
+    #[cfg(test)]
+    pub(super) fn graph(&self, launch: Launch, work: LaunchUnit) -> Result<Graph, Error> {
+        graph(&self.step, &self.stream, launch, work)
+    }
+
     /// Checks that a micro-batch is valid, fits, has this number, and suits the precision.
     fn check(&self, micro: &MicroBatch, number: u32) -> Result<(), Error> {
         micro.check(self.settings.config.vocab)?;
@@ -487,15 +493,22 @@ fn instantiate(
     launch: Launch,
     work: LaunchUnit,
 ) -> Result<GraphExec, Error> {
-    let graph = match launch {
-        Launch::Capture => capture(stream, CaptureMode::ThreadLocal, |queue| {
+    Ok(graph(step, stream, launch, work)?.instantiate()?)
+}
+
+/// Captures `work` as a graph with [`Launch::Capture`], and records it otherwise.
+fn graph(
+    step: &StepPass,
+    stream: &Stream,
+    launch: Launch,
+    work: LaunchUnit,
+) -> Result<Graph, Error> {
+    if launch == Launch::Capture {
+        return Ok(capture(stream, CaptureMode::ThreadLocal, |queue| {
             step.run(queue, work)
-        })?,
-        _ => {
-            let mut recorder = Recorder::new(stream.context())?;
-            step.run(&mut recorder, work)?;
-            recorder.finish()
-        }
-    };
-    Ok(graph.instantiate()?)
+        })?);
+    }
+    let mut recorder = Recorder::new(stream.context())?;
+    step.run(&mut recorder, work)?;
+    Ok(recorder.finish())
 }
