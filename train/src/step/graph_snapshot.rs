@@ -14,7 +14,7 @@ use warpwright_kernels::train::nested;
 use warpwright_kernels::train::nf4::{self, Nf4};
 use warpwright_kernels::{Pairing, Random};
 
-use super::precision::LaunchUnit;
+use super::passes::run::LaunchUnit;
 use super::settings::{Launch, Precision, Recomputation, Settings, Tiles, Unpacking};
 use super::trainer::Trainer;
 use super::weights::Matrix;

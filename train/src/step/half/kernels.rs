@@ -2,7 +2,6 @@
 
 use warpwright_driver::{Context, Kernel};
 use warpwright_kernels::ProductTile;
-use warpwright_kernels::train::cross_entropy::TokenLosses;
 use warpwright_kernels::train::flash::{
     FlashForward, FlashKeys, FlashQueries, SummedHeads, TensorOp,
 };
@@ -52,7 +51,6 @@ pub(super) struct Bf16Kernels {
     pub(super) swiglu: Option<Kernel<SwiGluForward>>,
     pub(super) swiglu_backward: Kernel<SwiGluBackward>,
     pub(super) logits: Kernel<Logits>,
-    pub(super) losses: Kernel<TokenLosses>,
     pub(super) logit_gradients: Kernel<LogitGradients>,
 }
 
@@ -76,7 +74,7 @@ impl Bf16Kernels {
         let threads = 256;
         let pairing = kernel_pairing(settings.pairing);
         let head_dim = sizes.head_dim;
-        let rank = padded(sizes.rank);
+        let rank = padded(settings.lora.rank) as u32;
         let blocks = context.device().properties().multiprocessors;
         let back = |pairing, norm| {
             load(
@@ -141,7 +139,6 @@ impl Bf16Kernels {
             swiglu,
             swiglu_backward: load(context, SwiGluBackward { threads })?,
             logits: load(context, Logits)?,
-            losses: load(context, TokenLosses { threads })?,
             logit_gradients: load(context, LogitGradients { threads })?,
         })
     }

@@ -1,0 +1,85 @@
+//! The adapter of a projection: its term of the output, and its gradients.
+
+use warpwright_driver::{Error, Queue, View};
+
+use super::operations::{PassPurpose, StepOperations};
+use crate::projection::LayerProjection;
+
+/// The operands of the matmul that adds an adapter's term: `u B^T` to an output, or `du A` to the
+/// gradient of an input.
+pub(crate) struct AdapterTerm<E> {
+    /// `u` or `du`
+    pub(crate) u: View<E>,
+    /// B or A
+    pub(crate) factor: View<E>,
+}
+
+/// Computes `u = scale x A^T` and returns `u` and B, or returns `None` if the projection has no
+/// adapter.
+pub(crate) fn term<O: StepOperations>(
+    step: &O,
+    queue: &mut impl Queue,
+    purpose: PassPurpose,
+    of: LayerProjection,
+    x: &View<O::Element>,
+) -> Result<Option<AdapterTerm<O::Element>>, Error> {
+    let u = &step.buffers().kept.layer(of.layer).u[of.projection as usize];
+    let (Some(adapter), Some(u)) = (step.adapter(of), u) else {
+        return Ok(None);
+    };
+    let constants = &step.state().constants;
+    let (x, factor) = match purpose {
+        PassPurpose::Training => (input(step, queue, of, x)?, &constants.scale),
+        PassPurpose::Evaluation => (x.clone(), &constants.evaluation_scale),
+    };
+    step.adapter_down(queue, of, &x, &adapter.a, factor, u)?;
+    Ok(Some(AdapterTerm {
+        u: u.view(),
+        factor: adapter.b,
+    }))
+}
+
+/// Adds the gradients of a projection's adapter to the sums of the step, and returns `du` and A.
+/// Returns `None` if the projection has no adapter.
+///
+/// With `s` for the adapter's scale and `m` for the mask of dropout, the gradients are `du = s dy
+/// B`, `dB = dy^T u` and `dA = du^T (m * x)`.
+pub(crate) fn gradients<O: StepOperations>(
+    step: &O,
+    queue: &mut impl Queue,
+    of: LayerProjection,
+    x: &View<O::Element>,
+    dy: &View<O::Element>,
+) -> Result<Option<AdapterTerm<O::Element>>, Error> {
+    let adapters = &step.state().adapters;
+    let sums = adapters.layout.views(&adapters.gradients, of);
+    let u = &step.buffers().kept.layer(of.layer).u[of.projection as usize];
+    let (Some(adapter), Some(sums), Some(u)) = (step.adapter(of), sums, u) else {
+        return Ok(None);
+    };
+    let du = step.du(of.projection);
+    step.adapter_down_backward(queue, of, dy, &adapter.b, du)?;
+    step.add_b_gradient(queue, of, dy, u, &sums.b)?;
+    // Only now, because the masked input is in scratch memory that other projections use too.
+    let x = input(step, queue, of, x)?;
+    step.add_a_gradient(queue, of, du, &x, &sums.a)?;
+    Ok(Some(AdapterTerm {
+        u: du.clone(),
+        factor: adapter.a,
+    }))
+}
+
+/// Returns the input of an adapter: `x`, or a copy of `x` after dropout.
+///
+/// The backward pass draws the same random numbers as the forward pass, so masks are not kept.
+fn input<O: StepOperations>(
+    step: &O,
+    queue: &mut impl Queue,
+    of: LayerProjection,
+    x: &View<O::Element>,
+) -> Result<View<O::Element>, Error> {
+    match step.state().dropout {
+        Some(threshold) => step.dropout(queue, of, threshold, x),
+        None => Ok(x.clone()),
+    }
+}
