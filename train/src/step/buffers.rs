@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 
 use warpwright_driver::{Buffer, Context, Element};
 
-use super::settings::{Recomputation, Settings};
 use super::sizes::TrainingSizes;
+use crate::settings::{Recomputation, Settings};
 use crate::{Config, Error, Lora};
 
 /// The source of a step's buffers.

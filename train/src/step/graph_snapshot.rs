@@ -9,16 +9,17 @@ use std::fmt::Write;
 use warpwright_driver::{
     Access, Context, Driver, EdgeKind, Graph, HostArg, LaunchConfig, Node, NodeKind, Work,
 };
+use warpwright_kernels::Random;
 use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::nested;
 use warpwright_kernels::train::nf4::{self, Nf4};
-use warpwright_kernels::{Pairing, Random};
+use warpwright_model::RopePairing;
 
 use super::passes::run::LaunchUnit;
-use super::settings::{Launch, Precision, Recomputation, Settings, Tiles, Unpacking};
 use super::trainer::Trainer;
 use super::weights::Matrix;
 use crate::reference::Adapters;
+use crate::settings::{Launch, Precision, Recomputation, Settings, Tiles, Unpacking};
 use crate::{Config, LayerWeights, Lora, Projection, Training, Weights};
 
 /// A model and the settings of its training.
@@ -138,7 +139,7 @@ impl Variant {
                 ..Lora::new(6)
             },
             training: Training::default(),
-            pairing: Pairing::HalfSplit,
+            pairing: RopePairing::HalfSplit,
             tokens: 40,
             head_chunk: 24,
             recomputation,

@@ -30,7 +30,6 @@
 //! |---|---|
 //! | `trainer.rs` | graphs, launches and records |
 //! | `profile.rs` | the time of each kernel |
-//! | `settings.rs` | the settings of a trainer |
 //! | `precision.rs` | the choice of the precision |
 //! | `passes/` | the forward and backward passes |
 //! | `single/` | the operations in `f32` |
@@ -55,16 +54,15 @@ mod needs;
 mod passes;
 mod precision;
 mod profile;
-mod settings;
 mod single;
 mod sizes;
 mod state;
 mod trainer;
 mod weights;
 
+pub use crate::settings::{Launch, Precision, Recomputation, Settings, Tiles, Unpacking};
 pub use needs::TrainingNeeds;
 pub use passes::run::StepPhase;
 pub use profile::TimedKernel;
-pub use settings::{Launch, Precision, Recomputation, Settings, Tiles, Unpacking};
 pub use trainer::{Evaluation, Snapshot, Trainer};
 pub use weights::Matrix;

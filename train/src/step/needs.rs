@@ -1,8 +1,8 @@
 //! The device memory that a trainer needs, counted before any of it is allocated.
 
 use super::buffers::BufferShapes;
-use super::settings::{Precision, Settings};
 use super::sizes::TrainingSizes;
+use crate::settings::{Precision, Settings};
 use crate::{Config, Error};
 
 /// The device memory of a training run in bytes, by purpose. The driver's overhead per buffer is

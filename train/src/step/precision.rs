@@ -7,12 +7,12 @@ use super::buffers::{BufferShapes, ByteCounter, StepBuffers};
 use super::half::{Bf16Scratch, Bf16Step, padded, unsupported};
 use super::passes::operations::StepOperations;
 use super::passes::run::{LaunchUnit, StepPhase, launch_unit, phase};
-use super::settings::{Precision, Settings};
 use super::single::{F32Scratch, F32Step};
 use super::sizes::TrainingSizes;
 use super::state::StepState;
 use super::weights::Matrix;
 use crate::reference::Adapters;
+use crate::settings::{Precision, Settings};
 use crate::{Error, Weights};
 
 impl Precision {

@@ -17,9 +17,9 @@ use warpwright_kernels::train::state::{EndMicroBatch, EndMicroBatchArgs, EndStep
 
 use super::adapters::{AdapterLayout, Arrangement, FlatAdapters};
 use super::batch_slots::{BatchSlots, SLOTS};
-use super::settings::Settings;
 use super::sizes::TrainingSizes;
 use crate::reference::Adapters;
+use crate::settings::Settings;
 use crate::signed::load;
 use crate::{Config, Error, Lora, Training};
 

@@ -8,11 +8,11 @@ use warpwright_kernels::train::state::{
 use super::buffers::BufferShapes;
 use super::passes::run::LaunchUnit;
 use super::precision::PreciseStep;
-use super::settings::{Launch, Precision, Settings};
 use super::sizes::TrainingSizes;
 use super::state::RECORDS;
 use super::weights::Matrix;
 use crate::reference::{Adapters, MicroBatch, Moments, Record};
+use crate::settings::{Launch, Precision, Settings};
 use crate::{Error, LayerWeights, Projection, Weights};
 
 /// A model in training on a device.
@@ -493,12 +493,14 @@ fn graph(
     launch: Launch,
     work: LaunchUnit,
 ) -> Result<Graph, Error> {
-    if launch == Launch::Capture {
-        return Ok(capture(stream, CaptureMode::ThreadLocal, |queue| {
+    match launch {
+        Launch::Capture => Ok(capture(stream, CaptureMode::ThreadLocal, |queue| {
             step.run(queue, work)
-        })?);
+        })?),
+        Launch::Graph | Launch::Eager => {
+            let mut recorder = Recorder::new(stream.context())?;
+            step.run(&mut recorder, work)?;
+            Ok(recorder.finish())
+        }
     }
-    let mut recorder = Recorder::new(stream.context())?;
-    step.run(&mut recorder, work)?;
-    Ok(recorder.finish())
 }

@@ -8,7 +8,7 @@ use warpwright_kernels::train::nf4::{BLOCK, Nf4};
 use super::element::StepElement;
 use crate::projection::LayerProjection;
 use crate::signed::load;
-use crate::weights::{LayerWeights, Weights, length};
+use crate::weights::{LayerWeights, NamedShape, Weights};
 use crate::{Config, Error, Projection};
 
 /// A frozen matrix, in the format of its file.
@@ -24,13 +24,14 @@ pub enum Matrix {
 
 impl Matrix {
     /// Checks that the parts of the matrix have the lengths that its shape requires.
-    fn check(&self, (tensor, shape): (String, [usize; 2])) -> Result<(), Error> {
-        let weights = shape[0] * shape[1];
+    fn check(&self, named: NamedShape) -> Result<(), Error> {
+        let weights = named.shape[0] * named.shape[1];
         let blocks = weights.div_ceil(BLOCK);
-        let part =
-            |what: &str, wanted, found| length((format!("{what} {tensor}"), [1, wanted]), found);
+        let part = |what: &str, wanted, found| {
+            NamedShape::new(format!("{what} {}", named.name), [1, wanted]).check(found)
+        };
         match self {
-            Matrix::F32(w) => length((tensor, shape), w.len()),
+            Matrix::F32(w) => named.clone().check(w.len()),
             Matrix::Nf4(w) => {
                 part("the packed", weights.div_ceil(2), w.packed.len())?;
                 part("the absmax of", blocks, w.absmax.len())
@@ -168,7 +169,7 @@ impl<E> DeviceWeights<E> {
 pub(super) fn check(config: &Config, weights: &Weights<Vec<f32>, Matrix>) -> Result<(), Error> {
     weights.try_map(
         config,
-        &mut |named, v| length(named, v.len()),
+        &mut |named, v| named.check(v.len()),
         &mut |named, m| m.check(named),
     )?;
     Ok(())
@@ -187,13 +188,13 @@ pub(super) fn upload<E: StepElement>(
     let rounded = |name: &str, values: &[f32]| {
         Ok::<_, Error>(Buffer::from_slice(context, &E::round(values))?.labelled(name))
     };
-    let vector = &mut |(name, _): (String, _), v: &Vec<f32>| {
+    let vector = &mut |NamedShape { name, .. }: NamedShape, v: &Vec<f32>| {
         Ok(Buffer::from_slice(context, v)?.labelled(&name))
     };
     let layer = |(l, layer): (usize, &LayerWeights<Vec<f32>, Matrix>)| {
         // `try_map` visits the matrices in this order.
         let mut projections = Projection::ALL.iter();
-        let matrix = &mut |(name, _): (String, _), matrix: &Matrix| {
+        let matrix = &mut |NamedShape { name, .. }: NamedShape, matrix: &Matrix| {
             let placed = projections.next().and_then(|p| placed(p.of_layer(l)));
             Ok(match (matrix, placed) {
                 (_, Some(placed)) => DeviceMatrix::Nf4(placed),

@@ -7,6 +7,7 @@ use warpwright_driver::{Error, Host, MapArg, Queue, View};
 use warpwright_kernels::train::half::linear::{AheadArgs, LoraLinearArgs, LoraSumArgs, MapTiles};
 use warpwright_kernels::train::products::MatmulLayout;
 
+use super::kernels::LinearVariant;
 use super::limits::padded;
 use super::step::Bf16Step;
 use super::unpacked::UnpackedAhead;
@@ -26,7 +27,7 @@ pub(super) struct MatmulShape {
 /// The operands of a matmul `y = factor x W + u B`, to which a bias and a residual may be added.
 /// See [`LoraLinear`](warpwright_kernels::train::half::linear::LoraLinear).
 pub(super) struct LinearOperands<'a> {
-    pub(super) form: MatmulLayout,
+    pub(super) layout: MatmulLayout,
     pub(super) x: &'a View<bf16>,
     pub(super) w: &'a View<bf16>,
     pub(super) adapter: Option<&'a AdapterTerm<bf16>>,
@@ -64,10 +65,14 @@ impl Bf16Step {
             columns,
             depth,
         } = of.shape;
-        let added = [of.bias.is_some(), of.residual.is_some()];
-        let kernel = self.kernels.linear(of.form, added, [rows, columns]);
+        let variant = LinearVariant {
+            layout: of.layout,
+            bias: of.bias.is_some(),
+            residual: of.residual.is_some(),
+        };
+        let kernel = self.kernels.linear(variant, rows, columns);
         let tiles = kernel.def().map_tiles();
-        let term = self.term(of.form, [of.x, of.w], of.shape, of.adapter, tiles)?;
+        let term = self.term(of.layout, [of.x, of.w], of.shape, of.adapter, tiles)?;
         // Without a residual, the kernel does not read its map. The map must still be valid, so it
         // describes 8 elements of `x`.
         let residual = match of.residual {
@@ -99,7 +104,7 @@ impl Bf16Step {
     /// `W`, `du` and A with the layout [`MatmulLayout::Nn`].
     pub(super) fn term(
         &self,
-        form: MatmulLayout,
+        layout: MatmulLayout,
         [x, w]: [&View<bf16>; 2],
         shape: MatmulShape,
         adapter: Option<&AdapterTerm<bf16>>,
@@ -127,7 +132,7 @@ impl Bf16Step {
                 self.maps.of(w, [1, 8], tiles.b)?,
             ],
         };
-        let matrix = if form == MatmulLayout::Nt {
+        let matrix = if layout == MatmulLayout::Nt {
             [columns, depth]
         } else {
             [depth, columns]

@@ -6,7 +6,7 @@
 //! One matmul kernel computes a projection together with its adapter, bias and residual. Likewise,
 //! one kernel computes the gradient of an input that several projections share (see
 //! [`linear`](warpwright_kernels::train::half::linear)). Idle warps of a matmul unpack the NF4
-//! matrix of the next one ([`Unpacking`](super::settings::Unpacking)). Only the update waits for
+//! matrix of the next one ([`Unpacking`](crate::settings::Unpacking)). Only the update waits for
 //! the gradients of adapters.
 //!
 //! | file | contents |

@@ -17,14 +17,15 @@ use warpwright_kernels::train::products::MatmulLayout;
 
 use super::linear::{LinearOperands, MatmulShape};
 use super::step::Bf16Step;
-use crate::Projection::{self, Down, K, Q};
+use crate::Projection::{self, Down, K, Q, V};
 use crate::projection::LayerProjection;
 use crate::step::adapters::AdapterViews;
 use crate::step::buffers::{LayerBuffers, RotatedBuffers, StepBuffers};
 use crate::step::passes::operations::{
-    AttentionGradients, HeadChunk, OutputGradient, PassPurpose, RmsNorm, StepOperations,
+    AdapterProduct, AttentionGradients, HeadChunk, OutputGradient, PassPurpose, RmsNorm,
+    StepOperations,
 };
-use crate::step::sizes::TrainingSizes;
+use crate::step::sizes::{ProjectionShape, TrainingSizes};
 use crate::step::state::StepState;
 use crate::step::weights::DeviceWeights;
 
@@ -45,7 +46,7 @@ impl StepOperations for Bf16Step {
         &self.buffers
     }
 
-    fn begin_forward(&self, queue: &mut impl Queue) -> Result<(), Error> {
+    fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
         self.nothing_pending();
         let x = &self.state.adapters.parameters;
         let args = RoundArgs::<Host> {
@@ -53,10 +54,7 @@ impl StepOperations for Bf16Step {
             y: &self.scratch.adapters,
             n: x.len() as u32,
         };
-        queue.launch(&self.kernels.round, args)
-    }
-
-    fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
+        queue.launch(&self.kernels.round, args)?;
         let TrainingSizes { vocab, hidden, .. } = self.state.sizes;
         let args = EmbedTokensArgs::<Host> {
             ids: &self.state.slots.batch.ids,
@@ -146,7 +144,7 @@ impl StepOperations for Bf16Step {
             y: &heads.rotated,
             inv: heads.normed.as_ref().map_or(&nothing, |normed| &normed.inv),
             tokens,
-            heads: self.state.sizes.of(of.projection)[0] / head_dim,
+            heads: self.state.sizes.projection(of.projection).n / head_dim,
             eps: self.state.eps,
         };
         queue.launch(&self.kernels.rotate, args)
@@ -239,13 +237,20 @@ impl StepOperations for Bf16Step {
         };
         queue.launch(&self.kernels.key_gradients, args)?;
         let of_output = AttentionGradients {
-            dq: &self.scratch.dq,
+            dq: &*self.scratch.dq,
             dk: &self.scratch.dk,
             dv: &self.scratch.dv,
         };
-        self.rotate_back(queue, Q.of_layer(l), &layer.q, dq, 1, of_output.dq)?;
-        self.rotate_back(queue, K.of_layer(l), &layer.k, &dk, group, of_output.dk)?;
-        self.sum_values(queue, &dv, group, of_output.dv)?;
+        self.heads_backward(queue, Q.of_layer(l), Some(&layer.q), dq, 1, of_output.dq)?;
+        self.heads_backward(
+            queue,
+            K.of_layer(l),
+            Some(&layer.k),
+            &dk,
+            group,
+            of_output.dk,
+        )?;
+        self.heads_backward(queue, V.of_layer(l), None, &dv, group, of_output.dv)?;
         Ok(of_output)
     }
 
@@ -339,80 +344,46 @@ impl StepOperations for Bf16Step {
         Ok(masked)
     }
 
-    fn adapter_down(
+    fn adapter_product(
         &self,
         queue: &mut impl Queue,
         of: LayerProjection,
-        x: &View<bf16>,
-        a: &View<bf16>,
-        factor: &View<f32>,
-        u: &View<bf16>,
+        product: AdapterProduct<'_, bf16>,
     ) -> Result<(), Error> {
-        let args = LoraDownArgs::<Host> {
+        let ProjectionShape { n, k } = self.state.sizes.projection(of.projection);
+        let rows = self.state.sizes.tokens;
+        let down = |x, a, factor, u, depth| LoraDownArgs::<Host> {
             x,
             a,
             factor,
             u,
-            rows: self.state.sizes.tokens,
-            depth: self.state.sizes.of(of.projection)[1],
+            rows,
+            depth,
         };
-        queue.launch(&self.kernels.down, args)
-    }
-
-    fn adapter_down_backward(
-        &self,
-        queue: &mut impl Queue,
-        of: LayerProjection,
-        dy: &View<bf16>,
-        b: &View<bf16>,
-        du: &View<bf16>,
-    ) -> Result<(), Error> {
-        let args = LoraDownArgs::<Host> {
-            x: dy,
-            a: b,
-            factor: &self.state.constants.scale,
-            u: du,
-            rows: self.state.sizes.tokens,
-            depth: self.state.sizes.of(of.projection)[0],
-        };
-        queue.launch(&self.kernels.down, args)
-    }
-
-    fn add_b_gradient(
-        &self,
-        queue: &mut impl Queue,
-        of: LayerProjection,
-        dy: &View<bf16>,
-        u: &View<bf16>,
-        sum: &View<f32>,
-    ) -> Result<(), Error> {
-        // The gradient is transposed like B, so this is `u^T dy`.
-        let args = LoraGradientsArgs::<Host> {
+        let gradients = |u, x, sum, columns| LoraGradientsArgs::<Host> {
             u,
-            x: dy,
-            sum,
-            rows: self.state.sizes.tokens,
-            columns: self.state.sizes.of(of.projection)[0],
-        };
-        queue.launch(&self.kernels.gradients, args)
-    }
-
-    fn add_a_gradient(
-        &self,
-        queue: &mut impl Queue,
-        of: LayerProjection,
-        du: &View<bf16>,
-        x: &View<bf16>,
-        sum: &View<f32>,
-    ) -> Result<(), Error> {
-        let args = LoraGradientsArgs::<Host> {
-            u: du,
             x,
             sum,
-            rows: self.state.sizes.tokens,
-            columns: self.state.sizes.of(of.projection)[1],
+            rows,
+            columns,
         };
-        queue.launch(&self.kernels.gradients, args)
+        let kernels = &self.kernels;
+        match product {
+            AdapterProduct::U { x, a, factor, u } => {
+                queue.launch(&kernels.down, down(x, a, factor, u, k))
+            }
+            // B is stored transposed, so this is the same product, and its gradient is `u^T dy`.
+            AdapterProduct::UGradient { dy, b, du } => {
+                let scale = &self.state.constants.scale;
+                queue.launch(&kernels.down, down(dy, b, scale, du, n))
+            }
+            AdapterProduct::BGradient { dy, u, sum } => {
+                queue.launch(&kernels.gradients, gradients(u, dy, sum, n))
+            }
+            AdapterProduct::AGradient { du, x, sum } => {
+                queue.launch(&kernels.gradients, gradients(du, x, sum, k))
+            }
+        }
     }
 
     fn begin_head(&self, _: &mut impl Queue) -> Result<(), Error> {
@@ -457,7 +428,7 @@ impl StepOperations for Bf16Step {
         };
         queue.launch(&self.kernels.logit_gradients, args)?;
         let operands = LinearOperands {
-            form: MatmulLayout::Nn,
+            layout: MatmulLayout::Nn,
             x: &dl,
             w: self.weights.head(),
             adapter: None,
@@ -477,74 +448,43 @@ impl StepOperations for Bf16Step {
 }
 
 impl Bf16Step {
-    /// Computes `dx`, the gradient of the output of a projection of queries or keys, back through
-    /// RoPE and the head norm.
+    /// Computes `dx`, the gradient of the output of a projection before attention, and goes back
+    /// through RoPE and the head norm if there are `heads`. Values have neither.
     ///
     /// `parts` has the gradients of attention's inputs, of which each `group` of heads is summed.
-    fn rotate_back(
+    fn heads_backward(
         &self,
         queue: &mut impl Queue,
         of: LayerProjection,
-        heads: &RotatedBuffers<Buffer<bf16>>,
+        heads: Option<&RotatedBuffers<Buffer<bf16>>>,
         parts: &View<f32>,
         group: u32,
         dx: &View<bf16>,
     ) -> Result<(), Error> {
-        let freq = &self.state.constants.freq;
-        let no_x = dx.view_range(0..0);
-        let nothing = freq.view_range(0..0);
-        let (x, inv, g) = match (&heads.normed, self.weights.head_gains(of)) {
-            (Some(normed), Some(gains)) => (&*normed.x, &*normed.inv, &**gains),
-            _ => (&no_x, &nothing, &nothing),
-        };
-        let args = HeadsBackwardArgs::<Host> {
-            positions: &self.state.slots.batch.positions,
-            freq,
-            parts,
-            x,
-            g,
-            inv,
-            dx,
-            tokens: self.state.sizes.tokens,
-            heads: self.heads_of(dx),
-            group,
-        };
-        queue.launch(&self.kernels.rotated_backward, args)
-    }
-
-    /// Computes `dx`, the gradient of the values, from `parts`, of which each `group` of heads is
-    /// summed.
-    fn sum_values(
-        &self,
-        queue: &mut impl Queue,
-        parts: &View<f32>,
-        group: u32,
-        dx: &View<bf16>,
-    ) -> Result<(), Error> {
-        let freq = &self.state.constants.freq;
-        // Values have no norm, so the kernel does not read these.
-        let no_x = dx.view_range(0..0);
-        let nothing = freq.view_range(0..0);
-        let args = HeadsBackwardArgs::<Host> {
-            positions: &self.state.slots.batch.positions,
-            freq,
-            parts,
-            x: &no_x,
-            g: &nothing,
-            inv: &nothing,
-            dx,
-            tokens: self.state.sizes.tokens,
-            heads: self.heads_of(dx),
-            group,
-        };
-        queue.launch(&self.kernels.values_backward, args)
-    }
-
-    /// Returns the number of heads in a token's row.
-    fn heads_of(&self, rows: &View<bf16>) -> u32 {
         let TrainingSizes {
             tokens, head_dim, ..
         } = self.state.sizes;
-        rows.len() as u32 / (tokens * head_dim)
+        let freq = &self.state.constants.freq;
+        let no_x = dx.view_range(0..0);
+        let nothing = freq.view_range(0..0);
+        let normed = heads.and_then(|heads| heads.normed.as_ref());
+        let args = HeadsBackwardArgs::<Host> {
+            positions: &self.state.slots.batch.positions,
+            freq,
+            parts,
+            x: normed.map_or(&no_x, |normed| &normed.x),
+            g: self.weights.head_gains(of).map_or(&nothing, |gains| gains),
+            inv: normed.map_or(&nothing, |normed| &normed.inv),
+            dx,
+            tokens,
+            heads: self.state.sizes.projection(of.projection).n / head_dim,
+            group,
+        };
+        let kernel = if heads.is_some() {
+            &self.kernels.rotated_backward
+        } else {
+            &self.kernels.values_backward
+        };
+        queue.launch(kernel, args)
     }
 }

@@ -16,6 +16,7 @@ use crate::Projection::{self, Down, Gate, Up};
 use crate::projection::LayerProjection;
 use crate::step::passes::adapter::{self, AdapterTerm};
 use crate::step::passes::operations::{OutputGradient, PassPurpose};
+use crate::step::sizes::ProjectionShape;
 
 impl Bf16Step {
     /// Computes `y = x W^T + u B^T`, and adds the bias and a residual if there are any.
@@ -28,11 +29,11 @@ impl Bf16Step {
         residual: Option<&View<bf16>>,
         y: &View<bf16>,
     ) -> Result<(), Error> {
-        let [n, k] = self.state.sizes.of(of.projection);
+        let ProjectionShape { n, k } = self.state.sizes.projection(of.projection);
         let adapter = adapter::term(self, queue, purpose, of, x)?;
         let w = self.matrix(queue, PassDirection::Forward, of)?;
         let operands = LinearOperands {
-            form: MatmulLayout::Nt,
+            layout: MatmulLayout::Nt,
             x,
             w: &w,
             adapter: adapter.as_ref(),
@@ -60,9 +61,12 @@ impl Bf16Step {
         let of = Up.of_layer(l);
         let layer = self.buffers.kept.layer(l);
         let inputs = self.buffers.kept.inputs(l);
-        let [columns, depth] = self.state.sizes.of(Up);
+        let ProjectionShape {
+            n: columns,
+            k: depth,
+        } = self.state.sizes.projection(Up);
         let rows = self.state.sizes.tokens;
-        let kernel = self.kernels.gated([rows, columns]);
+        let kernel = self.kernels.gated(rows, columns);
         let tiles = kernel.def().map_tiles();
         let adapter = adapter::term(self, queue, purpose, of, &inputs.x2)?;
         let w = self.matrix(queue, PassDirection::Forward, of)?;
@@ -106,7 +110,7 @@ impl Bf16Step {
         residual: Option<&View<bf16>>,
         dx: &View<bf16>,
     ) -> Result<(), Error> {
-        let [n, k] = self.state.sizes.of(of.projection);
+        let ProjectionShape { n, k } = self.state.sizes.projection(of.projection);
         let adapter = adapter::gradients(self, queue, of, x, dy)?;
         // Dropout masks the adapter's term only. The fused kernel cannot do that, so a separate
         // kernel computes the term, which then serves as the residual.
@@ -116,7 +120,7 @@ impl Bf16Step {
         };
         let w = self.matrix(queue, PassDirection::Backward, of)?;
         let operands = LinearOperands {
-            form: MatmulLayout::Nn,
+            layout: MatmulLayout::Nn,
             x: dy,
             w: &w,
             adapter: if masked.is_some() {
@@ -185,7 +189,7 @@ impl Bf16Step {
         let dx = &self.buffers.gradients.dx;
         let rows = self.state.sizes.tokens;
         let columns = self.state.sizes.hidden;
-        let kernel = self.kernels.sum([rows, columns]);
+        let kernel = self.kernels.sum(rows, columns);
         let tiles = kernel.def().map_tiles();
         let projections: Vec<Projection> = outputs.iter().map(|of| of.projection).collect();
         // The previous matmul unpacked the matrices of all terms or of none.
@@ -202,7 +206,7 @@ impl Bf16Step {
             let shape = MatmulShape {
                 rows,
                 columns,
-                depth: self.state.sizes.of(projection)[0],
+                depth: self.state.sizes.projection(projection).n,
             };
             terms.push(self.term(MatmulLayout::Nn, [dy, &w], shape, adapter.as_ref(), tiles)?);
         }
@@ -228,9 +232,12 @@ impl Bf16Step {
         let a = &self.buffers.kept.inputs(l).a;
         let gradients = &self.buffers.gradients;
         let dy = &*gradients.dh;
-        let [depth, columns] = self.state.sizes.of(Down);
+        let ProjectionShape {
+            n: depth,
+            k: columns,
+        } = self.state.sizes.projection(Down);
         let rows = self.state.sizes.tokens;
-        let kernel = self.kernels.swiglu_linear([rows, columns]);
+        let kernel = self.kernels.swiglu_linear(rows, columns);
         let tiles = kernel.def().map_tiles();
         let adapter = adapter::gradients(self, queue, of, a, dy)?;
         let w = self.matrix(queue, PassDirection::Backward, of)?;
@@ -274,12 +281,12 @@ impl Bf16Step {
         residual: Option<&View<bf16>>,
     ) -> Result<View<bf16>, Error> {
         let rows = self.state.sizes.tokens;
-        let columns = self.state.sizes.of(of.projection)[1];
+        let columns = self.state.sizes.projection(of.projection).k;
         let all = 0..self.state.sizes.rows(columns);
         let product = self.scratch.masked.view_range(all.clone());
         let sum = self.scratch.masked_sum.view_range(all);
         let operands = LinearOperands {
-            form: MatmulLayout::Nn,
+            layout: MatmulLayout::Nn,
             x: &term.u,
             w: &term.factor,
             adapter: None,

@@ -19,7 +19,7 @@ use warpwright_kernels::train::half::nested::NestedDequantizeArgs;
 use warpwright_kernels::train::nested::NestedArgs;
 
 use super::step::Bf16Step;
-use super::workspaces::{MatmulMatrices, PassDirection, before, weights};
+use super::workspaces::{MatmulMatrices, PassDirection, before};
 use crate::Projection::{self, Down, Gate, K, O, Q, Up, V};
 use crate::projection::LayerProjection;
 use crate::step::weights::{DeviceMatrix, DeviceNested, PackedMatrix, Unnesting};
@@ -203,7 +203,7 @@ impl Bf16Step {
 
     /// Returns the number of weights in a matrix.
     fn weights_of(&self, p: Projection) -> usize {
-        weights(&self.state.sizes, p)
+        self.state.sizes.projection(p).weights()
     }
 
     /// Returns the matrices of the matmul that follows a projection in the forward pass.

@@ -47,13 +47,9 @@ pub(super) fn capacity(sizes: &TrainingSizes) -> [usize; 2] {
     let mut capacity = [0; 2];
     for (direction, p) in all {
         let (workspace, before) = before(direction, p);
-        let end: usize = before.iter().chain([&p]).map(|&p| weights(sizes, p)).sum();
+        let all = before.iter().chain([&p]);
+        let end: usize = all.map(|&p| sizes.projection(p).weights()).sum();
         capacity[workspace] = end.max(capacity[workspace]);
     }
     capacity
-}
-
-/// Returns the number of weights in a projection's matrix.
-pub(super) fn weights(sizes: &TrainingSizes, p: Projection) -> usize {
-    sizes.of(p).map(|n| n as usize).iter().product()
 }

@@ -2,7 +2,7 @@
 
 use warpwright_driver::{Error, Queue, View};
 
-use super::operations::{PassPurpose, StepOperations};
+use super::operations::{AdapterProduct, PassPurpose, StepOperations};
 use crate::projection::LayerProjection;
 
 /// The operands of the matmul that adds an adapter's term: `u B^T` to an output, or `du A` to the
@@ -32,7 +32,13 @@ pub(crate) fn term<O: StepOperations>(
         PassPurpose::Training => (input(step, queue, of, x)?, &constants.scale),
         PassPurpose::Evaluation => (x.clone(), &constants.evaluation_scale),
     };
-    step.adapter_down(queue, of, &x, &adapter.a, factor, u)?;
+    let product = AdapterProduct::U {
+        x: &x,
+        a: &adapter.a,
+        factor,
+        u,
+    };
+    step.adapter_product(queue, of, product)?;
     Ok(Some(AdapterTerm {
         u: u.view(),
         factor: adapter.b,
@@ -58,11 +64,14 @@ pub(crate) fn gradients<O: StepOperations>(
         return Ok(None);
     };
     let du = step.du(of.projection);
-    step.adapter_down_backward(queue, of, dy, &adapter.b, du)?;
-    step.add_b_gradient(queue, of, dy, u, &sums.b)?;
+    let b = &adapter.b;
+    step.adapter_product(queue, of, AdapterProduct::UGradient { dy, b, du })?;
+    let sum = &sums.b;
+    step.adapter_product(queue, of, AdapterProduct::BGradient { dy, u, sum })?;
     // Only now, because the masked input is in scratch memory that other projections use too.
-    let x = input(step, queue, of, x)?;
-    step.add_a_gradient(queue, of, du, &x, &sums.a)?;
+    let x = &input(step, queue, of, x)?;
+    let sum = &sums.a;
+    step.adapter_product(queue, of, AdapterProduct::AGradient { du, x, sum })?;
     Ok(Some(AdapterTerm {
         u: du.clone(),
         factor: adapter.a,

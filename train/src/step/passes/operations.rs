@@ -41,6 +41,35 @@ pub(crate) struct AttentionGradients<'a, E> {
     pub(crate) dv: &'a View<E>,
 }
 
+/// A product of an adapter's factors, one side of which has the length of the rank.
+pub(crate) enum AdapterProduct<'a, E> {
+    /// `u = factor x A^T`
+    U {
+        x: &'a View<E>,
+        a: &'a View<E>,
+        factor: &'a View<f32>,
+        u: &'a View<E>,
+    },
+    /// `du = scale dy B`
+    UGradient {
+        dy: &'a View<E>,
+        b: &'a View<E>,
+        du: &'a View<E>,
+    },
+    /// `sum += dy^T u`
+    BGradient {
+        dy: &'a View<E>,
+        u: &'a View<E>,
+        sum: &'a View<f32>,
+    },
+    /// `sum += du^T x`
+    AGradient {
+        du: &'a View<E>,
+        x: &'a View<E>,
+        sum: &'a View<f32>,
+    },
+}
+
 /// The tokens whose logits are in memory at the same time, with views of their rows.
 pub(crate) struct HeadChunk<E> {
     pub(crate) tokens: u32,
@@ -81,10 +110,8 @@ pub(crate) trait StepOperations {
     /// Returns the activations and gradients.
     fn buffers(&self) -> &StepBuffers<Buffer<Self::Element>>;
 
-    /// Prepares a forward pass, after the micro-batch was fetched.
-    fn begin_forward(&self, queue: &mut impl Queue) -> Result<(), Error>;
-
-    /// Looks up the embeddings of the tokens, which become the first residual stream.
+    /// Prepares the adapters, and looks up the embeddings of the tokens, which become the first
+    /// residual stream.
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error>;
 
     /// Computes `y`, the norm of its input, and the reciprocal norms.
@@ -198,45 +225,12 @@ pub(crate) trait StepOperations {
         x: &View<Self::Element>,
     ) -> Result<View<Self::Element>, Error>;
 
-    /// Computes `u = factor x A^T`.
-    fn adapter_down(
+    /// Computes one of the products of an adapter.
+    fn adapter_product(
         &self,
         queue: &mut impl Queue,
         of: LayerProjection,
-        x: &View<Self::Element>,
-        a: &View<Self::Element>,
-        factor: &View<f32>,
-        u: &View<Self::Element>,
-    ) -> Result<(), Error>;
-
-    /// Computes `du = s dy B`, the gradient of `u`.
-    fn adapter_down_backward(
-        &self,
-        queue: &mut impl Queue,
-        of: LayerProjection,
-        dy: &View<Self::Element>,
-        b: &View<Self::Element>,
-        du: &View<Self::Element>,
-    ) -> Result<(), Error>;
-
-    /// Adds `dy^T u` to the gradient of B.
-    fn add_b_gradient(
-        &self,
-        queue: &mut impl Queue,
-        of: LayerProjection,
-        dy: &View<Self::Element>,
-        u: &View<Self::Element>,
-        sum: &View<f32>,
-    ) -> Result<(), Error>;
-
-    /// Adds `du^T x` to the gradient of A.
-    fn add_a_gradient(
-        &self,
-        queue: &mut impl Queue,
-        of: LayerProjection,
-        du: &View<Self::Element>,
-        x: &View<Self::Element>,
-        sum: &View<f32>,
+        product: AdapterProduct<'_, Self::Element>,
     ) -> Result<(), Error>;
 
     /// Prepares the head, before the gradients of its chunks are computed.

@@ -89,7 +89,6 @@ fn forward<S: StepOperations>(
     purpose: PassPurpose,
 ) -> Result<(), Error> {
     step.state().fetch(queue)?;
-    step.begin_forward(queue)?;
     step.embed(queue)?;
     for l in 0..step.buffers().kept.layers() {
         attention::forward(step, queue, purpose, l)?;

@@ -10,6 +10,7 @@ use super::kernels::MatmulKernels;
 use super::step::F32Step;
 use crate::projection::LayerProjection;
 use crate::step::passes::adapter::{self, AdapterTerm};
+use crate::step::sizes::ProjectionShape;
 use crate::step::weights::{DeviceMatrix, DeviceNested, PackedMatrix, Unnesting};
 
 /// The operands of `sum += factor a b`, in the matrix layout of `kernels`.
@@ -65,12 +66,9 @@ impl F32Step {
         queue: &mut impl Queue,
         of: LayerProjection,
     ) -> Result<View<f32>, Error> {
-        let [rows, columns] = self.state.sizes.of(of.projection);
-        let n = rows * columns;
-        let unpacked = self
-            .scratch
-            .w
-            .view_range(0..rows as usize * columns as usize);
+        let weights = self.state.sizes.projection(of.projection).weights();
+        let n = weights as u32;
+        let unpacked = self.scratch.w.view_range(0..weights);
         match self.weights.matrix(of) {
             DeviceMatrix::Unpacked(w) => return Ok(w.view()),
             DeviceMatrix::Nf4(PackedMatrix { packed, absmax }) => {
@@ -118,7 +116,7 @@ impl F32Step {
         dy: &View<f32>,
         dx: &View<f32>,
     ) -> Result<(), Error> {
-        let [n, k] = self.state.sizes.of(of.projection);
+        let ProjectionShape { n, k } = self.state.sizes.projection(of.projection);
         if let Some(term) = adapter::gradients(self, queue, of, x, dy)? {
             self.add_adapter_dx(queue, of, &term, dx)?;
         }
@@ -153,7 +151,7 @@ impl F32Step {
             sum: dx,
             factor: &self.state.constants.one,
             rows: self.state.sizes.tokens,
-            columns: self.state.sizes.of(of.projection)[1],
+            columns: self.state.sizes.projection(of.projection).k,
             depth: self.state.sizes.rank,
         };
         let Some(threshold) = self.state.dropout else {
@@ -188,7 +186,7 @@ impl F32Step {
                 sum,
                 counters: &self.state.carried.counters,
                 seed: &self.state.constants.seed,
-                n: self.state.sizes.tokens * self.state.sizes.of(of.projection)[1],
+                n: self.state.sizes.tokens * self.state.sizes.projection(of.projection).k,
                 stream: of.dropout_stream(),
                 threshold,
             },

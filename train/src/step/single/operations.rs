@@ -21,9 +21,10 @@ use crate::step::adapters::AdapterViews;
 use crate::step::buffers::{LayerBuffers, RotatedBuffers, StepBuffers};
 use crate::step::passes::adapter;
 use crate::step::passes::operations::{
-    AttentionGradients, HeadChunk, OutputGradient, PassPurpose, RmsNorm, StepOperations,
+    AdapterProduct, AttentionGradients, HeadChunk, OutputGradient, PassPurpose, RmsNorm,
+    StepOperations,
 };
-use crate::step::sizes::TrainingSizes;
+use crate::step::sizes::{ProjectionShape, TrainingSizes};
 use crate::step::state::StepState;
 use crate::step::weights::DeviceWeights;
 
@@ -42,10 +43,6 @@ impl StepOperations for F32Step {
 
     fn buffers(&self) -> &StepBuffers<Buffer<f32>> {
         &self.buffers
-    }
-
-    fn begin_forward(&self, _: &mut impl Queue) -> Result<(), Error> {
-        Ok(())
     }
 
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
@@ -95,7 +92,7 @@ impl StepOperations for F32Step {
         residual: Option<&View<f32>>,
         y: &View<f32>,
     ) -> Result<(), Error> {
-        let [n, k] = self.state.sizes.of(of.projection);
+        let ProjectionShape { n, k } = self.state.sizes.projection(of.projection);
         let rows = self.state.sizes.tokens;
         // Matmuls add to their output, so it starts as the residual, as the bias, or as zeros.
         // No projection with a residual has a bias.
@@ -325,89 +322,62 @@ impl StepOperations for F32Step {
         Ok(masked)
     }
 
-    fn adapter_down(
+    fn adapter_product(
         &self,
         queue: &mut impl Queue,
         of: LayerProjection,
-        x: &View<f32>,
-        a: &View<f32>,
-        factor: &View<f32>,
-        u: &View<f32>,
+        product: AdapterProduct<'_, f32>,
     ) -> Result<(), Error> {
-        queue.fill(u, 0.0)?;
-        let product = AddedProduct {
-            kernels: &self.kernels.nt,
-            a: x,
-            b: a,
-            sum: u,
-            factor,
-            rows: self.state.sizes.tokens,
-            columns: self.state.sizes.rank,
-            depth: self.state.sizes.of(of.projection)[1],
-        };
-        self.add_product(queue, &product)
-    }
-
-    fn adapter_down_backward(
-        &self,
-        queue: &mut impl Queue,
-        of: LayerProjection,
-        dy: &View<f32>,
-        b: &View<f32>,
-        du: &View<f32>,
-    ) -> Result<(), Error> {
-        queue.fill(du, 0.0)?;
-        let product = AddedProduct {
-            kernels: &self.kernels.nn,
-            a: dy,
-            b,
-            sum: du,
-            factor: &self.state.constants.scale,
-            rows: self.state.sizes.tokens,
-            columns: self.state.sizes.rank,
-            depth: self.state.sizes.of(of.projection)[0],
-        };
-        self.add_product(queue, &product)
-    }
-
-    fn add_b_gradient(
-        &self,
-        queue: &mut impl Queue,
-        of: LayerProjection,
-        dy: &View<f32>,
-        u: &View<f32>,
-        sum: &View<f32>,
-    ) -> Result<(), Error> {
-        let product = AddedProduct {
-            kernels: &self.kernels.tn,
-            a: dy,
-            b: u,
-            sum,
-            factor: &self.state.constants.one,
-            rows: self.state.sizes.of(of.projection)[0],
-            columns: self.state.sizes.rank,
-            depth: self.state.sizes.tokens,
-        };
-        self.add_product(queue, &product)
-    }
-
-    fn add_a_gradient(
-        &self,
-        queue: &mut impl Queue,
-        of: LayerProjection,
-        du: &View<f32>,
-        x: &View<f32>,
-        sum: &View<f32>,
-    ) -> Result<(), Error> {
-        let product = AddedProduct {
-            kernels: &self.kernels.tn,
-            a: du,
-            b: x,
-            sum,
-            factor: &self.state.constants.one,
-            rows: self.state.sizes.rank,
-            columns: self.state.sizes.of(of.projection)[1],
-            depth: self.state.sizes.tokens,
+        let ProjectionShape { n, k } = self.state.sizes.projection(of.projection);
+        let TrainingSizes { tokens, rank, .. } = self.state.sizes;
+        let constants = &self.state.constants;
+        let product = match product {
+            AdapterProduct::U { x, a, factor, u } => {
+                queue.fill(u, 0.0)?;
+                AddedProduct {
+                    kernels: &self.kernels.nt,
+                    a: x,
+                    b: a,
+                    sum: u,
+                    factor,
+                    rows: tokens,
+                    columns: rank,
+                    depth: k,
+                }
+            }
+            AdapterProduct::UGradient { dy, b, du } => {
+                queue.fill(du, 0.0)?;
+                AddedProduct {
+                    kernels: &self.kernels.nn,
+                    a: dy,
+                    b,
+                    sum: du,
+                    factor: &constants.scale,
+                    rows: tokens,
+                    columns: rank,
+                    depth: n,
+                }
+            }
+            AdapterProduct::BGradient { dy, u, sum } => AddedProduct {
+                kernels: &self.kernels.tn,
+                a: dy,
+                b: u,
+                sum,
+                factor: &constants.one,
+                rows: n,
+                columns: rank,
+                depth: tokens,
+            },
+            AdapterProduct::AGradient { du, x, sum } => AddedProduct {
+                kernels: &self.kernels.tn,
+                a: du,
+                b: x,
+                sum,
+                factor: &constants.one,
+                rows: rank,
+                columns: k,
+                depth: tokens,
+            },
         };
         self.add_product(queue, &product)
     }
@@ -510,7 +480,7 @@ impl F32Step {
                 freq: &self.state.constants.freq,
                 x,
                 tokens,
-                heads: self.state.sizes.of(projection)[0] / head_dim,
+                heads: self.state.sizes.projection(projection).n / head_dim,
                 head_dim,
             },
         )
