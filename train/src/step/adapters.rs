@@ -70,19 +70,14 @@ impl AdapterLayout {
     /// Returns the layout of the adapters of a model.
     pub(super) fn new(config: &Config, lora: &Lora, arrangement: Arrangement) -> AdapterLayout {
         let mut len = 0;
-        let mut slice = |[rows, columns]: [usize; 2], transposed: bool, stored: usize| {
+        let mut next_range = |elements: usize| {
             let start = len;
-            len = (start + stored).next_multiple_of(ALIGN);
-            AdapterSlice {
-                range: start..start + stored,
-                shape: [rows, columns],
-                transposed,
-            }
+            len = (start + elements).next_multiple_of(ALIGN);
+            start..start + elements
         };
         let rank = lora.rank;
-        let transposed = arrangement != Arrangement::Plain;
         // The stored rows include padding, while `shape` has the rows that the host sees.
-        let rows = match arrangement {
+        let stored_rank = match arrangement {
             Arrangement::Plain => rank,
             Arrangement::Padded { rank } => rank,
         };
@@ -91,8 +86,16 @@ impl AdapterLayout {
             if !lora.targets.contains(&p) {
                 return None;
             }
-            let a = slice([rank, k], false, rows * k);
-            let b = slice([n, rank], transposed, rows * n);
+            let a = AdapterSlice {
+                range: next_range(stored_rank * k),
+                shape: [rank, k],
+                transposed: false,
+            };
+            let b = AdapterSlice {
+                range: next_range(stored_rank * n),
+                shape: [n, rank],
+                transposed: arrangement != Arrangement::Plain,
+            };
             Some([a, b])
         };
         let slices = (0..config.layers)

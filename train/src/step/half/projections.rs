@@ -202,7 +202,11 @@ impl Bf16Step {
         for &OutputGradient { projection, dy } in outputs {
             let of = projection.of_layer(l);
             let adapter = adapter::gradients(self, queue, of, x, dy)?;
-            let w = self.matrix_of(queue, PassDirection::Backward, of, is_unpacked)?;
+            let w = if is_unpacked {
+                self.unpacked_view(PassDirection::Backward, projection)
+            } else {
+                self.unpack(queue, PassDirection::Backward, of)?
+            };
             let shape = MatmulShape {
                 rows,
                 columns,

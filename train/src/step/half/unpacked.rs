@@ -76,24 +76,23 @@ impl Bf16Step {
             layer: of.layer,
             projections: &[of.projection],
         });
-        self.matrix_of(queue, direction, of, is_unpacked)
+        if is_unpacked {
+            return Ok(self.unpacked_view(direction, of.projection));
+        }
+        self.unpack(queue, direction, of)
     }
 
-    /// Returns a matrix of the next matmul.
-    ///
-    /// If it is in NF4 and not `is_unpacked` yet, a separate kernel unpacks it first.
-    pub(super) fn matrix_of(
+    /// Returns a matrix of the next matmul. If it is in NF4, a separate kernel unpacks it first.
+    pub(super) fn unpack(
         &self,
         queue: &mut impl Queue,
         direction: PassDirection,
         of: LayerProjection,
-        is_unpacked: bool,
     ) -> Result<View<bf16>, Error> {
         let w = self.unpacked_view(direction, of.projection);
         let n = self.weights_of(of.projection) as u32;
         match self.weights.matrix(of) {
             DeviceMatrix::Unpacked(w) => return Ok(w.view()),
-            DeviceMatrix::Nf4(_) | DeviceMatrix::Nested(_) if is_unpacked => {}
             DeviceMatrix::Nf4(PackedMatrix { packed, absmax }) => {
                 let args = Nf4DequantizeArgs::<Host> {
                     packed,
@@ -196,7 +195,7 @@ impl Bf16Step {
     }
 
     /// Returns the view of a workspace into which a matrix is unpacked.
-    fn unpacked_view(&self, direction: PassDirection, p: Projection) -> View<bf16> {
+    pub(super) fn unpacked_view(&self, direction: PassDirection, p: Projection) -> View<bf16> {
         let (workspace, start) = self.start(direction, p);
         self.workspaces()[workspace].view_range(start..start + self.weights_of(p))
     }
