@@ -13,7 +13,8 @@ use warpwright_model::nf4::{Nf4Absmax, Nf4Matrix};
 use warpwright_model::{Block, Model, Outline, RopePairing, Weight, WeightFormat};
 
 use crate::kernel_terms::kernel_format;
-use crate::step::{Launch, Matrix, Precision, Recomputation, Settings, Tiles, Unpacking};
+use crate::settings::{Launch, Precision, Recomputation, Settings, Tiles, Unpacking};
+use crate::step::Matrix;
 use crate::{Config, Error, LayerWeights, Lora, Training, Weights};
 pub use warpwright_model::Absmax;
 

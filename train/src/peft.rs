@@ -15,6 +15,7 @@ use warpwright_model::RopePairing;
 use warpwright_model::adapter::names::{BASE_FORMATS, CONFIG, NOTES, TENSORS};
 use warpwright_model::adapter::{Formats, names};
 
+use crate::projection::LayerProjection;
 use crate::reference::Adapters;
 use crate::{Config, Error, Lora, Projection, files};
 
@@ -99,8 +100,9 @@ pub(crate) fn write_tensors(
 ) -> Result<(), Error> {
     let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = vec![];
     for (prefix, adapters) in lists {
-        for (l, p) in shapes.layer_projections() {
-            let Some(adapter) = adapters.of(l, p) else {
+        for of in shapes.layer_projections() {
+            let p = of.projection;
+            let Some(adapter) = adapters.of(of.layer, p) else {
                 continue;
             };
             let [n, k] = p.shape(shapes.config);
@@ -112,11 +114,7 @@ pub(crate) fn write_tensors(
                     .iter()
                     .flat_map(|&x| (x as f32).to_le_bytes())
                     .collect();
-                tensors.push((
-                    format!("{prefix}{}", name(l, p, factor)),
-                    shape.into(),
-                    bytes,
-                ));
+                tensors.push((format!("{prefix}{}", name(of, factor)), shape.into(), bytes));
             }
         }
     }
@@ -156,14 +154,15 @@ pub(crate) fn read_tensors<const N: usize>(
     let mut lists = prefixes.map(|_| Adapters::zeros(shapes.config, shapes.lora));
     let mut read = 0;
     for (prefix, adapters) in prefixes.iter().zip(&mut lists) {
-        for (l, p) in shapes.layer_projections() {
+        for of in shapes.layer_projections() {
+            let p = of.projection;
             let [n, k] = p.shape(shapes.config);
             let rank = shapes.lora.rank;
-            let Some(adapter) = adapters.layers[l][p as usize].as_mut() else {
+            let Some(adapter) = adapters.layers[of.layer][p as usize].as_mut() else {
                 continue;
             };
             let numbers = |factor, shape: [usize; 2]| {
-                let name = format!("{prefix}{}", name(l, p, factor));
+                let name = format!("{prefix}{}", name(of, factor));
                 numbers(&tensors, &name, shape).map_err(fault)
             };
             adapter.a = numbers("A", [rank, k])?;
@@ -199,8 +198,8 @@ fn numbers(tensors: &SafeTensors<'_>, name: &str, shape: [usize; 2]) -> Result<V
 }
 
 /// Returns the name of a factor's tensor.
-fn name(l: usize, p: Projection, factor: &str) -> String {
-    names::tensor(l, p as usize, factor)
+fn name(of: LayerProjection, factor: &str) -> String {
+    names::tensor(of.layer, of.projection as usize, factor)
 }
 
 /// The direction of a reordering.
@@ -212,8 +211,8 @@ enum ReorderDirection {
 
 impl AdapterShapes<'_> {
     /// Returns all layers and projections, in the order of the forward pass.
-    fn layer_projections(&self) -> impl Iterator<Item = (usize, Projection)> {
-        (0..self.config.layers).flat_map(|l| Projection::ALL.map(|p| (l, p)))
+    fn layer_projections(&self) -> impl Iterator<Item = LayerProjection> {
+        (0..self.config.layers).flat_map(|l| Projection::ALL.map(|p| p.of_layer(l)))
     }
 
     /// Returns B with its rows in the order of the file or of the model. Only permuted projections

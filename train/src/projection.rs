@@ -17,6 +17,21 @@ pub enum Projection {
     Down,
 }
 
+/// A projection of one layer of a model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LayerProjection {
+    pub(crate) layer: usize,
+    pub(crate) projection: Projection,
+}
+
+impl LayerProjection {
+    /// Returns the index of the projection among those of all layers. Dropout draws the random
+    /// numbers of each projection from the stream with this number.
+    pub(crate) fn dropout_stream(self) -> u32 {
+        (Projection::ALL.len() * self.layer) as u32 + self.projection as u32
+    }
+}
+
 impl Projection {
     /// All projections, in the order of the forward pass.
     pub const ALL: [Projection; 7] = {
@@ -40,6 +55,13 @@ impl Projection {
             Projection::O => [hidden, queries],
             Projection::Gate | Projection::Up => [feed_forward, hidden],
             Projection::Down => [hidden, feed_forward],
+        }
+    }
+    /// Returns this projection of a layer.
+    pub(crate) fn of_layer(self, layer: usize) -> LayerProjection {
+        LayerProjection {
+            layer,
+            projection: self,
         }
     }
 }

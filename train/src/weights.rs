@@ -32,8 +32,34 @@ pub struct LayerWeights<V = Vec<f64>, M = V> {
     pub biases: [Option<V>; 7],
 }
 
-/// The name and the shape of a tensor.
-type NamedShape = (String, [usize; 2]);
+/// The name of a tensor, for errors and labels, and its expected shape.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedShape {
+    pub(crate) name: String,
+    pub(crate) shape: [usize; 2],
+}
+
+impl NamedShape {
+    pub(crate) fn new(name: impl Into<String>, shape: [usize; 2]) -> NamedShape {
+        NamedShape {
+            name: name.into(),
+            shape,
+        }
+    }
+
+    /// Returns an error if a tensor does not have as many elements as its shape.
+    pub(crate) fn check(self, found: usize) -> Result<(), Error> {
+        let NamedShape { name, shape } = self;
+        if found == shape[0] * shape[1] {
+            return Ok(());
+        }
+        Err(Error::Length {
+            tensor: name,
+            found,
+            shape,
+        })
+    }
+}
 
 impl<V, M> Weights<V, M> {
     /// Returns the matrix of the LM head.
@@ -57,9 +83,14 @@ impl<V, M> Weights<V, M> {
         let table = [config.vocab, config.hidden];
         let layers = self.layers.iter().enumerate();
         Ok(Weights {
-            embed: vector(("the embedding".into(), table), &self.embed)?,
-            head: optional(&self.head, |head| vector(("the head".into(), table), head))?,
-            norm: vector(("the last norm".into(), [1, config.hidden]), &self.norm)?,
+            embed: vector(NamedShape::new("the embedding", table), &self.embed)?,
+            head: optional(&self.head, |head| {
+                vector(NamedShape::new("the head", table), head)
+            })?,
+            norm: vector(
+                NamedShape::new("the last norm", [1, config.hidden]),
+                &self.norm,
+            )?,
             layers: layers
                 .map(|(l, layer)| layer.try_map(l, config, vector, matrix))
                 .collect::<Result<_, _>>()?,
@@ -75,7 +106,7 @@ impl<V, M> LayerWeights<V, M> {
         vector: &mut dyn FnMut(NamedShape, &V) -> Result<W, Error>,
         matrix: &mut dyn FnMut(NamedShape, &M) -> Result<N, Error>,
     ) -> Result<LayerWeights<W, N>, Error> {
-        let named = |what: &str, shape| (format!("{what} of layer {l}"), shape);
+        let named = |what: &str, shape| NamedShape::new(format!("{what} of layer {l}"), shape);
         let head = [1, config.head_dim];
         let mut projections = Vec::new();
         for (p, w) in Projection::ALL.into_iter().zip(&self.projections) {
@@ -113,17 +144,4 @@ fn optional<T, U>(
 fn seven<T>(list: Vec<T>) -> [T; 7] {
     list.try_into()
         .unwrap_or_else(|_| unreachable!("the list has one element per projection"))
-}
-
-/// Returns an error if a tensor does not have as many elements as its shape.
-pub(crate) fn length((tensor, shape): NamedShape, found: usize) -> Result<(), Error> {
-    if found == shape[0] * shape[1] {
-        Ok(())
-    } else {
-        Err(Error::Length {
-            tensor,
-            found,
-            shape,
-        })
-    }
 }

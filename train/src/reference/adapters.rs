@@ -1,6 +1,6 @@
 //! Adapters, and tensors with the same shapes: gradients and moments.
 
-use crate::weights::length;
+use crate::weights::NamedShape;
 use crate::{Config, Error, Lora, Projection};
 use warpwright_kernels::train::philox::philox4x32;
 
@@ -122,8 +122,8 @@ impl Adapters {
             .of(l, p)
             .map_or((&[][..], &[][..]), |adapter| (&adapter.a, &adapter.b));
         let name = |factor| format!("{factor} of {} of layer {l}", p.name());
-        length((name("A"), [rank, k]), a.len())?;
-        length((name("B"), [n, rank]), b.len())
+        NamedShape::new(name("A"), [rank, k]).check(a.len())?;
+        NamedShape::new(name("B"), [n, rank]).check(b.len())
     }
 }
 

@@ -1,12 +1,12 @@
 //! The unpacked weights in `f64`.
 
-use crate::weights::{LayerWeights, Weights, length};
+use crate::weights::{LayerWeights, NamedShape, Weights};
 use crate::{Config, Error};
 
 impl Weights {
     /// Returns an error if a tensor does not have the shape that the configuration requires.
     pub(super) fn check(&self, config: &Config) -> Result<(), Error> {
-        let check = |named, tensor: &Vec<f64>| length(named, tensor.len());
+        let check = |named: NamedShape, tensor: &Vec<f64>| named.check(tensor.len());
         self.try_map(config, &mut { check }, &mut { check })
             .map(drop)
     }

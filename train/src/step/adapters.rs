@@ -7,6 +7,7 @@ use std::ops::Range;
 use warpwright_driver::{Buffer, Context, View};
 use warpwright_kernels::train::clip::PARTS;
 
+use crate::projection::LayerProjection;
 use crate::reference::Adapters;
 use crate::{Config, Error, Lora, Projection};
 
@@ -25,7 +26,7 @@ pub(super) enum Arrangement {
     /// padding stays zero, because its gradients are sums of products with zeros.
     Padded {
         /// The rows of every tensor, including the padding.
-        rank: u32,
+        rank: usize,
     },
 }
 
@@ -52,51 +53,60 @@ impl AdapterSlice {
     }
 }
 
+/// The factors A and B of an adapter in a flat buffer.
+pub(super) struct AdapterViews<T> {
+    pub(super) a: View<T>,
+    pub(super) b: View<T>,
+}
+
 /// The positions of all tensors in a flat buffer.
 pub(super) struct AdapterLayout {
-    /// The places of A and B, by layer and projection.
-    places: Vec<[Option<[AdapterSlice; 2]>; 7]>,
+    /// The positions of A and B, by layer and projection.
+    slices: Vec<[Option<[AdapterSlice; 2]>; 7]>,
     len: usize,
 }
 
 impl AdapterLayout {
     /// Returns the layout of the adapters of a model.
-    pub(super) fn of(config: &Config, lora: &Lora, arrangement: Arrangement) -> AdapterLayout {
+    pub(super) fn new(config: &Config, lora: &Lora, arrangement: Arrangement) -> AdapterLayout {
         let mut len = 0;
-        let mut place = |[rows, columns]: [usize; 2], transposed: bool, stored: usize| {
+        let mut next_range = |elements: usize| {
             let start = len;
-            len = (start + stored).next_multiple_of(ALIGN);
-            AdapterSlice {
-                range: start..start + stored,
-                shape: [rows, columns],
-                transposed,
-            }
+            len = (start + elements).next_multiple_of(ALIGN);
+            start..start + elements
         };
         let rank = lora.rank;
-        let transposed = arrangement != Arrangement::Plain;
         // The stored rows include padding, while `shape` has the rows that the host sees.
-        let rows = match arrangement {
+        let stored_rank = match arrangement {
             Arrangement::Plain => rank,
-            Arrangement::Padded { rank } => rank as usize,
+            Arrangement::Padded { rank } => rank,
         };
         let mut of = |p: Projection| {
             let [n, k] = p.shape(config);
             if !lora.targets.contains(&p) {
                 return None;
             }
-            let a = place([rank, k], false, rows * k);
-            let b = place([n, rank], transposed, rows * n);
+            let a = AdapterSlice {
+                range: next_range(stored_rank * k),
+                shape: [rank, k],
+                transposed: false,
+            };
+            let b = AdapterSlice {
+                range: next_range(stored_rank * n),
+                shape: [n, rank],
+                transposed: arrangement != Arrangement::Plain,
+            };
             Some([a, b])
         };
-        let places = (0..config.layers)
+        let slices = (0..config.layers)
             .map(|_| Projection::ALL.map(&mut of))
             .collect();
-        AdapterLayout { places, len }
+        AdapterLayout { slices, len }
     }
 
-    /// Returns the place of each tensor, in the order of [`Adapters::tensors`].
+    /// Returns the position of each tensor, in the order of [`Adapters::tensors`].
     fn all(&self) -> impl Iterator<Item = &AdapterSlice> {
-        self.places.iter().flatten().flatten().flatten()
+        self.slices.iter().flatten().flatten().flatten()
     }
 
     /// Returns the number of elements of a flat buffer.
@@ -105,26 +115,25 @@ impl AdapterLayout {
     }
 
     /// Returns the views of A and B of a projection, or `None` if it has no adapter.
-    pub(super) fn of_projection<T>(
+    pub(super) fn views<T>(
         &self,
         buffer: &View<T>,
-        l: usize,
-        p: Projection,
-    ) -> Option<[View<T>; 2]> {
-        let places = self.places[l][p as usize].as_ref();
-        places.map(|places| {
-            places
-                .each_ref()
-                .map(|place| buffer.view_range(place.range.clone()))
+        of: LayerProjection,
+    ) -> Option<AdapterViews<T>> {
+        let [a, b] = self.slices[of.layer][of.projection as usize].as_ref()?;
+        let view = |slice: &AdapterSlice| buffer.view_range(slice.range.clone());
+        Some(AdapterViews {
+            a: view(a),
+            b: view(b),
         })
     }
 
     /// Returns the adapters as the contents of a flat buffer.
     fn flat(&self, adapters: &Adapters) -> Vec<f32> {
         let mut flat = vec![0.0; self.len];
-        for (place, tensor) in self.all().zip(adapters.tensors()) {
-            let to = &mut flat[place.range.clone()];
-            for (i, &x) in place.indices().zip(tensor) {
+        for (slice, tensor) in self.all().zip(adapters.tensors()) {
+            let to = &mut flat[slice.range.clone()];
+            for (i, &x) in slice.indices().zip(tensor) {
                 to[i] = x as f32;
             }
         }
@@ -133,7 +142,7 @@ impl AdapterLayout {
 }
 
 /// The parameters, moments and gradients of all adapters in device memory.
-pub(super) struct Flat {
+pub(super) struct FlatAdapters {
     pub(super) layout: AdapterLayout,
     pub(super) parameters: Buffer<f32>,
     /// The first and the second moment.
@@ -143,15 +152,15 @@ pub(super) struct Flat {
     pub(super) squares: Buffer<f32>,
 }
 
-impl Flat {
+impl FlatAdapters {
     /// Copies the parameters to the device, and starts moments and gradients at zero.
     pub(super) fn new(
         context: &Context,
         layout: AdapterLayout,
         adapters: &Adapters,
-    ) -> Result<Flat, Error> {
+    ) -> Result<FlatAdapters, Error> {
         let zeros = |label| Ok::<_, Error>(Buffer::zeroed(context, layout.len)?.labelled(label));
-        Ok(Flat {
+        Ok(FlatAdapters {
             parameters: Buffer::from_slice(context, &layout.flat(adapters))?.labelled("adapters"),
             moments: [zeros("first moments")?, zeros("second moments")?],
             gradients: zeros("gradients")?,
@@ -164,9 +173,9 @@ impl Flat {
     pub(super) fn read(&self, buffer: &View<f32>, shapes: &Adapters) -> Result<Adapters, Error> {
         let flat = buffer.to_vec()?;
         let mut adapters = shapes.clone();
-        for (place, tensor) in self.layout.all().zip(adapters.tensors_mut()) {
-            let from = &flat[place.range.clone()];
-            for (to, i) in tensor.iter_mut().zip(place.indices()) {
+        for (slice, tensor) in self.layout.all().zip(adapters.tensors_mut()) {
+            let from = &flat[slice.range.clone()];
+            for (to, i) in tensor.iter_mut().zip(slice.indices()) {
                 *to = from[i].into();
             }
         }

@@ -21,46 +21,48 @@
 //!   backward pass of each layer except the last first computes them again from the residual
 //!   stream before the layer.
 //!
-//! There are two implementations ([`Precision`]). The `f32` kernels are simple: one thread sums
-//! an element of a matmul. Tests compare this precision with the
-//! [reference](mod@crate::reference). The `bf16` matmuls run on tensor cores.
+//! The passes are written once (`passes/`), over operations that each [`Precision`] implements with
+//! its kernels. The `f32` kernels (`single/`) are simple: one thread sums an element of a matmul.
+//! Tests compare this precision with the [reference](mod@crate::reference). The `bf16` matmuls
+//! (`half/`) run on tensor cores.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `trainer.rs` | graphs, launches and records |
 //! | `profile.rs` | the time of each kernel |
-//! | `settings.rs` | the settings of a trainer |
-//! | `precision.rs` | the choice of the implementation, and the phases of a step |
-//! | `common.rs` | shared by both precisions: batches, counters, clip and AdamW |
-//! | `sizes.rs` | the sizes of a step |
+//! | `precision.rs` | the choice of the precision |
+//! | `passes/` | the forward and backward passes |
+//! | `single/` | the operations in `f32` |
+//! | `half/` | the operations in `bf16` |
+//! | `state.rs` | batches, counters, clip and AdamW |
 //! | `adapters.rs` | adapters, moments and gradients in four flat buffers |
-//! | `slots.rs` | micro-batches in host memory |
+//! | `batch_slots.rs` | micro-batches in host memory |
+//! | `weights.rs` | frozen weights |
+//! | `buffers.rs` | activations and gradients |
+//! | `element.rs` | the element types of activations |
+//! | `sizes.rs` | the sizes of a step |
 //! | `needs.rs` | the device memory that a trainer needs |
-//! | `kernels.rs`, `weights.rs`, `buffers.rs` | `f32`: loaded kernels, frozen weights, activations and workspace |
-//! | `pass.rs` | `f32`: projections with adapters, used by forward and backward |
-//! | `forward.rs`, `backward.rs` | `f32`: the layers and the LM head |
-//! | `half/` | the implementation in `bf16` |
 
 mod adapters;
-mod backward;
+mod batch_slots;
 mod buffers;
-mod common;
-mod forward;
+mod element;
+#[cfg(test)]
+mod graph_snapshot;
 mod half;
-mod kernels;
 mod needs;
-mod pass;
+mod passes;
 mod precision;
 mod profile;
-mod settings;
+mod single;
 mod sizes;
-mod slots;
+mod state;
 mod trainer;
 mod weights;
 
+pub use crate::settings::{Launch, Precision, Recomputation, Settings, Tiles, Unpacking};
 pub use needs::TrainingNeeds;
-pub use precision::StepPhase;
+pub use passes::run::StepPhase;
 pub use profile::TimedKernel;
-pub use settings::{Launch, Precision, Recomputation, Settings, Tiles, Unpacking};
 pub use trainer::{Evaluation, Snapshot, Trainer};
 pub use weights::Matrix;

@@ -1,30 +1,19 @@
-//! The choice between the `f32` and `bf16` implementations of a step, and the phases of a step.
+//! The choice between the `f32` and `bf16` implementations of a step.
 
-use warpwright_driver::{Buffer, Context, Error as DriverError, Queue, View};
-use warpwright_kernels::train::nested::NestedDequantize;
+use warpwright_driver::{Context, Error as DriverError, Queue, View, bf16};
 
-use super::adapters::Arrangement;
-use super::buffers::{F32Buffers, Layers};
-use super::common::{CommonState, Purpose};
-use super::half;
-use super::kernels::{F32Kernels, THREADS};
-use super::pass::F32Step;
-use super::settings::{Precision, Settings};
+use super::adapters::{AdapterLayout, Arrangement};
+use super::buffers::{BufferShapes, ByteCounter, StepBuffers};
+use super::half::{Bf16Scratch, Bf16Step, padded, unsupported};
+use super::passes::operations::StepOperations;
+use super::passes::run::{LaunchUnit, StepPhase, launch_unit, phase};
+use super::single::{F32Scratch, F32Step};
 use super::sizes::TrainingSizes;
-use super::weights::{Matrix, Unnesting, upload};
+use super::state::StepState;
+use super::weights::Matrix;
 use crate::reference::Adapters;
+use crate::settings::{Precision, Settings};
 use crate::{Error, Weights};
-
-/// The work of one launch.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum LaunchUnit {
-    /// A micro-batch that is not the last of its step.
-    Micro,
-    /// The last micro-batch of a step, and the update.
-    Last,
-    /// The losses of a micro-batch, without gradients.
-    Evaluation,
-}
 
 impl Precision {
     /// Checks that a training run in this precision is supported on the device.
@@ -36,157 +25,125 @@ impl Precision {
         let sizes = TrainingSizes::new(&settings.config, settings.lora.rank, settings.tokens)?;
         match self {
             Precision::F32 => Ok(()),
-            Precision::Bf16 => match half::unsupported(context, &sizes) {
+            Precision::Bf16 => match unsupported(context, &sizes) {
                 Some(needed) => Err(Error::Precision { needed }),
                 None => Ok(()),
             },
         }
     }
-}
 
-/// A phase of a training step.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StepPhase {
-    /// From the batch to the residual stream after the last layer.
-    Forward,
-    /// The logits, the losses, and their gradients back to the residual stream.
-    Head,
-    /// Back through the layers.
-    Backward,
-    /// The end of a micro-batch and of a step: counters, the norm of all gradients, and AdamW.
-    Update,
-}
+    /// Returns the rank with which `u` and its gradient are stored.
+    pub(super) fn stored_rank(self, rank: usize) -> usize {
+        match self {
+            Precision::F32 => rank,
+            Precision::Bf16 => padded(rank),
+        }
+    }
 
-impl StepPhase {
-    /// All phases, in the order in which they run.
-    pub const ALL: [StepPhase; 4] = [
-        StepPhase::Forward,
-        StepPhase::Head,
-        StepPhase::Backward,
-        StepPhase::Update,
-    ];
+    /// Returns the layout of the adapters.
+    pub(super) fn adapter_layout(self, settings: &Settings) -> AdapterLayout {
+        let arrangement = match self {
+            Precision::F32 => Arrangement::Plain,
+            Precision::Bf16 => Arrangement::Padded {
+                rank: padded(settings.lora.rank),
+            },
+        };
+        AdapterLayout::new(&settings.config, &settings.lora, arrangement)
+    }
+
+    /// Returns the bytes of all buffers of a step, apart from the weights and the [`StepState`].
+    pub(super) fn buffer_bytes(
+        self,
+        shapes: &BufferShapes<'_>,
+        adapters: usize,
+    ) -> Result<u64, Error> {
+        let counter = match self {
+            Precision::F32 => {
+                let counter = ByteCounter::of::<f32>();
+                StepBuffers::new(&counter, shapes)?;
+                F32Scratch::new(&counter, shapes.sizes)?;
+                counter
+            }
+            Precision::Bf16 => {
+                let counter = ByteCounter::of::<bf16>();
+                StepBuffers::new(&counter, shapes)?;
+                Bf16Scratch::new(&counter, shapes, adapters)?;
+                counter
+            }
+        };
+        Ok(counter.bytes())
+    }
 }
 
 /// A step in one of the precisions.
-pub(super) enum StepPass {
+pub(super) enum PreciseStep {
     F32(Box<F32Step>),
-    Bf16(Box<half::Bf16Step>),
+    Bf16(Box<Bf16Step>),
 }
 
-impl StepPass {
+impl PreciseStep {
     /// Allocates the buffers and loads the kernels of a step in the precision of `settings`.
     pub(super) fn new(
         context: &Context,
         settings: &Settings,
-        sizes: TrainingSizes,
+        shapes: &BufferShapes<'_>,
         weights: &Weights<Vec<f32>, Matrix>,
         adapters: &Adapters,
-        layers: &Layers<'_>,
-    ) -> Result<StepPass, Error> {
+    ) -> Result<PreciseStep, Error> {
         settings.precision.check(context, settings)?;
         Ok(match settings.precision {
-            Precision::F32 => StepPass::F32(Box::new(simple(
-                context, settings, sizes, weights, adapters, layers,
-            )?)),
+            Precision::F32 => {
+                let step = F32Step::new(context, settings, shapes, weights, adapters)?;
+                PreciseStep::F32(Box::new(step))
+            }
             Precision::Bf16 => {
-                let step =
-                    half::Bf16Step::new(context, settings, sizes, weights, adapters, layers)?;
-                StepPass::Bf16(Box::new(step))
+                let step = Bf16Step::new(context, settings, shapes, weights, adapters)?;
+                PreciseStep::Bf16(Box::new(step))
             }
         })
     }
 
-    /// Returns the parts that do not depend on the precision.
-    pub(super) fn common(&self) -> &CommonState {
+    /// Returns the state that does not depend on the precision.
+    pub(super) fn state(&self) -> &StepState {
         match self {
-            StepPass::F32(step) => &step.common,
-            StepPass::Bf16(step) => &step.common,
+            PreciseStep::F32(step) => step.state(),
+            PreciseStep::Bf16(step) => step.state(),
         }
     }
 
     /// Returns the losses of the last micro-batch, `[tokens]`.
     pub(super) fn losses(&self) -> &View<f32> {
         match self {
-            StepPass::F32(step) => &step.buffers.head.losses,
-            StepPass::Bf16(step) => &step.buffers.head.losses,
+            PreciseStep::F32(step) => &step.buffers().head.losses,
+            PreciseStep::Bf16(step) => &step.buffers().head.losses,
         }
     }
 
     /// Returns the logits of the last chunk of an evaluation, `[chunk, vocab]`.
     pub(super) fn logits(&self) -> &View<f32> {
         match self {
-            StepPass::F32(step) => &step.buffers.head.logits,
-            StepPass::Bf16(step) => step.buffers.head.logits(),
+            PreciseStep::F32(step) => &step.buffers().head.logits,
+            PreciseStep::Bf16(step) => &step.buffers().head.logits,
         }
     }
 
-    /// Launches `work` on a queue.
+    /// Queues the work of a launch.
     pub(super) fn run(&self, queue: &mut impl Queue, work: LaunchUnit) -> Result<(), DriverError> {
-        match work {
-            LaunchUnit::Evaluation => self.evaluate(queue),
-            LaunchUnit::Micro => {
-                for part in [StepPhase::Forward, StepPhase::Head, StepPhase::Backward] {
-                    self.part(queue, part)?;
-                }
-                self.common().end_micro_batch(queue, self.losses())
-            }
-            LaunchUnit::Last => {
-                for part in StepPhase::ALL {
-                    self.part(queue, part)?;
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// Launches one phase of the last micro-batch of a step.
-    pub(super) fn part(&self, queue: &mut impl Queue, part: StepPhase) -> Result<(), DriverError> {
-        match (part, self) {
-            (StepPhase::Forward, StepPass::F32(step)) => step.forward(queue, Purpose::Training),
-            (StepPhase::Forward, StepPass::Bf16(step)) => step.forward(queue, Purpose::Training),
-            (StepPhase::Head, StepPass::F32(step)) => step.head(queue),
-            (StepPhase::Head, StepPass::Bf16(step)) => step.head(queue),
-            (StepPhase::Backward, StepPass::F32(step)) => step.backward(queue),
-            (StepPhase::Backward, StepPass::Bf16(step)) => step.backward(queue),
-            (StepPhase::Update, _) => {
-                self.common().end_micro_batch(queue, self.losses())?;
-                self.common().update(queue)
-            }
-        }
-    }
-
-    /// Computes the losses of the next micro-batch without dropout, and leaves counters and
-    /// gradients unchanged.
-    fn evaluate(&self, queue: &mut impl Queue) -> Result<(), DriverError> {
         match self {
-            StepPass::F32(step) => {
-                step.forward(queue, Purpose::Evaluation)?;
-                step.losses(queue)
-            }
-            StepPass::Bf16(step) => {
-                step.forward(queue, Purpose::Evaluation)?;
-                step.losses(queue)
-            }
+            PreciseStep::F32(step) => launch_unit(&**step, queue, work),
+            PreciseStep::Bf16(step) => launch_unit(&**step, queue, work),
         }
     }
-}
 
-/// Allocates the buffers and loads the kernels of a step in `f32`.
-fn simple(
-    context: &Context,
-    settings: &Settings,
-    sizes: TrainingSizes,
-    weights: &Weights<Vec<f32>, Matrix>,
-    adapters: &Adapters,
-    layers: &Layers<'_>,
-) -> Result<F32Step, Error> {
-    let common = CommonState::new(context, settings, sizes, Arrangement::Plain, adapters)?;
-    let zeroed = |label: &str, len| Ok(Buffer::zeroed(context, len)?.labelled(label));
-    Ok(F32Step {
-        kernels: F32Kernels::load(context, sizes.head_dim, settings.pairing)?,
-        weights: upload(context, &settings.config, weights)?,
-        unnesting: Unnesting::new(context, NestedDequantize { threads: THREADS }, weights)?,
-        buffers: F32Buffers::new(&sizes, layers, common.head_chunk, &zeroed)?,
-        common,
-    })
+    /// Queues one phase of the last micro-batch of a step.
+    pub(super) fn run_phase(
+        &self,
+        queue: &mut impl Queue,
+        of: StepPhase,
+    ) -> Result<(), DriverError> {
+        match self {
+            PreciseStep::F32(step) => phase(&**step, queue, of),
+            PreciseStep::Bf16(step) => phase(&**step, queue, of),
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use warpwright_driver::Recorder;
 
-use super::precision::StepPhase;
+use super::passes::run::StepPhase;
 use super::trainer::Trainer;
 use crate::Error;
 use crate::reference::MicroBatch;
@@ -31,10 +31,10 @@ impl Trainer {
     /// Returns the errors of [`step`](Trainer::step).
     pub fn profile(&mut self, micro: &MicroBatch) -> Result<Vec<TimedKernel>, Error> {
         let mut kernels = vec![];
-        self.last_micro_batch(micro, |pass, stream| {
+        self.last_micro_batch(micro, |step, stream| {
             for part in StepPhase::ALL {
                 let mut recorder = Recorder::new(stream.context())?;
-                pass.part(&mut recorder, part)?;
+                step.run_phase(&mut recorder, part)?;
                 let profile = recorder.finish().profile(stream)?;
                 kernels.extend(profile.rows.into_iter().map(|row| {
                     let kernel = row.name;

@@ -1,10 +1,13 @@
 //! The sizes of a step, in the types that kernels take.
+//!
+//! Sizes are `usize` in settings and on the host, and `u32` in the arguments of kernels. They are
+//! converted here only, where their range is checked.
 
 use crate::{Config, Error, Projection};
 
 /// The sizes of a model and its micro-batches, as `u32`.
 ///
-/// [`new`](Sizes::new) checks that each tensor has at most 2^31 elements, because kernels compute
+/// [`new`](TrainingSizes::new) checks that each tensor has at most 2^31 elements, because kernels compute
 /// indices in 32 bits.
 #[derive(Clone, Copy)]
 pub(super) struct TrainingSizes {
@@ -87,14 +90,31 @@ impl TrainingSizes {
         self.kv_heads * self.head_dim
     }
 
-    /// Returns the number of outputs and of inputs of a projection.
-    pub(super) fn of(&self, p: Projection) -> [u32; 2] {
-        match p {
-            Projection::Q => [self.queries(), self.hidden],
-            Projection::K | Projection::V => [self.keys(), self.hidden],
-            Projection::O => [self.hidden, self.queries()],
-            Projection::Gate | Projection::Up => [self.feed_forward, self.hidden],
-            Projection::Down => [self.hidden, self.feed_forward],
-        }
+    /// Returns the shape of a projection.
+    pub(super) fn projection(&self, p: Projection) -> ProjectionShape {
+        let (n, k) = match p {
+            Projection::Q => (self.queries(), self.hidden),
+            Projection::K | Projection::V => (self.keys(), self.hidden),
+            Projection::O => (self.hidden, self.queries()),
+            Projection::Gate | Projection::Up => (self.feed_forward, self.hidden),
+            Projection::Down => (self.hidden, self.feed_forward),
+        };
+        ProjectionShape { n, k }
+    }
+}
+
+/// The shape of a projection's matrix.
+#[derive(Clone, Copy)]
+pub(super) struct ProjectionShape {
+    /// The number of outputs, which are the rows of the matrix.
+    pub(super) n: u32,
+    /// The number of inputs, which are the columns of the matrix.
+    pub(super) k: u32,
+}
+
+impl ProjectionShape {
+    /// Returns the number of weights.
+    pub(super) fn weights(self) -> usize {
+        self.n as usize * self.k as usize
     }
 }

@@ -1,17 +1,18 @@
 //! The graphs of a step, their launches, and the results that the host reads back.
 
-use warpwright_driver::{CaptureMode, Context, GraphExec, Recorder, Stream, capture};
+use warpwright_driver::{CaptureMode, Context, Graph, GraphExec, Recorder, Stream, capture};
 use warpwright_kernels::train::state::{
     CARRIED, CORRECTIONS, COUNTERS, MICRO, RECORD, SKIPPED, STEP,
 };
 
-use super::buffers::Layers;
-use super::common::RECORDS;
-use super::precision::{LaunchUnit, StepPass};
-use super::settings::{Launch, Precision, Settings};
+use super::buffers::BufferShapes;
+use super::passes::run::LaunchUnit;
+use super::precision::PreciseStep;
 use super::sizes::TrainingSizes;
+use super::state::RECORDS;
 use super::weights::Matrix;
 use crate::reference::{Adapters, MicroBatch, Moments, Record};
+use crate::settings::{Launch, Precision, Settings};
 use crate::{Error, LayerWeights, Projection, Weights};
 
 /// A model in training on a device.
@@ -21,7 +22,7 @@ use crate::{Error, LayerWeights, Projection, Weights};
 /// the same bits.
 pub struct Trainer {
     stream: Stream,
-    step: StepPass,
+    step: PreciseStep,
     graphs: Option<TrainerGraphs>,
     settings: Settings,
     /// Adapters of zeros, for their shapes.
@@ -93,17 +94,13 @@ impl Trainer {
             config,
             lora,
             tokens,
-            recomputation,
+            precision,
             ..
         } = &settings;
         let sizes = TrainingSizes::new(config, lora.rank, *tokens)?;
-        let layers = Layers {
-            config,
-            lora,
-            head_norms: head_norms(weights)?,
-            recomputation: *recomputation,
-        };
-        let step = StepPass::new(context, &settings, sizes, weights, adapters, &layers)?;
+        let stored_rank = precision.stored_rank(lora.rank);
+        let shapes = BufferShapes::new(&settings, &sizes, head_norms(weights)?, stored_rank);
+        let step = PreciseStep::new(context, &settings, &shapes, weights, adapters)?;
         let stream = Stream::new(context)?;
         let graphs = TrainerGraphs::new(&step, &stream, settings.launch)?;
         let shapes = Adapters::zeros(config, lora);
@@ -147,15 +144,12 @@ impl Trainer {
     pub(super) fn last_micro_batch(
         &mut self,
         micro: &MicroBatch,
-        run: impl FnOnce(&StepPass, &Stream) -> Result<(), Error>,
+        run: impl FnOnce(&PreciseStep, &Stream) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.check(micro, self.micros)?;
         self.fill_slot(micro)?;
         run(&self.step, &self.stream)?;
-        self.step
-            .common()
-            .slots
-            .release(self.micros, &self.stream)?;
+        self.step.state().slots.release(self.micros, &self.stream)?;
         self.micros = self.micros.wrapping_add(1);
         self.stream.synchronize()?;
         self.steps = self.steps.wrapping_add(1);
@@ -237,10 +231,8 @@ impl Trainer {
     /// # Errors
     /// Returns a driver error if the copy fails.
     pub fn gradients(&self) -> Result<Adapters, Error> {
-        self.step
-            .common()
-            .flat
-            .read(&self.step.common().flat.gradients, &self.shapes)
+        let all = &self.step.state().adapters;
+        all.read(&all.gradients, &self.shapes)
     }
 
     /// Returns the current adapters.
@@ -248,10 +240,8 @@ impl Trainer {
     /// # Errors
     /// Returns a driver error if the copy fails.
     pub fn adapters(&self) -> Result<Adapters, Error> {
-        self.step
-            .common()
-            .flat
-            .read(&self.step.common().flat.parameters, &self.shapes)
+        let all = &self.step.state().adapters;
+        all.read(&all.parameters, &self.shapes)
     }
 
     /// Returns everything from which training continues. Call it between steps.
@@ -259,11 +249,11 @@ impl Trainer {
     /// # Errors
     /// Returns a driver error if the copy fails.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
-        let flat = &self.step.common().flat;
-        let state = &self.step.common().state;
+        let flat = &self.step.state().adapters;
+        let state = &self.step.state().carried;
         let read = |buffer| flat.read(buffer, &self.shapes);
         let counters = state.counters.to_vec()?;
-        let carried = state.carried.to_vec()?;
+        let carried = state.values.to_vec()?;
         let first = CORRECTIONS as usize;
         Ok(Snapshot {
             adapters: read(&flat.parameters)?,
@@ -298,8 +288,8 @@ impl Trainer {
         for all in [adapters, &moments.first, &moments.second] {
             all.check(config, lora)?;
         }
-        let flat = &self.step.common().flat;
-        let state = &self.step.common().state;
+        let flat = &self.step.state().adapters;
+        let state = &self.step.state().carried;
         flat.write(&flat.parameters, adapters)?;
         flat.write(&flat.moments[0], &moments.first)?;
         flat.write(&flat.moments[1], &moments.second)?;
@@ -311,7 +301,7 @@ impl Trainer {
         let mut carried = [0.0; CARRIED];
         carried[CORRECTIONS as usize..][..2].copy_from_slice(corrections);
         state.counters.write(&counters)?;
-        state.carried.write(&carried)?;
+        state.values.write(&carried)?;
         self.micros = *micro;
         // The device writes a record for skipped steps too.
         self.steps = step.wrapping_add(*skipped);
@@ -322,6 +312,12 @@ impl Trainer {
     /// kernels are launched one by one.
     pub fn nodes(&self) -> Option<usize> {
         self.graphs.as_ref().map(|graphs| graphs.last.nodes().len())
+    }
+
+    /// Returns the graph of `work` in a launch mode, for tests that look at its nodes.
+    #[cfg(test)]
+    pub(super) fn graph(&self, launch: Launch, work: LaunchUnit) -> Result<Graph, Error> {
+        graph(&self.step, &self.stream, launch, work)
     }
 
     /// Checks that a micro-batch is valid, fits, has this number, and suits the precision.
@@ -369,19 +365,19 @@ impl Trainer {
                 .launch(stream)?,
             None => step.run(&mut &*stream, work)?,
         }
-        step.common().slots.release(self.micros, stream)
+        step.state().slots.release(self.micros, stream)
     }
 
     /// Writes a micro-batch to the slot from which the device copies next.
     fn fill_slot(&self, micro: &MicroBatch) -> Result<(), Error> {
-        let common = self.step.common();
-        common.slots.write(self.micros, micro, common.sizes.tokens)
+        let state = self.step.state();
+        state.slots.write(self.micros, micro, state.sizes.tokens)
     }
 
     /// Returns the record of step `i`, counted from the first launched step.
     fn record(&self, i: u32) -> Record {
         let slot = (i % RECORDS) as usize;
-        let state = &self.step.common().state;
+        let state = &self.step.state().carried;
         let number = |i: usize| f64::from(state.records.read(slot * RECORD as usize + i));
         let [loss, norm, clip, lr] = [0, 1, 2, 3].map(number);
         Record {
@@ -446,7 +442,7 @@ fn head_norms<V, M>(weights: &Weights<V, M>) -> Result<bool, Error> {
 impl TrainerGraphs {
     /// Builds the graphs of training, or returns `None` if kernels are launched one by one.
     fn new(
-        step: &StepPass,
+        step: &PreciseStep,
         stream: &Stream,
         launch: Launch,
     ) -> Result<Option<TrainerGraphs>, Error> {
@@ -464,7 +460,7 @@ impl TrainerGraphs {
     /// Returns the graph of `work`, and builds the graph of evaluations on first use.
     fn of(
         &mut self,
-        step: &StepPass,
+        step: &PreciseStep,
         stream: &Stream,
         launch: Launch,
         work: LaunchUnit,
@@ -482,20 +478,29 @@ impl TrainerGraphs {
 
 /// Records or captures `work` as a graph and instantiates it.
 fn instantiate(
-    step: &StepPass,
+    step: &PreciseStep,
     stream: &Stream,
     launch: Launch,
     work: LaunchUnit,
 ) -> Result<GraphExec, Error> {
-    let graph = match launch {
-        Launch::Capture => capture(stream, CaptureMode::ThreadLocal, |queue| {
+    Ok(graph(step, stream, launch, work)?.instantiate()?)
+}
+
+/// Captures `work` as a graph with [`Launch::Capture`], and records it otherwise.
+fn graph(
+    step: &PreciseStep,
+    stream: &Stream,
+    launch: Launch,
+    work: LaunchUnit,
+) -> Result<Graph, Error> {
+    match launch {
+        Launch::Capture => Ok(capture(stream, CaptureMode::ThreadLocal, |queue| {
             step.run(queue, work)
-        })?,
-        _ => {
+        })?),
+        Launch::Graph | Launch::Eager => {
             let mut recorder = Recorder::new(stream.context())?;
             step.run(&mut recorder, work)?;
-            recorder.finish()
+            Ok(recorder.finish())
         }
-    };
-    Ok(graph.instantiate()?)
+    }
 }

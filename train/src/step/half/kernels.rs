@@ -1,8 +1,8 @@
 //! The loaded kernels of a step in `bf16`, and the choice of a matmul's tile.
 
+use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Kernel};
 use warpwright_kernels::ProductTile;
-use warpwright_kernels::train::cross_entropy::TokenLosses;
 use warpwright_kernels::train::flash::{
     FlashForward, FlashKeys, FlashQueries, SummedHeads, TensorOp,
 };
@@ -21,9 +21,30 @@ use warpwright_kernels::train::products::MatmulLayout;
 use super::limits::padded;
 use crate::Error;
 use crate::kernel_terms::kernel_pairing;
+use crate::settings::{Recomputation, Settings, Tiles};
 use crate::signed::load;
-use crate::step::settings::{Recomputation, Settings, Tiles};
 use crate::step::sizes::TrainingSizes;
+
+/// A variant of the matmul of one projection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct LinearVariant {
+    pub(super) layout: MatmulLayout,
+    /// Whether it adds a bias.
+    pub(super) bias: bool,
+    /// Whether it adds a residual.
+    pub(super) residual: bool,
+}
+
+impl LinearVariant {
+    /// Returns the variant of a kernel.
+    fn of(kernel: &LoraLinear) -> LinearVariant {
+        LinearVariant {
+            layout: kernel.form,
+            bias: kernel.bias,
+            residual: kernel.residual,
+        }
+    }
+}
 
 /// The loaded kernels of a step in `bf16`.
 pub(super) struct Bf16Kernels {
@@ -52,7 +73,6 @@ pub(super) struct Bf16Kernels {
     pub(super) swiglu: Option<Kernel<SwiGluForward>>,
     pub(super) swiglu_backward: Kernel<SwiGluBackward>,
     pub(super) logits: Kernel<Logits>,
-    pub(super) losses: Kernel<TokenLosses>,
     pub(super) logit_gradients: Kernel<LogitGradients>,
 }
 
@@ -76,7 +96,7 @@ impl Bf16Kernels {
         let threads = 256;
         let pairing = kernel_pairing(settings.pairing);
         let head_dim = sizes.head_dim;
-        let rank = padded(sizes.rank);
+        let rank = padded(settings.lora.rank) as u32;
         let blocks = context.device().properties().multiprocessors;
         let back = |pairing, norm| {
             load(
@@ -141,61 +161,57 @@ impl Bf16Kernels {
             swiglu,
             swiglu_backward: load(context, SwiGluBackward { threads })?,
             logits: load(context, Logits)?,
-            losses: load(context, TokenLosses { threads })?,
             logit_gradients: load(context, LogitGradients { threads })?,
         })
     }
 
-    /// Returns the matmul kernel whose tile wastes least for an output of this shape.
+    /// Returns the matmul kernel of a variant whose tile wastes least for an output of this shape.
     pub(super) fn linear(
         &self,
-        form: MatmulLayout,
-        [bias, residual]: [bool; 2],
-        [rows, columns]: [u32; 2],
+        variant: LinearVariant,
+        rows: u32,
+        columns: u32,
     ) -> &Kernel<LoraLinear> {
-        let fits = |kernel: &&Kernel<LoraLinear>| {
-            let def = kernel.def();
-            (def.form, def.bias, def.residual) == (form, bias, residual)
-        };
-        let of = self.linear.iter().filter(fits);
-        self.best(of, |kernel| (kernel.def().tile, [rows, columns]))
+        let fits = |kernel: &&Kernel<LoraLinear>| LinearVariant::of(kernel.def()) == variant;
+        let kernels = self.linear.iter().filter(fits);
+        self.best(kernels, |kernel| kernel.tile, rows, columns)
     }
 
     /// Returns the kernel of the projection before SwiGLU whose tile wastes least for this shape.
-    pub(super) fn gated(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSwiGlu> {
-        self.best(self.gated.iter(), |kernel| {
-            (kernel.def().tile, [rows, columns])
-        })
+    pub(super) fn gated(&self, rows: u32, columns: u32) -> &Kernel<LoraSwiGlu> {
+        self.best(self.gated.iter(), |kernel| kernel.tile, rows, columns)
     }
 
     /// Returns the kernel of the gradient of an input that several projections share, with the tile
     /// that wastes least for this shape.
-    pub(super) fn sum(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSum> {
-        self.best(self.sums.iter(), |kernel| {
-            (kernel.def().tile, [rows, columns])
-        })
+    pub(super) fn sum(&self, rows: u32, columns: u32) -> &Kernel<LoraSum> {
+        self.best(self.sums.iter(), |kernel| kernel.tile, rows, columns)
     }
 
     /// Returns the kernel of the gradient through SwiGLU whose tile wastes least for this shape.
-    pub(super) fn swiglu_linear(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSwiGluBackward> {
-        self.best(self.swiglu_linear.iter(), |kernel| {
-            (kernel.def().tile, [rows, columns])
-        })
+    pub(super) fn swiglu_linear(&self, rows: u32, columns: u32) -> &Kernel<LoraSwiGluBackward> {
+        self.best(
+            self.swiglu_linear.iter(),
+            |kernel| kernel.tile,
+            rows,
+            columns,
+        )
     }
 
-    /// Returns the kernel with the least estimated time. `product` returns a kernel's tile, and the
-    /// rows and columns of the output.
-    fn best<'a, K>(
+    /// Returns the kernel with the least estimated time for an output of this shape.
+    fn best<'a, K: KernelDef>(
         &self,
-        of: impl Iterator<Item = &'a Kernel<K>>,
-        product: impl Fn(&Kernel<K>) -> (ProductTile, [u32; 2]),
+        kernels: impl Iterator<Item = &'a Kernel<K>>,
+        tile: impl Fn(&K) -> ProductTile,
+        rows: u32,
+        columns: u32,
     ) -> &'a Kernel<K> {
         let cost = |kernel: &&Kernel<K>| {
-            let (tile, [rows, columns]) = product(kernel);
+            let tile = tile(kernel.def());
             // The blocks process tiles in waves, and each wave takes as long as one tile.
             tile.count(rows, columns).div_ceil(self.blocks) * (tile.columns() + FIXED)
         };
-        of.min_by_key(cost).expect("each form is loaded")
+        kernels.min_by_key(cost).expect("each variant is loaded")
     }
 }
 

@@ -5,7 +5,7 @@ use warpwright_driver::Context;
 use crate::step::sizes::TrainingSizes;
 
 /// Returns the rank rounded up to a multiple of 16, the rows of a matrix instruction.
-pub(crate) fn padded(rank: u32) -> u32 {
+pub(crate) fn padded(rank: usize) -> usize {
     rank.next_multiple_of(16)
 }
 

@@ -11,14 +11,22 @@ use warpwright_driver::{Error, MapArg, View};
 
 use crate::signed::map;
 
-/// The address and length of a matrix, its rows and columns, and the box that a copy transfers.
-type Key = (u64, usize, [u32; 2], MapBox);
+/// The properties that distinguish one tensor map from another.
+#[derive(PartialEq, Eq, Hash)]
+struct MapKey {
+    address: u64,
+    len: usize,
+    /// The rows and columns of the matrix.
+    shape: [u32; 2],
+    /// The box that a copy transfers.
+    tile: MapBox,
+}
 
 /// A cache of tensor maps.
 #[derive(Default)]
-pub(super) struct Maps(Mutex<HashMap<Key, Arc<MapArg>>>);
+pub(super) struct MapCache(Mutex<HashMap<MapKey, Arc<MapArg>>>);
 
-impl Maps {
+impl MapCache {
     /// Returns the map of a matrix of `shape` rows and columns, for a parameter that copies `tile`.
     pub(super) fn of(
         &self,
@@ -26,7 +34,12 @@ impl Maps {
         shape: [u32; 2],
         tile: TileOf<bf16>,
     ) -> Result<Arc<MapArg>, Error> {
-        let key = (matrix.address(), matrix.len(), shape, MapBox::from(tile));
+        let key = MapKey {
+            address: matrix.address(),
+            len: matrix.len(),
+            shape,
+            tile: MapBox::from(tile),
+        };
         let mut maps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = maps.get(&key) {
             return Ok(known.clone());

@@ -6,34 +6,35 @@
 //! One matmul kernel computes a projection together with its adapter, bias and residual. Likewise,
 //! one kernel computes the gradient of an input that several projections share (see
 //! [`linear`](warpwright_kernels::train::half::linear)). Idle warps of a matmul unpack the NF4
-//! matrix of the next one ([`Unpacking`](super::settings::Unpacking)). Only the update waits for
+//! matrix of the next one ([`Unpacking`](crate::settings::Unpacking)). Only the update waits for
 //! the gradients of adapters.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `pass.rs` | the kernels, weights and buffers of a step |
+//! | `step.rs` | the kernels, weights and buffers of a step |
 //! | `limits.rs` | the supported sizes |
 //! | `kernels.rs` | the loaded kernels, and the choice of a matmul's tile |
 //! | `maps.rs` | tensor maps, each created on first use |
-//! | `weights.rs` | frozen weights on the device |
-//! | `buffers.rs` | activations and workspace |
-//! | `unpacked.rs` | unpacking of frozen matrices |
+//! | `packed.rs` | the NF4 matrices of a layer in one buffer |
+//! | `scratch.rs` | scratch buffers |
 //! | `workspaces.rs` | the positions of unpacked matrices in the workspaces |
-//! | `linear.rs` | projections with adapters, forward and backward |
-//! | `forward.rs`, `backward.rs` | the layers and the LM head |
+//! | `unpacked.rs` | unpacking of frozen matrices |
+//! | `linear.rs` | launches of matmuls, with adapters |
+//! | `projections.rs` | projections, forward and backward |
+//! | `operations.rs` | the operations of a pass |
 
-mod backward;
-mod buffers;
-mod forward;
 mod kernels;
 mod limits;
 mod linear;
 mod maps;
-mod pass;
+mod operations;
+mod packed;
+mod projections;
+mod scratch;
+mod step;
 mod unpacked;
-mod weights;
 mod workspaces;
 
-pub(super) use buffers::Bf16Buffers;
 pub(super) use limits::{padded, unsupported};
-pub(super) use pass::Bf16Step;
+pub(super) use scratch::Bf16Scratch;
+pub(super) use step::Bf16Step;

@@ -18,15 +18,11 @@ use warpwright_kernels::train::half::linear::AheadArgs;
 use warpwright_kernels::train::half::nested::NestedDequantizeArgs;
 use warpwright_kernels::train::nested::NestedArgs;
 
-use super::pass::Bf16Step;
-use super::weights::Bf16DeviceMatrix;
-use super::workspaces::{Pending, Way, before, weights};
+use super::step::Bf16Step;
+use super::workspaces::{MatmulMatrices, PassDirection, before};
 use crate::Projection::{self, Down, Gate, K, O, Q, Up, V};
-use crate::step::common::Place;
-use crate::step::weights::{DeviceNested, Unnesting};
-
-/// The matrices of one matmul: a layer and its projections, which are adjacent in a workspace.
-pub(super) type Matrices<'a> = (usize, &'a [Projection]);
+use crate::projection::LayerProjection;
+use crate::step::weights::{DeviceMatrix, DeviceNested, PackedMatrix, Unnesting};
 
 /// The matrices that a matmul unpacks for the next one.
 pub(super) struct UnpackedAhead {
@@ -53,48 +49,51 @@ impl UnpackedAhead {
 }
 
 impl Bf16Step {
-    /// Clears the pending matrices, and returns true if they are the matrices `of` layer `l`, so
-    /// that the next matmul can read them.
-    pub(super) fn take_pending(&self, way: Way, (l, of): Matrices<'_>) -> bool {
-        let pending = self.pending().take();
+    /// Clears the pending matrices, and returns true if they are the matrices of the next matmul,
+    /// so that it can read them.
+    pub(super) fn take_pending(&self, next: MatmulMatrices<'_>) -> bool {
+        let Some(pending) = self.pending().take() else {
+            return false;
+        };
         // The recomputation of a layer ends where its backward pass begins. Matrices that were then
         // unpacked on the way forward serve the backward pass only if they are in the same place.
-        let is_there = |unpacked| {
-            of.iter()
-                .all(|&p| self.start(unpacked, p) == self.start(way, p))
-        };
-        pending
-            .is_some_and(|(unpacked, layer, all)| (layer, &*all) == (l, of) && is_there(unpacked))
+        let is_there =
+            |p: &Projection| self.start(pending.direction, *p) == self.start(next.direction, *p);
+        pending.layer == next.layer
+            && pending.projections == next.projections
+            && next.projections.iter().all(is_there)
     }
 
     /// Returns the matrix of a matmul that reads only this one.
     pub(super) fn matrix(
         &self,
         queue: &mut impl Queue,
-        way: Way,
-        (l, p): Place,
+        direction: PassDirection,
+        of: LayerProjection,
     ) -> Result<View<bf16>, Error> {
-        let unpacked = self.take_pending(way, (l, &[p]));
-        self.matrix_of(queue, way, (l, p), unpacked)
+        let is_unpacked = self.take_pending(MatmulMatrices {
+            direction,
+            layer: of.layer,
+            projections: &[of.projection],
+        });
+        if is_unpacked {
+            return Ok(self.unpacked_view(direction, of.projection));
+        }
+        self.unpack(queue, direction, of)
     }
 
-    /// Returns a matrix of the next matmul.
-    ///
-    /// If it is in NF4 and not `is_unpacked` yet, a separate kernel unpacks it first.
-    pub(super) fn matrix_of(
+    /// Returns a matrix of the next matmul. If it is in NF4, a separate kernel unpacks it first.
+    pub(super) fn unpack(
         &self,
         queue: &mut impl Queue,
-        way: Way,
-        (l, p): Place,
-        is_unpacked: bool,
+        direction: PassDirection,
+        of: LayerProjection,
     ) -> Result<View<bf16>, Error> {
-        let matrix = &self.weights.layers[l].projections[p as usize];
-        let w = self.place(way, p);
-        let n = self.weights_of(p) as u32;
-        match matrix {
-            Bf16DeviceMatrix::Bf16(w) => return Ok(w.view()),
-            _ if is_unpacked => {}
-            Bf16DeviceMatrix::Nf4 { packed, absmax } => {
+        let w = self.unpacked_view(direction, of.projection);
+        let n = self.weights_of(of.projection) as u32;
+        match self.weights.matrix(of) {
+            DeviceMatrix::Unpacked(w) => return Ok(w.view()),
+            DeviceMatrix::Nf4(PackedMatrix { packed, absmax }) => {
                 let args = Nf4DequantizeArgs::<Host> {
                     packed,
                     absmax,
@@ -103,7 +102,7 @@ impl Bf16Step {
                 };
                 queue.launch(&self.kernels.dequantize, args)?;
             }
-            Bf16DeviceMatrix::Nested(DeviceNested {
+            DeviceMatrix::Nested(DeviceNested {
                 packed,
                 codes,
                 scales,
@@ -134,31 +133,34 @@ impl Bf16Step {
 
     /// Returns the arguments with which a matmul unpacks the matrices of the `next` one, and marks
     /// those as pending. Returns empty arguments if this is not possible.
-    pub(super) fn unpack_ahead(&self, next: Option<(Way, Matrices<'_>)>) -> UnpackedAhead {
-        let found = next
-            .filter(|_| self.unpacks_ahead)
-            .and_then(|(way, (l, of))| {
-                let (packed, absmax) = self.weights.packed(l, of)?;
-                let (workspace, start) = self.start(way, *of.first()?);
-                let n = of.iter().map(|&p| self.weights_of(p)).sum::<usize>();
-                // The next matmul asks for this record, to know that its matrices are unpacked.
-                *self.pending() = Some((way, l, of.to_vec()));
-                let unpacked = self.workspaces()[workspace].view_range(start..start + n);
-                Some(UnpackedAhead {
-                    packed,
-                    absmax,
-                    unpacked,
-                })
-            });
-        found.unwrap_or_else(|| self.nothing_ahead())
+    pub(super) fn unpack_ahead(&self, next: Option<MatmulMatrices<'static>>) -> UnpackedAhead {
+        next.filter(|_| self.unpacks_ahead)
+            .and_then(|next| self.unpack_next(next))
+            .unwrap_or_else(|| self.nothing_ahead())
+    }
+
+    /// Marks matrices as pending and returns the arguments that unpack them, or returns `None` if
+    /// they cannot be unpacked together.
+    fn unpack_next(&self, next: MatmulMatrices<'static>) -> Option<UnpackedAhead> {
+        let PackedMatrix { packed, absmax } =
+            self.packed[next.layer].as_ref()?.of(next.projections);
+        let (workspace, start) = self.start(next.direction, *next.projections.first()?);
+        let n: usize = next.projections.iter().map(|&p| self.weights_of(p)).sum();
+        // The next matmul asks for this record, to know that its matrices are unpacked.
+        *self.pending() = Some(next);
+        Some(UnpackedAhead {
+            packed,
+            absmax,
+            unpacked: self.workspaces()[workspace].view_range(start..start + n),
+        })
     }
 
     /// Returns the arguments of a matmul that unpacks nothing.
     pub(super) fn nothing_ahead(&self) -> UnpackedAhead {
         UnpackedAhead {
             packed: self.no_bytes.view_range(0..0),
-            absmax: self.constants.one.view_range(0..0),
-            unpacked: self.buffers.work.w.view_range(0..0),
+            absmax: self.state.constants.one.view_range(0..0),
+            unpacked: self.scratch.w.view_range(0..0),
         }
     }
 
@@ -168,74 +170,94 @@ impl Bf16Step {
     }
 
     /// Locks the pending matrices.
-    fn pending(&self) -> MutexGuard<'_, Pending> {
+    fn pending(&self) -> MutexGuard<'_, Option<MatmulMatrices<'static>>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the two workspaces. The second is the buffer of the logits' gradients, which the
     /// layers do not use.
     fn workspaces(&self) -> [&Buffer<bf16>; 2] {
-        [&self.buffers.work.w, &self.buffers.head.dl]
+        [&self.scratch.w, &self.scratch.dl]
     }
 
     /// Returns the index of a matrix's workspace and its first element there.
     ///
     /// If separate kernels unpack, both directions use the places of the forward pass. The places
     /// of the backward pass keep more matrices unpacked, which was 2 % slower for a model of 0.5B.
-    fn start(&self, way: Way, p: Projection) -> (usize, usize) {
-        let way = if self.unpacks_ahead {
-            way
+    fn start(&self, direction: PassDirection, p: Projection) -> (usize, usize) {
+        let direction = if self.unpacks_ahead {
+            direction
         } else {
-            Way::Forward
+            PassDirection::Forward
         };
-        let (workspace, before) = before(way, p);
+        let (workspace, before) = before(direction, p);
         (workspace, before.iter().map(|&p| self.weights_of(p)).sum())
     }
 
     /// Returns the view of a workspace into which a matrix is unpacked.
-    fn place(&self, way: Way, p: Projection) -> View<bf16> {
-        let (workspace, start) = self.start(way, p);
+    pub(super) fn unpacked_view(&self, direction: PassDirection, p: Projection) -> View<bf16> {
+        let (workspace, start) = self.start(direction, p);
         self.workspaces()[workspace].view_range(start..start + self.weights_of(p))
     }
 
     /// Returns the number of weights in a matrix.
     fn weights_of(&self, p: Projection) -> usize {
-        weights(&self.sizes, p)
+        self.state.sizes.projection(p).weights()
     }
 
     /// Returns the matrices of the matmul that follows a projection in the forward pass.
-    pub(super) fn after(&self, (l, p): Place) -> Option<(Way, Matrices<'static>)> {
-        let (l, of): Matrices<'static> = match p {
-            Q => (l, &[K]),
-            K => (l, &[V]),
-            V => (l, &[O]),
-            O => (l, &[Gate]),
-            Gate => (l, &[Up]),
-            Up => (l, &[Down]),
-            Down if l + 1 < self.buffers.kept.layers() => (l + 1, &[Q]),
-            Down => return None,
+    pub(super) fn after(&self, of: LayerProjection) -> Option<MatmulMatrices<'static>> {
+        let mut layer = of.layer;
+        let projections: &'static [Projection] = match of.projection {
+            Q => &[K],
+            K => &[V],
+            V => &[O],
+            O => &[Gate],
+            Gate => &[Up],
+            Up => &[Down],
+            Down => {
+                layer += 1;
+                &[Q]
+            }
         };
-        Some((Way::Forward, (l, of)))
+        if layer == self.buffers.kept.layers() {
+            return None;
+        }
+        Some(MatmulMatrices {
+            direction: PassDirection::Forward,
+            layer,
+            projections,
+        })
     }
 
     /// Returns the matrices of the matmul that follows in the backward pass.
     ///
-    /// `p` is the projection of the current matmul, or the last one if it sums over several.
-    pub(super) fn after_backward(&self, (l, p): Place) -> Option<(Way, Matrices<'static>)> {
-        let sums = self.dropout.is_none();
-        let (l, of): Matrices<'static> = match p {
-            Down => (l, if sums { &[Gate, Up] } else { &[Up] }),
-            Up if !sums => (l, &[Gate]),
-            Gate | Up => (l, &[O]),
+    /// `of` is the projection of the current matmul, or the last one if it sums over several.
+    pub(super) fn after_backward(&self, of: LayerProjection) -> Option<MatmulMatrices<'static>> {
+        let sums = self.state.dropout.is_none();
+        let mut layer = of.layer;
+        let projections: &'static [Projection] = match of.projection {
+            Down if sums => &[Gate, Up],
+            Down => &[Up],
+            Up if !sums => &[Gate],
+            Gate | Up => &[O],
             // The embedding is frozen, so the gradient of layer 0's input is not computed.
-            O if l == 0 => return None,
-            O => (l, if sums { &[Q, K, V] } else { &[Q] }),
-            Q => (l, &[K]),
-            K => (l, &[V]),
+            O if layer == 0 => return None,
+            O if sums => &[Q, K, V],
+            O => &[Q],
+            Q => &[K],
+            K => &[V],
             // A recomputed layer begins with Q, whose place this matmul still reads.
-            V if l == 0 || self.buffers.kept.is_overwritten(l - 1) => return None,
-            V => (l - 1, &[Down]),
+            V if layer == 0 || self.buffers.kept.is_overwritten(layer - 1) => return None,
+            V => {
+                layer -= 1;
+                &[Down]
+            }
         };
-        Some((Way::Backward, (l, of)))
+        Some(MatmulMatrices {
+            direction: PassDirection::Backward,
+            layer,
+            projections,
+        })
     }
 }

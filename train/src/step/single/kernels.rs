@@ -4,7 +4,7 @@ use warpwright_driver::{Context, Kernel};
 use warpwright_kernels::train::attention::{
     DocumentAttention, KeyGradients, QueryGradients, SumGroups,
 };
-use warpwright_kernels::train::cross_entropy::{LogitGradients, TokenLosses};
+use warpwright_kernels::train::cross_entropy::LogitGradients;
 use warpwright_kernels::train::dropout::AddMasked;
 use warpwright_kernels::train::embed::EmbedTokens;
 use warpwright_kernels::train::linear::BroadcastRow;
@@ -39,7 +39,6 @@ pub(super) struct F32Kernels {
     pub(super) sum_groups: Kernel<SumGroups>,
     pub(super) swiglu: Kernel<SwiGlu>,
     pub(super) swiglu_backward: Kernel<SwiGluBackward>,
-    pub(super) losses: Kernel<TokenLosses>,
     pub(super) logit_gradients: Kernel<LogitGradients>,
 }
 
@@ -95,7 +94,6 @@ impl F32Kernels {
                 },
             )?,
             swiglu_backward: load(context, SwiGluBackward { threads })?,
-            losses: load(context, TokenLosses { threads })?,
             logit_gradients: load(context, LogitGradients { threads })?,
         })
     }

@@ -1,5 +1,5 @@
-//! The parts of a step that do not depend on the precision: batches, adapters, counters and the
-//! update.
+//! The state of a step that does not depend on the precision: batches, adapters and counters, and
+//! the kernels that update them.
 //!
 //! The update computes the norm of all gradients, clips them to it, applies the learning-rate
 //! schedule and runs AdamW.
@@ -8,46 +8,45 @@ use warpwright_driver::{Buffer, Context, Error as DriverError, Host, Kernel, Pin
 use warpwright_kernels::simple::rope::revolutions;
 use warpwright_kernels::train::adamw::{AdamW, AdamWUpdate, AdamWUpdateArgs};
 use warpwright_kernels::train::clip::{SquareSums, SquareSumsArgs};
+use warpwright_kernels::train::cross_entropy::{TokenLosses, TokenLossesArgs};
 use warpwright_kernels::train::dropout::threshold;
 use warpwright_kernels::train::micro_batch::{FetchMicroBatch, FetchMicroBatchArgs};
 use warpwright_kernels::train::schedule::Schedule;
 use warpwright_kernels::train::state::{CARRIED, COUNTERS, RECORD};
 use warpwright_kernels::train::state::{EndMicroBatch, EndMicroBatchArgs, EndStep, EndStepArgs};
 
-use super::adapters::{AdapterLayout, Arrangement, Flat};
-use super::settings::Settings;
+use super::adapters::{AdapterLayout, Arrangement, FlatAdapters};
+use super::batch_slots::{BatchSlots, SLOTS};
 use super::sizes::TrainingSizes;
-use super::slots::{BatchSlots, SLOTS};
 use crate::reference::Adapters;
+use crate::settings::Settings;
 use crate::signed::load;
-use crate::{Config, Error, Lora, Projection, Training};
+use crate::{Config, Error, Lora, Training};
 
 /// The number of steps whose records the host can still read.
 pub(super) const RECORDS: u32 = 64;
 
-/// The index of a layer, and one of its projections.
-pub(super) type Place = (usize, Projection);
-
 /// The buffers and kernels of a step that do not depend on the precision.
-pub(crate) struct CommonState {
-    ends: EndKernels,
+pub(crate) struct StepState {
+    kernels: StateKernels,
     pub(super) sizes: TrainingSizes,
     pub(super) eps: f32,
     /// The number of tokens whose logits are in memory at the same time.
     pub(super) head_chunk: u32,
     /// The adapters, their moments and their gradients.
-    pub(super) flat: Flat,
+    pub(super) adapters: FlatAdapters,
     pub(super) slots: BatchSlots,
     pub(super) constants: Constants,
-    pub(super) state: CarriedState,
+    pub(super) carried: CarriedState,
     /// The threshold of dropout, or `None` without dropout.
     pub(super) dropout: Option<u32>,
     training: Training,
 }
 
-/// The kernels with which a micro-batch begins and ends.
-struct EndKernels {
+/// The kernels that fetch a micro-batch, compute its losses, and end a micro-batch and a step.
+struct StateKernels {
     fetch: Kernel<FetchMicroBatch>,
+    losses: Kernel<TokenLosses>,
     end_micro_batch: Kernel<EndMicroBatch>,
     square_sums: Kernel<SquareSums>,
     end_step: Kernel<EndStep>,
@@ -72,23 +71,15 @@ pub(super) struct Constants {
 /// [`state`](warpwright_kernels::train::state)).
 pub(super) struct CarriedState {
     pub(super) counters: Buffer<u32>,
-    pub(super) carried: Buffer<f32>,
+    /// The sums and factors that pass from micro-batch to micro-batch.
+    pub(super) values: Buffer<f32>,
     pub(super) rates: Buffer<f32>,
     pub(super) taken: Buffer<u32>,
     pub(super) records: Pinned<f32>,
     pub(super) outcomes: Pinned<u32>,
 }
 
-/// The purpose of a forward pass.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// A forward pass with dropout, which a backward pass follows.
-    Training,
-    /// A forward pass without dropout, of which only the losses are needed.
-    Evaluation,
-}
-
-impl CommonState {
+impl StepState {
     /// Allocates the buffers, writes `adapters` to the device and loads the kernels.
     pub(super) fn new(
         context: &Context,
@@ -96,23 +87,23 @@ impl CommonState {
         sizes: TrainingSizes,
         arrangement: Arrangement,
         adapters: &Adapters,
-    ) -> Result<CommonState, Error> {
+    ) -> Result<StepState, Error> {
         let Settings {
             config,
             lora,
             training,
             ..
         } = settings;
-        let layout = AdapterLayout::of(config, lora, arrangement);
-        Ok(CommonState {
-            ends: EndKernels::load(context, training)?,
+        let layout = AdapterLayout::new(config, lora, arrangement);
+        Ok(StepState {
+            kernels: StateKernels::load(context, training)?,
             sizes,
             eps: config.eps as f32,
             head_chunk: settings.chunk(),
-            flat: Flat::new(context, layout, adapters)?,
+            adapters: FlatAdapters::new(context, layout, adapters)?,
             slots: BatchSlots::new(context, sizes.tokens)?,
             constants: Constants::new(context, config, lora)?,
-            state: CarriedState::new(context)?,
+            carried: CarriedState::new(context)?,
             dropout: (lora.dropout > 0.0).then(|| threshold(lora.dropout)),
             training: training.clone(),
         })
@@ -121,14 +112,23 @@ impl CommonState {
     /// Copies the next micro-batch from host memory.
     pub(super) fn fetch(&self, queue: &mut impl Queue) -> Result<(), DriverError> {
         let batch = &self.slots.batch;
-        let counters = &self.state.counters;
+        let counters = &self.carried.counters;
         let args = FetchMicroBatchArgs::<Host> {
             slots: &self.slots.ring,
             counters,
             batch: &batch.all,
             words: self.slots.words,
         };
-        queue.launch(&self.ends.fetch, args)
+        queue.launch(&self.kernels.fetch, args)
+    }
+
+    /// Computes the loss of each token from its logits.
+    pub(super) fn losses(
+        &self,
+        queue: &mut impl Queue,
+        args: TokenLossesArgs<Host<'_>>,
+    ) -> Result<(), DriverError> {
+        queue.launch(&self.kernels.losses, args)
     }
 
     /// Counts a micro-batch and adds its losses to the loss of the step.
@@ -140,21 +140,21 @@ impl CommonState {
         let args = EndMicroBatchArgs::<Host> {
             losses,
             factor: &self.slots.batch.factor,
-            counters: &self.state.counters,
-            carried: &self.state.carried,
+            counters: &self.carried.counters,
+            carried: &self.carried.values,
             tokens: self.sizes.tokens,
         };
-        queue.launch(&self.ends.end_micro_batch, args)
+        queue.launch(&self.kernels.end_micro_batch, args)
     }
 
     /// Updates the adapters with the clipped gradients, and clears the gradients for the next step.
     pub(super) fn update(&self, queue: &mut impl Queue) -> Result<(), DriverError> {
-        let flat = &self.flat;
-        let parts = &self.flat.squares;
-        let state = &self.state;
+        let flat = &self.adapters;
+        let parts = &flat.squares;
+        let state = &self.carried;
         let n = flat.layout.len() as u32;
         queue.launch(
-            &self.ends.square_sums,
+            &self.kernels.square_sums,
             SquareSumsArgs::<Host> {
                 g: &flat.gradients,
                 parts,
@@ -179,7 +179,7 @@ impl CommonState {
         let args = EndStepArgs::<Host> {
             parts,
             counters: &state.counters,
-            carried: &state.carried,
+            carried: &state.values,
             rates,
             taken,
             records: &state.records,
@@ -197,7 +197,7 @@ impl CommonState {
         // `EndStep` decides whether the step is taken and computes the clip factor and the learning
         // rate, which AdamW then reads from `taken` and `rates`. The host learns them later, from
         // the records.
-        queue.launch(&self.ends.end_step, args)?;
+        queue.launch(&self.kernels.end_step, args)?;
         let args = AdamWUpdateArgs::<Host> {
             p: &flat.parameters,
             m: &flat.moments[0],
@@ -211,17 +211,17 @@ impl CommonState {
             eps: eps as f32,
             decay: decay as f32,
         };
-        queue.launch(&self.ends.adamw, args)?;
+        queue.launch(&self.kernels.adamw, args)?;
         queue.fill(&flat.gradients, 0.0)
     }
 }
 
-impl EndKernels {
+impl StateKernels {
     /// Loads the kernels.
-    fn load(context: &Context, training: &Training) -> Result<EndKernels, Error> {
+    fn load(context: &Context, training: &Training) -> Result<StateKernels, Error> {
         let threads = 256;
         let decay = training.schedule.decay;
-        Ok(EndKernels {
+        Ok(StateKernels {
             fetch: load(
                 context,
                 FetchMicroBatch {
@@ -229,6 +229,7 @@ impl EndKernels {
                     slots: SLOTS,
                 },
             )?,
+            losses: load(context, TokenLosses { threads })?,
             end_micro_batch: load(context, EndMicroBatch { threads })?,
             square_sums: load(context, SquareSums { threads })?,
             end_step: load(context, EndStep { decay })?,
@@ -263,7 +264,7 @@ impl CarriedState {
     pub(super) fn new(context: &Context) -> Result<CarriedState, Error> {
         Ok(CarriedState {
             counters: Buffer::zeroed(context, COUNTERS)?.labelled("counters"),
-            carried: Buffer::zeroed(context, CARRIED)?.labelled("carried"),
+            values: Buffer::zeroed(context, CARRIED)?.labelled("carried"),
             rates: Buffer::zeroed(context, 4)?.labelled("rates"),
             taken: Buffer::zeroed(context, 1)?.labelled("taken"),
             records: Pinned::zeroed(context, (RECORDS * RECORD) as usize)?.labelled("records"),
