@@ -1,4 +1,5 @@
-//! The driver layer on the emulated driver: the same functions and codes as a real one, and real numbers.
+//! The driver layer on the emulated driver: the same functions and codes as a real one, and real
+//! numbers.
 
 #![allow(unsafe_code)]
 
@@ -9,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use kernels::{Add, AddArgs, Mul, MulArgs, load};
-use warpwright_driver::*;
+use warpwright_driver::graph::{Edge, Node};
+use warpwright_driver::prelude::*;
+use warpwright_driver::sys;
 
 const N: usize = 300;
 

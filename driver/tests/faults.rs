@@ -1,5 +1,5 @@
-//! Kernels that fail on the device, and what the caller gets. A fault takes the context with it, so that these
-//! tests run one after another and each begins with a context of its own.
+//! Kernels that fail on the device, and what the caller gets. A fault takes the context with it, so
+//! that these tests run one after another and each begins with a context of its own.
 
 #![allow(unsafe_code)]
 
@@ -10,10 +10,12 @@ use std::sync::{Mutex, PoisonError};
 
 use kernels::{Add, AddArgs, load};
 use ptx_gen::*;
-use warpwright_driver::{
-    Buffer, CaptureMode, Context, Driver, Error, Graph, Host, Instantiate, Queue, Recorder, Stream,
-    capture, sys::CUresult,
-};
+use warpwright_driver::graph::{CaptureMode, Graph, Instantiate, Recorder, capture};
+use warpwright_driver::launch::Host;
+use warpwright_driver::memory::Buffer;
+use warpwright_driver::stream::{Queue, Stream};
+use warpwright_driver::sys::CUresult;
+use warpwright_driver::{Context, Driver, Error};
 
 const N: usize = 64;
 

@@ -3,7 +3,11 @@
 #![allow(unsafe_code)]
 
 use ptx_gen::*;
-use warpwright_driver::{Buffer, Context, Driver, Error, Host, HostArg, Kernel, Recorder, Stream};
+use warpwright_driver::graph::Recorder;
+use warpwright_driver::launch::{Host, HostArg, Kernel};
+use warpwright_driver::memory::Buffer;
+use warpwright_driver::stream::Stream;
+use warpwright_driver::{Context, Driver, Error};
 
 args! {
     /// Nine buffers and nine numbers.

@@ -1,9 +1,13 @@
-//! Argument lists within argument lists reach the kernel, the contract and the error messages as one flat list.
+//! Argument lists within argument lists reach the kernel, the contract and the error messages as
+//! one flat list.
 
 #![allow(unsafe_code)]
 
 use ptx_gen::*;
-use warpwright_driver::{Buffer, Context, Driver, Error, Host, HostArg, Kernel, Stream};
+use warpwright_driver::launch::{Host, HostArg, Kernel};
+use warpwright_driver::memory::Buffer;
+use warpwright_driver::stream::Stream;
+use warpwright_driver::{Context, Driver, Error};
 
 args! {
     /// Elements and a factor.

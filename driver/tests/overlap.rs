@@ -2,8 +2,10 @@
 
 #![allow(unsafe_code)]
 
+use warpwright_driver::graph::Edge;
+use warpwright_driver::launch::Geometry;
+use warpwright_driver::prelude::*;
 use warpwright_driver::sys::{Api, CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, Library};
-use warpwright_driver::*;
 
 const N: usize = 32;
 

@@ -10,7 +10,8 @@ use std::collections::HashMap;
 
 use fake::state;
 use kernels::{Add, AddArgs, Mul, MulArgs, load};
-use warpwright_driver::*;
+use warpwright_driver::graph::Edge;
+use warpwright_driver::prelude::*;
 
 /// Some buffers of 64 elements, two kernels, and a recorder.
 struct Bench {

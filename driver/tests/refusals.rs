@@ -9,10 +9,11 @@ mod kernels;
 use fake::{count, fail, state};
 use kernels::{Add, AddArgs, Mul, MulArgs, load};
 use ptx_gen::{Access, Geometry};
+use warpwright_driver::prelude::*;
+use warpwright_driver::sys;
 use warpwright_driver::sys::{
     CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphNode, CUresult,
 };
-use warpwright_driver::*;
 
 fn text<T>(result: Result<T, Error>) -> String {
     result.err().expect("refused").to_string()

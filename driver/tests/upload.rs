@@ -1,6 +1,6 @@
 //! Host memory on its way to the device through pinned pieces.
 
-use warpwright_driver::*;
+use warpwright_driver::prelude::*;
 
 fn text<T>(result: Result<T, Error>) -> String {
     result.err().expect("refused").to_string()

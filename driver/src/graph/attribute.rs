@@ -1,19 +1,22 @@
 //! Attributes of kernel nodes.
 //!
-//! Everything in a [`LaunchConfig`](crate::LaunchConfig) besides grid, block and shared memory
-//! becomes attributes of the node when it is added. Attributes can be changed until the graph is
-//! instantiated.
+//! Everything in a [`LaunchConfig`](crate::launch::LaunchConfig) besides grid, block and shared
+//! memory becomes attributes of the node when it is added. Attributes can be changed until the
+//! graph is instantiated.
 
 use driver_sys::{CUgraphNode, CUlaunchAttributeID, CUlaunchAttributeValue};
 
-use super::{Graph, NodeId, NodeKind};
-use crate::queue::Work;
-use crate::{AccessWindow, Error, Launch};
+use crate::error::Error;
+use crate::graph::{Graph, NodeId, NodeKind};
+use crate::launch::Launch;
+use crate::memory::AccessWindow;
+use crate::stream::Work;
 
 /// An attribute of a kernel node.
 ///
 /// ```
-/// # use warpwright_driver::*;
+/// # use warpwright_driver::graph::NodeAttribute;
+/// # use warpwright_driver::prelude::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
 /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
@@ -45,7 +48,7 @@ pub enum NodeAttribute {
     /// The priority of the node. A smaller number is a higher priority.
     ///
     /// It applies only to graphs that are instantiated with
-    /// [`node_priority`](crate::Instantiate::node_priority).
+    /// [`node_priority`](crate::graph::Instantiate::node_priority).
     Priority(i32),
     /// Whether the node uses the remote memory synchronization domain. Its fences then need not
     /// wait for writes of the other domain.
@@ -112,7 +115,8 @@ impl Graph {
     /// #     }
     /// #     fn reference(&self, _: Args<Cpu<'_>>) {}
     /// # }
-    /// # use warpwright_driver::*;
+    /// # use warpwright_driver::graph::NodeAttribute;
+    /// # use warpwright_driver::prelude::*;
     /// # fn main() -> Result<(), Error> {
     /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let double = unsafe { Kernel::load(&context, Double) }?;

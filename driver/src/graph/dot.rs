@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{Edge, EdgeKind, Graph, Node, NodeKind};
-use crate::queue::Work;
-use crate::uses::Use;
+use crate::graph::{Edge, EdgeKind, Graph, Node, NodeKind};
+use crate::ordering::Use;
+use crate::stream::Work;
 
 impl Graph {
     /// Returns the graph in the language of Graphviz.

@@ -1,6 +1,8 @@
 //! Windows of the second-level cache.
 
-use warpwright_driver::*;
+use warpwright_driver::graph::NodeAttribute;
+use warpwright_driver::memory::AccessWindow;
+use warpwright_driver::prelude::*;
 
 use crate::{PTX, context, set, text};
 

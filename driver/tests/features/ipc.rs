@@ -1,9 +1,12 @@
-//! What is shared with other processes: the emulator is in one process and says so; a driver that can is asked rightly.
+//! What is shared with other processes: the emulator is in one process and says so; a driver that
+//! can is asked rightly.
 
+use warpwright_driver::memory::MemoryHandle;
+use warpwright_driver::ordering::EventHandle;
+use warpwright_driver::prelude::*;
 use warpwright_driver::sys::{
     Api, CUdeviceptr, CUevent, CUipcEventHandle, CUipcMem_flags, CUipcMemHandle, CUresult,
 };
-use warpwright_driver::*;
 
 use crate::{context, fake, text};
 

@@ -1,7 +1,8 @@
 //! Libraries.
 
+use warpwright_driver::module::{Library, ListedKernel};
+use warpwright_driver::prelude::*;
 use warpwright_driver::sys::Api;
-use warpwright_driver::*;
 
 use crate::{PTX, context, fake, launch, set, text};
 

@@ -1,5 +1,5 @@
-//! What drivers have beside streams, buffers and graphs: each on the emulator as far as that has it, and refused with a
-//! reason where it has not.
+//! What drivers have beside streams, buffers and graphs: each on the emulator as far as that has
+//! it, and refused with a reason where it has not.
 
 #![allow(unsafe_code)]
 
@@ -16,10 +16,10 @@ mod parameters;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use warpwright_driver::*;
+use warpwright_driver::prelude::*;
 
-/// The context of the emulator's device, for one test at a time: a wait of one test for all streams would be an order
-/// for another's.
+/// The context of the emulator's device, for one test at a time: a wait of one test for all streams
+/// would be an order for another's.
 struct Alone {
     context: Context,
     _turn: MutexGuard<'static, ()>,

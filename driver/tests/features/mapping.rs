@@ -1,6 +1,7 @@
 //! Virtual memory: what is mapped is used like any other memory, and goes when nothing uses it.
 
-use warpwright_driver::*;
+use warpwright_driver::memory::{AddressRange, GrowableBuffer, PhysicalMemory};
+use warpwright_driver::prelude::*;
 
 use crate::{PTX, context, launch, set, text};
 

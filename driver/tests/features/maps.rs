@@ -1,12 +1,15 @@
-//! Tensor maps as typed arguments of kernels, made of the same tiles and boxes as the kernels' copies.
+//! Tensor maps as typed arguments of kernels, made of the same tiles and boxes as the kernels'
+//! copies.
 //!
-//! With `WARPWRIGHT_LIBCUDA` set, on the device of that driver: then these tests say what hardware does.
+//! With `WARPWRIGHT_LIBCUDA` set, on the device of that driver: then these tests say what hardware
+//! does.
 
 use ptx_gen::{
     Accumulators, Builder, Cpu, Dev, Grid, InMap, KernelDef, Out, OutMap, Shape, ShapeError, Side,
     Swizzle as Layout, TensorBox, Tile, TileOf, args,
 };
-use warpwright_driver::*;
+use warpwright_driver::memory::{Kind, Swizzle};
+use warpwright_driver::prelude::*;
 
 use crate::{Alone, context, text};
 
@@ -128,7 +131,8 @@ fn a_map_stands_among_other_arguments() {
     );
 }
 
-/// A map that knows its tensor is an argument like a buffer: launches are ordered by it, and keep it alive.
+/// A map that knows its tensor is an argument like a buffer: launches are ordered by it, and keep
+/// it alive.
 #[test]
 fn the_tensor_of_a_map_is_an_argument() {
     const TILE: TileOf<f16> = TileOf::new(64, 64, Layout::B128);
@@ -395,8 +399,8 @@ args! {
     }
 }
 
-/// Copies a box from `from_inner` in the innermost dimension and `from` in the others to shared memory, to `y` as it lies
-/// there, and to `to_inner` and `to` in `z`.
+/// Copies a box from `from_inner` in the innermost dimension and `from` in the others to shared
+/// memory, to `y` as it lies there, and to `to_inner` and `to` in `z`.
 struct CopyBox<const N: usize>(TensorBox<f16, N>);
 
 impl<const N: usize> KernelDef for CopyBox<N> {
@@ -461,8 +465,8 @@ fn box_args<'a>([x, z]: [&'a MapArg; 2], y: &'a View<u32>, round: [i32; 4]) -> B
     }
 }
 
-/// Where a box comes from and goes to: the innermost dimension, which goes by 16 bytes, and the others. Only loads may
-/// begin before the tensor.
+/// Where a box comes from and goes to: the innermost dimension, which goes by 16 bytes, and the
+/// others. Only loads may begin before the tensor.
 const ROUNDS: [[i32; 4]; 3] = [[0, 0, 8, 1], [-8, -1, 0, 0], [8, 2, 0, 1]];
 
 /// Copies boxes of a tensor, some of which stand over its edges, and compares every element.

@@ -1,9 +1,10 @@
 //! Occupancy.
 
+use warpwright_driver::module::SuggestedBlock;
+use warpwright_driver::prelude::*;
 use warpwright_driver::sys::{
     Api, CUdevice_attribute, CUfunction, CUlaunchAttributeID, CUlaunchConfig, CUresult,
 };
-use warpwright_driver::*;
 
 use crate::{PTX, context, fake, text};
 

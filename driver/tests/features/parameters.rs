@@ -1,7 +1,8 @@
 //! Parameters of kernels, and memory of no elements.
 
+use warpwright_driver::memory::TensorMap;
+use warpwright_driver::prelude::*;
 use warpwright_driver::sys::{Api, CUfunction, CUresult, CUtensorMap};
-use warpwright_driver::*;
 
 use crate::{context, fake, launch, set, text};
 

@@ -2,14 +2,14 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use warpwright_driver::*;
+use warpwright_driver::prelude::*;
 
 use crate::kernels::{Add, AddArgs};
 
 pub(crate) const N: usize = 64;
 
-/// A kernel `add`, buffers `a` of ones and `b` and `c` of noughts. Tests with it run one after another, because a
-/// global capture of one would meet the allocations of the others.
+/// A kernel `add`, buffers `a` of ones and `b` and `c` of noughts. Tests with it run one after
+/// another, because a global capture of one would meet the allocations of the others.
 pub(crate) struct Bench {
     pub(crate) context: Context,
     pub(crate) stream: Stream,

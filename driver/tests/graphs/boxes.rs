@@ -1,6 +1,6 @@
 //! Copies and fills of two and three dimensions, against loops on the host.
 
-use warpwright_driver::*;
+use warpwright_driver::prelude::*;
 
 use crate::bench::{Bench, text};
 

@@ -2,7 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use warpwright_driver::*;
+use warpwright_driver::graph::Edge;
+use warpwright_driver::prelude::*;
+use warpwright_driver::sys;
 
 use crate::bench::{Bench, N, text};
 

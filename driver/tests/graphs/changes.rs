@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use warpwright_driver::*;
+use warpwright_driver::graph::{NodeKind, NodeWork};
+use warpwright_driver::prelude::*;
+use warpwright_driver::sys;
 
 use crate::bench::{Bench, N, text};
 use crate::kernels::AddArgs;

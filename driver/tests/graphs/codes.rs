@@ -1,10 +1,10 @@
-//! The driver's codes 900 to 908, provoked by raw calls on streams that this crate did not make, and what follows: the
-//! capture ends, and both the raw stream and this crate's go on.
+//! The driver's codes 900 to 908, provoked by raw calls on streams that this crate did not make,
+//! and what follows: the capture ends, and both the raw stream and this crate's go on.
 
 use std::ptr::null_mut;
 
+use warpwright_driver::prelude::*;
 use warpwright_driver::sys::*;
-use warpwright_driver::*;
 
 use crate::bench::Bench;
 

@@ -1,6 +1,7 @@
 //! Conditional nodes: conditions by default and set by kernels.
 
-use warpwright_driver::*;
+use warpwright_driver::graph::{Condition, Node, NodeKind};
+use warpwright_driver::prelude::*;
 
 use crate::bench::{Bench, text};
 

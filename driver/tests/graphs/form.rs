@@ -1,9 +1,11 @@
-//! The form of a graph: edges of every kind, removal, attributes, copies, and what keeps what alive.
+//! The form of a graph: edges of every kind, removal, attributes, copies, and what keeps what
+//! alive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use warpwright_driver::*;
+use warpwright_driver::graph::{Instantiate, NodeAttribute};
+use warpwright_driver::prelude::*;
 
 use crate::bench::{Bench, N, text};
 

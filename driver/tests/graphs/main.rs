@@ -1,4 +1,5 @@
-//! Graphs whole: every sort of node, edges that come and go, copies, captures and changes, on the emulated driver.
+//! Graphs whole: every sort of node, edges that come and go, copies, captures and changes, on the
+//! emulated driver.
 
 #![allow(unsafe_code)]
 

@@ -1,6 +1,7 @@
 //! Memory that graphs allocate, and operations on words.
 
-use warpwright_driver::*;
+use warpwright_driver::graph::{Instantiate, Node, NodeWork, WordOperation};
+use warpwright_driver::prelude::*;
 
 use crate::bench::{Bench, N, text};
 

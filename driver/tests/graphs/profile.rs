@@ -1,6 +1,8 @@
 //! The nodes of a graph one by one.
 
-use warpwright_driver::{Buffer, WaitFor, WordOperation};
+use warpwright_driver::graph::WordOperation;
+use warpwright_driver::memory::Buffer;
+use warpwright_driver::stream::WaitFor;
 
 use crate::bench::{Bench, N};
 
