@@ -105,7 +105,7 @@ const NOT_CALLED: [&str; 66] = [
     "cuIpcCloseMemHandle",
     "cuIpcGetEventHandle",
     "cuIpcOpenEventHandle",
-    // Nodes beyond those of this program: `driver/tests/graphs`.
+    // Nodes beyond those of this program: `driver/tests/it/graphs`.
     "cuMemcpy3DAsync_v2",
     "cuMemsetD2D8Async",
     "cuMemsetD2D16Async",

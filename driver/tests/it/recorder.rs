@@ -1,17 +1,12 @@
 //! The edges a recorder draws, against those that the driver got.
 
-#![allow(unsafe_code)]
-
-mod fake;
-#[path = "fake/kernels.rs"]
-mod kernels;
-
 use std::collections::HashMap;
 
-use fake::state;
-use kernels::{Add, AddArgs, Mul, MulArgs, load};
 use warpwright_driver::graph::Edge;
 use warpwright_driver::prelude::*;
+
+use crate::fake::{self, state};
+use crate::kernels::{Add, AddArgs, Mul, MulArgs, load};
 
 /// Some buffers of 64 elements, two kernels, and a recorder.
 struct Bench {

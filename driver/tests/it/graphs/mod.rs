@@ -1,8 +1,6 @@
 //! Graphs whole: every sort of node, edges that come and go, copies, captures and changes, on the
 //! emulated driver.
 
-#![allow(unsafe_code)]
-
 mod bench;
 mod boxes;
 mod captures;
@@ -10,7 +8,5 @@ mod changes;
 mod codes;
 mod conditions;
 mod form;
-#[path = "../fake/kernels.rs"]
-mod kernels;
 mod memory;
 mod profile;

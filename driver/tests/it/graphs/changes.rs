@@ -7,7 +7,7 @@ use warpwright_driver::graph::{NodeKind, NodeWork};
 use warpwright_driver::prelude::*;
 use warpwright_driver::sys;
 
-use crate::bench::{Bench, N, text};
+use super::bench::{Bench, N, text};
 use crate::kernels::AddArgs;
 
 #[test]

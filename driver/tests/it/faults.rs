@@ -1,14 +1,6 @@
 //! Kernels that fail on the device, and what the caller gets. A fault takes the context with it, so
 //! that these tests run one after another and each begins with a context of its own.
 
-#![allow(unsafe_code)]
-
-#[path = "fake/kernels.rs"]
-mod kernels;
-
-use std::sync::{Mutex, PoisonError};
-
-use kernels::{Add, AddArgs, load};
 use ptx_gen::*;
 use warpwright_driver::graph::{CaptureMode, Graph, Instantiate, Recorder, capture};
 use warpwright_driver::launch::Host;
@@ -17,12 +9,14 @@ use warpwright_driver::stream::{Queue, Stream};
 use warpwright_driver::sys::CUresult;
 use warpwright_driver::{Context, Driver, Error};
 
+use crate::emulator::alone;
+use crate::kernels::{Add, AddArgs, load};
+
 const N: usize = 64;
 
 /// One test at a time.
 fn one_at_a_time(test: impl FnOnce(Context)) {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = alone();
     let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
     test(Context::new(&driver.device(0).unwrap()).unwrap());
 }

@@ -1,9 +1,10 @@
 //! A device, kernels and buffers.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use warpwright_driver::prelude::*;
 
+use crate::emulator::alone;
 use crate::kernels::{Add, AddArgs};
 
 pub(crate) const N: usize = 64;
@@ -22,8 +23,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        static ALONE: Mutex<()> = Mutex::new(());
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = alone();
         let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
         let context = Context::new(&driver.device(0).unwrap()).unwrap();
         Self {

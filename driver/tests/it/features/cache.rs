@@ -4,7 +4,7 @@ use warpwright_driver::graph::NodeAttribute;
 use warpwright_driver::memory::AccessWindow;
 use warpwright_driver::prelude::*;
 
-use crate::{PTX, context, set, text};
+use super::{PTX, context, set, text};
 
 #[test]
 fn a_stream_and_a_node_have_a_window() {

@@ -1,19 +1,14 @@
 //! What the crate refuses before the driver is asked, and how a refusal of the driver reads.
 
-#![allow(unsafe_code)]
-
-mod fake;
-#[path = "fake/kernels.rs"]
-mod kernels;
-
-use fake::{count, fail, state};
-use kernels::{Add, AddArgs, Mul, MulArgs, load};
 use ptx_gen::{Access, Geometry};
 use warpwright_driver::prelude::*;
 use warpwright_driver::sys;
 use warpwright_driver::sys::{
     CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphNode, CUresult,
 };
+
+use crate::fake::{self, count, fail, state};
+use crate::kernels::{Add, AddArgs, Mul, MulArgs, load};
 
 fn text<T>(result: Result<T, Error>) -> String {
     result.err().expect("refused").to_string()

@@ -1,18 +1,15 @@
 //! The driver layer on the emulated driver: the same functions and codes as a real one, and real
 //! numbers.
 
-#![allow(unsafe_code)]
-
-#[path = "fake/kernels.rs"]
-mod kernels;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use kernels::{Add, AddArgs, Mul, MulArgs, load};
 use warpwright_driver::graph::{Edge, Node};
 use warpwright_driver::prelude::*;
 use warpwright_driver::sys;
+
+use crate::emulator::alone;
+use crate::kernels::{Add, AddArgs, Mul, MulArgs, load};
 
 const N: usize = 300;
 
@@ -112,6 +109,7 @@ impl Bench {
 
 #[test]
 fn a_graph_by_hand_forks_joins_and_takes_new_arguments() {
+    let _alone = alone();
     let bench = Bench::new();
     let (graph, [_, left, _, join]) = bench.graph();
     assert!(graph.races().is_empty());
@@ -156,6 +154,7 @@ fn a_graph_by_hand_forks_joins_and_takes_new_arguments() {
 
 #[test]
 fn a_pass_gives_the_same_eager_recorded_and_captured() {
+    let _alone = alone();
     let bench = Bench::new();
     let wanted = |x: f32| (x + 1.0) * (x + 2.0);
     let reset = || bench.stream.write(&bench.d, &[0.0; N]).unwrap();
@@ -196,6 +195,7 @@ fn a_pass_gives_the_same_eager_recorded_and_captured() {
 
 #[test]
 fn a_capture_forks_and_joins() {
+    let _alone = alone();
     let bench = Bench::new();
     let other = Stream::new(&bench.context).unwrap();
     let graph = capture(&bench.stream, CaptureMode::ThreadLocal, |queue| {
@@ -216,6 +216,7 @@ fn a_capture_forks_and_joins() {
 
 #[test]
 fn a_capture_that_fails_tells_what_failed_first_and_leaves_the_stream_usable() {
+    let _alone = alone();
     let bench = Bench::new();
     let failed = capture(&bench.stream, CaptureMode::ThreadLocal, |queue| {
         // The failure of a call of another library is swallowed, and spoils what comes after it.
@@ -297,6 +298,7 @@ fn a_capture_that_fails_tells_what_failed_first_and_leaves_the_stream_usable() {
 
 #[test]
 fn an_update_takes_new_arguments_and_refuses_another_form() {
+    let _alone = alone();
     let bench = Bench::new();
     let (graph, _) = bench.graph();
     let mut exec = graph.instantiate().unwrap();
@@ -353,6 +355,7 @@ fn an_update_takes_new_arguments_and_refuses_another_form() {
 
 #[test]
 fn every_sort_of_node_does_its_work_in_order() {
+    let _alone = alone();
     let bench = Bench::new();
     let calls = Arc::new(AtomicU32::new(0));
     let (outside, inside) = (
@@ -415,6 +418,7 @@ fn every_sort_of_node_does_its_work_in_order() {
 
 #[test]
 fn the_host_reads_pinned_memory_that_a_kernel_wrote() {
+    let _alone = alone();
     let bench = Bench::new();
     let pinned = Pinned::<f32>::zeroed(&bench.context, N).unwrap();
     bench
@@ -433,6 +437,7 @@ fn the_host_reads_pinned_memory_that_a_kernel_wrote() {
 
 #[test]
 fn ptx_that_does_not_compile_is_quoted() {
+    let _alone = alone();
     let context = context();
     let ptx = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry broken()\n{\n    frob.u32 %r1, 2;\n    ret;\n}\n";
     match Module::load(&context, ptx) {
@@ -451,6 +456,7 @@ fn ptx_that_does_not_compile_is_quoted() {
 
 #[test]
 fn parameters_are_compared_with_the_module() {
+    let _alone = alone();
     let context = context();
     let ptx = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry takes(.param .u64 p, .param .u32 n)\n{\n    ret;\n}\n";
     let module = Module::load(&context, ptx).unwrap();
@@ -483,6 +489,7 @@ fn parameters_are_compared_with_the_module() {
 
 #[test]
 fn memory_runs_out_with_the_numbers() {
+    let _alone = alone();
     let context = context();
     match Buffer::<u8>::uninit(&context, 1 << 50) {
         Err(Error::OutOfMemory { bytes, free, total }) => {
@@ -495,6 +502,7 @@ fn memory_runs_out_with_the_numbers() {
 
 #[test]
 fn a_library_has_one_driver_and_a_device_one_context() {
+    let _alone = alone();
     let (mine, theirs) = (Bench::new(), Bench::new());
     mine.add.with(mine.add(&mine.a, &theirs.b, 1.0)).unwrap();
     mine.graph()
@@ -524,6 +532,7 @@ fn a_library_has_one_driver_and_a_device_one_context() {
 
 #[test]
 fn threads_launch_concurrently() {
+    let _alone = alone();
     let context = context();
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -543,6 +552,7 @@ fn threads_launch_concurrently() {
 
 #[test]
 fn events_measure_and_order() {
+    let _alone = alone();
     let bench = Bench::new();
     let other = Stream::new(&bench.context).unwrap();
     let (start, end) = (

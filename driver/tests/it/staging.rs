@@ -2,6 +2,8 @@
 
 use warpwright_driver::prelude::*;
 
+use crate::emulator::alone;
+
 fn text<T>(result: Result<T, Error>) -> String {
     result.err().expect("refused").to_string()
 }
@@ -13,6 +15,7 @@ fn context() -> Context {
 
 #[test]
 fn pieces_take_turns() {
+    let _alone = alone();
     let context = context();
     let stream = Stream::new(&context).unwrap();
     let mut staging = Staging::new(&context, 2, 400).unwrap();
@@ -55,6 +58,7 @@ fn pieces_take_turns() {
 
 #[test]
 fn pieces_hold_whole_elements_of_any_size() {
+    let _alone = alone();
     let context = context();
     let stream = Stream::new(&context).unwrap();
     let mut staging = Staging::new(&context, 2, 64).unwrap();

@@ -4,7 +4,8 @@ use warpwright_driver::memory::TensorMap;
 use warpwright_driver::prelude::*;
 use warpwright_driver::sys::{Api, CUfunction, CUresult, CUtensorMap};
 
-use crate::{context, fake, launch, set, text};
+use super::{context, launch, set, text};
+use crate::fake;
 
 #[test]
 fn a_tensor_map_is_aligned_as_either_header_has_it() {
@@ -96,7 +97,7 @@ fn registered_memory_may_be_empty() {
     let some = Registered::new(&context, vec![1u32]).unwrap();
     launch(
         &stream,
-        &set(&Module::load(&context, crate::PTX).unwrap()),
+        &set(&Module::load(&context, super::PTX).unwrap()),
         &some,
         2,
     )

@@ -6,7 +6,7 @@ use warpwright_driver::graph::Edge;
 use warpwright_driver::prelude::*;
 use warpwright_driver::sys;
 
-use crate::bench::{Bench, N, text};
+use super::bench::{Bench, N, text};
 
 const MODES: [CaptureMode; 3] = [
     CaptureMode::Global,

@@ -2,7 +2,7 @@
 
 use warpwright_driver::prelude::*;
 
-use crate::bench::{Bench, text};
+use super::bench::{Bench, text};
 
 /// Columns, rows and slices of the memory.
 const SIZE: [usize; 3] = [7, 5, 4];

@@ -1,13 +1,13 @@
 //! Launches of more arguments than a launch holds without memory of its own.
 
-#![allow(unsafe_code)]
-
 use ptx_gen::*;
 use warpwright_driver::graph::Recorder;
 use warpwright_driver::launch::{Host, HostArg, Kernel};
 use warpwright_driver::memory::Buffer;
 use warpwright_driver::stream::Stream;
 use warpwright_driver::{Context, Driver, Error};
+
+use crate::emulator::alone;
 
 args! {
     /// Nine buffers and nine numbers.
@@ -117,6 +117,7 @@ fn args<'a>(x: &'a [Buffer<u32>], y: &'a Buffer<u32>, n7: u32) -> ManyArgs<Host<
 
 #[test]
 fn every_argument_arrives_however_many_there_are() -> Result<(), Error> {
+    let _alone = alone();
     let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     let stream = Stream::new(&context)?;
     // SAFETY: the program reads and writes one element of each buffer, and the contract refuses

@@ -1,11 +1,6 @@
 //! What drivers have beside streams, buffers and graphs: each on the emulator as far as that has
 //! it, and refused with a reason where it has not.
 
-#![allow(unsafe_code)]
-
-#[path = "../fake/mod.rs"]
-mod fake;
-
 mod cache;
 mod ipc;
 mod library;
@@ -14,9 +9,11 @@ mod maps;
 mod occupancy;
 mod parameters;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use warpwright_driver::prelude::*;
+
+use crate::emulator::alone;
 
 /// The context of the emulator's device, for one test at a time: a wait of one test for all streams
 /// would be an order for another's.
@@ -34,8 +31,7 @@ impl std::ops::Deref for Alone {
 }
 
 fn context() -> Alone {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = alone();
     let context = Context::new(
         &Driver::from_library(warpwright_cuda_emu::library())
             .unwrap()

@@ -4,7 +4,8 @@ use warpwright_driver::module::{Library, ListedKernel};
 use warpwright_driver::prelude::*;
 use warpwright_driver::sys::Api;
 
-use crate::{PTX, context, fake, launch, set, text};
+use super::{PTX, context, launch, set, text};
+use crate::fake;
 
 #[test]
 fn a_kernel_of_a_library_is_a_function() {

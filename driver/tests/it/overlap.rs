@@ -1,11 +1,11 @@
 //! Kernels that overlap: programmatic edges drawn by a recorder and by hand, and what is refused.
 
-#![allow(unsafe_code)]
-
 use warpwright_driver::graph::Edge;
 use warpwright_driver::launch::Geometry;
 use warpwright_driver::prelude::*;
 use warpwright_driver::sys::{Api, CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, Library};
+
+use crate::emulator::alone;
 
 const N: usize = 32;
 
@@ -139,6 +139,7 @@ fn older() -> Api {
 
 #[test]
 fn functions_tell_whether_they_wait_and_trigger() {
+    let _alone = alone();
     let bench = Bench::new();
     let found = [&bench.plain, &bench.waits, &bench.triggers].map(|f| (f.waits(), f.triggers()));
     assert_eq!(found, [(false, false), (true, false), (true, true)]);
@@ -146,6 +147,7 @@ fn functions_tell_whether_they_wait_and_trigger() {
 
 #[test]
 fn a_chain_overlaps_kernels_that_wait() {
+    let _alone = alone();
     use EdgeKind::{Full, Programmatic};
     for (api, programmatic) in [(warpwright_cuda_emu::api(), true), (older(), false)] {
         let bench = Bench::on(api);
@@ -185,6 +187,7 @@ fn a_chain_overlaps_kernels_that_wait() {
 
 #[test]
 fn a_chain_can_be_parted() {
+    let _alone = alone();
     use EdgeKind::{Full, Programmatic};
     let bench = Bench::new();
     let mut recorder = Recorder::pipeline(&bench.context).unwrap();
@@ -201,6 +204,7 @@ fn a_chain_can_be_parted() {
 
 #[test]
 fn the_same_pass_runs_eager_and_captured() {
+    let _alone = alone();
     let bench = Bench::new();
     bench.pass(&mut &bench.stream).unwrap();
     assert_eq!(bench.stream.read(&bench.a).unwrap(), [5.0; N]);
@@ -213,6 +217,7 @@ fn the_same_pass_runs_eager_and_captured() {
 
 #[test]
 fn edges_by_hand_are_of_either_kind() {
+    let _alone = alone();
     let bench = Bench::new();
     let mut graph = Graph::new(&bench.context).unwrap();
     let first = graph
@@ -293,6 +298,7 @@ fn edges_by_hand_are_of_either_kind() {
 
 #[test]
 fn a_driver_that_forgets_the_kind_of_an_edge_is_caught() {
+    let _alone = alone();
     /// Tells all edges as full.
     unsafe extern "C" fn forget(
         graph: CUgraph,
@@ -323,6 +329,7 @@ fn a_driver_that_forgets_the_kind_of_an_edge_is_caught() {
 
 #[test]
 fn shared_memory_decides_how_many_blocks_fit() {
+    let _alone = alone();
     let bench = Bench::new();
     let properties = bench.context.device().properties();
     assert_eq!(

@@ -3,7 +3,7 @@
 use warpwright_driver::graph::{Instantiate, Node, NodeWork, WordOperation};
 use warpwright_driver::prelude::*;
 
-use crate::bench::{Bench, N, text};
+use super::bench::{Bench, N, text};
 
 /// `a + 1` by way of memory of the graph into `b`. Gives the graph, the memory, and the nodes.
 fn through(bench: &Bench) -> (Graph, View<f32>, [NodeId; 3]) {

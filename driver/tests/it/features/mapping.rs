@@ -3,7 +3,7 @@
 use warpwright_driver::memory::{AddressRange, GrowableBuffer, PhysicalMemory};
 use warpwright_driver::prelude::*;
 
-use crate::{PTX, context, launch, set, text};
+use super::{PTX, context, launch, set, text};
 
 #[test]
 fn a_buffer_grows_where_it_is() {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use warpwright_driver::graph::{Instantiate, NodeAttribute};
 use warpwright_driver::prelude::*;
 
-use crate::bench::{Bench, N, text};
+use super::bench::{Bench, N, text};
 
 /// Two kernels that add one to `x` into `y`; both wait, and the first lets the next one start.
 fn overlapping(bench: &Bench) -> Launch {

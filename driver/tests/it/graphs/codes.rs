@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use warpwright_driver::prelude::*;
 use warpwright_driver::sys::*;
 
-use crate::bench::Bench;
+use super::bench::Bench;
 
 /// Calls an optional function of the driver.
 macro_rules! call {

@@ -1,13 +1,13 @@
 //! Argument lists within argument lists reach the kernel, the contract and the error messages as
 //! one flat list.
 
-#![allow(unsafe_code)]
-
 use ptx_gen::*;
 use warpwright_driver::launch::{Host, HostArg, Kernel};
 use warpwright_driver::memory::Buffer;
 use warpwright_driver::stream::Stream;
 use warpwright_driver::{Context, Driver, Error};
+
+use crate::emulator::alone;
 
 args! {
     /// Elements and a factor.
@@ -90,6 +90,7 @@ fn args([x, y]: &[Buffer<f32>; 2], n: u32) -> ScaleArgs<Host<'_>> {
 
 #[test]
 fn the_arguments_of_a_group_are_packed_where_it_stands() {
+    let _alone = alone();
     let (context, scale, buffers) = bench();
     let launch = scale.with(args(&buffers, 100)).unwrap();
     let scalars: Vec<Option<u64>> = launch
@@ -111,6 +112,7 @@ fn the_arguments_of_a_group_are_packed_where_it_stands() {
 
 #[test]
 fn an_argument_of_a_group_is_named_as_it_is_declared() {
+    let _alone = alone();
     let (_context, scale, [x, y]) = bench();
     let text = |result: Result<(), Error>| result.expect_err("refused").to_string();
     assert_eq!(

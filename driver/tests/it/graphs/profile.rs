@@ -4,7 +4,7 @@ use warpwright_driver::graph::WordOperation;
 use warpwright_driver::memory::Buffer;
 use warpwright_driver::stream::WaitFor;
 
-use crate::bench::{Bench, N};
+use super::bench::{Bench, N};
 
 #[test]
 fn a_profile_runs_each_node_in_order_and_counts_its_bytes() {

@@ -8,7 +8,8 @@ use warpwright_driver::sys::{
     Api, CUdeviceptr, CUevent, CUipcEventHandle, CUipcMem_flags, CUipcMemHandle, CUresult,
 };
 
-use crate::{context, fake, text};
+use super::{context, text};
+use crate::fake;
 
 #[test]
 fn the_emulator_shares_nothing() {

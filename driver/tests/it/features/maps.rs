@@ -11,7 +11,7 @@ use ptx_gen::{
 use warpwright_driver::memory::{Kind, Swizzle};
 use warpwright_driver::prelude::*;
 
-use crate::{Alone, context, text};
+use super::{Alone, context, text};
 
 /// A context of the device of the driver that is named, or of the emulator's.
 fn device() -> Alone {

@@ -3,7 +3,7 @@
 use warpwright_driver::graph::{Condition, Node, NodeKind};
 use warpwright_driver::prelude::*;
 
-use crate::bench::{Bench, text};
+use super::bench::{Bench, text};
 
 #[test]
 fn a_condition_picks_the_graph_that_runs() {

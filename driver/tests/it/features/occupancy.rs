@@ -6,7 +6,8 @@ use warpwright_driver::sys::{
     Api, CUdevice_attribute, CUfunction, CUlaunchAttributeID, CUlaunchConfig, CUresult,
 };
 
-use crate::{PTX, context, fake, text};
+use super::{PTX, context, text};
+use crate::fake;
 
 fn sharing(context: &Context) -> Function {
     // SAFETY: the kernel has no parameters and touches nothing.
