@@ -10,6 +10,8 @@ use crate::device::Context;
 use crate::device::context::expect_same;
 use crate::error::{DriverError, Error};
 use crate::graph::check::coherence::{WrittenGraph, expect_coherent};
+use crate::graph::check::memory_order::freed_by;
+use crate::graph::check::overlap::expect_overlap;
 use crate::graph::check::writers::Writers;
 use crate::graph::conditional::refuse_in_body;
 use crate::graph::driver_params::{any_kernel, memset_params, with_kernel_params};
@@ -85,7 +87,8 @@ impl Graph {
             .iter()
             .map(|node| self.index_of(*node))
             .collect::<Result<Vec<_>, _>>()?;
-        self.expect_overlap(&from, self.nodes.len(), &work)?;
+        let earlier = from.iter().map(|f| &self.nodes[*f]);
+        expect_overlap(earlier, self.nodes.len(), &work)?;
         let into: Vec<_> = from.iter().map(|f| (*f, edge)).collect();
         let writers = self
             .writers
@@ -625,7 +628,7 @@ impl Graph {
         let NodeKind::Alloc(memory) = &self.nodes[of].kind else {
             return refuse("no node of this graph allocates the memory");
         };
-        if self.freed_by(region).is_some() {
+        if freed_by(&self.nodes, region).is_some() {
             return refuse("another node frees the memory");
         }
         let address = memory.region().address();

@@ -50,7 +50,7 @@ macro_rules! add {
 
 mod add_nodes;
 mod attribute;
-mod change_edges;
+mod change_graph;
 mod check;
 mod cloned;
 mod conditional;

@@ -1,4 +1,4 @@
-//! Memory that a graph allocates when it runs.
+//! Checks the order of uses of the memory that a graph allocates when it runs.
 //!
 //! A node allocates the memory. Its address is known as soon as the node is added. Nodes after it
 //! use the memory, and another node frees it. If no node frees it, the next launch can (see
@@ -14,39 +14,34 @@ use crate::graph::{Graph, Node, NodeKind};
 use crate::memory::Region;
 use crate::ordering::memory_accesses::MemoryAccess;
 
-impl Graph {
-    pub(crate) fn freed_by(&self, memory: &Region) -> Option<usize> {
-        freed_by(&self.nodes, memory)
+/// Checks that memory of graphs is used only between its allocation and its release.
+pub(crate) fn expect_memory_in_order(graph: &Graph) -> Result<(), Error> {
+    if !graph.context().order().has_graph_memory() {
+        return Ok(());
     }
-
-    /// Checks that memory of graphs is used only between its allocation and its release.
-    pub(crate) fn expect_memory_in_order(&self) -> Result<(), Error> {
-        if !self.context().order().has_graph_memory() {
-            return Ok(());
+    let ordered = OrderedNodes {
+        id: graph.id,
+        nodes: &graph.nodes,
+        order: graph.order(),
+    };
+    for node in &graph.nodes {
+        for touch in node.kind.touches() {
+            expect_in_order(&ordered, node, touch)?;
         }
-        let graph = OrderedNodes {
-            id: self.id,
-            nodes: &self.nodes,
-            order: self.order(),
-        };
-        for node in &self.nodes {
-            for touch in node.kind.touches() {
-                expect_in_order(&graph, node, touch)?;
-            }
-            if let NodeKind::Free(memory) = &node.kind {
-                let touch = MemoryAccess {
-                    name: "memory",
-                    region: memory.region(),
-                    access: ptx_gen::Access::Write,
-                };
-                expect_in_order(&graph, node, touch)?;
-            }
+        if let NodeKind::Free(memory) = &node.kind {
+            let touch = MemoryAccess {
+                name: "memory",
+                region: memory.region(),
+                access: ptx_gen::Access::Write,
+            };
+            expect_in_order(&ordered, node, touch)?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
-fn freed_by(nodes: &[Node], memory: &Region) -> Option<usize> {
+/// Returns the index of the node that frees the memory.
+pub(crate) fn freed_by(nodes: &[Node], memory: &Region) -> Option<usize> {
     nodes.iter().position(
         |n| matches!(&n.kind, NodeKind::Free(freed) if freed.region().same_memory(memory)),
     )

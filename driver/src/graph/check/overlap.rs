@@ -25,88 +25,6 @@ fn refusal(earlier: &Node, later: &Work) -> Option<&'static str> {
     }
 }
 
-impl Graph {
-    /// Returns the number of programmatic edges. It is 0 if the device or the driver does not
-    /// support them.
-    pub fn programmatic_edges(&self) -> usize {
-        self.edges.iter().filter(|e| e.kind.overlaps()).count()
-    }
-
-    /// Checks that programmatic edges are possible. `to` is the index of the later node, which may
-    /// not exist yet.
-    pub(crate) fn expect_overlap(
-        &self,
-        from: &[usize],
-        to: usize,
-        later: &Work,
-    ) -> Result<(), Error> {
-        expect_overlap(from.iter().map(|f| &self.nodes[*f]), to, later)
-    }
-
-    /// Compares the edges with those that the driver reports.
-    ///
-    /// A bulk call with two kinds of edges was observed to give all edges the first kind. A full
-    /// edge in place of a programmatic one would only be slower, but the other way round it would
-    /// be a race.
-    pub(crate) fn expect_edges_as_told(&self) -> Result<(), Error> {
-        let driver = self.context().driver();
-        let Some(get) = driver
-            .api()
-            .cuGraphGetEdges_v2
-            .filter(|_| self.programmatic_edges() > 0)
-        else {
-            return Ok(());
-        };
-        let _current = self.context().enter()?;
-        let (graph, _calls) = self.raw.begin()?;
-        // One more element than expected, so that an additional edge is noticed.
-        let mut count = self.edges.len() + 1;
-        let mut from = vec![CUgraphNode::NULL; count];
-        let mut to = vec![CUgraphNode::NULL; count];
-        let mut data = vec![CUgraphEdgeData::zeroed(); count];
-        // SAFETY: the three arrays have `count` elements. `self` keeps the graph alive, which is
-        // locked.
-        let code = unsafe {
-            get(
-                graph,
-                from.as_mut_ptr(),
-                to.as_mut_ptr(),
-                data.as_mut_ptr(),
-                &mut count,
-            )
-        };
-        driver.check("cuGraphGetEdges_v2", code)?;
-        let mut reported: Vec<_> = (0..count.min(from.len()))
-            .map(|i| {
-                (
-                    from[i].0 as usize,
-                    to[i].0 as usize,
-                    EdgeKind::from_data(&data[i]),
-                )
-            })
-            .collect();
-        reported.sort_unstable();
-        let raw = |node: NodeId| self.nodes[node.index].raw.0 as usize;
-        let is_reported = |e: &Edge| {
-            reported
-                .binary_search(&(raw(e.from), raw(e.to), e.kind))
-                .is_ok()
-        };
-        let missing = self.edges.iter().find(|e| !is_reported(e));
-        match missing {
-            Some(edge) => {
-                let (from, to) = edge.indices();
-                Err(Error::EdgeKind {
-                    from,
-                    to,
-                    wanted: edge.kind.name(),
-                })
-            }
-            None => Ok(()),
-        }
-    }
-}
-
 /// Checks that programmatic edges from these nodes to node `to` are possible.
 pub(crate) fn expect_overlap<'a>(
     from: impl IntoIterator<Item = &'a Node>,
@@ -128,4 +46,67 @@ pub(crate) fn expect_overlap<'a>(
         }
     }
     Ok(())
+}
+
+/// Compares the edges with those that the driver reports.
+///
+/// A bulk call with two kinds of edges was observed to give all edges the first kind. A full
+/// edge in place of a programmatic one would only be slower, but the other way round it would
+/// be a race.
+pub(crate) fn expect_edges_as_told(graph: &Graph) -> Result<(), Error> {
+    let driver = graph.context().driver();
+    let Some(get) = driver
+        .api()
+        .cuGraphGetEdges_v2
+        .filter(|_| graph.programmatic_edges() > 0)
+    else {
+        return Ok(());
+    };
+    let _current = graph.context().enter()?;
+    let (raw_graph, _calls) = graph.raw.begin()?;
+    // One more element than expected, so that an additional edge is noticed.
+    let mut count = graph.edges.len() + 1;
+    let mut from = vec![CUgraphNode::NULL; count];
+    let mut to = vec![CUgraphNode::NULL; count];
+    let mut data = vec![CUgraphEdgeData::zeroed(); count];
+    // SAFETY: the three arrays have `count` elements. The reference keeps the graph alive, which is
+    // locked.
+    let code = unsafe {
+        get(
+            raw_graph,
+            from.as_mut_ptr(),
+            to.as_mut_ptr(),
+            data.as_mut_ptr(),
+            &mut count,
+        )
+    };
+    driver.check("cuGraphGetEdges_v2", code)?;
+    let mut reported: Vec<_> = (0..count.min(from.len()))
+        .map(|i| {
+            (
+                from[i].0 as usize,
+                to[i].0 as usize,
+                EdgeKind::from_data(&data[i]),
+            )
+        })
+        .collect();
+    reported.sort_unstable();
+    let raw = |node: NodeId| graph.nodes[node.index].raw.0 as usize;
+    let is_reported = |e: &Edge| {
+        reported
+            .binary_search(&(raw(e.from), raw(e.to), e.kind))
+            .is_ok()
+    };
+    let missing = graph.edges.iter().find(|e| !is_reported(e));
+    match missing {
+        Some(edge) => {
+            let (from, to) = edge.indices();
+            Err(Error::EdgeKind {
+                from,
+                to,
+                wanted: edge.kind.name(),
+            })
+        }
+        None => Ok(()),
+    }
 }

@@ -8,6 +8,8 @@ use driver_sys::{
 };
 
 use crate::error::{DriverError, Error};
+use crate::graph::check::memory_order::expect_memory_in_order;
+use crate::graph::check::overlap::expect_edges_as_told;
 use crate::graph::exec::graph_exec::{Inner, RaceCheck};
 use crate::graph::{Graph, GraphExec, Node};
 use crate::stream::Stream;
@@ -133,8 +135,8 @@ impl Graph {
         // of freed memory.
         crate::lifetime::active_captures::forbid("instantiating a graph")?;
         self.expect_whole("instantiating it")?;
-        self.expect_edges_as_told()?;
-        self.expect_memory_in_order()?;
+        expect_edges_as_told(self)?;
+        expect_memory_in_order(self)?;
         if races == RaceCheck::Refuse {
             self.expect_no_races("instantiating it")?;
         }

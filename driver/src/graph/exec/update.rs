@@ -6,6 +6,8 @@ use driver_sys::CUgraphExecUpdateResultInfo;
 
 use crate::device::context::expect_same;
 use crate::error::Error;
+use crate::graph::check::memory_order::expect_memory_in_order;
+use crate::graph::check::overlap::expect_edges_as_told;
 use crate::graph::exec::graph_exec::RaceCheck;
 use crate::graph::{Edge, Graph, GraphExec, Node, NodeKind};
 
@@ -79,8 +81,8 @@ impl GraphExec {
             })
         };
         graph.expect_whole("updating a graph by it")?;
-        graph.expect_edges_as_told()?;
-        graph.expect_memory_in_order()?;
+        expect_edges_as_told(graph)?;
+        expect_memory_in_order(graph)?;
         if self.races == RaceCheck::Refuse {
             graph.expect_no_races("updating by it")?;
         }

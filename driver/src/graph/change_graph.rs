@@ -1,13 +1,22 @@
-//! Adds and removes single edges, and removes nodes.
+//! Changes a graph after it was built: its edges, the removal of nodes, and attributes of kernels.
 
-use driver_sys::{CUgraphEdgeData, CUgraphNode};
+use driver_sys::{CUgraphEdgeData, CUgraphNode, CUlaunchAttributeID, CUlaunchAttributeValue};
 
 use crate::error::Error;
 use crate::graph::check::coherence::expect_all_coherent;
+use crate::graph::check::overlap::expect_overlap;
 use crate::graph::check::writers::Writers;
-use crate::graph::{Edge, EdgeKind, Graph, NodeId, NodeKind};
+use crate::graph::{Edge, EdgeKind, Graph, NodeAttribute, NodeId, NodeKind};
+use crate::launch::Launch;
+use crate::stream::Work;
 
 impl Graph {
+    /// Returns the number of programmatic edges. It is 0 if the device or the driver does not
+    /// support them.
+    pub fn programmatic_edges(&self) -> usize {
+        self.edges.iter().filter(|e| e.kind.overlaps()).count()
+    }
+
     /// Adds an edge, so that `to` runs after `from`.
     ///
     /// # Errors
@@ -54,7 +63,7 @@ impl Graph {
             EdgeKind::Full => self.add_dependency(earlier, later)?,
             _ => {
                 match &self.nodes[b].kind {
-                    NodeKind::Work(work) => self.expect_overlap(&[a], b, work)?,
+                    NodeKind::Work(work) => expect_overlap([&self.nodes[a]], b, work)?,
                     _ => return refuse("only kernels overlap; use a full edge"),
                 }
                 let edges: Vec<Edge> = self
@@ -220,5 +229,141 @@ impl Graph {
             }
         }?;
         Ok(())
+    }
+
+    /// Sets an attribute of a kernel node for later instantiations.
+    ///
+    /// ```
+    /// # use ptx_gen::{args, Builder, Cpu, Dev, Grid, InOut, KernelDef, Shape, ShapeError, Side};
+    /// # args! { pub struct Args { x: InOut<f32> } }
+    /// # struct Double;
+    /// # impl KernelDef for Double {
+    /// #     type Args<S: Side> = Args<S>;
+    /// #     fn name(&self) -> String { "double".into() }
+    /// #     fn block(&self) -> u32 { 32 }
+    /// #     fn grid(&self, _: &Args<Shape>) -> Result<Grid, ShapeError> { Ok(Grid::line(1)) }
+    /// #     fn program<'k>(&self, k: Builder<'k>, a: Args<Dev<'k>>) {
+    /// #         let x = a.x.at(k.tid()).ld();
+    /// #         a.x.at(k.tid()).st(x + x);
+    /// #     }
+    /// #     fn reference(&self, _: Args<Cpu<'_>>) {}
+    /// # }
+    /// # use warpwright_driver::graph::NodeAttribute;
+    /// # use warpwright_driver::prelude::*;
+    /// # fn main() -> Result<(), Error> {
+    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let double = unsafe { Kernel::load(&context, Double) }?;
+    /// # let x = Buffer::<f32>::zeroed(&context, 32)?;
+    /// let mut graph = Graph::new(&context)?;
+    /// let node = graph.launch(&[], &double, Args { x: &x })?;
+    /// graph.set_attribute(node, NodeAttribute::Priority(-1))?;
+    /// assert_eq!(graph.attribute(node, NodeAttribute::Priority(0))?, NodeAttribute::Priority(-1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// - [`Error::ForeignNode`] or [`Error::NodeKind`] if the node is not a kernel of this graph.
+    /// - [`Error::Transfer`] if the device does not support the access window.
+    /// - [`Error::Driver`] if the driver cannot set the attribute.
+    pub fn set_attribute(&mut self, node: NodeId, attribute: NodeAttribute) -> Result<(), Error> {
+        let raw = self.kernel_node(node)?;
+        if let NodeAttribute::AccessWindow(window) = attribute {
+            window.expect_on(self.context().device())?;
+        }
+        self.set_raw_attribute(raw, attribute.id(), attribute.words())
+    }
+
+    /// Returns the present value of the attribute of the same kind as `attribute`. The value of
+    /// `attribute` does not matter.
+    ///
+    /// # Errors
+    /// Returns the errors of [`set_attribute`](Self::set_attribute).
+    pub fn attribute(
+        &self,
+        node: NodeId,
+        attribute: NodeAttribute,
+    ) -> Result<NodeAttribute, Error> {
+        let raw = self.kernel_node(node)?;
+        let mut value = CUlaunchAttributeValue::zeroed();
+        let _current = self.context().enter()?;
+        let driver = self.context().driver();
+        let (_, _calls) = self.raw.begin()?;
+        // SAFETY: `value` is a local variable that the driver may write. `kernel_node` has checked
+        // the node, and the graph is locked.
+        unsafe {
+            cu_optional!(
+                driver,
+                cuGraphKernelNodeGetAttribute(raw, attribute.id(), &mut value)
+            )
+        }?;
+        let [a, b, c, d, ..] = value.words;
+        Ok(attribute.with([a, b, c, d]))
+    }
+
+    /// Copies all attributes of the kernel node `from` to the kernel node `to`.
+    ///
+    /// # Errors
+    /// Returns the errors of [`set_attribute`](Self::set_attribute).
+    pub fn copy_attributes(&mut self, from: NodeId, to: NodeId) -> Result<(), Error> {
+        let from = self.kernel_node(from)?;
+        let to = self.kernel_node(to)?;
+        let _current = self.context().enter()?;
+        let driver = self.context().driver();
+        let (_, _calls) = self.raw.begin()?;
+        // SAFETY: `kernel_node` has checked both nodes, and the graph is locked.
+        unsafe { cu_optional!(driver, cuGraphKernelNodeCopyAttributes(to, from)) }?;
+        Ok(())
+    }
+
+    /// Sets the attributes of a new node from its launch, or removes the node.
+    #[cold]
+    pub(super) fn take_attributes(&mut self, node: NodeId) -> Result<(), Error> {
+        let NodeKind::Work(Work::Launch(launch)) = &self.nodes[node.index].kind else {
+            return Ok(());
+        };
+        let raw = self.nodes[node.index].raw;
+        let launch: Launch = launch.clone();
+        let set = launch
+            .config()
+            .attributes()
+            .iter()
+            .try_for_each(|attribute| {
+                let [a, b, c, d, ..] = attribute.value;
+                self.set_raw_attribute(raw, attribute.id, [a, b, c, d])
+            });
+        if let Err(error) = set {
+            self.take_back(
+                node,
+                "a node that lacks the attributes of its launch could not be removed",
+            );
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    fn set_raw_attribute(
+        &self,
+        node: CUgraphNode,
+        id: CUlaunchAttributeID,
+        words: [u64; 4],
+    ) -> Result<(), Error> {
+        let mut value = CUlaunchAttributeValue::zeroed();
+        value.words[..4].copy_from_slice(&words);
+        let _current = self.context().enter()?;
+        let driver = self.context().driver();
+        let (_, _calls) = self.raw.begin()?;
+        // SAFETY: `value` lives until the call returns. The callers pass a kernel node of the
+        // graph, which is locked.
+        unsafe { cu_optional!(driver, cuGraphKernelNodeSetAttribute(node, id, &value)) }?;
+        Ok(())
+    }
+
+    fn kernel_node(&self, node: NodeId) -> Result<CUgraphNode, Error> {
+        let node = &self.nodes[self.index_of(node)?];
+        match node.kind {
+            NodeKind::Work(Work::Launch(_)) => Ok(node.raw),
+            _ => Err(node.wrong_kind("only a kernel has attributes")),
+        }
     }
 }
