@@ -8,7 +8,22 @@
 //!   text.
 //! - A call that returns the error of a check has changed nothing.
 //! - The device reports faults asynchronously, so a call can return the fault of earlier work.
-//!   [`Error::is_device_fault`] returns true for such an error.
+//!   [`Error::is_device_fault`] returns true for such an error. The context is lost then.
+//!
+//! ```
+//! use warpwright_driver::error::ModuleReason;
+//! use warpwright_driver::prelude::*;
+//!
+//! # fn main() -> Result<(), Error> {
+//! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
+//! let loaded = Module::load(&context, ".version 7.0\n.target sm_999\n.address_size 64\n");
+//! match loaded {
+//!     Err(Error::Module(error)) => assert!(matches!(error.reason, ModuleReason::Target { .. })),
+//!     other => panic!("{other:?}"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 use std::ops::Range;
 

@@ -1,8 +1,35 @@
 //! Streams, and the work that is queued in them.
 //!
 //! A [`Stream`] runs its work in order and asynchronously to the host. [`Work`] is a launch, a
-//! [copy](MemoryCopy) or a [fill](MemoryFill). A stream also runs host functions, waits for
-//! words of memory ([`WaitFor`]), and records [events](crate::ordering::Event).
+//! [copy](MemoryCopy) or a [fill](MemoryFill). A stream also
+//!
+//! - calls host functions ([`Stream::call`]),
+//! - waits for words of memory and writes them ([`Stream::wait_value`], [`Stream::write_value`]),
+//! - records [events](crate::ordering::Event) and waits for them ([`Stream::wait`]),
+//! - allocates memory in its order ([`Stream::alloc`]).
+//!
+//! Queued work runs later. [`Stream::read`] and [`Stream::synchronize`] wait for it.
+//!
+//! ```
+//! use warpwright_driver::prelude::*;
+//!
+//! # fn main() -> Result<(), Error> {
+//! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
+//! /// Runs on a stream, or becomes part of a graph.
+//! fn step(queue: &mut impl Queue, x: &View<f32>, y: &View<f32>) -> Result<(), Error> {
+//!     queue.fill(x, 1.0)?;
+//!     queue.copy(x, y)
+//! }
+//!
+//! let stream = Stream::new(&context)?.labelled("main"); // errors show the label
+//! let x = Buffer::<f32>::zeroed(&context, 4)?;
+//! let y = Buffer::<f32>::zeroed(&context, 4)?;
+//! step(&mut &stream, &x, &y)?;
+//! stream.call(|| println!("the copy is complete"))?;
+//! assert_eq!(stream.read(&y)?, [1.0; 4]);
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! A [`Queue`] is a destination for work: a stream, which runs it, or a
 //! [`Recorder`](crate::graph::Recorder) or [`Capture`](crate::graph::Capture), which make a graph
