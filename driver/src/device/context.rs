@@ -11,16 +11,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use driver_sys::{CUcontext, CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus};
 
-use crate::device::launch_limits::Limits;
+use crate::device::launch_limits::LaunchLimits;
 use crate::device::{Device, Driver};
 use crate::error::{DriverError, Error};
 use crate::lifetime::capture_gate::unreported;
-use crate::lifetime::deferred_free::{Pending, Release};
+use crate::lifetime::deferred_free::{DeferredFree, PendingFrees};
 use crate::lifetime::host_functions::ProgramObject;
-use crate::lifetime::stream_progress::{Mark, State, StreamOrigin, Timeline};
+use crate::lifetime::stream_progress::{ProgressMark, StreamOrigin, StreamProgress, StreamState};
 use crate::lifetime::unpoisoned_lock::lock;
 use crate::lifetime::work_wait::wait_for_work;
-use crate::ordering::stream_order::{Clock, StreamOrder};
+use crate::ordering::stream_order::{StreamOrder, VectorClock};
 
 /// A device in use. Clones refer to the same context, and so does every other `Context` of the same
 /// device and driver.
@@ -49,7 +49,7 @@ pub(crate) struct Inner(ManuallyDrop<Resources>);
 pub(crate) struct Resources {
     device: Device,
     raw: CUcontext,
-    limits: Limits,
+    limits: LaunchLimits,
     /// The stream for copies that the caller waits for.
     ///
     /// It is not the legacy default stream, because that would not wait for non-blocking streams,
@@ -57,9 +57,9 @@ pub(crate) struct Resources {
     transfer: CUstream,
     /// Every stream that may have work, including streams whose last
     /// [`Stream`](crate::stream::Stream) handle is gone.
-    streams: Mutex<Vec<Arc<Timeline>>>,
+    streams: Mutex<Vec<Arc<StreamProgress>>>,
     order: StreamOrder,
-    pending: Pending,
+    pending: PendingFrees,
 }
 
 /// A point in a stream that a thread waits for: the number of operations, and the clock there.
@@ -68,7 +68,7 @@ pub(crate) struct Resources {
 /// work.
 pub(crate) struct StreamPoint {
     pub(crate) queued: u64,
-    pub(crate) clock: Option<Clock>,
+    pub(crate) clock: Option<VectorClock>,
 }
 
 /// A guard that keeps the context current on this thread.
@@ -178,15 +178,15 @@ impl Context {
     }
 
     /// Waits until the stream has completed everything queued so far.
-    fn wait_for(&self, timeline: &Timeline) -> Result<(), Error> {
-        let _waiting = timeline.waiting();
-        let state = timeline.lock();
-        let point = self.point(timeline, &state);
-        if self.captures(timeline, &state) {
-            return self.wait_for_earlier(timeline, state, point);
+    fn wait_for(&self, progress: &StreamProgress) -> Result<(), Error> {
+        let _waiting = progress.waiting();
+        let state = progress.lock();
+        let point = self.point(progress, &state);
+        if self.captures(progress, &state) {
+            return self.wait_for_earlier(progress, state, point);
         }
         drop(state);
-        self.wait_until(timeline, point).map_err(Error::from)
+        self.wait_until(progress, point).map_err(Error::from)
     }
 
     /// Waits for the work that was queued before the stream began to capture.
@@ -195,11 +195,11 @@ impl Context {
     #[cold]
     fn wait_for_earlier(
         &self,
-        timeline: &Timeline,
-        state: MutexGuard<'_, State>,
+        progress: &StreamProgress,
+        state: MutexGuard<'_, StreamState>,
         point: StreamPoint,
     ) -> Result<(), Error> {
-        if timeline.has_reached(point.queued) {
+        if progress.has_reached(point.queued) {
             return Ok(());
         }
         let is_here = state
@@ -213,17 +213,17 @@ impl Context {
         };
         drop(state);
         let _current = self.enter()?;
-        // SAFETY: the timeline owns the event, and the caller shares the timeline.
+        // SAFETY: the `StreamProgress` owns the event, and the caller shares the `StreamProgress`.
         let result = unsafe { cu!(self.driver(), cuEventSynchronize(event)) };
-        self.waited(timeline, point, result).map_err(Error::from)
+        self.waited(progress, point, result).map_err(Error::from)
     }
 
     /// Returns true if a capture has the stream: one of this crate, or one of other code that the
     /// stream was drawn into.
     #[inline]
-    pub(crate) fn captures(&self, timeline: &Timeline, state: &State) -> bool {
-        let may_be = timeline.origin == StreamOrigin::Elsewhere || self.driver().gate().any();
-        state.capture.is_some() || (may_be && self.is_captured_by_others(timeline.raw))
+    pub(crate) fn captures(&self, progress: &StreamProgress, state: &StreamState) -> bool {
+        let may_be = progress.origin == StreamOrigin::Elsewhere || self.driver().gate().any();
+        state.capture.is_some() || (may_be && self.is_captured_by_others(progress.raw))
     }
 
     #[cold]
@@ -242,20 +242,21 @@ impl Context {
     /// Waits until the stream has reached `point`. The caller must share the stream.
     pub(crate) fn wait_until(
         &self,
-        timeline: &Timeline,
+        progress: &StreamProgress,
         point: StreamPoint,
     ) -> Result<(), DriverError> {
         let _current = self.enter()?;
-        // SAFETY: a stream is destroyed only when nothing shares its timeline, and the caller does.
-        let result = unsafe { cu!(self.driver(), cuStreamSynchronize(timeline.raw)) };
-        self.waited(timeline, point, result)
+        // SAFETY: a stream is destroyed only when nothing shares its `StreamProgress`, and the
+        // caller does.
+        let result = unsafe { cu!(self.driver(), cuStreamSynchronize(progress.raw)) };
+        self.waited(progress, point, result)
     }
 
     /// Returns the point after everything queued in the stream so far, for a host wait.
-    pub(crate) fn point(&self, timeline: &Timeline, state: &State) -> StreamPoint {
+    pub(crate) fn point(&self, progress: &StreamProgress, state: &StreamState) -> StreamPoint {
         let order = &self.0.order;
         let clock = if order.several() {
-            Some(order.clock(timeline.slot, state.queued))
+            Some(order.clock(progress.slot, state.queued))
         } else {
             None
         };
@@ -268,15 +269,15 @@ impl Context {
     /// Records the result of a wait: the work is complete, or nothing runs after a device fault.
     pub(crate) fn waited(
         &self,
-        timeline: &Timeline,
+        progress: &StreamProgress,
         point: StreamPoint,
         result: Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         if is_over(&result) {
-            timeline.reached(point.queued);
+            progress.reached(point.queued);
             match point.clock {
                 Some(clock) => self.0.order.wait(&clock),
-                None => self.0.order.wait_for(timeline.slot, point.queued),
+                None => self.0.order.wait_for(progress.slot, point.queued),
             }
         }
         result
@@ -289,7 +290,7 @@ impl Context {
     #[inline]
     pub(crate) fn waited_by_holder(
         &self,
-        timeline: &Timeline,
+        progress: &StreamProgress,
         queued: u64,
         clock: &[u64],
         result: Result<(), DriverError>,
@@ -298,9 +299,9 @@ impl Context {
             return result;
         }
         if clock.is_empty() {
-            timeline.was_waited_for(queued);
+            progress.was_waited_for(queued);
         } else {
-            timeline.reached(queued);
+            progress.reached(queued);
             self.0.order.wait(clock);
         }
         result
@@ -337,7 +338,7 @@ impl Context {
         self.0.transfer
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &LaunchLimits {
         &self.0.limits
     }
 
@@ -351,7 +352,7 @@ impl Context {
     }
 
     /// Releases a resource of a destructor, once no stream can use it.
-    pub(crate) fn release(&self, what: Release) {
+    pub(crate) fn release(&self, what: DeferredFree) {
         let gate = self.driver().gate();
         if let Err(what) = gate.pass_with(what, |what| self.0.release(what)) {
             let context = self.clone();
@@ -401,21 +402,21 @@ impl Context {
         &self,
         origin: StreamOrigin,
         make: impl FnOnce() -> Result<CUstream, DriverError>,
-    ) -> Result<Arc<Timeline>, Error> {
+    ) -> Result<Arc<StreamProgress>, Error> {
         let _current = self.enter()?;
         // The list stays locked until the stream is in it. Two threads that add streams would
         // otherwise both see one stream that counts, and only one of them would order its work.
         let mut streams = lock(&self.0.streams);
         let raw = make()?;
         let (slot, count, only) = self.0.order.add();
-        let timeline = Arc::new(Timeline::new(raw, slot, origin, count));
+        let progress = Arc::new(StreamProgress::new(raw, slot, origin, count));
         if let Some(only) = only {
             // Accesses are recorded from here on. An operation that still saw the old flag holds
             // the lock of the only stream. Marking takes that lock, so the operation is counted by
             // then.
             self.put_first(only, streams.iter().find(|s| s.slot == only));
         }
-        streams.push(timeline.clone());
+        streams.push(progress.clone());
         // The waits below may block the host, so the list is unlocked first.
         drop(streams);
         let waits = self
@@ -423,19 +424,19 @@ impl Context {
             .order
             .untracked()
             .iter()
-            .try_for_each(|mark| mark.wait_in(&timeline, *self.driver()));
+            .try_for_each(|mark| mark.wait_in(&progress, *self.driver()));
         // A stream that could not be ordered is never used, so it must not count.
         waits.inspect_err(|_| {
             self.0
                 .order
-                .leave(slot, timeline.queued(), timeline.waited())
+                .leave(slot, progress.queued(), progress.waited())
         })?;
-        Ok(timeline)
+        Ok(progress)
     }
 
     /// Orders the work of the only stream before all later work. The stream may be destroyed
     /// already.
-    fn put_first(&self, slot: usize, stream: Option<&Arc<Timeline>>) {
+    fn put_first(&self, slot: usize, stream: Option<&Arc<StreamProgress>>) {
         let mark = stream.and_then(|s| s.mark(Some(*self.driver())));
         let at = match (&mark, stream) {
             (Some(mark), _) => mark.queued,
@@ -518,7 +519,7 @@ type DroppedOutside = Vec<ProgramObject>;
 impl Resources {
     fn retain(device: &Device) -> Result<Self, Error> {
         let driver = device.driver();
-        let limits = Limits::for_device(device)?;
+        let limits = LaunchLimits::for_device(device)?;
         let mut raw = CUcontext::NULL;
         // SAFETY: `raw` is a local variable that the driver may write. The reference to the primary
         // context is released in `give_back`.
@@ -530,7 +531,7 @@ impl Resources {
             transfer: CUstream::NULL,
             streams: Mutex::default(),
             order: StreamOrder::default(),
-            pending: Pending::default(),
+            pending: PendingFrees::default(),
         };
         match inner.create_stream() {
             Ok(transfer) => inner.transfer = transfer,
@@ -596,7 +597,7 @@ impl Resources {
         })
     }
 
-    fn release(&self, what: Release) -> DroppedOutside {
+    fn release(&self, what: DeferredFree) -> DroppedOutside {
         let current = self.enter();
         let driver = *self.device.driver();
         if current.is_ok() && self.only_its_own_stream_counts(&what) {
@@ -606,13 +607,13 @@ impl Resources {
         let fence = current.is_ok().then_some(driver);
         // The driver keeps an event alive while work waits for it. Memory of a stream is freed in
         // the order of that stream, so only the other streams must be waited for.
-        let waits = |stream: &Arc<Timeline>| match &what {
-            Release::Event(_) => false,
-            Release::StreamMemory(_, own) => !Arc::ptr_eq(own, stream),
+        let waits = |stream: &Arc<StreamProgress>| match &what {
+            DeferredFree::Event(_) => false,
+            DeferredFree::StreamMemory(_, own) => !Arc::ptr_eq(own, stream),
             _ => true,
         };
         let streams = lock(&self.streams);
-        let marks: Vec<Mark> = streams
+        let marks: Vec<ProgressMark> = streams
             .iter()
             .filter(|s| waits(s))
             .filter_map(|s| s.mark(fence))
@@ -631,8 +632,8 @@ impl Resources {
     /// A stream with a handle always counts. If it is the only one that counts, the host has waited
     /// for all work of the others.
     #[inline]
-    fn only_its_own_stream_counts(&self, what: &Release) -> bool {
-        matches!(what, Release::StreamMemory(_, own) if own.has_handle() && !self.order.several())
+    fn only_its_own_stream_counts(&self, what: &DeferredFree) -> bool {
+        matches!(what, DeferredFree::StreamMemory(_, own) if own.has_handle() && !self.order.several())
     }
 
     fn collect(&self) -> DroppedOutside {
@@ -660,14 +661,14 @@ impl Resources {
     }
 
     /// Destroys an idle stream.
-    fn destroy(&self, timeline: &Timeline) {
+    fn destroy(&self, progress: &StreamProgress) {
         let driver = *self.device.driver();
-        self.order.remove(timeline.slot);
-        for event in timeline.take_events() {
-            drop(Release::Event(event).now(driver));
+        self.order.remove(progress.slot);
+        for event in progress.take_events() {
+            drop(DeferredFree::Event(event).now(driver));
         }
-        if timeline.origin == StreamOrigin::Here {
-            destroy_stream(driver, timeline.raw);
+        if progress.origin == StreamOrigin::Here {
+            destroy_stream(driver, progress.raw);
         }
     }
 
@@ -690,10 +691,10 @@ impl Resources {
     fn empty(&self) -> DroppedOutside {
         let driver = *self.device.driver();
         let streams = std::mem::take(&mut *lock(&self.streams));
-        for timeline in streams.iter().filter(|s| !s.is_idle()) {
+        for progress in streams.iter().filter(|s| !s.is_idle()) {
             // SAFETY: the list owned the stream, which is destroyed below. It does not capture,
             // because a capture shares the context, and this is its destructor.
-            if let Err(error) = unsafe { wait_for_work(&driver, timeline.raw) } {
+            if let Err(error) = unsafe { wait_for_work(&driver, progress.raw) } {
                 log_event!(warn, %error, "work in flight at the end of its context");
             }
         }
@@ -703,8 +704,8 @@ impl Resources {
             .into_iter()
             .filter_map(|what| what.now(driver))
             .collect();
-        for timeline in &streams {
-            self.destroy(timeline);
+        for progress in &streams {
+            self.destroy(progress);
         }
         destroy_stream(driver, self.transfer);
         left

@@ -8,7 +8,7 @@ use driver_sys::{Api, CUlogIterator, CUresult, Library};
 
 use crate::error::{Absent, DriverError, LoadError};
 use crate::lifetime::active_captures;
-use crate::lifetime::capture_gate::{Gate, is_unreported};
+use crate::lifetime::capture_gate::{CaptureGate, is_unreported};
 use crate::lifetime::unpoisoned_lock::lock;
 
 /// An initialized driver. Clones refer to the same driver, and so does every other `Driver` of the
@@ -36,7 +36,7 @@ pub(crate) struct Inner {
     contexts: Mutex<Contexts>,
     /// The position in the driver's log up to which messages were attached to errors.
     seen: Mutex<CUlogIterator>,
-    gate: Gate,
+    gate: CaptureGate,
 }
 
 /// The contexts in use, each as a weak share of its resources.
@@ -175,7 +175,7 @@ impl Driver {
     }
 
     /// Returns the gate that keeps destructors out of captures.
-    pub(crate) fn gate(&self) -> &'static Gate {
+    pub(crate) fn gate(&self) -> &'static CaptureGate {
         &self.0.gate
     }
 
@@ -225,7 +225,7 @@ impl Inner {
             version: 0,
             contexts: Mutex::default(),
             seen: Mutex::default(),
-            gate: Gate::default(),
+            gate: CaptureGate::default(),
         };
         let failed = |call, code: CUresult| match code.ok() {
             Ok(()) => Ok(()),

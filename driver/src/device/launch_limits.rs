@@ -7,13 +7,13 @@ use crate::error::Error;
 
 /// The launch limits of a device.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct LaunchLimits {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) threads: u32,
 }
 
-impl Limits {
+impl LaunchLimits {
     /// Reads the limits of a device.
     pub(crate) fn for_device(device: &Device) -> Result<Self, Error> {
         let get = |attribute| device.attribute(attribute).map(|v| v as u32);

@@ -7,7 +7,7 @@ use crate::device::context::expect_same_driver;
 use crate::device::{Context, Device};
 use crate::error::Error;
 use crate::memory::boxed::box_copy;
-use crate::memory::region::refuse_memory;
+use crate::memory::region::refuse_graph_memory;
 use crate::memory::{Boxed, Element, Region, View};
 use crate::stream::queue::memcpy_params;
 use crate::stream::{MemoryCopy, Stream};
@@ -80,7 +80,7 @@ impl Stream {
         to.expect_len("copy", from.len())?;
         to.region().expect_in(self.context(), "a stream")?;
         self.expect_driver_of(from.region())?;
-        refuse_memory(from.region(), "a copy from another device")?;
+        refuse_graph_memory(from.region(), "a copy from another device")?;
         // For the other context this is a host copy: it is registered there before the wait, so
         // that work queued later and in conflict with it is refused.
         let _copy = from
@@ -151,7 +151,7 @@ impl Stream {
         let copy = box_copy(from, to, extent)?;
         copy.to().expect_in(self.context(), "a stream")?;
         self.expect_driver_of(copy.from())?;
-        refuse_memory(copy.from(), "a copy from another device")?;
+        refuse_graph_memory(copy.from(), "a copy from another device")?;
         let theirs = copy.from().context();
         let _copy = theirs.order().host_copies(copy.from(), Access::Read);
         theirs.synchronize()?;

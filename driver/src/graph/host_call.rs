@@ -6,7 +6,7 @@ use driver_sys::CUDA_HOST_NODE_PARAMS_v1;
 
 use crate::device::Context;
 use crate::error::Error;
-use crate::lifetime::deferred_free::Release;
+use crate::lifetime::deferred_free::DeferredFree;
 use crate::lifetime::host_functions::{ProgramObject, Registration, call};
 use crate::stream::Stream;
 
@@ -79,7 +79,7 @@ impl Drop for HostInner {
     fn drop(&mut self) {
         if let Some(function) = self.function.take() {
             self.context
-                .release(Release::Object(ProgramObject::new(function)));
+                .release(DeferredFree::Object(ProgramObject::new(function)));
         }
     }
 }

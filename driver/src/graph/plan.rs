@@ -10,7 +10,7 @@ use driver_sys::{CUgraph, CUgraphConditionalNodeType, CUgraphNode, CUgraphNodeTy
 
 use crate::device::Context;
 use crate::error::Error;
-use crate::graph::check::node_order::Order;
+use crate::graph::check::node_order::NodeOrder;
 use crate::graph::check::writers::Writers;
 use crate::graph::edge::{Edge, EdgeKind};
 use crate::graph::host_call::HostCall;
@@ -19,7 +19,7 @@ use crate::graph::raw_graph::{BodyOwner, Owner, RawGraph};
 use crate::graph::words::Words;
 use crate::lifetime::unpoisoned_lock::lock;
 use crate::memory::Region;
-use crate::ordering::memory_accesses::Touches;
+use crate::ordering::memory_accesses::AccessIter;
 use crate::ordering::{Event, Use};
 use crate::stream::Work;
 
@@ -51,7 +51,7 @@ pub struct Graph {
     pub(super) nodes: Vec<Node>,
     pub(super) edges: Vec<Edge>,
     /// The order of the nodes, computed on first use.
-    pub(super) order: OnceLock<Order>,
+    pub(super) order: OnceLock<NodeOrder>,
     /// The nodes that write each memory, computed on first use.
     pub(super) writers: Option<Writers>,
     /// Objects of captured work that has no node of this crate.
@@ -185,7 +185,7 @@ impl Graph {
     }
 
     /// Returns the order of the nodes.
-    pub(crate) fn order(&self) -> &Order {
+    pub(crate) fn order(&self) -> &NodeOrder {
         self.order
             .get_or_init(|| order_of(&self.nodes, &self.edges))
     }
@@ -252,8 +252,8 @@ impl Graph {
     }
 }
 
-pub(super) fn order_of(nodes: &[Node], edges: &[Edge]) -> Order {
-    Order::from_edges(nodes.len(), edges.iter().map(Edge::indices))
+pub(super) fn order_of(nodes: &[Node], edges: &[Edge]) -> NodeOrder {
+    NodeOrder::from_edges(nodes.len(), edges.iter().map(Edge::indices))
 }
 
 impl std::fmt::Debug for Graph {
@@ -438,12 +438,12 @@ impl NodeKind {
 
     /// Returns the memory accesses by reference.
     #[inline]
-    pub(crate) fn touches(&self) -> Touches<'_> {
+    pub(crate) fn touches(&self) -> AccessIter<'_> {
         match self {
             Self::Work(work) => work.touches(),
-            _ => Touches {
+            _ => AccessIter {
                 uses: self.inner_uses().iter(),
-                ..Touches::default()
+                ..AccessIter::default()
             },
         }
     }
@@ -520,7 +520,7 @@ pub struct Child(Arc<ChildInner>);
 
 struct ChildInner {
     nodes: Vec<Node>,
-    order: Order,
+    order: NodeOrder,
     uses: Vec<Use>,
     /// Objects that the nodes use. They are only kept alive.
     _owners: Vec<Owner>,
@@ -532,7 +532,7 @@ impl Child {
     }
 
     /// Returns a child of these nodes with the objects they use.
-    pub(super) fn new(nodes: &[Node], order: &Order, owners: &[Owner]) -> Self {
+    pub(super) fn new(nodes: &[Node], order: &NodeOrder, owners: &[Owner]) -> Self {
         let uses = nodes.iter().flat_map(Node::uses).collect();
         let nodes = nodes.to_vec();
         let order = order.clone();
@@ -549,7 +549,7 @@ impl Child {
         &self.0.nodes
     }
 
-    pub(super) fn order(&self) -> &Order {
+    pub(super) fn order(&self) -> &NodeOrder {
         &self.0.order
     }
 

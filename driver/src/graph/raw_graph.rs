@@ -9,7 +9,7 @@ use driver_sys::CUgraph;
 use crate::device::Context;
 use crate::error::Error;
 use crate::graph::node_id::NodeId;
-use crate::lifetime::deferred_free::Release;
+use crate::lifetime::deferred_free::DeferredFree;
 use crate::lifetime::unpoisoned_lock::lock;
 
 /// An object that a graph uses. It is kept by the graph and everything that is made from the graph.
@@ -105,7 +105,7 @@ impl RawGraph {
 impl Drop for RawGraph {
     fn drop(&mut self) {
         if !self.is_body() && !*self.abandoned.get_mut() {
-            self.context.release(Release::Graph(self.raw));
+            self.context.release(DeferredFree::Graph(self.raw));
         }
     }
 }

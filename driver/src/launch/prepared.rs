@@ -10,7 +10,7 @@ use crate::error::{DriverError, Error, LaunchProblem};
 use crate::launch::borrowed_args::{Args, Values, with_pointers};
 use crate::launch::{HostArg, LaunchConfig};
 use crate::module::{Function, ParameterType};
-use crate::ordering::memory_accesses::{KeptBuffer, Touches};
+use crate::ordering::memory_accesses::{AccessIter, KeptBuffer};
 use crate::small_vec::SmallVec;
 use crate::stream::Stream;
 
@@ -175,11 +175,11 @@ impl Launch {
 
     /// Returns the buffers with the names of their parameters and their accesses.
     #[inline]
-    pub(crate) fn buffers(&self) -> Touches<'_> {
-        Touches {
+    pub(crate) fn buffers(&self) -> AccessIter<'_> {
+        AccessIter {
             params: self.0.function.params(),
             held: self.0.buffers.iter(),
-            ..Touches::default()
+            ..AccessIter::default()
         }
     }
 

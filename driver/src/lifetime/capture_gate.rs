@@ -60,7 +60,7 @@ type Waiting = Vec<Box<dyn FnOnce() -> Box<dyn Any> + Send>>;
 
 /// The captures of one driver, and the calls that wait for their end.
 #[derive(Default)]
-pub(crate) struct Gate {
+pub(crate) struct CaptureGate {
     captures: RwLock<usize>,
     /// Hint that a capture may be active. Take the lock to be certain.
     any: AtomicBool,
@@ -69,7 +69,7 @@ pub(crate) struct Gate {
     waits: AtomicBool,
 }
 
-impl Gate {
+impl CaptureGate {
     /// Begins a capture with `start`, after the driver calls of running destructors have returned.
     pub(crate) fn begin<R, E>(&self, start: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
         let mut captures = write(&self.captures);

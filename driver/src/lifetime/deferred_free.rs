@@ -18,12 +18,12 @@ use driver_sys::{
 use crate::device::Driver;
 use crate::error::DriverError;
 use crate::lifetime::host_functions::ProgramObject;
-use crate::lifetime::reserved_range::Reserved;
-use crate::lifetime::stream_progress::{Mark, Timeline};
+use crate::lifetime::reserved_range::ReservedRange;
+use crate::lifetime::stream_progress::{ProgressMark, StreamProgress};
 use crate::lifetime::unpoisoned_lock::lock;
 
 /// A resource that a destructor returns to the driver.
-pub(crate) enum Release {
+pub(crate) enum DeferredFree {
     Memory(CUdeviceptr),
     Pinned(HostPointer),
     Module(CUmodule),
@@ -36,13 +36,13 @@ pub(crate) enum Release {
     Pool(CUmemoryPool),
     /// Memory that was allocated in the order of a stream, and is freed in the order of that
     /// stream.
-    StreamMemory(CUdeviceptr, Arc<Timeline>),
+    StreamMemory(CUdeviceptr, Arc<StreamProgress>),
     /// Memory that another process exported.
     Opened(CUdeviceptr),
     /// Physical memory, which has no address.
     Physical(CUmemGenericAllocationHandle),
     /// A reserved address range and the memory mapped into it.
-    Reserved(CUdeviceptr, Arc<Reserved>),
+    Reserved(CUdeviceptr, Arc<ReservedRange>),
     /// Registered memory of the program, and the object that owns it.
     Registered(HostPointer, ProgramObject),
     /// An object of the program, for example the function of a host node.
@@ -61,17 +61,17 @@ unsafe impl Sync for HostPointer {}
 
 /// The resources that wait, each with the points that streams must reach first.
 #[derive(Default)]
-pub(crate) struct Pending(Mutex<Vec<PendingRelease>>);
+pub(crate) struct PendingFrees(Mutex<Vec<PendingFree>>);
 
 /// A resource and the points that streams must reach before it is released.
-struct PendingRelease {
-    marks: Vec<Mark>,
-    resource: Release,
+struct PendingFree {
+    marks: Vec<ProgressMark>,
+    resource: DeferredFree,
 }
 
-impl Pending {
-    pub(crate) fn push(&self, marks: Vec<Mark>, resource: Release) {
-        lock(&self.0).push(PendingRelease { marks, resource });
+impl PendingFrees {
+    pub(crate) fn push(&self, marks: Vec<ProgressMark>, resource: DeferredFree) {
+        lock(&self.0).push(PendingFree { marks, resource });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -79,9 +79,9 @@ impl Pending {
     }
 
     /// Removes and returns the resources that no stream can use any more.
-    pub(crate) fn take_done(&self) -> Vec<Release> {
+    pub(crate) fn take_done(&self) -> Vec<DeferredFree> {
         let mut pending = lock(&self.0);
-        let is_unused = |entry: &mut PendingRelease| entry.marks.iter().all(Mark::is_reached);
+        let is_unused = |entry: &mut PendingFree| entry.marks.iter().all(ProgressMark::is_reached);
         pending
             .extract_if(.., is_unused)
             .map(|entry| entry.resource)
@@ -89,7 +89,7 @@ impl Pending {
     }
 
     /// Removes and returns all resources.
-    pub(crate) fn take_all(&self) -> Vec<Release> {
+    pub(crate) fn take_all(&self) -> Vec<DeferredFree> {
         std::mem::take(&mut *lock(&self.0))
             .into_iter()
             .map(|entry| entry.resource)
@@ -97,7 +97,7 @@ impl Pending {
     }
 }
 
-impl Release {
+impl DeferredFree {
     /// Releases the resource and returns the object that must be dropped outside all locks.
     ///
     /// Errors are logged only, because a destructor cannot return them. After a device fault every
@@ -127,8 +127,8 @@ impl Release {
                 Self::Graph(graph) => cu_optional!(driver, cuGraphDestroy(graph))?,
                 Self::Exec(exec) => cu_optional!(driver, cuGraphExecDestroy(exec))?,
                 Self::Pool(pool) => cu_optional!(driver, cuMemPoolDestroy(pool))?,
-                Self::StreamMemory(address, timeline) => {
-                    cu_optional!(driver, cuMemFreeAsync(address, timeline.raw))?;
+                Self::StreamMemory(address, progress) => {
+                    cu_optional!(driver, cuMemFreeAsync(address, progress.raw))?;
                 }
                 Self::Opened(address) => cu_optional!(driver, cuIpcCloseMemHandle(address))?,
                 Self::Physical(handle) => cu_optional!(driver, cuMemRelease(handle))?,

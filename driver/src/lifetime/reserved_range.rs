@@ -17,13 +17,13 @@ pub(crate) struct MappedChunk {
 
 /// A reserved address range and the memory mapped into it.
 #[derive(Debug)]
-pub(crate) struct Reserved {
+pub(crate) struct ReservedRange {
     pub(crate) bytes: usize,
     /// The mapped chunks in order, each with its offset.
     pub(crate) pieces: Mutex<Vec<(usize, MappedChunk)>>,
 }
 
-impl Reserved {
+impl ReservedRange {
     /// Returns an empty range of `bytes` addresses.
     pub(crate) fn new(bytes: usize) -> Self {
         Self {

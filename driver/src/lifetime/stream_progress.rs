@@ -9,8 +9,9 @@
 //! rarer than launches.
 //!
 //! Locks are taken in this order, so that no two threads wait for each other: `waits`, the
-//! [`Gate`](crate::lifetime::capture_gate::Gate), the context's list of streams, `state`, the lock
-//! of an event, and the tables of [`StreamOrder`](crate::ordering::stream_order::StreamOrder).
+//! [`CaptureGate`](crate::lifetime::capture_gate::CaptureGate), the context's list of streams,
+//! `state`, the lock of an event, and the tables of
+//! [`StreamOrder`](crate::ordering::stream_order::StreamOrder).
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -28,7 +29,7 @@ use crate::lifetime::unpoisoned_lock::{lock, read, write};
 /// A stream of the driver and its progress.
 ///
 /// It outlives the last [`Stream`](crate::stream::Stream) handle until the stream is idle.
-pub(crate) struct Timeline {
+pub(crate) struct StreamProgress {
     pub(crate) raw: CUstream,
     /// The index in the tables of the context's
     /// [`StreamOrder`](crate::ordering::stream_order::StreamOrder).
@@ -45,7 +46,7 @@ pub(crate) struct Timeline {
     /// enough: a stream with a handle counts in any case, and the next stream begins after all of
     /// its work.
     waited: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<StreamState>,
     /// Shared by threads that wait for the stream on the host, and exclusive to a thread that
     /// begins a capture.
     ///
@@ -63,11 +64,11 @@ pub(crate) enum StreamOrigin {
     Elsewhere,
 }
 
-/// The part of a timeline that is guarded by the stream's lock.
+/// The part of a [`StreamProgress`] that is guarded by the stream's lock.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct StreamState {
     /// The capture that has the stream, if any. It receives the work queued meanwhile.
-    pub(crate) capture: Option<Arc<Captured>>,
+    pub(crate) capture: Option<Arc<CapturedStreams>>,
     /// The number of operations queued.
     pub(crate) queued: u64,
     /// Recorded fences in order, each with the number of operations before it.
@@ -84,12 +85,12 @@ struct Fence {
 }
 
 /// A capture in progress. The streams that take part in it share it.
-pub(crate) struct Captured {
+pub(crate) struct CapturedStreams {
     thread: ThreadId,
     /// Objects that were launched into the capture and must outlive it.
     kept: Mutex<Vec<KeptObject>>,
     /// The streams that joined the capture.
-    joined: Mutex<Vec<Arc<Timeline>>>,
+    joined: Mutex<Vec<Arc<StreamProgress>>>,
 }
 
 /// An object that was launched into a capture, and its node if the driver reported one.
@@ -100,12 +101,12 @@ pub(crate) struct KeptObject {
 
 /// A point in a stream, which is reached when `queued` operations are complete.
 #[derive(Clone)]
-pub(crate) struct Mark {
-    pub(crate) timeline: Arc<Timeline>,
+pub(crate) struct ProgressMark {
+    pub(crate) progress: Arc<StreamProgress>,
     pub(crate) queued: u64,
 }
 
-impl Captured {
+impl CapturedStreams {
     /// Returns a new capture that belongs to the current thread.
     pub(crate) fn new() -> Arc<Self> {
         let thread = std::thread::current().id();
@@ -130,16 +131,16 @@ impl Captured {
         std::mem::take(&mut *lock(&self.kept))
     }
 
-    pub(crate) fn join(&self, stream: &Arc<Timeline>) {
+    pub(crate) fn join(&self, stream: &Arc<StreamProgress>) {
         lock(&self.joined).push(stream.clone());
     }
 
-    pub(crate) fn take_joined(&self) -> Vec<Arc<Timeline>> {
+    pub(crate) fn take_joined(&self) -> Vec<Arc<StreamProgress>> {
         std::mem::take(&mut *lock(&self.joined))
     }
 }
 
-impl State {
+impl StreamState {
     /// Returns the fence after everything queued so far, if it was recorded.
     pub(crate) fn last_fence(&self) -> Option<CUevent> {
         self.fences
@@ -149,12 +150,12 @@ impl State {
     }
 }
 
-impl Timeline {
-    /// Returns the timeline of a stream whose first `done` operations count as complete.
+impl StreamProgress {
+    /// Returns the `StreamProgress` of a stream whose first `done` operations count as complete.
     pub(crate) fn new(raw: CUstream, slot: usize, origin: StreamOrigin, done: u64) -> Self {
-        let state = Mutex::new(State {
+        let state = Mutex::new(StreamState {
             queued: done,
-            ..State::default()
+            ..StreamState::default()
         });
         let has_handle = AtomicBool::new(true);
         let waits = RwLock::default();
@@ -177,7 +178,7 @@ impl Timeline {
     /// No object with a destructor of this crate may be dropped while the guard lives, because such
     /// a destructor may take the same lock.
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, StreamState> {
         lock(&self.state)
     }
 
@@ -240,7 +241,7 @@ impl Timeline {
     /// With `fence`, the caller has made the context current and a fence is recorded there. While
     /// the stream captures, no event can be recorded, because it would become part of the capture.
     /// The fence that was recorded when the capture began serves instead.
-    pub(crate) fn mark(self: &Arc<Self>, fence: Option<Driver>) -> Option<Mark> {
+    pub(crate) fn mark(self: &Arc<Self>, fence: Option<Driver>) -> Option<ProgressMark> {
         let mut state = self.lock();
         if self.done() == state.queued {
             return None;
@@ -248,8 +249,8 @@ impl Timeline {
         if let Some(driver) = fence.filter(|_| state.capture.is_none()) {
             self.fence(&mut state, driver);
         }
-        Some(Mark {
-            timeline: self.clone(),
+        Some(ProgressMark {
+            progress: self.clone(),
             queued: state.queued,
         })
     }
@@ -258,14 +259,15 @@ impl Timeline {
     ///
     /// If the driver cannot create or record an event, the work counts as complete only once the
     /// whole stream is idle.
-    pub(crate) fn fence(&self, state: &mut State, driver: Driver) {
+    pub(crate) fn fence(&self, state: &mut StreamState, driver: Driver) {
         if self.done() == state.queued || state.last_fence().is_some() {
             return;
         }
         self.recycle(state);
         match state.spare.pop().map_or_else(|| new_event(driver), Ok) {
-            // SAFETY: the timeline owns both the event and its place in the context's list of
-            // streams, so both are alive and of one context. The caller made that context current.
+            // SAFETY: the `StreamProgress` owns both the event and its place in the context's list
+            // of streams, so both are alive and of one context. The caller made that context
+            // current.
             Ok(event) => match unsafe { cu!(driver, cuEventRecord(event, self.raw)) } {
                 Ok(()) => state.fences.push_back(Fence {
                     queued: state.queued,
@@ -289,7 +291,7 @@ impl Timeline {
     /// Updates the progress of the stream by asking the driver.
     ///
     /// Does nothing while the stream captures, because the query would invalidate the capture.
-    pub(crate) fn look(&self, state: &mut State, driver: Driver) {
+    pub(crate) fn look(&self, state: &mut StreamState, driver: Driver) {
         if state.capture.is_some() {
             return;
         }
@@ -298,7 +300,7 @@ impl Timeline {
         // stream itself is asked only if no fence is open. A busy stream with a fence in front
         // costs one query.
         while let Some(&Fence { queued, event }) = state.fences.front() {
-            // SAFETY: the timeline owns the event. A query changes nothing.
+            // SAFETY: the `StreamProgress` owns the event. A query changes nothing.
             if !says_done(unsafe { (driver.api().cuEventQuery)(event) }) {
                 return;
             }
@@ -306,8 +308,8 @@ impl Timeline {
             self.recycle(state);
         }
         if self.done() < state.queued {
-            // SAFETY: the stream is destroyed only after its timeline has left the context's list.
-            // A query changes nothing.
+            // SAFETY: the stream is destroyed only after its `StreamProgress` has left the
+            // context's list. A query changes nothing.
             if says_done(unsafe { (driver.api().cuStreamQuery)(self.raw) }) {
                 self.reached(state.queued);
                 self.recycle(state);
@@ -327,7 +329,7 @@ impl Timeline {
     }
 
     /// Moves fences that were reached to the spare events.
-    fn recycle(&self, state: &mut State) {
+    fn recycle(&self, state: &mut StreamState) {
         let done = self.done();
         while state
             .fences
@@ -349,9 +351,9 @@ impl Timeline {
     }
 }
 
-impl Mark {
+impl ProgressMark {
     pub(crate) fn is_reached(&self) -> bool {
-        self.timeline.has_reached(self.queued)
+        self.progress.has_reached(self.queued)
     }
 
     /// Makes `later` wait for this point.
@@ -362,9 +364,13 @@ impl Mark {
     /// # Errors
     /// Returns an error if a host wait is needed while the stream captures, or if the driver cannot
     /// wait.
-    pub(crate) fn wait_in(&self, later: &Timeline, driver: Driver) -> Result<(), DriverError> {
+    pub(crate) fn wait_in(
+        &self,
+        later: &StreamProgress,
+        driver: Driver,
+    ) -> Result<(), DriverError> {
         // The lock keeps fences from being recycled between the search and the wait.
-        let state = self.timeline.lock();
+        let state = self.progress.lock();
         if self.is_reached() {
             return Ok(());
         }
@@ -373,14 +379,15 @@ impl Mark {
             .iter()
             .find(|fence| fence.queued >= self.queued)
         {
-            // SAFETY: the timelines own the stream and the event, which are of one context. The
-            // caller made that context current.
+            // SAFETY: each `StreamProgress` owns the stream and the event, which are of one
+            // context. The caller made that context current.
             Some(fence) => unsafe { cu!(driver, cuStreamWaitEvent(later.raw, fence.event, 0)) },
             None if state.capture.is_some() => {
                 driver.check("cuStreamSynchronize", CUresult::STREAM_CAPTURE_UNSUPPORTED)
             }
-            // SAFETY: the mark shares the timeline, so the stream is alive. It does not capture.
-            None => unsafe { cu!(driver, cuStreamSynchronize(self.timeline.raw)) },
+            // SAFETY: the mark shares the `StreamProgress`, so the stream is alive. It does not
+            // capture.
+            None => unsafe { cu!(driver, cuStreamSynchronize(self.progress.raw)) },
         }
     }
 }

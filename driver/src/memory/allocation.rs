@@ -7,12 +7,12 @@ use driver_sys::{CUdeviceptr, CUresult};
 
 use crate::device::Context;
 use crate::error::{DriverError, Error};
-use crate::lifetime::deferred_free::{HostPointer, Release};
+use crate::lifetime::deferred_free::{DeferredFree, HostPointer};
 use crate::lifetime::host_functions::ProgramObject;
-use crate::lifetime::reserved_range::Reserved;
-use crate::lifetime::stream_progress::Timeline;
+use crate::lifetime::reserved_range::ReservedRange;
+use crate::lifetime::stream_progress::StreamProgress;
 use crate::lifetime::unpoisoned_lock::lock;
-use crate::ordering::stream_order::Touched;
+use crate::ordering::stream_order::AccessHistory;
 
 /// An allocation of device or host memory.
 pub(crate) struct Allocation {
@@ -23,7 +23,7 @@ pub(crate) struct Allocation {
     pub(super) origin: Origin,
     pub(super) label: Mutex<Option<String>>,
     /// The accesses of streams to the allocation, recorded if there are several streams.
-    pub(super) touched: Touched,
+    pub(super) touched: AccessHistory,
 }
 
 /// The origin of an allocation, which determines how it is released.
@@ -37,11 +37,11 @@ pub(crate) enum Origin {
     /// Memory of another owner, which the object keeps alive.
     Borrowed(ProgramObject),
     /// Allocated with `cuMemAllocAsync` in this stream.
-    Stream(Arc<Timeline>),
+    Stream(Arc<StreamProgress>),
     /// Memory of another process, opened with `cuIpcOpenMemHandle`.
     Opened,
     /// A reserved address range with mapped memory.
-    Reserved(Arc<Reserved>),
+    Reserved(Arc<ReservedRange>),
     /// Allocated by a node of a graph, with the ids of both. The graph frees it.
     Graph(u64, usize),
 }
@@ -54,7 +54,7 @@ impl Allocation {
         origin: Origin,
     ) -> Self {
         let label = Mutex::default();
-        let touched = Touched::default();
+        let touched = AccessHistory::default();
         Self {
             context: context.clone(),
             address,
@@ -97,13 +97,13 @@ impl Drop for Allocation {
         // all locks.
         let no_owner = Origin::Borrowed(ProgramObject::new(()));
         let release = match (std::mem::replace(&mut self.origin, no_owner), self.host) {
-            (Origin::Device, _) => Release::Memory(self.address),
-            (Origin::Stream(timeline), _) => Release::StreamMemory(self.address, timeline),
-            (Origin::Opened, _) => Release::Opened(self.address),
-            (Origin::Reserved(reserved), _) => Release::Reserved(self.address, reserved),
-            (Origin::Pinned, Some(pointer)) => Release::Pinned(pointer),
-            (Origin::Registered(owner), Some(pointer)) => Release::Registered(pointer, owner),
-            (Origin::Borrowed(owner) | Origin::Registered(owner), _) => Release::Object(owner),
+            (Origin::Device, _) => DeferredFree::Memory(self.address),
+            (Origin::Stream(progress), _) => DeferredFree::StreamMemory(self.address, progress),
+            (Origin::Opened, _) => DeferredFree::Opened(self.address),
+            (Origin::Reserved(reserved), _) => DeferredFree::Reserved(self.address, reserved),
+            (Origin::Pinned, Some(pointer)) => DeferredFree::Pinned(pointer),
+            (Origin::Registered(owner), Some(pointer)) => DeferredFree::Registered(pointer, owner),
+            (Origin::Borrowed(owner) | Origin::Registered(owner), _) => DeferredFree::Object(owner),
             (Origin::Graph(..), _) | (Origin::Pinned, None) => return,
         };
         self.context.release(release);

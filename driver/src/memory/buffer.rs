@@ -18,7 +18,7 @@ use crate::lifetime::active_captures::forbid;
 use crate::lifetime::host_functions::ProgramObject;
 use crate::memory::allocation::{Allocation, Origin, or_out_of_memory};
 use crate::memory::element::{as_bytes, as_bytes_mut, zeroed};
-use crate::memory::region::refuse_memory;
+use crate::memory::region::refuse_graph_memory;
 use crate::memory::transfer::{clear, download, upload};
 use crate::memory::{Element, Region};
 
@@ -290,7 +290,7 @@ impl<T: Element> View<T> {
     /// # Errors
     /// Returns an error if the copy fails or earlier work has faulted.
     pub fn to_vec(&self) -> Result<Vec<T>, Error> {
-        refuse_memory(&self.region, "reading")?;
+        refuse_graph_memory(&self.region, "reading")?;
         // Registered before the wait. Work that other threads queue after the wait would otherwise
         // run during the copy.
         let _copy = self
@@ -314,7 +314,7 @@ impl<T: Element> View<T> {
     /// # Errors
     /// Returns [`Error::Transfer`] if the lengths differ, or an error if the copy fails.
     pub fn write(&self, from: &[T]) -> Result<(), Error> {
-        refuse_memory(&self.region, "writing")?;
+        refuse_graph_memory(&self.region, "writing")?;
         // Registered before the wait, as in `to_vec`.
         let _copy = self
             .context()

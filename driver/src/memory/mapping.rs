@@ -17,8 +17,8 @@ use crate::device::Context;
 use crate::device::context::expect_same;
 use crate::error::Error;
 use crate::lifetime::active_captures::forbid;
-use crate::lifetime::deferred_free::Release;
-use crate::lifetime::reserved_range::{MappedChunk, Reserved};
+use crate::lifetime::deferred_free::DeferredFree;
+use crate::lifetime::reserved_range::{MappedChunk, ReservedRange};
 use crate::lifetime::unpoisoned_lock::lock;
 use crate::memory::allocation::{Allocation, Origin, or_out_of_memory};
 use crate::memory::buffer::byte_len;
@@ -78,7 +78,7 @@ pub struct AddressRange {
     /// A view of the whole range. Another share of its allocation means that a view may use the
     /// memory.
     view: View<u8>,
-    reserved: Arc<Reserved>,
+    reserved: Arc<ReservedRange>,
     page: usize,
 }
 
@@ -181,7 +181,7 @@ impl AddressRange {
         let mut address = 0;
         // SAFETY: `address` is a local variable that the driver may write.
         unsafe { cu_optional!(driver, cuMemAddressReserve(&mut address, bytes, 0, 0, 0)) }?;
-        let reserved = Arc::new(Reserved::new(bytes));
+        let reserved = Arc::new(ReservedRange::new(bytes));
         let allocation =
             Allocation::new(context, address, bytes, Origin::Reserved(reserved.clone()));
         Ok(Self {
@@ -440,7 +440,7 @@ impl<T: Element> GrowableBuffer<T> {
 /// Returns an error if the bytes are not within the range, not at a page boundary, or mapped
 /// already.
 fn free_place(
-    reserved: &Reserved,
+    reserved: &ReservedRange,
     pieces: &[(usize, MappedChunk)],
     at: usize,
     bytes: usize,
@@ -507,7 +507,7 @@ fn properties(context: &Context) -> CUmemAllocationProp {
 impl Drop for PhysicalMemory {
     fn drop(&mut self) {
         if let Some(piece) = self.piece {
-            self.context.release(Release::Physical(piece.handle));
+            self.context.release(DeferredFree::Physical(piece.handle));
         }
     }
 }

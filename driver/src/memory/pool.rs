@@ -12,7 +12,7 @@ use ptx_gen::Access;
 use crate::device::Context;
 use crate::error::Error;
 use crate::lifetime::capture_gate::unreported;
-use crate::lifetime::deferred_free::Release;
+use crate::lifetime::deferred_free::DeferredFree;
 use crate::memory::allocation::{Allocation, Origin, or_out_of_memory};
 use crate::memory::buffer::byte_len;
 use crate::memory::{Buffer, Element, View};
@@ -239,7 +239,7 @@ impl Stream {
             Error::Driver(error) => or_out_of_memory(error, context, bytes),
             other => other,
         })?;
-        let origin = Origin::Stream(self.timeline().clone());
+        let origin = Origin::Stream(self.progress().clone());
         let allocation = Allocation::new(context, address, bytes, origin);
         let buffer = Buffer(View::whole(Arc::new(allocation)));
         // The allocation counts as a write. Other streams must therefore be ordered after it.
@@ -251,7 +251,7 @@ impl Stream {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.owned {
-            self.context.release(Release::Pool(self.raw));
+            self.context.release(DeferredFree::Pool(self.raw));
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::lifetime::unpoisoned_lock::lock;
 use crate::memory::ElementType;
 use crate::memory::allocation::{Allocation, Origin};
-use crate::ordering::stream_order::{Bytes, Touched};
+use crate::ordering::stream_order::{AccessHistory, ByteRange};
 
 /// A range of bytes of an allocation, with the element type of its view.
 ///
@@ -128,7 +128,7 @@ impl Region {
     }
 }
 
-impl Bytes for Region {
+impl ByteRange for Region {
     fn memory(&self) -> usize {
         Self::memory(self)
     }
@@ -137,7 +137,7 @@ impl Bytes for Region {
         Self::range(self)
     }
 
-    fn touched(&self) -> &Touched {
+    fn touched(&self) -> &AccessHistory {
         &self.allocation.touched
     }
 }
@@ -165,7 +165,7 @@ impl fmt::Debug for Region {
 }
 
 /// Checks that the memory does not belong to a graph, for work of a stream.
-pub(crate) fn refuse_memory(region: &Region, user: &str) -> Result<(), Error> {
+pub(crate) fn refuse_graph_memory(region: &Region, user: &str) -> Result<(), Error> {
     if region.graph().is_none() {
         return Ok(());
     }

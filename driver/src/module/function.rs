@@ -13,7 +13,7 @@ use crate::device::context::expect_same;
 use crate::error::{DriverError, Error, LaunchProblem};
 use crate::launch::LaunchConfig;
 use crate::lifetime::unpoisoned_lock::lock;
-use crate::module::loaded_module::Settings;
+use crate::module::loaded_module::KernelSettings;
 use crate::module::{Module, Parameter, ptx};
 
 /// A kernel of a module with its declared parameters. Clones refer to the same kernel and keep its
@@ -128,7 +128,7 @@ struct FunctionInner {
     waits: bool,
     triggers: bool,
     noncoherent: BTreeSet<&'static str>,
-    settings: Arc<Settings>,
+    settings: Arc<KernelSettings>,
 }
 
 impl Function {

@@ -10,7 +10,9 @@ use crate::error::{Error, ModuleReason};
 use crate::lifetime::active_captures::forbid;
 use crate::lifetime::unpoisoned_lock::lock;
 use crate::module::images::places;
-use crate::module::loaded_module::{Logs, WeakModule, check_version, describe, with_options};
+use crate::module::loaded_module::{
+    CompilerLogs, WeakModule, check_version, describe, with_options,
+};
 use crate::module::ptx::Header;
 use crate::module::{Function, JitOptions, ListedKernel, Module, Parameter};
 
@@ -74,7 +76,7 @@ impl Library {
     /// # Errors
     /// Returns the errors of [`load`](Self::load).
     pub fn load_with(driver: &Driver, text: &str, options: &JitOptions) -> Result<Self, Error> {
-        let fail = |reason| fault(driver, text, reason, Logs::default());
+        let fail = |reason| fault(driver, text, reason, CompilerLogs::default());
         check_version(driver, &Header::parse(text)).map_err(fail)?;
         let image = CString::new(text).map_err(|e| fail(ModuleReason::Nul(e.nul_position())))?;
         Self::loaded(driver, image.as_bytes_with_nul(), text, options)
@@ -100,7 +102,7 @@ impl Library {
     ) -> Result<Self, Error> {
         forbid("loading a library")?;
         let mut raw = CUlibrary::NULL;
-        let mut logs = Logs::default();
+        let mut logs = CompilerLogs::default();
         let code = image.as_ptr().cast();
         let null = std::ptr::null_mut();
         let nulls = std::ptr::null_mut();
@@ -283,7 +285,7 @@ impl Library {
 }
 
 /// Returns the error of a library, which has no device.
-fn fault(driver: &Driver, text: &str, reason: ModuleReason, logs: Logs) -> Error {
+fn fault(driver: &Driver, text: &str, reason: ModuleReason, logs: CompilerLogs) -> Error {
     let (major, minor) = driver.version();
     let place = format!("a library, driver for CUDA {major}.{minor}");
     Error::from(Box::new(describe(

@@ -11,7 +11,7 @@ use crate::device::driver::trimmed;
 use crate::device::{Context, Driver};
 use crate::error::{DriverError, Error, ModuleError, ModuleReason};
 use crate::lifetime::active_captures::forbid;
-use crate::lifetime::deferred_free::Release;
+use crate::lifetime::deferred_free::DeferredFree;
 use crate::lifetime::host_functions::ProgramObject;
 use crate::lifetime::unpoisoned_lock::lock;
 use crate::module::ptx::Header;
@@ -50,7 +50,7 @@ struct ModuleInner {
     info: String,
     /// The settings of each kernel by handle. Two [`Function`](crate::module::Function)s of one
     /// kernel share them, because the driver keeps the settings per kernel.
-    settings: Mutex<Vec<(CUfunction, Arc<Settings>)>>,
+    settings: Mutex<Vec<(CUfunction, Arc<KernelSettings>)>>,
 }
 
 /// The origin of a module, which determines how it is unloaded.
@@ -88,7 +88,7 @@ impl std::fmt::Debug for Module {
 }
 
 /// The settings of a kernel that this crate has changed in the driver.
-pub(crate) struct Settings {
+pub(crate) struct KernelSettings {
     /// The current limit of dynamic shared memory in bytes.
     pub(crate) dynamic_shared: AtomicU32,
     /// Whether shared memory is preferred to L1 cache. The lock is held while the driver changes
@@ -96,7 +96,7 @@ pub(crate) struct Settings {
     pub(crate) prefers_shared: Mutex<bool>,
 }
 
-impl Settings {
+impl KernelSettings {
     fn new(dynamic_shared: u32) -> Self {
         Self {
             dynamic_shared: dynamic_shared.into(),
@@ -139,7 +139,7 @@ impl Module {
         text: String,
         options: &JitOptions,
     ) -> Result<Self, Error> {
-        let fail = |reason, log: Logs| {
+        let fail = |reason, log: CompilerLogs| {
             Error::from(Box::new(describe(
                 place_of(context),
                 &Header::parse(&text),
@@ -149,7 +149,7 @@ impl Module {
             )))
         };
         forbid("loading a module")?;
-        let mut logs = Logs::default();
+        let mut logs = CompilerLogs::default();
         let raw = compile(context, image, options, &mut logs)
             .map_err(|e| fail(e.into(), logs.clone()))?;
         log_event!(debug, info = logs.info, "module loaded");
@@ -226,12 +226,12 @@ impl Module {
 
     /// Returns the settings of a kernel. A kernel that is new here starts with `dynamic_shared`,
     /// the limit that the driver reports.
-    pub(crate) fn settings(&self, raw: CUfunction, dynamic_shared: u32) -> Arc<Settings> {
+    pub(crate) fn settings(&self, raw: CUfunction, dynamic_shared: u32) -> Arc<KernelSettings> {
         let mut all = lock(&self.0.settings);
         if let Some((_, known)) = all.iter().find(|(function, _)| *function == raw) {
             return known.clone();
         }
-        let new = Arc::new(Settings::new(dynamic_shared));
+        let new = Arc::new(KernelSettings::new(dynamic_shared));
         all.push((raw, new.clone()));
         new
     }
@@ -263,10 +263,10 @@ impl Module {
 impl Drop for ModuleInner {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.loaded, Loaded::Elsewhere) {
-            Loaded::Here => self.context.release(Release::Module(self.raw)),
+            Loaded::Here => self.context.release(DeferredFree::Module(self.raw)),
             Loaded::ByLibrary(library) => self
                 .context
-                .release(Release::Object(ProgramObject::new(library))),
+                .release(DeferredFree::Object(ProgramObject::new(library))),
             Loaded::Elsewhere => {}
         }
     }
@@ -274,7 +274,7 @@ impl Drop for ModuleInner {
 
 /// The logs of the compiler.
 #[derive(Clone, Default)]
-pub(crate) struct Logs {
+pub(crate) struct CompilerLogs {
     pub(crate) error: String,
     pub(crate) info: String,
 }
@@ -283,7 +283,7 @@ fn compile(
     context: &Context,
     image: &[u8],
     jit: &JitOptions,
-    logs: &mut Logs,
+    logs: &mut CompilerLogs,
 ) -> Result<CUmodule, DriverError> {
     let _current = context.enter()?;
     let driver = context.driver();
@@ -305,7 +305,7 @@ fn compile(
 /// Calls the compiler with its options, including two log buffers, and stores the logs.
 pub(crate) fn with_options<R>(
     jit: &JitOptions,
-    logs: &mut Logs,
+    logs: &mut CompilerLogs,
     call: impl FnOnce(u32, *mut CUjit_option, *mut *mut c_void) -> R,
 ) -> R {
     // The buffers and their sizes are separate options, in this order. The driver writes into the
@@ -335,7 +335,7 @@ pub(crate) fn with_options<R>(
         options.as_mut_ptr(),
         values.as_mut_ptr(),
     );
-    *logs = Logs {
+    *logs = CompilerLogs {
         error: trimmed(&error),
         info: trimmed(&info),
     };
@@ -373,7 +373,7 @@ pub(crate) fn check_version(driver: &Driver, header: &Header) -> Result<(), Modu
 
 /// Returns the error of a module with a log.
 pub(crate) fn fault(context: &Context, text: &str, reason: ModuleReason, log: String) -> Error {
-    let logs = Logs {
+    let logs = CompilerLogs {
         error: log,
         info: String::new(),
     };
@@ -397,7 +397,7 @@ pub(crate) fn describe(
     header: &Header,
     text: &str,
     reason: ModuleReason,
-    logs: Logs,
+    logs: CompilerLogs,
 ) -> ModuleError {
     ModuleError {
         line: ptx::line_named_by(&logs.error, text),

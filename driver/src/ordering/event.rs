@@ -9,10 +9,10 @@ use driver_sys::{CUevent, CUevent_flags, CUipcEventHandle, CUresult};
 use crate::device::Context;
 use crate::device::context::expect_same;
 use crate::error::{DriverError, Error};
-use crate::lifetime::deferred_free::Release;
-use crate::lifetime::stream_progress::Timeline;
+use crate::lifetime::deferred_free::DeferredFree;
+use crate::lifetime::stream_progress::StreamProgress;
 use crate::lifetime::unpoisoned_lock::lock;
-use crate::ordering::stream_order::Clock;
+use crate::ordering::stream_order::VectorClock;
 
 /// A point in a stream that other streams and the host can wait for. Clones refer to the same
 /// event.
@@ -98,10 +98,10 @@ pub(crate) enum RecordedPoint {
     #[default]
     Unknown,
     /// In a stream that captured.
-    Captured,
+    CapturedStreams,
     /// After this many operations of a stream, with the clock of that point. The stream may be
     /// destroyed.
-    Recorded(Weak<Timeline>, u64, Clock),
+    Recorded(Weak<StreamProgress>, u64, VectorClock),
 }
 
 impl Recorded {
@@ -110,7 +110,7 @@ impl Recorded {
     }
 
     fn set(&mut self, place: RecordedPoint) {
-        let known = !self.by_others || matches!(place, RecordedPoint::Captured);
+        let known = !self.by_others || matches!(place, RecordedPoint::CapturedStreams);
         self.place = if known { place } else { RecordedPoint::Unknown };
         self.changes += 1;
     }
@@ -118,7 +118,7 @@ impl Recorded {
     /// Returns the point, or an error for an event that was recorded in a capture.
     fn expect_place(&self, what: &'static str) -> Result<RecordedPoint, Error> {
         match &self.place {
-            RecordedPoint::Captured => Err(Error::CapturedEvent { what }),
+            RecordedPoint::CapturedStreams => Err(Error::CapturedEvent { what }),
             place => Ok(place.clone()),
         }
     }
@@ -362,8 +362,8 @@ impl Event {
         recorded.by_others = true;
         // An event of a capture stays one. The driver refuses to wait for it until it is recorded
         // again.
-        if matches!(recorded.place, RecordedPoint::Captured) {
-            recorded.set(RecordedPoint::Captured);
+        if matches!(recorded.place, RecordedPoint::CapturedStreams) {
+            recorded.set(RecordedPoint::CapturedStreams);
         } else {
             recorded.set(RecordedPoint::Unknown);
         }
@@ -380,9 +380,9 @@ impl Event {
 
     /// Records that the host knows the point to be reached.
     fn passed(&self, place: &RecordedPoint) {
-        if let RecordedPoint::Recorded(timeline, queued, clock) = place {
-            if let Some(timeline) = timeline.upgrade() {
-                timeline.reached(*queued);
+        if let RecordedPoint::Recorded(progress, queued, clock) = place {
+            if let Some(progress) = progress.upgrade() {
+                progress.reached(*queued);
             }
             self.0.context.order().wait(clock);
         }
@@ -406,9 +406,9 @@ impl Drop for Inner {
         }
         let in_graph = lock(&self.recorded).in_graph;
         self.context.release(if in_graph {
-            Release::GraphEvent(self.raw)
+            DeferredFree::GraphEvent(self.raw)
         } else {
-            Release::Event(self.raw)
+            DeferredFree::Event(self.raw)
         });
     }
 }

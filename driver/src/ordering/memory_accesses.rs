@@ -16,7 +16,7 @@ pub(crate) struct MemoryAccess<'a> {
 /// An iterator over the accesses of an operation: the buffers of a launch, the source and target of
 /// a copy or a fill, or the accesses of another node.
 #[derive(Clone, Default)]
-pub(crate) struct Touches<'a> {
+pub(crate) struct AccessIter<'a> {
     pub(crate) params: &'a [Parameter],
     pub(crate) held: std::slice::Iter<'a, KeptBuffer>,
     pub(crate) from: Option<MemoryAccess<'a>>,
@@ -24,7 +24,7 @@ pub(crate) struct Touches<'a> {
     pub(crate) uses: std::slice::Iter<'a, Use>,
 }
 
-impl<'a> Iterator for Touches<'a> {
+impl<'a> Iterator for AccessIter<'a> {
     type Item = MemoryAccess<'a>;
 
     #[inline]

@@ -29,12 +29,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use ptx_gen::Access;
 
 use crate::error::Error;
-use crate::lifetime::stream_progress::Mark;
+use crate::lifetime::stream_progress::ProgressMark;
 use crate::lifetime::unpoisoned_lock::lock;
 use crate::small_vec::SmallVec;
 
 /// A range of bytes within one allocation.
-pub(crate) trait Bytes: Display {
+pub(crate) trait ByteRange: Display {
     /// Returns a number that identifies the allocation.
     fn memory(&self) -> usize;
 
@@ -42,11 +42,11 @@ pub(crate) trait Bytes: Display {
     fn range(&self) -> Range<usize>;
 
     /// Returns the recorded accesses to the allocation.
-    fn touched(&self) -> &Touched;
+    fn touched(&self) -> &AccessHistory;
 }
 
 /// A vector clock: for each slot, the number of operations that come first.
-pub(crate) type Clock = SmallVec<u64, 4>;
+pub(crate) type VectorClock = SmallVec<u64, 4>;
 
 /// The clocks of a context's streams.
 #[derive(Default)]
@@ -65,11 +65,11 @@ struct Tables {
     /// The number of streams added so far.
     made: u64,
     /// The operations that the host has waited for.
-    done: Clock,
+    done: VectorClock,
     /// The operations queued while nothing was recorded. Every stream begins after them.
-    first: Clock,
+    first: VectorClock,
     /// The points of unrecorded work that the device may not have reached.
-    untracked: Vec<Mark>,
+    untracked: Vec<ProgressMark>,
     /// The current host copies, each with its number, and the number of copies so far.
     copies: HostCopies,
 }
@@ -99,7 +99,7 @@ pub(crate) struct HostCopy<'a> {
 #[derive(Default)]
 struct Slot {
     name: String,
-    clock: Clock,
+    clock: VectorClock,
     /// The number of operations of a stream that was dropped. The next stream in this slot
     /// continues the count, so that clocks that mention the slot stay valid.
     count: u64,
@@ -122,15 +122,15 @@ struct Touch {
 /// They are stored in the allocation, so that no lookup is needed. They are guarded by the lock of
 /// the tables of the allocation's context and therefore need no lock here.
 #[derive(Default)]
-pub(crate) struct Touched(UnsafeCell<Vec<Touch>>);
+pub(crate) struct AccessHistory(UnsafeCell<Vec<Touch>>);
 
-// SAFETY: the only access is `Touched::get`, whose callers hold the lock of the tables.
-unsafe impl Sync for Touched {}
+// SAFETY: the only access is `AccessHistory::get`, whose callers hold the lock of the tables.
+unsafe impl Sync for AccessHistory {}
 
 // A panic under the lock leaves a valid list: every change of it is a single call of `Vec`.
-impl RefUnwindSafe for Touched {}
+impl RefUnwindSafe for AccessHistory {}
 
-impl Touched {
+impl AccessHistory {
     /// Returns the accesses.
     ///
     /// # Safety
@@ -226,7 +226,7 @@ impl StreamOrder {
     /// The caller must wait for all streams after this call and before the copy. The wait takes the
     /// lock of each stream. An operation that was queued without seeing this copy is therefore
     /// waited for.
-    pub(crate) fn host_copies(&self, region: &impl Bytes, access: Access) -> HostCopy<'_> {
+    pub(crate) fn host_copies(&self, region: &impl ByteRange, access: Access) -> HostCopy<'_> {
         let mut tables = lock(&self.tables);
         tables.copies.count += 1;
         let number = tables.copies.count;
@@ -245,7 +245,7 @@ impl StreamOrder {
 
     /// Orders `at` operations of a stream, which were not recorded, before all work queued from now
     /// on.
-    pub(crate) fn put_first(&self, slot: usize, at: u64, mark: Option<Mark>) {
+    pub(crate) fn put_first(&self, slot: usize, at: u64, mark: Option<ProgressMark>) {
         let mut tables = lock(&self.tables);
         raise(&mut tables.first, slot, at);
         for stream in &mut tables.streams {
@@ -260,7 +260,7 @@ impl StreamOrder {
     }
 
     /// Returns the points of unrecorded work that a new stream has to wait for.
-    pub(crate) fn untracked(&self) -> Vec<Mark> {
+    pub(crate) fn untracked(&self) -> Vec<ProgressMark> {
         let mut tables = lock(&self.tables);
         tables.untracked.retain(|mark| !mark.is_reached());
         tables.untracked.clone()
@@ -286,14 +286,14 @@ impl StreamOrder {
     /// It must be taken before the host waits, because an order that the stream gains during the
     /// wait does not apply to the point that is waited for. The clock is needed even if only one
     /// stream counts: others may have counted before, and accesses from that time are recorded.
-    pub(crate) fn clock(&self, slot: usize, at: u64) -> Clock {
-        let mut clock = Clock::new();
+    pub(crate) fn clock(&self, slot: usize, at: u64) -> VectorClock {
+        let mut clock = VectorClock::new();
         self.fill(&mut clock, slot, at);
         clock
     }
 
     /// Fills the empty `clock` with the clock of a stream after `at` of its operations.
-    pub(crate) fn fill(&self, clock: &mut Clock, slot: usize, at: u64) {
+    pub(crate) fn fill(&self, clock: &mut VectorClock, slot: usize, at: u64) {
         for count in lock(&self.tables).streams[slot].clock.iter() {
             clock.push(*count);
         }
@@ -333,7 +333,7 @@ impl StreamOrder {
     ///
     /// # Safety
     /// The regions must belong to the context of this order.
-    pub(crate) unsafe fn admit<'a, B: Bytes + 'a>(
+    pub(crate) unsafe fn admit<'a, B: ByteRange + 'a>(
         &self,
         slot: usize,
         at: u64,
@@ -407,7 +407,7 @@ impl Tables {
     /// Returns true if operation `at` of `other` is ordered before the next operation of the
     /// stream.
     fn is_before(&self, slot: usize, other: usize, at: u64) -> bool {
-        let counts = |clock: &Clock| clock.get(other).is_some_and(|count| *count >= at);
+        let counts = |clock: &VectorClock| clock.get(other).is_some_and(|count| *count >= at);
         slot == other || counts(&self.streams[slot].clock) || counts(&self.done)
     }
 
@@ -416,7 +416,12 @@ impl Tables {
     ///
     /// # Safety
     /// `self` must be the locked tables of the region's context.
-    unsafe fn unordered(&self, slot: usize, region: &impl Bytes, access: Access) -> Option<usize> {
+    unsafe fn unordered(
+        &self,
+        slot: usize,
+        region: &impl ByteRange,
+        access: Access,
+    ) -> Option<usize> {
         let meets = |t: &&Touch| {
             (t.writes || access.writes())
                 && !self.is_before(slot, t.slot, t.at)
@@ -435,7 +440,7 @@ impl Tables {
     ///
     /// # Safety
     /// `self` must be the locked tables of the region's context.
-    unsafe fn remember(&self, slot: usize, at: u64, region: &impl Bytes, access: Access) {
+    unsafe fn remember(&self, slot: usize, at: u64, region: &impl ByteRange, access: Access) {
         let bytes = region.range();
         let writes = access.writes();
         // SAFETY: the caller guarantees that `self` is the locked tables of the region's context.
@@ -468,7 +473,7 @@ impl Tables {
 }
 
 impl HostTouch {
-    fn meets(&self, region: &impl Bytes, access: Access) -> bool {
+    fn meets(&self, region: &impl ByteRange, access: Access) -> bool {
         let range = region.range();
         (self.writes || access.writes())
             && self.memory == region.memory()
@@ -498,7 +503,7 @@ const MOST_GONE: usize = 256;
 const FORGET: usize = 64;
 
 #[cold]
-fn unordered(region: &impl Bytes, stream: String, other: String) -> Error {
+fn unordered(region: &impl ByteRange, stream: String, other: String) -> Error {
     Error::UnorderedStreams {
         buffer: region.to_string(),
         stream,
@@ -507,14 +512,14 @@ fn unordered(region: &impl Bytes, stream: String, other: String) -> Error {
 }
 
 #[cold]
-fn copied(region: &impl Bytes, stream: String) -> Error {
+fn copied(region: &impl ByteRange, stream: String) -> Error {
     Error::HostCopy {
         buffer: region.to_string(),
         stream,
     }
 }
 
-fn raise(clock: &mut Clock, slot: usize, at: u64) {
+fn raise(clock: &mut VectorClock, slot: usize, at: u64) {
     if at == 0 {
         return;
     }

@@ -7,14 +7,16 @@ use ptx_gen::Access;
 
 use crate::device::Context;
 use crate::error::{DriverError, Error};
-use crate::lifetime::stream_progress::{Captured, State, StreamOrigin, Timeline};
+use crate::lifetime::stream_progress::{
+    CapturedStreams, StreamOrigin, StreamProgress, StreamState,
+};
 use crate::lifetime::work_wait::wait_for_work;
 use crate::memory::element::{as_bytes, as_bytes_mut, zeroed};
-use crate::memory::region::refuse_memory;
+use crate::memory::region::refuse_graph_memory;
 use crate::memory::{Element, Region, View};
 use crate::ordering::Event;
 use crate::ordering::event::RecordedPoint;
-use crate::ordering::stream_order::Clock;
+use crate::ordering::stream_order::VectorClock;
 
 /// A queue of the device. Its work runs in order, concurrently with the work of other streams.
 /// Clones refer to the same stream.
@@ -62,7 +64,7 @@ pub struct Stream(Arc<Inner>);
 
 struct Inner {
     // Dropped before the context, so that the collection sees that no handle shares the stream.
-    timeline: Arc<Timeline>,
+    progress: Arc<StreamProgress>,
     context: Collected,
 }
 
@@ -72,7 +74,7 @@ struct Collected(Context);
 /// The right to queue one operation in a stream. It holds the stream's lock.
 pub(crate) struct Submission<'s> {
     stream: &'s Stream,
-    state: MutexGuard<'s, State>,
+    state: MutexGuard<'s, StreamState>,
 }
 
 impl Stream {
@@ -115,9 +117,9 @@ impl Stream {
         origin: StreamOrigin,
         make: impl FnOnce() -> Result<CUstream, DriverError>,
     ) -> Result<Self, Error> {
-        let timeline = context.add_stream(origin, make)?;
+        let progress = context.add_stream(origin, make)?;
         Ok(Self(Arc::new(Inner {
-            timeline,
+            progress,
             context: Collected(context.clone()),
         })))
     }
@@ -125,13 +127,13 @@ impl Stream {
     /// Returns this stream with a label, which error messages show.
     #[must_use]
     pub fn labelled(self, label: &str) -> Self {
-        self.context().order().rename(self.0.timeline.slot, label);
+        self.context().order().rename(self.0.progress.slot, label);
         self
     }
 
     /// Returns `stream` followed by the label or by the number of the stream.
     pub fn name(&self) -> String {
-        self.context().order().name(self.0.timeline.slot)
+        self.context().order().name(self.0.progress.slot)
     }
 
     /// Returns the context of the stream.
@@ -149,14 +151,14 @@ impl Stream {
         // First, so that no capture begins between the check in `begin` and the wait. The guard of
         // `begin` is dropped at the end of the statement, so that other threads can queue work
         // during the wait. The point was taken before, so such work does not count as waited for.
-        let waiting = self.0.timeline.waiting();
+        let waiting = self.0.progress.waiting();
         let point = self.begin("waiting for the stream")?.point();
         let current = self.context().enter()?;
         let driver = self.context().driver();
         // SAFETY: the stream is alive, because `self` shares it.
         let waited = unsafe { cu!(driver, cuStreamSynchronize(self.raw())) };
         self.context().waited_by_holder(
-            &self.0.timeline,
+            &self.0.progress,
             point.queued,
             clock_of(&point.clock),
             waited,
@@ -173,7 +175,7 @@ impl Stream {
     /// - [`Error::Driver`] if the device has faulted, or if the driver reports an error of earlier
     ///   work.
     pub fn is_idle(&self) -> Result<bool, Error> {
-        let _waiting = self.0.timeline.waiting();
+        let _waiting = self.0.progress.waiting();
         let point = self.begin("asking for the stream")?.point();
         let _current = self.context().enter()?;
         let driver = self.context().driver();
@@ -183,7 +185,7 @@ impl Stream {
             code => {
                 let result = driver.check("cuStreamQuery", code);
                 self.context().waited_by_holder(
-                    &self.0.timeline,
+                    &self.0.progress,
                     point.queued,
                     clock_of(&point.clock),
                     result,
@@ -208,7 +210,7 @@ impl Stream {
         // between the driver's wait and `join`, and the stream would take over the wrong clock.
         let submission = self.begin("waiting for an event")?;
         let recorded = event.recorded();
-        if let RecordedPoint::Captured = recorded.place() {
+        if let RecordedPoint::CapturedStreams = recorded.place() {
             return Err(Error::CapturedEvent {
                 what: "a stream's wait for it",
             });
@@ -218,7 +220,7 @@ impl Stream {
             unsafe { cu!(driver, cuStreamWaitEvent(self.raw(), event.raw(), 0)) }
         })?;
         if let RecordedPoint::Recorded(.., clock) = recorded.place() {
-            self.context().order().join(self.0.timeline.slot, clock);
+            self.context().order().join(self.0.progress.slot, clock);
         }
         Ok(())
     }
@@ -237,10 +239,10 @@ impl Stream {
         if !self.context().same(other.context()) {
             return;
         }
-        let slot = other.0.timeline.slot;
-        let queued = other.0.timeline.queued();
+        let slot = other.0.progress.slot;
+        let queued = other.0.progress.queued();
         self.context().order().join(
-            self.0.timeline.slot,
+            self.0.progress.slot,
             &self.context().order().clock(slot, queued),
         );
     }
@@ -329,28 +331,28 @@ impl Stream {
         }
         // Everything that can fail comes before the copy. Between the copy and the wait nothing may
         // return early, because the copy uses memory of the caller.
-        let _waiting = self.0.timeline.waiting();
+        let _waiting = self.0.progress.waiting();
         let _current = self.context().enter()?;
         let submission = self.begin(what)?;
         submission.admit(std::iter::once((region, access)))?;
-        let mut clock = Clock::new();
+        let mut clock = VectorClock::new();
         let queued = submission.give(copy, &mut clock)?;
         // SAFETY: the stream is alive, because `self` shares it. The guard `_waiting` keeps it from
         // beginning a capture.
         let waited = unsafe { wait_for_work(self.context().driver(), self.raw()) };
         self.context()
-            .waited_by_holder(&self.0.timeline, queued, &clock, waited)
+            .waited_by_holder(&self.0.progress, queued, &clock, waited)
             .map_err(Error::from)
     }
 
     /// Returns the raw handle, for work that this crate does not queue. Objects that such work uses
     /// must live until the stream is idle.
     pub fn raw(&self) -> CUstream {
-        self.0.timeline.raw
+        self.0.progress.raw
     }
 
-    pub(crate) fn timeline(&self) -> &Arc<Timeline> {
-        &self.0.timeline
+    pub(crate) fn progress(&self) -> &Arc<StreamProgress> {
+        &self.0.progress
     }
 
     /// Locks the stream for one operation.
@@ -359,8 +361,8 @@ impl Stream {
     /// graph would not own the objects that the operation uses.
     #[inline]
     pub(crate) fn begin(&self, what: &str) -> Result<Submission<'_>, Error> {
-        let state = self.0.timeline.lock();
-        if self.context().captures(&self.0.timeline, &state) {
+        let state = self.0.progress.lock();
+        if self.context().captures(&self.0.progress, &state) {
             return Err(capturing(what));
         }
         Ok(Submission {
@@ -383,20 +385,20 @@ impl Stream {
         uses.clone()
             .try_for_each(|(region, _)| region.expect_in(context, "a stream"))?;
         // SAFETY: `expect_in` has checked that the regions are of the context.
-        unsafe { context.order().admit(self.0.timeline.slot, count, uses) }
+        unsafe { context.order().admit(self.0.progress.slot, count, uses) }
     }
 
     pub(crate) fn record(&self, event: &Event) -> Result<(), Error> {
         event.expect_in(self.context(), "a stream")?;
-        let timeline = &self.0.timeline;
-        let state = timeline.lock();
+        let progress = &self.0.progress;
+        let state = progress.lock();
         let _current = self.context().enter()?;
         let driver = self.context().driver();
-        let place = if self.context().captures(timeline, &state) {
-            RecordedPoint::Captured
+        let place = if self.context().captures(progress, &state) {
+            RecordedPoint::CapturedStreams
         } else {
-            let clock = self.context().order().clock(timeline.slot, state.queued);
-            RecordedPoint::Recorded(Arc::downgrade(timeline), state.queued, clock)
+            let clock = self.context().order().clock(progress.slot, state.queued);
+            RecordedPoint::Recorded(Arc::downgrade(progress), state.queued, clock)
         };
         event.record_by(place, || {
             // SAFETY: the references share the event and the stream, which are of one context.
@@ -419,7 +421,7 @@ impl Event {
 
 /// Returns the node that the next captured operation of the stream would follow, if the driver
 /// reports a single one.
-pub(crate) fn last_node(stream: &Stream) -> Result<Option<CUgraphNode>, Error> {
+pub(crate) fn last_captured_node(stream: &Stream) -> Result<Option<CUgraphNode>, Error> {
     let mut status = CUstreamCaptureStatus::NONE;
     let mut id = 0;
     let mut graph = CUgraph::NULL;
@@ -452,7 +454,7 @@ pub(crate) fn last_node(stream: &Stream) -> Result<Option<CUgraphNode>, Error> {
 }
 
 /// Returns the counts of a clock, or an empty slice if no other stream counts.
-fn clock_of(clock: &Option<Clock>) -> &[u64] {
+fn clock_of(clock: &Option<VectorClock>) -> &[u64] {
     clock.as_deref().unwrap_or_default()
 }
 
@@ -476,7 +478,7 @@ impl Submission<'_> {
     ) -> Result<(), Error> {
         if self.stream.context().order().has_graph_memory() {
             uses.clone()
-                .try_for_each(|(region, _)| refuse_memory(region, "work of a stream"))?;
+                .try_for_each(|(region, _)| refuse_graph_memory(region, "work of a stream"))?;
         }
         self.stream.admit_as(self.count(), uses)
     }
@@ -491,7 +493,7 @@ impl Submission<'_> {
     fn point(&self) -> crate::device::context::StreamPoint {
         self.stream
             .context()
-            .point(&self.stream.0.timeline, &self.state)
+            .point(&self.stream.0.progress, &self.state)
     }
 
     /// Queues the operation that `call` makes and returns its number. The context must be current.
@@ -501,7 +503,7 @@ impl Submission<'_> {
     fn give(
         mut self,
         call: impl FnOnce(&crate::device::Driver) -> Result<(), DriverError>,
-        clock: &mut Clock,
+        clock: &mut VectorClock,
     ) -> Result<u64, Error> {
         // Counted before the call, even if the call fails: the accesses are recorded under this
         // number, and a failed call may have queued something.
@@ -512,7 +514,7 @@ impl Submission<'_> {
         if context.order().several() {
             context
                 .order()
-                .fill(clock, self.stream.0.timeline.slot, queued);
+                .fill(clock, self.stream.0.progress.slot, queued);
         }
         Ok(queued)
     }
@@ -537,18 +539,18 @@ impl Submission<'_> {
     pub(crate) fn look(&mut self) {
         let driver = *self.stream.context().driver();
         if !driver.gate().any() {
-            self.stream.0.timeline.look(&mut self.state, driver);
+            self.stream.0.progress.look(&mut self.state, driver);
         }
     }
 
     /// Records a fence after everything queued so far, unless there is one.
     pub(crate) fn fence(&mut self) {
         let driver = *self.stream.context().driver();
-        self.stream.0.timeline.fence(&mut self.state, driver);
+        self.stream.0.progress.fence(&mut self.state, driver);
     }
 
     /// Marks the stream as part of a capture.
-    pub(crate) fn join(mut self, capture: &Arc<Captured>) {
+    pub(crate) fn join(mut self, capture: &Arc<CapturedStreams>) {
         self.state.capture = Some(capture.clone());
     }
 }
@@ -561,14 +563,14 @@ impl std::fmt::Debug for Stream {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let timeline = &self.timeline;
+        let progress = &self.progress;
         // The flag falls first. `Resources::release` skips the fence for memory of the only stream
         // that counts if that stream has a handle, so the flag must not outlast the handle.
-        timeline.leave();
+        progress.leave();
         self.context
             .0
             .order()
-            .leave(timeline.slot, timeline.queued(), timeline.waited());
+            .leave(progress.slot, progress.queued(), progress.waited());
     }
 }
 

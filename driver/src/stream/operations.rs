@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::launch::{Host, Kernel};
 use crate::lifetime::host_functions::{Registration, call};
 use crate::lifetime::stream_progress::StreamOrigin;
-use crate::memory::region::refuse_memory;
+use crate::memory::region::refuse_graph_memory;
 use crate::memory::{Element, View};
 use crate::stream::{Stream, Work};
 
@@ -153,7 +153,7 @@ impl Stream {
     ///   waits.
     pub fn wait_value(&self, word: &View<u32>, wait: WaitFor, value: u32) -> Result<(), Error> {
         word.expect_len("waiting for a value", 1)?;
-        refuse_memory(word.region(), "waiting for a value")?;
+        refuse_graph_memory(word.region(), "waiting for a value")?;
         word.region().expect_in(self.context(), "a stream")?;
         let flags = match wait {
             WaitFor::AtLeast => CUstreamWaitValue_flags::GEQ,

@@ -15,7 +15,7 @@ use crate::launch::{AnyFunction, Host, HostArg, Kernel, Launch};
 use crate::memory::element::as_bytes;
 use crate::memory::{Element, Region, View};
 use crate::ordering::Use;
-use crate::ordering::memory_accesses::{MemoryAccess, Touches};
+use crate::ordering::memory_accesses::{AccessIter, MemoryAccess};
 use crate::stream::Stream;
 
 /// A destination for GPU work: a [`Stream`], a [`Recorder`](crate::graph::Recorder) or a
@@ -321,7 +321,7 @@ impl Work {
 
     /// Returns the memory accesses by reference.
     #[inline]
-    pub(crate) fn touches(&self) -> Touches<'_> {
+    pub(crate) fn touches(&self) -> AccessIter<'_> {
         let to = |region| {
             Some(MemoryAccess {
                 name: "to",
@@ -337,15 +337,15 @@ impl Work {
                     region: copy.from(),
                     access: Access::Read,
                 });
-                Touches {
+                AccessIter {
                     from,
                     to: to(copy.to()),
-                    ..Touches::default()
+                    ..AccessIter::default()
                 }
             }
-            Self::Fill(fill) => Touches {
+            Self::Fill(fill) => AccessIter {
                 to: to(fill.to()),
-                ..Touches::default()
+                ..AccessIter::default()
             },
         }
     }

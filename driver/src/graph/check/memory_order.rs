@@ -9,7 +9,7 @@
 //! The check runs when the graph is instantiated or changed.
 
 use crate::error::Error;
-use crate::graph::check::node_order::Order;
+use crate::graph::check::node_order::NodeOrder;
 use crate::graph::{Graph, Node, NodeKind};
 use crate::memory::Region;
 use crate::ordering::memory_accesses::MemoryAccess;
@@ -52,7 +52,7 @@ pub(crate) struct OrderedNodes<'g> {
     /// The id of the graph.
     pub(crate) id: u64,
     pub(crate) nodes: &'g [Node],
-    pub(crate) order: &'g Order,
+    pub(crate) order: &'g NodeOrder,
 }
 
 /// Checks that a node uses memory of a graph only while it exists.

@@ -6,7 +6,7 @@
 /// A query is one bit test. The memory is quadratic in the number of nodes, about 128 KB for 1000
 /// nodes.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Order {
+pub(crate) struct NodeOrder {
     /// The rows, each of `stride` words.
     before: Vec<u64>,
     /// The number of words per row, enough for one bit per node.
@@ -15,7 +15,7 @@ pub(crate) struct Order {
     leads: Vec<bool>,
 }
 
-impl Order {
+impl NodeOrder {
     /// Returns the order of `nodes` nodes with these edges, which must not contain a cycle.
     pub(crate) fn from_edges(nodes: usize, edges: impl Iterator<Item = (usize, usize)>) -> Self {
         let stride = nodes.div_ceil(64);
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn paths_order_the_nodes_whenever_their_edges_come() {
         // 0 -> 1 -> 3, 0 -> 2 -> 3, and 70 nodes on, so that sets take more than one word.
-        let mut order = Order::default();
+        let mut order = NodeOrder::default();
         for after in [&[][..], &[0], &[0], &[]] {
             order.push(after);
         }

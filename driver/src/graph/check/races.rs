@@ -6,7 +6,7 @@
 //! A node only has to follow those, because they follow everything before them.
 //!
 //! Most of these pairs are connected by an edge or lie on one chain of edges. Only for the others
-//! the paths of the whole graph are computed (see [`Order`]).
+//! the paths of the whole graph are computed (see [`NodeOrder`]).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use ptx_gen::Access;
 
 use crate::error::{Error, Races};
 use crate::graph::check::by_memory::ByMemory;
-use crate::graph::check::node_order::Order;
+use crate::graph::check::node_order::NodeOrder;
 use crate::graph::{Graph, Node, NodeId, NodeKind};
 use crate::memory::Region;
 use crate::ordering::Hazard;
@@ -173,7 +173,7 @@ impl Graph {
 }
 
 /// Adds the races between these nodes and within them.
-fn add_races(nodes: &[Node], order: &Order, within: &[String], races: &mut Vec<Race>) {
+fn add_races(nodes: &[Node], order: &NodeOrder, within: &[String], races: &mut Vec<Race>) {
     let touches: Vec<Vec<MemoryAccess<'_>>> =
         nodes.iter().map(|node| accesses(node).collect()).collect();
     // Every pair is compared, because this is the specification of the faster check.
@@ -238,13 +238,13 @@ trait Paths {
     fn precedes_visibly(&self, a: usize, b: usize) -> bool;
 }
 
-impl Paths for Order {
+impl Paths for NodeOrder {
     fn precedes(&self, a: usize, b: usize) -> bool {
-        Order::precedes(self, a, b)
+        NodeOrder::precedes(self, a, b)
     }
 
     fn precedes_visibly(&self, a: usize, b: usize) -> bool {
-        Order::precedes(self, a, b)
+        NodeOrder::precedes(self, a, b)
     }
 }
 

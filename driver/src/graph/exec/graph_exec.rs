@@ -9,17 +9,17 @@ use crate::device::context::expect_same;
 use crate::device::{Context, Driver};
 use crate::error::{DriverError, Error};
 use crate::graph::check::by_memory::ByMemory;
-use crate::graph::check::node_order::Order;
+use crate::graph::check::node_order::NodeOrder;
 use crate::graph::plan::order_of;
 use crate::graph::raw_graph::{Owner, RawGraph};
 use crate::graph::{Child, Edge, Node, NodeId, NodeKind};
-use crate::lifetime::deferred_free::Release;
+use crate::lifetime::deferred_free::DeferredFree;
 use crate::memory::Region;
 use crate::stream::Stream;
-use crate::stream::cuda_stream::last_node;
+use crate::stream::cuda_stream::last_captured_node;
 
 /// The nodes that use each memory.
-pub(crate) type Users = ByMemory<Vec<usize>>;
+pub(crate) type MemoryUsers = ByMemory<Vec<usize>>;
 
 /// A graph that is ready to launch.
 ///
@@ -49,12 +49,12 @@ pub struct GraphExec {
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Vec<Edge>,
     /// The order of the nodes, computed on first use.
-    pub(crate) order: OnceLock<Order>,
+    pub(crate) order: OnceLock<NodeOrder>,
     /// The accesses of the whole graph, computed on first use.
     pub(crate) touched: OnceLock<Vec<(Region, Access)>>,
     /// The nodes that use each memory, computed on first use. The map is only searched and never
     /// iterated, because its order is random.
-    pub(crate) users: OnceLock<Users>,
+    pub(crate) users: OnceLock<MemoryUsers>,
     /// Objects that the graph uses in addition to those of its nodes.
     pub(crate) owners: Vec<Owner>,
     /// Whether the nodes are known to correspond to those of the plan (see
@@ -155,7 +155,7 @@ impl GraphExec {
     /// objects.
     #[cold]
     fn launch_captured(&self, stream: &Stream, refused: Error) -> Result<(), Error> {
-        let state = stream.timeline().lock();
+        let state = stream.progress().lock();
         let Some(capture) = state.capture.clone().filter(|capture| capture.is_here()) else {
             return Err(refused);
         };
@@ -169,7 +169,7 @@ impl GraphExec {
             )
         }?;
         drop(state);
-        let node = last_node(stream);
+        let node = last_captured_node(stream);
         let child = Child::new(&self.nodes, self.order(), &self.owners);
         capture.keep(node.as_ref().ok().copied().flatten(), child);
         node.map(drop)
@@ -246,7 +246,7 @@ impl GraphExec {
     }
 
     /// Returns the order of the nodes.
-    pub(crate) fn order(&self) -> &Order {
+    pub(crate) fn order(&self) -> &NodeOrder {
         self.order
             .get_or_init(|| order_of(&self.nodes, &self.edges))
     }
@@ -339,6 +339,6 @@ impl std::fmt::Debug for GraphExec {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.graph.context.release(Release::Exec(self.raw));
+        self.graph.context.release(DeferredFree::Exec(self.raw));
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::graph::check::node_order::Order;
+use crate::graph::check::node_order::NodeOrder;
 use crate::graph::{Graph, GraphExec, Node, NodeId, NodeKind};
 use crate::ordering::Event;
 use crate::ordering::memory_accesses::MemoryAccess;
@@ -182,7 +182,7 @@ impl GraphExec {
 
 fn profile(
     nodes: &[Node],
-    order: &Order,
+    order: &NodeOrder,
     stream: &Stream,
     is_on: &dyn Fn(NodeId) -> Result<bool, Error>,
 ) -> Result<Profile, Error> {

@@ -15,7 +15,7 @@ use crate::graph::check::memory_order::{OrderedNodes, expect_in_order};
 use crate::graph::check::overlap::expect_overlap;
 use crate::graph::check::races::conflict;
 use crate::graph::driver_params::{kernel_params, memset_params, with_kernel_params};
-use crate::graph::exec::graph_exec::{RaceCheck, Users};
+use crate::graph::exec::graph_exec::{MemoryUsers, RaceCheck};
 use crate::graph::{Child, Graph, GraphExec, HostCall, NodeId, NodeKind, WordOperation, Words};
 use crate::launch::borrowed_args::Args;
 use crate::launch::{Host, Kernel, Launch, LaunchConfig};
@@ -26,14 +26,14 @@ use crate::ordering::memory_accesses::MemoryAccess;
 use crate::stream::Work;
 use crate::stream::queue::memcpy_params;
 
-fn add_user(users: &mut Users, memory: usize, node: usize) {
+fn add_user(users: &mut MemoryUsers, memory: usize, node: usize) {
     let nodes = users.entry(memory).or_default();
     if !nodes.contains(&node) {
         nodes.push(node);
     }
 }
 
-fn remove_user(users: &mut Users, memory: usize, node: usize) {
+fn remove_user(users: &mut MemoryUsers, memory: usize, node: usize) {
     if let Some(nodes) = users.get_mut(&memory) {
         nodes.retain(|n| *n != node);
         if nodes.is_empty() {
@@ -482,7 +482,7 @@ impl GraphExec {
     /// Returns the nodes that may use memory of these regions, in ascending order.
     fn users_of<'a>(&self, regions: impl Iterator<Item = &'a Region>) -> Vec<usize> {
         let all = self.users.get_or_init(|| {
-            let mut users = Users::default();
+            let mut users = MemoryUsers::default();
             for (index, node) in self.nodes.iter().enumerate() {
                 for touch in node.kind.touches() {
                     add_user(&mut users, touch.region.memory(), index);

@@ -43,11 +43,11 @@ use crate::graph::record::captured_graph::{LaunchedChild, PushedWork, adopt};
 use crate::graph::{Graph, NodeId};
 use crate::lifetime::active_captures;
 use crate::lifetime::active_captures::CaptureMode;
-use crate::lifetime::deferred_free::Release;
-use crate::lifetime::stream_progress::{Captured, KeptObject};
-use crate::memory::region::refuse_memory;
+use crate::lifetime::deferred_free::DeferredFree;
+use crate::lifetime::stream_progress::{CapturedStreams, KeptObject};
+use crate::memory::region::refuse_graph_memory;
 use crate::ordering::Event;
-use crate::stream::cuda_stream::last_node;
+use crate::stream::cuda_stream::last_captured_node;
 use crate::stream::{Queue, Stream, Work};
 
 /// A queue whose operations become nodes of a captured graph.
@@ -67,7 +67,7 @@ use crate::stream::{Queue, Stream, Work};
 /// ```
 pub struct Capture<'s> {
     stream: &'s Stream,
-    captured: Arc<Captured>,
+    captured: Arc<CapturedStreams>,
     pushed: Rc<RefCell<Vec<PushedWork>>>,
     /// The graph that the capture adds to, if any. Other threads may call the driver with it.
     into: Option<Arc<RawGraph>>,
@@ -151,7 +151,7 @@ fn broken(failed: Option<DriverError>, returned: Option<Error>, end: DriverError
 /// A capture in progress. While it lives, the stream captures and destructors wait.
 struct OpenCapture<'s> {
     stream: &'s Stream,
-    captured: Arc<Captured>,
+    captured: Arc<CapturedStreams>,
     /// The graph that the capture adds to, if any.
     into: Option<Graph>,
     open: bool,
@@ -216,11 +216,11 @@ impl<'s> OpenCapture<'s> {
             CaptureMode::ThreadLocal => CUstreamCaptureMode::THREAD_LOCAL,
             CaptureMode::Relaxed => CUstreamCaptureMode::RELAXED,
         };
-        let captured = Captured::new();
+        let captured = CapturedStreams::new();
         // The order of these locks: first no host wait for the stream, then no destructor in the
         // driver, then the stream. Between the first and the last, other threads may still queue
         // work in the stream. Such work comes before the fence.
-        let _unwaited = stream.timeline().unwaited();
+        let _unwaited = stream.progress().unwaited();
         context.driver().gate().begin(|| {
             let mut submission = stream.begin("a capture")?;
             // During the capture the stream cannot be asked. Threads that wait for earlier work use
@@ -239,7 +239,7 @@ impl<'s> OpenCapture<'s> {
             submission.join(&captured);
             Ok::<_, Error>(())
         })?;
-        captured.join(stream.timeline());
+        captured.join(stream.progress());
         active_captures::enter(region);
         Ok(Self {
             stream,
@@ -314,7 +314,7 @@ impl<'s> OpenCapture<'s> {
         let joined = self.captured.take_joined();
         // The stream stays locked until its mark is gone. Otherwise another thread could queue work
         // that this crate still takes for captured.
-        let mut state = self.stream.timeline().lock();
+        let mut state = self.stream.progress().lock();
         let mut ended = self.call_end();
         if ended.is_err() && self.still_captures() {
             // If the second call returns a graph, it is destroyed: the first call has failed, so
@@ -332,8 +332,8 @@ impl<'s> OpenCapture<'s> {
         state.capture = None;
         drop(state);
         // One stream after the other, because the list contains the capturing stream as well.
-        for timeline in &joined {
-            timeline.lock().capture = None;
+        for progress in &joined {
+            progress.lock().capture = None;
         }
         ended
     }
@@ -349,7 +349,7 @@ impl<'s> OpenCapture<'s> {
 
     /// Destroys a graph that nothing uses yet.
     fn discard(&self, graph: CUgraph) {
-        drop(Release::Graph(graph).now(*self.stream.context().driver()));
+        drop(DeferredFree::Graph(graph).now(*self.stream.context().driver()));
     }
 
     fn still_captures(&self) -> bool {
@@ -462,14 +462,14 @@ impl Capture<'_> {
     fn draw_in(&self, other: &Stream, forked: &Event) -> Result<(), Error> {
         let _current = other.context().enter()?;
         let driver = other.context().driver();
-        let _unwaited = other.timeline().unwaited();
+        let _unwaited = other.progress().unwaited();
         let mut submission = other.begin("a capture")?;
         // As at the begin of the capture: threads that wait for earlier work use this fence.
         submission.fence();
         // SAFETY: the references share the stream and the event, which are of one context.
         unsafe { cu!(driver, cuStreamWaitEvent(other.raw(), forked.raw(), 0)) }?;
         submission.join(&self.captured);
-        self.captured.join(other.timeline());
+        self.captured.join(other.progress());
         Ok(())
     }
 
@@ -477,7 +477,7 @@ impl Capture<'_> {
     fn join(&self, other: &Stream, joined: &Event) -> Result<(), Error> {
         let _current = other.context().enter()?;
         let driver = other.context().driver();
-        let _state = self.stream.timeline().lock();
+        let _state = self.stream.progress().lock();
         // SAFETY: the references share the stream and the event, which are of one context.
         unsafe {
             cu!(
@@ -503,14 +503,14 @@ impl Queue for Capture<'_> {
     fn push(&mut self, work: Work) -> Result<(), Error> {
         work.expect_in(self.stream.context())?;
         work.touches()
-            .try_for_each(|touch| refuse_memory(touch.region, "captured work"))?;
+            .try_for_each(|touch| refuse_graph_memory(touch.region, "captured work"))?;
         {
             let _calls = self.into.as_ref().map(|graph| graph.begin_whole());
-            let _state = self.stream.timeline().lock();
+            let _state = self.stream.progress().lock();
             let _current = self.stream.context().enter()?;
             work.call(self.stream.context().driver(), self.stream)?;
         }
-        let node = last_node(self.stream);
+        let node = last_captured_node(self.stream);
         // Kept even if the driver reported no node, because the captured graph uses the objects of
         // this operation.
         let known = node.as_ref().ok().copied().flatten();
