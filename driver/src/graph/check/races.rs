@@ -19,7 +19,6 @@ use crate::graph::check::by_memory::ByMemory;
 use crate::graph::check::node_order::NodeOrder;
 use crate::graph::{Graph, Node, NodeId, NodeKind};
 use crate::memory::Region;
-use crate::ordering::Hazard;
 use crate::ordering::memory_accesses::{MemoryAccess, hazard};
 
 /// Two nodes that access the same bytes, at least one of which writes, without a path of edges
@@ -88,88 +87,57 @@ impl fmt::Display for Race {
     }
 }
 
-impl Graph {
-    /// Returns the reasons for an edge between two nodes: each buffer that both access, with the
-    /// kind of hazard.
-    ///
-    /// # Errors
-    /// Returns an error if a node belongs to another graph or was removed.
-    pub fn reasons(&self, from: NodeId, to: NodeId) -> Result<Vec<(Hazard, String)>, Error> {
-        let from = self.index_of(from)?;
-        let to = self.index_of(to)?;
-        let mut reasons = Vec::new();
-        for earlier in self.nodes[from].kind.touches() {
-            for later in self.nodes[to].kind.touches() {
-                if !earlier.region.overlaps(later.region) {
-                    continue;
-                }
-                if let Some(hazard) = hazard(earlier.access, later.access) {
-                    insert(&mut reasons, (hazard, earlier.region.name()));
-                }
-            }
-        }
-        Ok(reasons)
-    }
+/// Returns the races of a graph and of the graphs in it.
+pub(crate) fn races(graph: &Graph) -> Vec<Race> {
+    let mut races = Vec::new();
+    add_races(&graph.nodes, graph.order(), &[], &mut races);
+    races
+}
 
-    /// Returns the pairs of nodes that access the same bytes, at least one of which writes, without
-    /// a path of edges between them.
-    ///
-    /// These pairs lack an edge, and [`instantiate`](Self::instantiate) refuses such a graph. Pairs
-    /// within child graphs and within the bodies of conditional nodes are included. A recorded
-    /// graph has no races. A wait for a word of memory
-    /// ([`WordOperation::wait`](crate::graph::WordOperation::wait)) does not count as an access,
-    /// because its purpose is to order work.
-    pub fn races(&self) -> Vec<Race> {
-        let mut races = Vec::new();
-        add_races(&self.nodes, self.order(), &[], &mut races);
-        races
+/// Checks that the graph has no races.
+pub(crate) fn expect_no_races(graph: &Graph, what: &'static str) -> Result<(), Error> {
+    if is_free_of_races(graph) {
+        return Ok(());
     }
+    let races = races(graph);
+    let others = races.len().saturating_sub(1);
+    match races.into_iter().next() {
+        Some(race) => Err(Error::Races(Box::new(Races {
+            what,
+            first: race.first_name,
+            second: race.second_name,
+            within: race.within,
+            buffer: race.region.name(),
+            bytes: race.bytes,
+            others,
+        }))),
+        None => Ok(()),
+    }
+}
 
-    /// Checks that the graph has no races.
-    pub(crate) fn expect_no_races(&self, what: &'static str) -> Result<(), Error> {
-        if self.is_free_of_races() {
-            return Ok(());
-        }
-        let races = self.races();
-        let others = races.len().saturating_sub(1);
-        match races.into_iter().next() {
-            Some(race) => Err(Error::Races(Box::new(Races {
-                what,
-                first: race.first_name,
-                second: race.second_name,
-                within: race.within,
-                buffer: race.region.name(),
-                bytes: race.bytes,
-                others,
-            }))),
-            None => Ok(()),
-        }
+/// Returns true if [`races`] would return no pair.
+fn is_free_of_races(graph: &Graph) -> bool {
+    if !are_free_of_races_within(&graph.nodes) {
+        return false;
     }
-
-    /// Returns true if [`races`](Self::races) would return no pair.
-    fn is_free_of_races(&self) -> bool {
-        if !are_free_of_races_within(&self.nodes) {
-            return false;
-        }
-        let edges = Edges::new(self.edges.iter().map(crate::graph::Edge::indices));
-        // The order of adding is a topological order, unless an edge was added later against it.
-        let forward = edges.0.iter().all(|(to, from)| from < to);
-        let sequence: Vec<usize> = if forward {
-            (0..self.nodes.len()).collect()
-        } else {
-            self.order().sorted()
-        };
-        let chains = edges.chains(&sequence);
-        are_ordered(
-            &self.nodes,
-            &sequence,
-            &GraphPaths {
-                graph: self,
-                edges,
-                chains,
-            },
-        )
-    }
+    let edges = Edges::new(graph.edges.iter().map(crate::graph::Edge::indices));
+    // The order of adding is a topological order, unless an edge was added later against it.
+    let forward = edges.0.iter().all(|(to, from)| from < to);
+    let sequence: Vec<usize> = if forward {
+        (0..graph.nodes.len()).collect()
+    } else {
+        graph.order().sorted()
+    };
+    let chains = edges.chains(&sequence);
+    are_ordered(
+        &graph.nodes,
+        &sequence,
+        &GraphPaths {
+            graph,
+            edges,
+            chains,
+        },
+    )
 }
 
 /// Adds the races between these nodes and within them.
@@ -221,9 +189,7 @@ fn are_free_of_races_within(nodes: &[Node]) -> bool {
             are_free_of_races_within(child.nodes())
                 && are_ordered(child.nodes(), &child.order().sorted(), child.order())
         }
-        NodeKind::Conditional(conditional) => {
-            conditional.bodies().iter().all(Graph::is_free_of_races)
-        }
+        NodeKind::Conditional(conditional) => conditional.bodies().iter().all(is_free_of_races),
         _ => true,
     })
 }
@@ -409,13 +375,6 @@ impl AccessedRange {
             _ => self.readers.push(node),
         }
         true
-    }
-}
-
-/// Inserts an item into a sorted vector, unless it contains the item.
-fn insert<T: Ord>(items: &mut Vec<T>, item: T) {
-    if let Err(place) = items.binary_search(&item) {
-        items.insert(place, item);
     }
 }
 

@@ -10,6 +10,7 @@ use driver_sys::{
 use crate::error::{DriverError, Error};
 use crate::graph::check::memory_order::expect_memory_in_order;
 use crate::graph::check::overlap::expect_edges_as_told;
+use crate::graph::check::races::expect_no_races;
 use crate::graph::exec::graph_exec::{Inner, RaceCheck};
 use crate::graph::{Graph, GraphExec, Node};
 use crate::stream::Stream;
@@ -138,7 +139,7 @@ impl Graph {
         expect_edges_as_told(self)?;
         expect_memory_in_order(self)?;
         if races == RaceCheck::Refuse {
-            self.expect_no_races("instantiating it")?;
+            expect_no_races(self, "instantiating it")?;
         }
         let raw = self.instantiate_raw(how)?;
         let mut exec = GraphExec {

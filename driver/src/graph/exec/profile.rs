@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::graph::check::node_order::NodeOrder;
-use crate::graph::{Graph, GraphExec, Node, NodeId, NodeKind};
+use crate::graph::{GraphExec, Node, NodeId, NodeKind};
 use crate::ordering::Event;
 use crate::ordering::memory_accesses::MemoryAccess;
 use crate::stream::Stream;
@@ -125,46 +125,6 @@ impl ProfileRow {
     }
 }
 
-impl Graph {
-    /// Runs the nodes one by one in the stream with events between them, and waits.
-    ///
-    /// The order is one that the edges allow. Nodes do not overlap here, so a launch of the graph
-    /// is faster.
-    ///
-    /// Some nodes run only as part of a graph and are listed as [untimed](Profile::untimed):
-    /// allocations and users of their memory, conditional nodes, waits for words, and work of other
-    /// code. Because they do not run, the other nodes may compute other values than in a launch.
-    ///
-    /// ```
-    /// # use warpwright_driver::prelude::*;
-    /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
-    /// # let stream = Stream::new(&context)?;
-    /// let x = Buffer::<f32>::zeroed(&context, 1000)?;
-    /// let mut graph = Graph::new(&context)?;
-    /// graph.fill(&[], &x, 1.0)?;
-    /// let profile = graph.profile(&stream)?.against(3.35e12);
-    /// assert_eq!((profile.rows[0].name.as_str(), profile.rows[0].bytes), ("fill", 4000));
-    /// println!("{profile}");
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// - [`Error::WrongContext`] if the stream belongs to another context.
-    /// - [`Error::Capturing`] if the stream captures.
-    /// - [`Error::Driver`] if a node cannot run.
-    pub fn profile(&self, stream: &Stream) -> Result<Profile, Error> {
-        crate::device::context::expect_same(
-            "a graph",
-            self.context(),
-            "the stream",
-            stream.context(),
-        )?;
-        profile(&self.nodes, self.order(), stream, &|_| Ok(true))
-    }
-}
-
 impl GraphExec {
     /// Runs the nodes one by one with their present work, except for disabled nodes.
     ///
@@ -180,7 +140,8 @@ impl GraphExec {
     }
 }
 
-fn profile(
+/// Runs the nodes for which `is_on` returns true, one by one.
+pub(crate) fn profile(
     nodes: &[Node],
     order: &NodeOrder,
     stream: &Stream,

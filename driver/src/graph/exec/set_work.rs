@@ -13,7 +13,7 @@ use crate::error::{Error, LaunchProblem};
 use crate::graph::check::coherence::expect_all_coherent;
 use crate::graph::check::memory_order::{OrderedNodes, expect_in_order};
 use crate::graph::check::overlap::expect_overlap;
-use crate::graph::check::races::conflict;
+use crate::graph::check::races::{conflict, expect_no_races};
 use crate::graph::driver_params::{kernel_params, memset_params, with_kernel_params};
 use crate::graph::exec::graph_exec::{MemoryUsers, RaceCheck};
 use crate::graph::{Child, Graph, GraphExec, HostCall, NodeId, NodeKind, WordOperation, Words};
@@ -327,7 +327,7 @@ impl GraphExec {
             });
         }
         if self.races == RaceCheck::Refuse {
-            graph.expect_no_races(what)?;
+            expect_no_races(graph, what)?;
         }
         let kind = NodeKind::Child(Child::from_graph(graph));
         self.expect_place(index, &kind)?;

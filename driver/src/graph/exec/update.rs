@@ -8,6 +8,7 @@ use crate::device::context::expect_same;
 use crate::error::Error;
 use crate::graph::check::memory_order::expect_memory_in_order;
 use crate::graph::check::overlap::expect_edges_as_told;
+use crate::graph::check::races::expect_no_races;
 use crate::graph::exec::graph_exec::RaceCheck;
 use crate::graph::{Edge, Graph, GraphExec, Node, NodeKind};
 
@@ -84,7 +85,7 @@ impl GraphExec {
         expect_edges_as_told(graph)?;
         expect_memory_in_order(graph)?;
         if self.races == RaceCheck::Refuse {
-            graph.expect_no_races("updating by it")?;
+            expect_no_races(graph, "updating by it")?;
         }
         let owns = |nodes: &[Node]| {
             nodes
