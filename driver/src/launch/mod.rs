@@ -37,7 +37,7 @@
 //! - The number, the types and the context of the arguments are checked once, when the launch is
 //!   prepared. So are the limits of the device for blocks, shared memory and clusters.
 //! - A prepared launch keeps its function and the memory of its arguments alive.
-//! - A launch never allocates device memory and never waits for the device.
+//! - Queuing a launch does not wait for the device.
 
 pub(crate) mod borrowed_args;
 mod config;

@@ -15,8 +15,8 @@
 //!
 //! - Declared parameters are compared with the PTX and with the driver's report, so a launch never
 //!   passes arguments of the wrong size.
-//! - PTX that is too new for the driver or the device is refused before the driver compiles it. The
-//!   error names the version that is required.
+//! - PTX that is too new for the driver, or whose target does not run on the device, is refused
+//!   before the driver compiles it. The error names the required version or the target.
 //! - A function keeps its module loaded, and queued work keeps its function.
 
 mod function;

@@ -35,8 +35,9 @@
 //! [`Recorder`](crate::graph::Recorder) or [`Capture`](crate::graph::Capture), which make a graph
 //! of it. Write a function over `&mut impl Queue` if the same work should run both ways.
 //!
-//! - Every stream is non-blocking, and nothing uses the legacy default stream.
-//! - Work is checked before it is queued. If a call returns an error, it has queued nothing.
+//! - Every stream that this crate creates is non-blocking, and nothing uses the legacy default
+//!   stream.
+//! - Work is checked before it is queued. If a check returns an error, nothing was queued.
 //! - Conflicting work of two streams must be ordered, see [`ordering`](crate::ordering).
 //! - If you drop a stream, its work continues and completes.
 
