@@ -4,7 +4,7 @@
 //! It implements the trait for a struct of plain bytes, which can then be stored in device memory:
 //!
 //! ```
-//! use warpwright_driver::{Element, ElementType};
+//! use warpwright_driver::memory::{Element, ElementType};
 //!
 //! #[derive(Clone, Copy, Element)]
 //! #[repr(C)]
@@ -26,7 +26,7 @@
 //! fields of other structs:
 //!
 //! ```compile_fail
-//! # use warpwright_driver::Element;
+//! # use warpwright_driver::memory::Element;
 //! #[derive(Clone, Copy, Element)]
 //! struct Particle {
 //!     position: [f32; 3],
@@ -37,7 +37,7 @@
 //! The struct must not contain padding, because its bytes would be uninitialized:
 //!
 //! ```compile_fail,E0080
-//! # use warpwright_driver::Element;
+//! # use warpwright_driver::memory::Element;
 //! #[derive(Clone, Copy, Element)]
 //! #[repr(C)]
 //! struct Padded {
@@ -47,7 +47,7 @@
 //! ```
 //!
 //! ```compile_fail,E0080
-//! # use warpwright_driver::Element;
+//! # use warpwright_driver::memory::Element;
 //! #[derive(Clone, Copy, Element)]
 //! #[repr(C, align(16))]
 //! struct Aligned {
@@ -58,7 +58,7 @@
 //! Every field must be an element, so that every bit pattern is valid and none is a host address:
 //!
 //! ```compile_fail,E0277
-//! # use warpwright_driver::Element;
+//! # use warpwright_driver::memory::Element;
 //! #[derive(Clone, Copy, Element)]
 //! #[repr(C)]
 //! struct Flagged {
@@ -67,7 +67,7 @@
 //! ```
 //!
 //! ```compile_fail,E0277
-//! # use warpwright_driver::Element;
+//! # use warpwright_driver::memory::Element;
 //! #[derive(Clone, Copy, Element)]
 //! #[repr(C)]
 //! struct Named {
@@ -78,7 +78,7 @@
 //! Only structs with at least one field and without generic parameters are supported:
 //!
 //! ```compile_fail
-//! # use warpwright_driver::Element;
+//! # use warpwright_driver::memory::Element;
 //! #[derive(Clone, Copy, Element)]
 //! #[repr(C)]
 //! union Either {
@@ -88,7 +88,7 @@
 //! ```
 //!
 //! ```compile_fail
-//! # use warpwright_driver::Element;
+//! # use warpwright_driver::memory::Element;
 //! #[derive(Clone, Copy, Element)]
 //! #[repr(C)]
 //! struct Pair<T> {
@@ -97,7 +97,7 @@
 //! ```
 //!
 //! ```compile_fail
-//! # use warpwright_driver::Element;
+//! # use warpwright_driver::memory::Element;
 //! #[derive(Clone, Copy, Element)]
 //! #[repr(C)]
 //! struct Nothing;
@@ -106,7 +106,7 @@
 //! An element is `Copy`, because it is copied as bytes:
 //!
 //! ```compile_fail,E0277
-//! # use warpwright_driver::Element;
+//! # use warpwright_driver::memory::Element;
 //! #[derive(Element)]
 //! #[repr(C)]
 //! struct Owned {
@@ -119,7 +119,7 @@ use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Error, Fields, Type};
 
-/// Implements `warpwright_driver::Element` for a struct of elements without padding.
+/// Implements `warpwright_driver::memory::Element` for a struct of elements without padding.
 ///
 /// See the [crate page](crate) for the requirements.
 #[proc_macro_derive(Element)]
@@ -148,12 +148,12 @@ fn element(input: &DeriveInput) -> Result<TokenStream, Error> {
         // SAFETY: the assertion below compiles only if every field is an element and there is no
         // padding.
         #[allow(unsafe_code)]
-        unsafe impl ::warpwright_driver::Element for #name {
-            const TYPE: ::warpwright_driver::ElementType = ::warpwright_driver::ElementType::new::<Self>(#text);
+        unsafe impl ::warpwright_driver::memory::Element for #name {
+            const TYPE: ::warpwright_driver::memory::ElementType = ::warpwright_driver::memory::ElementType::new::<Self>(#text);
         }
 
         const _: () = {
-            const fn bytes<T: ::warpwright_driver::Element>() -> usize {
+            const fn bytes<T: ::warpwright_driver::memory::Element>() -> usize {
                 ::core::mem::size_of::<T>()
             }
             assert!(::core::mem::size_of::<#name>() == 0 #(+ bytes::<#types>())*, #padding);

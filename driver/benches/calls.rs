@@ -11,8 +11,8 @@ use std::ffi::c_void;
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use warpwright_driver::prelude::*;
 use warpwright_driver::sys::{CUresult, Library};
-use warpwright_driver::*;
 
 use eight::{Eight, EightArgs};
 

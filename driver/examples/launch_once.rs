@@ -23,10 +23,12 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use warpwright_driver::{
-    Access, Buffer, Context, Driver, HostArg, JitOptions, Launch, LaunchConfig, Module, Parameter,
-    Stream,
-};
+use warpwright_driver::launch::{HostArg, Launch, LaunchConfig};
+use warpwright_driver::memory::Buffer;
+use warpwright_driver::module::{JitOptions, Module, Parameter};
+use warpwright_driver::ordering::Access;
+use warpwright_driver::stream::Stream;
+use warpwright_driver::{Context, Driver};
 
 type Failure = Box<dyn std::error::Error>;
 

@@ -69,27 +69,22 @@
 //!
 //! # Outline
 //!
-//! - **Driver and devices**: [`Driver`], [`Device`], [`Properties`], [`Context`],
-//!   [`is_driver_available`]
-//! - **Streams**: [`Stream`], [`Event`], [`Queue`], [`Work`], [`WaitFor`], [`Hazard`]
-//! - **Device memory**: [`Buffer`], [`View`], [`Region`], [`Boxed`], [`MemoryPool`],
-//!   [`GrowableBuffer`], [`AddressRange`], [`PhysicalMemory`]
-//! - **Host memory**: [`Pinned`], [`Registered`], [`Managed`], [`Staging`]
-//! - **Element types**: [`Element`], [`ElementType`], [`ByValue`], [`f16`](struct@f16), [`bf16`]
-//! - **Modules and kernels**: [`kernel!`], [`Module`], [`Library`], [`JitOptions`], [`Function`],
-//!   [`Parameter`], [`Access`]
-//! - **Launches**: [`Launch`], [`LaunchConfig`], [`HostArg`], [`SuggestedBlock`]
-//! - **Kernels of `ptx-gen`**: [`Kernel`], [`Host`], [`AnyFunction`]
-//! - **Tensor maps**: [`TensorMapBuilder`], [`TensorMap`], [`MapArg`], [`Swizzle`]
-//! - **Graphs**: [`Graph`], [`GraphExec`], [`Node`], [`Edge`], [`EdgeKind`], [`NodeWork`],
-//!   [`Conditional`]
-//! - **Recorded and captured graphs**: [`Recorder`], [`Capture`], [`capture()`], [`CaptureMode`]
-//! - **Graph tools**: [`Graph::races`], [`Graph::dot`], [`Profile`], [`NodeAttribute`]
-//! - **L2 cache**: [`AccessWindow`]
-//! - **Other processes**: [`MemoryHandle`], [`EventHandle`]
-//! - **Errors**: [`Error`], [`DriverError`], [`ModuleError`], [`LaunchProblem`], [`Races`],
-//!   [`Stale`]
-//! - **Raw functions**: [`sys`], [`Driver::api`], [`Context::run`]
+//! The root has only [`Driver`], [`Context`], [`Error`], the macro [`kernel!`] and the raw
+//! functions in [`sys`]. Everything else is in a module:
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`device`] | the driver, devices and contexts |
+//! | [`memory`] | buffers and views, host memory, pools, mapped memory, element types, tensor maps |
+//! | [`module`] | modules, libraries, functions and their parameters |
+//! | [`launch`] | launch configurations, arguments, prepared launches, kernels of `ptx-gen` |
+//! | [`stream`] | streams, and the work that is queued in them |
+//! | [`ordering`] | events, memory accesses and hazards |
+//! | [`graph`] | graphs, their nodes and edges, recorders, captures and profiles |
+//! | [`error`] | the error type and its parts |
+//! | [`prelude`] | the names that most programs need |
+//!
+//! Each module page says what its types do together and which rules they keep.
 //!
 //! # Memory
 //!
@@ -97,7 +92,7 @@
 //! to a range of elements and keeps the memory alive. Kernels, copies and fills take views.
 //!
 //! ```
-//! # use warpwright_driver::*;
+//! # use warpwright_driver::prelude::*;
 //! # fn main() -> Result<(), Error> {
 //! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 //! let x = Buffer::from_slice(&context, &[1.0f32, 2.0, 3.0])?.labelled("x"); // errors show the label
@@ -120,7 +115,7 @@
 //! time.
 //!
 //! ```
-//! # use warpwright_driver::*;
+//! # use warpwright_driver::prelude::*;
 //! # fn main() -> Result<(), Error> {
 //! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 //! # let stream = Stream::new(&context)?;
@@ -161,7 +156,7 @@
 //! both nodes.
 //!
 //! ```
-//! # use warpwright_driver::*;
+//! # use warpwright_driver::prelude::*;
 //! # fn main() -> Result<(), Error> {
 //! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 //! # let stream = Stream::new(&context)?;
@@ -183,7 +178,7 @@
 //! them. Streams, recorders and captures implement [`Queue`], so that you write the work once:
 //!
 //! ```
-//! # use warpwright_driver::*;
+//! # use warpwright_driver::prelude::*;
 //! # fn main() -> Result<(), Error> {
 //! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 //! # let stream = Stream::new(&context)?;
@@ -207,8 +202,9 @@
 //! # }
 //! ```
 //!
-//! Edges are full or [programmatic](EdgeKind::Programmatic). [`Conditional`] nodes branch and loop
-//! on the device. An instantiated graph changes its arguments in place, see [`GraphExec::set`].
+//! Edges are full or [programmatic](graph::EdgeKind::Programmatic). [`Conditional`] nodes branch
+//! and loop on the device. An instantiated graph changes its arguments in place, see
+//! [`GraphExec::set`].
 //!
 //! # Errors
 //!
@@ -216,7 +212,7 @@
 //! do, so give buffers and streams a label:
 //!
 //! ```
-//! # use warpwright_driver::*;
+//! # use warpwright_driver::prelude::*;
 //! # fn main() -> Result<(), Error> {
 //! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 //! # let stream = Stream::new(&context)?;
@@ -258,8 +254,8 @@
 //! # Without a GPU
 //!
 //! `warpwright-cuda-emu` implements the driver API on the CPU, and all examples here run on it.
-//! Link it in tests and pass `warpwright_cuda_emu::library()` to [`Driver::from_library`]. To run an
-//! existing program on it, name its shared library in the environment variable
+//! Link it in tests and pass `warpwright_cuda_emu::library()` to [`Driver::from_library`]. To run
+//! an existing program on it, name its shared library in the environment variable
 //! `WARPWRIGHT_LIBCUDA`, or install it as `libcuda.so.1`. The emulator reports bugs that a GPU
 //! tolerates, such as races, with the kernel, the line and the thread.
 //!
@@ -321,6 +317,31 @@
 //! - `derive` adds `#[derive(Element)]`, which makes a plain struct an [`Element`].
 //! - `tracing` logs errors that cannot be returned, for example those of destructors. The crate
 //!   never prints.
+//!
+//! [`Buffer`]: memory::Buffer
+//! [`Buffer::from_raw`]: memory::Buffer::from_raw
+//! [`Capture`]: graph::Capture
+//! [`Conditional`]: graph::Conditional
+//! [`Element`]: memory::Element
+//! [`Event`]: ordering::Event
+//! [`Graph`]: graph::Graph
+//! [`Graph::instantiate`]: graph::Graph::instantiate
+//! [`Graph::instantiate_with_races`]: graph::Graph::instantiate_with_races
+//! [`GraphExec::set`]: graph::GraphExec::set
+//! [`Kernel`]: launch::Kernel
+//! [`Kernel::load`]: launch::Kernel::load
+//! [`Launch`]: launch::Launch
+//! [`Launch::new`]: launch::Launch::new
+//! [`Library`]: module::Library
+//! [`Module`]: module::Module
+//! [`Module::function`]: module::Module::function
+//! [`Pinned::as_slice`]: memory::Pinned::as_slice
+//! [`Queue`]: stream::Queue
+//! [`Recorder`]: graph::Recorder
+//! [`Stream`]: stream::Stream
+//! [`Stream::assume_after`]: stream::Stream::assume_after
+//! [`Stream::run_launch`]: stream::Stream::run_launch
+//! [`View`]: memory::View
 
 #![allow(
     unsafe_code,
@@ -365,105 +386,55 @@ macro_rules! log_event {
     }};
 }
 
-mod adopt;
-mod args;
-mod argument;
-mod boxes;
-mod cache;
-mod callback;
-mod capture;
-mod config;
-mod context;
-mod device;
-mod driver;
-mod driver_error;
-mod element;
-mod error;
-mod event;
-mod function;
-mod gate;
-mod graph;
-mod image;
-mod kernel;
-mod launch;
-mod library;
-mod limits;
-mod lock;
-mod memory;
-mod module;
-mod module_error;
-mod occupancy;
-mod order;
-mod parameter;
-mod peer;
+pub mod device;
+pub mod error;
+pub mod graph;
+pub mod launch;
+mod lifetime;
+pub mod memory;
+pub mod module;
+pub mod ordering;
 pub mod prelude;
-mod ptx;
-mod queue;
-mod recorder;
-mod regions;
-mod release;
-mod reserved;
-mod sentences;
-mod signature;
 mod small_vec;
-mod stream;
-mod stream_work;
-mod tensor_map;
-mod timeline;
-mod upload;
-mod uses;
-mod wait;
+pub mod stream;
 
-pub use args::Host;
-pub use argument::{HostArg, HostValue, MapArg};
-pub use boxes::Boxed;
-pub use cache::AccessWindow;
-pub use capture::{Capture, capture, capture_into};
-pub use config::LaunchConfig;
-pub use context::{Context, Current};
-pub use device::{Device, Properties};
-pub use driver::{Driver, driver_load_error, is_driver_available};
-pub use driver_error::{Absent, DriverError};
-pub use element::{ByValue, Element, ElementType};
-pub use error::{Error, LaunchProblem, LoadError, Races, Stale};
-pub use event::{Event, EventHandle};
-pub use function::Function;
-pub use graph::attribute::NodeAttribute;
-pub use graph::exec::GraphExec;
-pub use graph::instantiate::Instantiate;
-pub use graph::profile::{Profile, ProfileRow, Untimed};
-pub use graph::races::Race;
-pub use graph::set::NodeWork;
-pub use graph::{
-    Allocated, Child, Condition, Conditional, Edge, EdgeKind, Graph, HostCall, Node, NodeId,
-    NodeKind, WordOperation, Words,
-};
-pub use image::{JitOptions, ListedKernel};
-pub use kernel::{AnyFunction, Kernel, load_any};
-pub use launch::Launch;
-pub use library::Library;
-pub use memory::host::{Managed, Registered};
-pub use memory::mapping::{AddressRange, GrowableBuffer, PhysicalMemory};
-pub use memory::pinned::Pinned;
-pub use memory::pool::MemoryPool;
-pub use memory::shared::MemoryHandle;
-pub use memory::{Buffer, Region, View};
-pub use module::Module;
-pub use module_error::{ModuleError, ModuleReason, PtxLine};
-pub use occupancy::SuggestedBlock;
-pub use parameter::{Parameter, ParameterType};
-pub use ptx_gen::{Access, Elem, Geometry, Kind, Param, ParamKind, Swizzle, bf16, f16};
-pub use queue::{Hazard, MemoryCopy, MemoryFill, Queue, Work};
-pub use recorder::Recorder;
-pub use regions::CaptureMode;
-pub use stream::Stream;
-pub use stream_work::WaitFor;
-pub use tensor_map::{TensorMap, TensorMapBuilder};
-pub use upload::Staging;
-pub use uses::Use;
-#[cfg(feature = "derive")]
-pub use warpwright_driver_derive::Element;
+pub use device::{Context, Driver};
+pub use error::Error;
 pub use warpwright_driver_sys as sys;
+
+// The paths of all other names before they had modules. They go when the callers are changed.
+#[doc(hidden)]
+pub use device::{Current, Device, Properties, driver_load_error, is_driver_available};
+#[doc(hidden)]
+pub use error::{
+    Absent, DriverError, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Races, Stale,
+};
+#[doc(hidden)]
+pub use graph::{
+    Allocated, Capture, CaptureMode, Child, Condition, Conditional, Edge, EdgeKind, Graph,
+    GraphExec, HostCall, Instantiate, Node, NodeAttribute, NodeId, NodeKind, NodeWork, Profile,
+    ProfileRow, Race, Recorder, Untimed, WordOperation, Words, capture, capture_into,
+};
+#[doc(hidden)]
+pub use launch::{
+    AnyFunction, Elem, Geometry, Host, HostArg, HostValue, Kernel, Launch, LaunchConfig, MapArg,
+    load_any,
+};
+#[doc(hidden)]
+pub use memory::{
+    AccessWindow, AddressRange, Boxed, Buffer, ByValue, Element, ElementType, GrowableBuffer, Kind,
+    Managed, MemoryHandle, MemoryPool, PhysicalMemory, Pinned, Region, Registered, Staging,
+    Swizzle, TensorMap, TensorMapBuilder, View, bf16, f16,
+};
+#[doc(hidden)]
+pub use module::{
+    Function, JitOptions, Library, ListedKernel, Module, Param, ParamKind, Parameter,
+    ParameterType, SuggestedBlock,
+};
+#[doc(hidden)]
+pub use ordering::{Access, Event, EventHandle, Hazard, Use};
+#[doc(hidden)]
+pub use stream::{MemoryCopy, MemoryFill, Queue, Stream, WaitFor, Work};
 
 #[cfg(test)]
 #[path = "../tests/locks/mod.rs"]

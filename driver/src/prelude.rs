@@ -2,8 +2,8 @@
 //!
 //! The prelude contains the driver's objects, memory, streams, kernels and graphs, and the macro
 //! [`kernel!`](crate::kernel). Names for special tasks, for example
-//! [`MemoryPool`](crate::MemoryPool) or [`Library`](crate::Library), are only at the root of the
-//! crate.
+//! [`MemoryPool`](crate::memory::MemoryPool) or [`Library`](crate::module::Library), are only in
+//! their modules.
 //!
 //! No name of this crate shadows a name of the standard prelude. You can import the prelude of
 //! `ptx-gen` into the same file.
@@ -25,10 +25,16 @@
 //! # }
 //! ```
 
-pub use crate::kernel;
-pub use crate::{
-    Access, Boxed, Buffer, Capture, CaptureMode, Context, Device, Driver, EdgeKind, Element, Error,
-    Event, Function, Graph, GraphExec, Host, HostArg, Kernel, Launch, LaunchConfig, Managed,
-    MapArg, Module, NodeId, Parameter, Pinned, Queue, Recorder, Registered, Staging, Stream,
-    TensorMapBuilder, View, WaitFor, Work, bf16, capture, capture_into, f16,
+pub use crate::device::{Context, Device, Driver};
+pub use crate::error::Error;
+pub use crate::graph::{
+    Capture, CaptureMode, EdgeKind, Graph, GraphExec, NodeId, Recorder, capture, capture_into,
 };
+pub use crate::kernel;
+pub use crate::launch::{Host, HostArg, Kernel, Launch, LaunchConfig, MapArg};
+pub use crate::memory::{
+    Boxed, Buffer, Element, Managed, Pinned, Registered, Staging, TensorMapBuilder, View, bf16, f16,
+};
+pub use crate::module::{Function, Module, Parameter};
+pub use crate::ordering::{Access, Event};
+pub use crate::stream::{Queue, Stream, WaitFor, Work};

@@ -25,24 +25,8 @@ const LAYERED: &[&str] = &[
 
 /// Files that all use each other, directly or indirectly:
 ///
-/// - A graph, its nodes and its edges, because a node may contain graphs. A module and the images
-///   from which it is made.
 /// - The comparisons of PTX forms, which share the assembler.
 const KNOTS: &[(&str, &[&str])] = &[
-    (
-        "driver",
-        &[
-            "graph/coherence.rs",
-            "graph/conditional.rs",
-            "graph/edge.rs",
-            "graph/memory.rs",
-            "graph/mod.rs",
-            "graph/node.rs",
-            "graph/parts.rs",
-            "graph/words.rs",
-        ],
-    ),
-    ("driver", &["image.rs", "module.rs"]),
     (
         "xtask",
         &["forms/mod.rs", "forms/operands.rs", "forms/page.rs"],

@@ -10,7 +10,7 @@ use crate::harness::{Emu, code, emu, make, node_params, ok, pointers};
 
 /// `down(p, handle)` takes one from a word and sets the condition to what is left; `bump(p)` adds 10.
 const PTX: &str = concat!(
-    include_str!("../../../driver/tests/graphs/down.ptx"),
+    include_str!("../../../driver/tests/it/graphs/down.ptx"),
     "
 .visible .entry bump(.param .u64 p)
 {

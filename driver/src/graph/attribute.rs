@@ -1,19 +1,18 @@
 //! Attributes of kernel nodes.
 //!
-//! Everything in a [`LaunchConfig`](crate::LaunchConfig) besides grid, block and shared memory
-//! becomes attributes of the node when it is added. Attributes can be changed until the graph is
-//! instantiated.
+//! Everything in a [`LaunchConfig`](crate::launch::LaunchConfig) besides grid, block and shared
+//! memory becomes attributes of the node when it is added. Attributes can be changed until the
+//! graph is instantiated.
 
-use driver_sys::{CUgraphNode, CUlaunchAttributeID, CUlaunchAttributeValue};
+use driver_sys::CUlaunchAttributeID;
 
-use super::{Graph, NodeId, NodeKind};
-use crate::queue::Work;
-use crate::{AccessWindow, Error, Launch};
+use crate::memory::AccessWindow;
 
 /// An attribute of a kernel node.
 ///
 /// ```
-/// # use warpwright_driver::*;
+/// # use warpwright_driver::graph::NodeAttribute;
+/// # use warpwright_driver::prelude::*;
 /// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
 /// # fn main() -> Result<(), Error> {
 /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
@@ -45,7 +44,7 @@ pub enum NodeAttribute {
     /// The priority of the node. A smaller number is a higher priority.
     ///
     /// It applies only to graphs that are instantiated with
-    /// [`node_priority`](crate::Instantiate::node_priority).
+    /// [`node_priority`](crate::graph::Instantiate::node_priority).
     Priority(i32),
     /// Whether the node uses the remote memory synchronization domain. Its fences then need not
     /// wait for writes of the other domain.
@@ -57,7 +56,7 @@ pub enum NodeAttribute {
 }
 
 impl NodeAttribute {
-    fn id(self) -> CUlaunchAttributeID {
+    pub(super) fn id(self) -> CUlaunchAttributeID {
         match self {
             Self::Cluster(_) => CUlaunchAttributeID::CLUSTER_DIMENSION,
             Self::Cooperative(_) => CUlaunchAttributeID::COOPERATIVE,
@@ -68,7 +67,7 @@ impl NodeAttribute {
         }
     }
 
-    fn words(self) -> [u64; 4] {
+    pub(super) fn words(self) -> [u64; 4] {
         let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         match self {
             Self::Cluster([x, y, z]) => [word(x, y), word(z, 0), 0, 0],
@@ -81,7 +80,7 @@ impl NodeAttribute {
     }
 
     /// Returns the attribute of the same kind with this value.
-    fn with(self, words: [u64; 4]) -> Self {
+    pub(super) fn with(self, words: [u64; 4]) -> Self {
         let [low, high, ..] = words;
         match self {
             Self::Cluster(_) => Self::Cluster([low as u32, (low >> 32) as u32, high as u32]),
@@ -90,143 +89,6 @@ impl NodeAttribute {
             Self::RemoteDomain(_) => Self::RemoteDomain(low as u32 != 0),
             Self::SharedCarveout(_) => Self::SharedCarveout(low as u32 as i32),
             Self::AccessWindow(_) => Self::AccessWindow(AccessWindow::from_words(words)),
-        }
-    }
-}
-
-impl Graph {
-    /// Sets an attribute of a kernel node for later instantiations.
-    ///
-    /// ```
-    /// # use ptx_gen::{args, Builder, Cpu, Dev, Grid, InOut, KernelDef, Shape, ShapeError, Side};
-    /// # args! { pub struct Args { x: InOut<f32> } }
-    /// # struct Double;
-    /// # impl KernelDef for Double {
-    /// #     type Args<S: Side> = Args<S>;
-    /// #     fn name(&self) -> String { "double".into() }
-    /// #     fn block(&self) -> u32 { 32 }
-    /// #     fn grid(&self, _: &Args<Shape>) -> Result<Grid, ShapeError> { Ok(Grid::line(1)) }
-    /// #     fn program<'k>(&self, k: Builder<'k>, a: Args<Dev<'k>>) {
-    /// #         let x = a.x.at(k.tid()).ld();
-    /// #         a.x.at(k.tid()).st(x + x);
-    /// #     }
-    /// #     fn reference(&self, _: Args<Cpu<'_>>) {}
-    /// # }
-    /// # use warpwright_driver::*;
-    /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
-    /// # let double = unsafe { Kernel::load(&context, Double) }?;
-    /// # let x = Buffer::<f32>::zeroed(&context, 32)?;
-    /// let mut graph = Graph::new(&context)?;
-    /// let node = graph.launch(&[], &double, Args { x: &x })?;
-    /// graph.set_attribute(node, NodeAttribute::Priority(-1))?;
-    /// assert_eq!(graph.attribute(node, NodeAttribute::Priority(0))?, NodeAttribute::Priority(-1));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// - [`Error::ForeignNode`] or [`Error::NodeKind`] if the node is not a kernel of this graph.
-    /// - [`Error::Transfer`] if the device does not support the access window.
-    /// - [`Error::Driver`] if the driver cannot set the attribute.
-    pub fn set_attribute(&mut self, node: NodeId, attribute: NodeAttribute) -> Result<(), Error> {
-        let raw = self.kernel_node(node)?;
-        if let NodeAttribute::AccessWindow(window) = attribute {
-            window.expect_on(self.context().device())?;
-        }
-        self.set_raw_attribute(raw, attribute.id(), attribute.words())
-    }
-
-    /// Returns the present value of the attribute of the same kind as `attribute`. The value of
-    /// `attribute` does not matter.
-    ///
-    /// # Errors
-    /// Returns the errors of [`set_attribute`](Self::set_attribute).
-    pub fn attribute(
-        &self,
-        node: NodeId,
-        attribute: NodeAttribute,
-    ) -> Result<NodeAttribute, Error> {
-        let raw = self.kernel_node(node)?;
-        let mut value = CUlaunchAttributeValue::zeroed();
-        let _current = self.context().enter()?;
-        let driver = self.context().driver();
-        let (_, _calls) = self.raw.begin()?;
-        // SAFETY: `value` is a local variable that the driver may write. `kernel_node` has checked
-        // the node, and the graph is locked.
-        unsafe {
-            cu_optional!(
-                driver,
-                cuGraphKernelNodeGetAttribute(raw, attribute.id(), &mut value)
-            )
-        }?;
-        let [a, b, c, d, ..] = value.words;
-        Ok(attribute.with([a, b, c, d]))
-    }
-
-    /// Copies all attributes of the kernel node `from` to the kernel node `to`.
-    ///
-    /// # Errors
-    /// Returns the errors of [`set_attribute`](Self::set_attribute).
-    pub fn copy_attributes(&mut self, from: NodeId, to: NodeId) -> Result<(), Error> {
-        let from = self.kernel_node(from)?;
-        let to = self.kernel_node(to)?;
-        let _current = self.context().enter()?;
-        let driver = self.context().driver();
-        let (_, _calls) = self.raw.begin()?;
-        // SAFETY: `kernel_node` has checked both nodes, and the graph is locked.
-        unsafe { cu_optional!(driver, cuGraphKernelNodeCopyAttributes(to, from)) }?;
-        Ok(())
-    }
-
-    /// Sets the attributes of a new node from its launch, or removes the node.
-    #[cold]
-    pub(super) fn take_attributes(&mut self, node: NodeId) -> Result<(), Error> {
-        let NodeKind::Work(Work::Launch(launch)) = &self.nodes[node.index].kind else {
-            return Ok(());
-        };
-        let raw = self.nodes[node.index].raw;
-        let launch: Launch = launch.clone();
-        let set = launch
-            .config()
-            .attributes()
-            .iter()
-            .try_for_each(|attribute| {
-                let [a, b, c, d, ..] = attribute.value;
-                self.set_raw_attribute(raw, attribute.id, [a, b, c, d])
-            });
-        if let Err(error) = set {
-            self.take_back(
-                node,
-                "a node that lacks the attributes of its launch could not be removed",
-            );
-            return Err(error);
-        }
-        Ok(())
-    }
-
-    fn set_raw_attribute(
-        &self,
-        node: CUgraphNode,
-        id: CUlaunchAttributeID,
-        words: [u64; 4],
-    ) -> Result<(), Error> {
-        let mut value = CUlaunchAttributeValue::zeroed();
-        value.words[..4].copy_from_slice(&words);
-        let _current = self.context().enter()?;
-        let driver = self.context().driver();
-        let (_, _calls) = self.raw.begin()?;
-        // SAFETY: `value` lives until the call returns. The callers pass a kernel node of the
-        // graph, which is locked.
-        unsafe { cu_optional!(driver, cuGraphKernelNodeSetAttribute(node, id, &value)) }?;
-        Ok(())
-    }
-
-    fn kernel_node(&self, node: NodeId) -> Result<CUgraphNode, Error> {
-        let node = &self.nodes[self.index_of(node)?];
-        match node.kind {
-            NodeKind::Work(Work::Launch(_)) => Ok(node.raw),
-            _ => Err(node.wrong_kind("only a kernel has attributes")),
         }
     }
 }

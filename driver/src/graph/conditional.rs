@@ -13,16 +13,16 @@ use driver_sys::{
     CUgraphConditionalNodeType, CUgraphNodeParams, CUgraphNodeType,
 };
 
-use super::{Graph, Node, NodeId, NodeKind, UNUSED_CONDITION};
-use crate::queue::Work;
-use crate::uses::Use;
-use crate::{EdgeKind, Error};
+use crate::error::Error;
+use crate::graph::plan::{ConditionalInner, UNUSED_CONDITION};
+use crate::graph::{Conditional, EdgeKind, Graph, Node, NodeId, NodeKind};
+use crate::stream::Work;
 
 /// A number that kernels set and that decides which graphs run. It belongs to one conditional node
 /// of one graph.
 ///
 /// ```
-/// # use warpwright_driver::*;
+/// # use warpwright_driver::prelude::*;
 /// # fn main() -> Result<(), Error> {
 /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
@@ -42,36 +42,6 @@ pub struct Condition {
     handle: CUgraphConditionalHandle,
 }
 
-/// A conditional node: a condition and the graphs that it controls, called bodies. Clones share the
-/// bodies.
-///
-/// The driver destroys the bodies with the node. A clone that outlives [`Graph::remove_node`] still
-/// lists their nodes, but driver calls on the bodies return [`Error::Graph`].
-///
-/// ```
-/// # use warpwright_driver::*;
-/// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
-/// let x = Buffer::<f32>::zeroed(&context, 4)?;
-/// let y = Buffer::<f32>::zeroed(&context, 4)?;
-/// let mut graph = Graph::new(&context)?;
-/// let condition = graph.condition(Some(1))?;
-/// graph.if_else(&[], condition, |then| then.fill(&[], &x, 5.0).map(drop), |other| other.copy(&[], &y, &x).map(drop))?;
-/// let NodeKind::Conditional(conditional) = graph.nodes()[0].kind() else { panic!("expected this kind of work") };
-/// let bodies: Vec<_> = conditional.bodies().iter().map(|body| body.nodes()[0].name()).collect();
-/// assert_eq!((conditional.name(), bodies), ("if", vec!["fill".to_string(), "copy".to_string()]));
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-pub struct Conditional(Arc<ConditionalInner>);
-
-struct ConditionalInner {
-    kind: CUgraphConditionalNodeType,
-    bodies: Vec<Graph>,
-    uses: Vec<Use>,
-}
-
 /// A closure that builds the graph of one case.
 type Build<'b> = &'b mut dyn FnMut(&mut Graph) -> Result<(), Error>;
 
@@ -83,26 +53,6 @@ impl Condition {
     /// function private to code that passes only handles of the kernel's own graph.
     pub fn handle(&self) -> u64 {
         self.handle
-    }
-}
-
-impl Conditional {
-    /// Returns `if`, `while` or `switch`.
-    pub fn name(&self) -> &'static str {
-        match self.0.kind {
-            CUgraphConditionalNodeType::IF => "if",
-            CUgraphConditionalNodeType::WHILE => "while",
-            _ => "switch",
-        }
-    }
-
-    /// Returns the bodies in the order of the cases.
-    pub fn bodies(&self) -> &[Graph] {
-        &self.0.bodies
-    }
-
-    pub(super) fn uses(&self) -> &[Use] {
-        &self.0.uses
     }
 }
 
@@ -142,7 +92,7 @@ impl Graph {
     /// Adds a conditional node whose body runs if the condition is not 0. `then` builds the body.
     ///
     /// ```
-    /// # use warpwright_driver::*;
+    /// # use warpwright_driver::prelude::*;
     /// # fn main() -> Result<(), Error> {
     /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     /// # let stream = Stream::new(&context)?;
@@ -390,11 +340,5 @@ pub(super) fn refuse_in_body(node: &Node) -> Result<(), Error> {
         _ => Err(node.wrong_kind(
             "the body of a conditional node may contain kernels, copies, fills, empty nodes, child graphs and conditional nodes",
         )),
-    }
-}
-
-impl std::fmt::Debug for Conditional {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Conditional({}, {:?})", self.name(), self.0.bodies)
     }
 }

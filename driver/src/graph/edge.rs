@@ -9,18 +9,17 @@
 //! path of edges of any kind means that the end of the path comes after everything at its beginning
 //! is complete.
 
-use driver_sys::{CUgraphEdgeData, CUgraphNode};
+use driver_sys::CUgraphEdgeData;
 
-use super::{Graph, Node, NodeId, NodeKind};
-use crate::queue::Work;
-use crate::{Context, Error};
+use crate::device::Context;
+use crate::graph::NodeId;
 
 /// The kind of an edge, which determines the point that the later node waits for.
 ///
-/// [`Recorder::pipeline`](crate::Recorder::pipeline) adds programmatic edges automatically.
+/// [`Recorder::pipeline`](crate::graph::Recorder::pipeline) adds programmatic edges automatically.
 ///
 /// ```
-/// # use warpwright_driver::*;
+/// # use warpwright_driver::prelude::*;
 /// # fn main() -> Result<(), Error> {
 /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
@@ -51,7 +50,8 @@ pub enum EdgeKind {
 /// An edge from an earlier node to a later one.
 ///
 /// ```
-/// # use warpwright_driver::*;
+/// # use warpwright_driver::graph::Edge;
+/// # use warpwright_driver::prelude::*;
 /// # fn main() -> Result<(), Error> {
 /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let x = Buffer::<f32>::zeroed(&context, 4)?;
@@ -129,128 +129,4 @@ impl Edge {
     pub fn indices(&self) -> (usize, usize) {
         (self.from.index, self.to.index)
     }
-}
-
-/// Returns true if a programmatic edge from `earlier` to this work is possible.
-pub(crate) fn can_overlap(earlier: &Node, later: &Work) -> bool {
-    refusal(earlier, later).is_none()
-}
-
-/// Returns the reason why no programmatic edge from `earlier` to this work is possible.
-fn refusal(earlier: &Node, later: &Work) -> Option<&'static str> {
-    match (&earlier.kind, later) {
-        (NodeKind::Work(Work::Launch(_)), Work::Launch(launch)) if launch.function().waits() => {
-            None
-        }
-        (NodeKind::Work(Work::Launch(_)), Work::Launch(_)) => Some(
-            "the later kernel has no griddepcontrol.wait, so that no node after it could rely on the earlier one; \
-            wait in it, or use a full edge",
-        ),
-        _ => Some("only kernels overlap; use a full edge"),
-    }
-}
-
-impl Graph {
-    /// Returns the number of programmatic edges. It is 0 if the device or the driver does not
-    /// support them.
-    pub fn programmatic_edges(&self) -> usize {
-        self.edges.iter().filter(|e| e.kind.overlaps()).count()
-    }
-
-    /// Checks that programmatic edges are possible. `to` is the index of the later node, which may
-    /// not exist yet.
-    pub(crate) fn expect_overlap(
-        &self,
-        from: &[usize],
-        to: usize,
-        later: &Work,
-    ) -> Result<(), Error> {
-        expect_overlap(from.iter().map(|f| &self.nodes[*f]), to, later)
-    }
-
-    /// Compares the edges with those that the driver reports.
-    ///
-    /// A bulk call with two kinds of edges was observed to give all edges the first kind. A full
-    /// edge in place of a programmatic one would only be slower, but the other way round it would
-    /// be a race.
-    pub(crate) fn expect_edges_as_told(&self) -> Result<(), Error> {
-        let driver = self.context().driver();
-        let Some(get) = driver
-            .api()
-            .cuGraphGetEdges_v2
-            .filter(|_| self.programmatic_edges() > 0)
-        else {
-            return Ok(());
-        };
-        let _current = self.context().enter()?;
-        let (graph, _calls) = self.raw.begin()?;
-        // One more element than expected, so that an additional edge is noticed.
-        let mut count = self.edges.len() + 1;
-        let mut from = vec![CUgraphNode::NULL; count];
-        let mut to = vec![CUgraphNode::NULL; count];
-        let mut data = vec![CUgraphEdgeData::zeroed(); count];
-        // SAFETY: the three arrays have `count` elements. `self` keeps the graph alive, which is
-        // locked.
-        let code = unsafe {
-            get(
-                graph,
-                from.as_mut_ptr(),
-                to.as_mut_ptr(),
-                data.as_mut_ptr(),
-                &mut count,
-            )
-        };
-        driver.check("cuGraphGetEdges_v2", code)?;
-        let mut reported: Vec<_> = (0..count.min(from.len()))
-            .map(|i| {
-                (
-                    from[i].0 as usize,
-                    to[i].0 as usize,
-                    EdgeKind::from_data(&data[i]),
-                )
-            })
-            .collect();
-        reported.sort_unstable();
-        let raw = |node: NodeId| self.nodes[node.index].raw.0 as usize;
-        let is_reported = |e: &Edge| {
-            reported
-                .binary_search(&(raw(e.from), raw(e.to), e.kind))
-                .is_ok()
-        };
-        let missing = self.edges.iter().find(|e| !is_reported(e));
-        match missing {
-            Some(edge) => {
-                let (from, to) = edge.indices();
-                Err(Error::EdgeKind {
-                    from,
-                    to,
-                    wanted: edge.kind.name(),
-                })
-            }
-            None => Ok(()),
-        }
-    }
-}
-
-/// Checks that programmatic edges from these nodes to node `to` are possible.
-pub(crate) fn expect_overlap<'a>(
-    from: impl IntoIterator<Item = &'a Node>,
-    to: usize,
-    later: &Work,
-) -> Result<(), Error> {
-    for node in from {
-        if let Some(problem) = refusal(node, later) {
-            let from = node.id.index;
-            let from_name = node.name();
-            let to_name = later.name().to_string();
-            return Err(Error::Overlap {
-                from,
-                from_name,
-                to,
-                to_name,
-                problem,
-            });
-        }
-    }
-    Ok(())
 }

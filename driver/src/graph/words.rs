@@ -8,15 +8,18 @@ use driver_sys::{
 };
 use ptx_gen::Access;
 
-use super::{Graph, NodeId, NodeKind};
-use crate::element::{Element, as_bytes};
-use crate::uses::Use;
-use crate::{Context, DriverError, EdgeKind, Error, Stream, View, WaitFor};
+use crate::device::Context;
+use crate::error::{DriverError, Error};
+use crate::memory::element::as_bytes;
+use crate::memory::{Element, View};
+use crate::ordering::Use;
+use crate::stream::{Stream, WaitFor};
 
 /// An operation on a word of 32 or 64 bits.
 ///
 /// ```
-/// # use warpwright_driver::*;
+/// # use warpwright_driver::graph::{NodeWork, WordOperation};
+/// # use warpwright_driver::prelude::*;
 /// # fn main() -> Result<(), Error> {
 /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
@@ -42,7 +45,8 @@ pub struct WordOperation {
 /// Operations on words of memory, executed one after another. Clones refer to the same operations.
 ///
 /// ```
-/// # use warpwright_driver::*;
+/// # use warpwright_driver::graph::{NodeKind, WordOperation};
+/// # use warpwright_driver::prelude::*;
 /// # fn main() -> Result<(), Error> {
 /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let flags = Buffer::<u32>::zeroed(&context, 2)?;
@@ -217,53 +221,6 @@ impl Words {
             paramArray: operations.as_mut_ptr(),
             ..CUDA_BATCH_MEM_OP_NODE_PARAMS_v1::zeroed()
         })
-    }
-}
-
-impl Graph {
-    /// Adds operations on words of memory as one node after the given nodes.
-    ///
-    /// ```
-    /// # use warpwright_driver::*;
-    /// # fn main() -> Result<(), Error> {
-    /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
-    /// # let stream = Stream::new(&context)?;
-    /// let flags = Buffer::<u32>::from_slice(&context, &[7, 0])?;
-    /// let mut graph = Graph::new(&context)?;
-    /// graph.words(&[], &[
-    ///     WordOperation::wait(&flags.view_range(0..1), WaitFor::AtLeast, 7)?,
-    ///     WordOperation::write(&flags.view_range(1..2), 8)?,
-    /// ])?;
-    /// graph.instantiate()?.launch(&stream)?;
-    /// assert_eq!(stream.read(&flags)?, [7, 8]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// - [`Error::Graph`] if there is no operation.
-    /// - [`Error::WrongContext`] if the memory belongs to another context.
-    /// - [`Error::ForeignNode`] if a node in `after` belongs to another graph.
-    /// - [`Error::Driver`] if the driver cannot add the node. Not every device supports such
-    ///   operations.
-    pub fn words(
-        &mut self,
-        after: &[NodeId],
-        operations: &[WordOperation],
-    ) -> Result<NodeId, Error> {
-        let words = Words::new(self.context(), operations)?;
-        self.insert(
-            EdgeKind::Full,
-            after,
-            NodeKind::Words(words.clone()),
-            |call, _| {
-                words.with_params(call.context, |params| {
-                    // SAFETY: `Words::new` has checked that the words are of the context. The node
-                    // keeps them alive.
-                    unsafe { add!(call, cuGraphAddBatchMemOpNode(params)) }
-                })
-            },
-        )
     }
 }
 

@@ -7,12 +7,15 @@ use std::sync::Arc;
 use driver_sys::{CUmemAttach_flags, CUmemhostregister_flags};
 use ptx_gen::Access;
 
-use super::transfer::{read_atomic, write_atomic};
-use super::{Allocation, Origin, View, byte_len, or_out_of_memory};
-use crate::callback::ProgramObject;
-use crate::element::{Element, zeroed};
-use crate::release::HostPointer;
-use crate::{Context, Error};
+use crate::device::Context;
+use crate::error::Error;
+use crate::lifetime::deferred_free::HostPointer;
+use crate::lifetime::host_functions::ProgramObject;
+use crate::memory::allocation::{Allocation, Origin, or_out_of_memory};
+use crate::memory::buffer::byte_len;
+use crate::memory::element::zeroed;
+use crate::memory::transfer::{read_atomic, write_atomic};
+use crate::memory::{Element, View};
 
 /// A vector of the program that is pinned in place, so that the device can access it. It
 /// dereferences to a [`View`] of all its elements.
@@ -20,7 +23,7 @@ use crate::{Context, Error};
 /// It takes ownership of the vector. [`to_host`](Self::to_host) returns a copy of it.
 ///
 /// ```
-/// # use warpwright_driver::*;
+/// # use warpwright_driver::prelude::*;
 /// # fn main() -> Result<(), Error> {
 /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
@@ -45,7 +48,7 @@ impl<T: Element> Registered<T> {
     /// Returns an error if the memory is already registered, or if the device does not support host
     /// registration.
     pub fn new(context: &Context, memory: Vec<T>) -> Result<Self, Error> {
-        crate::regions::forbid("registering memory")?;
+        crate::lifetime::active_captures::forbid("registering memory")?;
         let mut memory = memory;
         let driver = context.driver();
         let pointer: *mut c_void = memory.as_mut_ptr().cast();
@@ -111,7 +114,7 @@ impl<T: Element> Registered<T> {
 /// them. It dereferences to a [`View`] of all its elements.
 ///
 /// ```
-/// # use warpwright_driver::*;
+/// # use warpwright_driver::prelude::*;
 /// # fn main() -> Result<(), Error> {
 /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
@@ -134,7 +137,7 @@ impl<T: Element> Managed<T> {
     /// Returns [`Error::OutOfMemory`] if there is too little memory, or an error if the device does
     /// not support managed memory.
     pub fn zeroed(context: &Context, len: usize) -> Result<Self, Error> {
-        crate::regions::forbid("allocating managed memory")?;
+        crate::lifetime::active_captures::forbid("allocating managed memory")?;
         let bytes = byte_len::<T>(len);
         let driver = context.driver();
         let _current = context.enter()?;

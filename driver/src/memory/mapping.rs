@@ -13,21 +13,24 @@ use driver_sys::{
     CUmemAllocationProp, CUmemAllocationType, CUmemLocation, CUmemLocationType,
 };
 
-use super::{Allocation, Origin, View, byte_len, or_out_of_memory};
-use crate::context::expect_same;
-use crate::element::Element;
-use crate::lock::lock;
-use crate::regions::forbid;
-use crate::release::Release;
-use crate::reserved::{MappedChunk, Reserved};
-use crate::{Context, Error};
+use crate::device::Context;
+use crate::device::context::expect_same;
+use crate::error::Error;
+use crate::lifetime::active_captures::forbid;
+use crate::lifetime::deferred_free::DeferredFree;
+use crate::lifetime::reserved_range::{MappedChunk, ReservedRange};
+use crate::lifetime::unpoisoned_lock::lock;
+use crate::memory::allocation::{Allocation, Origin, or_out_of_memory};
+use crate::memory::buffer::byte_len;
+use crate::memory::{Element, View};
 
 /// Physical device memory without an address, in [whole pages](Self::granularity).
 ///
 /// Map it into an [`AddressRange`] to use it. See there for a longer example.
 ///
 /// ```
-/// # use warpwright_driver::*;
+/// # use warpwright_driver::memory::{AddressRange, PhysicalMemory};
+/// # use warpwright_driver::prelude::*;
 /// # fn main() -> Result<(), Error> {
 /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let page = PhysicalMemory::granularity(&context)?;
@@ -52,7 +55,8 @@ pub struct PhysicalMemory {
 /// view of the range must lie within mapped memory, and keeps the range alive.
 ///
 /// ```
-/// # use warpwright_driver::*;
+/// # use warpwright_driver::memory::{AddressRange, PhysicalMemory};
+/// # use warpwright_driver::prelude::*;
 /// # fn main() -> Result<(), Error> {
 /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// let page = PhysicalMemory::granularity(&context)?;
@@ -74,7 +78,7 @@ pub struct AddressRange {
     /// A view of the whole range. Another share of its allocation means that a view may use the
     /// memory.
     view: View<u8>,
-    reserved: Arc<Reserved>,
+    reserved: Arc<ReservedRange>,
     page: usize,
 }
 
@@ -84,7 +88,8 @@ pub struct AddressRange {
 /// graphs stay valid.
 ///
 /// ```
-/// # use warpwright_driver::*;
+/// # use warpwright_driver::memory::GrowableBuffer;
+/// # use warpwright_driver::prelude::*;
 /// # fn main() -> Result<(), Error> {
 /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
@@ -176,7 +181,7 @@ impl AddressRange {
         let mut address = 0;
         // SAFETY: `address` is a local variable that the driver may write.
         unsafe { cu_optional!(driver, cuMemAddressReserve(&mut address, bytes, 0, 0, 0)) }?;
-        let reserved = Arc::new(Reserved::new(bytes));
+        let reserved = Arc::new(ReservedRange::new(bytes));
         let allocation =
             Allocation::new(context, address, bytes, Origin::Reserved(reserved.clone()));
         Ok(Self {
@@ -186,7 +191,7 @@ impl AddressRange {
         })
     }
 
-    /// Returns this range with a label, like [`Buffer::labelled`](crate::Buffer::labelled).
+    /// Returns this range with a label, like [`Buffer::labelled`](crate::memory::Buffer::labelled).
     #[must_use]
     pub fn labelled(self, label: &str) -> Self {
         self.view.region().allocation.set_label(label);
@@ -338,7 +343,8 @@ impl<T: Element> GrowableBuffer<T> {
         })
     }
 
-    /// Returns this buffer with a label, like [`Buffer::labelled`](crate::Buffer::labelled).
+    /// Returns this buffer with a label, like
+    /// [`Buffer::labelled`](crate::memory::Buffer::labelled).
     #[must_use]
     pub fn labelled(self, label: &str) -> Self {
         Self {
@@ -434,7 +440,7 @@ impl<T: Element> GrowableBuffer<T> {
 /// Returns an error if the bytes are not within the range, not at a page boundary, or mapped
 /// already.
 fn free_place(
-    reserved: &Reserved,
+    reserved: &ReservedRange,
     pieces: &[(usize, MappedChunk)],
     at: usize,
     bytes: usize,
@@ -457,7 +463,8 @@ fn free_place(
             "byte {at} is not a multiple of the page size {page}"
         ));
     }
-    // The chunks are sorted and disjoint, so only the last one that begins before `end` can overlap.
+    // The chunks are sorted and disjoint, so only the last one that begins before `end` can
+    // overlap.
     let place = pieces.partition_point(|(other, _)| *other < end);
     match pieces[..place]
         .last()
@@ -500,7 +507,7 @@ fn properties(context: &Context) -> CUmemAllocationProp {
 impl Drop for PhysicalMemory {
     fn drop(&mut self) {
         if let Some(piece) = self.piece {
-            self.context.release(Release::Physical(piece.handle));
+            self.context.release(DeferredFree::Physical(piece.handle));
         }
     }
 }

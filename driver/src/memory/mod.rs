@@ -1,642 +1,87 @@
-//! Memory: device buffers, host memory that the device can access, and views of both.
+//! Device memory, host memory that the device can access, and the types of elements.
 //!
-//! A view shares the allocation it refers to. Work that is queued with a view keeps the allocation
-//! alive, so a buffer that you drop is freed only after the work that uses it.
+//! | memory | type | created by |
+//! |---|---|---|
+//! | of the device | [`Buffer`] | [`Buffer::zeroed`], [`Buffer::from_slice`], [`Buffer::uninit`] |
+//! | of the device, in the order of a stream | [`Buffer`] | [`Stream::alloc`], or [`Stream::alloc_from`] with a [`MemoryPool`] |
+//! | of the device, growing in place | [`GrowableBuffer`] | [`GrowableBuffer::reserve`] |
+//! | of the device, mapped by hand | [`AddressRange`] | [`AddressRange::reserve`], and [`PhysicalMemory`] that is mapped into it |
+//! | of the device, in another process | [`Buffer`] | [`Buffer::export`] there and a [`MemoryHandle`] here |
+//! | of the host, pinned | [`Pinned`] | [`Pinned::zeroed`] |
+//! | of the host, pinned later | [`Registered`] | [`Registered::new`] |
+//! | of both, moved by the driver | [`Managed`] | [`Managed::zeroed`] |
+//!
+//! Kernels, copies and fills take a [`View`], which is a range of elements of any of them. Most
+//! types dereference to a view, so that `&buffer` is enough:
+//!
+//! ```
+//! use warpwright_driver::memory::{GrowableBuffer, Pinned};
+//! use warpwright_driver::prelude::*;
+//!
+//! # fn main() -> Result<(), Error> {
+//! # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
+//! let stream = Stream::new(&context)?;
+//! let x = Buffer::from_slice(&context, &[1.0f32, 2.0, 3.0])?;
+//! let host = Pinned::<f32>::zeroed(&context, 3)?;
+//! stream.copy(&x, &host)?; // queued
+//! stream.synchronize()?;
+//! assert_eq!(host.to_vec(), [1.0, 2.0, 3.0]);
+//!
+//! let mut growing = GrowableBuffer::<f32>::reserve(&context, 1 << 20)?; // addresses for 2^20 elements
+//! growing.grow(2)?;
+//! stream.copy(&x.view_range(1..3), &growing.view())?;
+//! growing.grow(100)?; // the address stays
+//! assert_eq!(stream.read(&growing.view())?[..2], [2.0, 3.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`Region`] is a view without the type of its elements, and [`Boxed`] is a view of two or three
+//! dimensions. A [`TensorMap`] describes a view to the copy engine (TMA), and an [`AccessWindow`]
+//! to the L2 cache. A [`Staging`] uploads large host memory at the speed of the bus.
+//!
+//! An [`Element`] is a type that may be in device memory. Numbers and arrays are elements, and so
+//! are your own structs with `#[derive(Element)]` (feature `derive`).
+//!
+//! - A view shares its allocation. Queued work keeps views, so memory is freed only after the work
+//!   that uses it. You can drop a buffer at any time.
+//! - Every bit pattern is a valid value of an element type. It is therefore safe to read memory that
+//!   was not initialized, although the emulator reports kernels that do.
+//! - [`View::write`] and [`View::to_vec`] wait for the work that was queued before them. Until they
+//!   return, conflicting work is refused.
+//! - Safe code never gets a slice of host memory that the device can write, because the device
+//!   could write it while you read.
+//!
+//! [`Stream::alloc`]: crate::stream::Stream::alloc
+//! [`Stream::alloc_from`]: crate::stream::Stream::alloc_from
 
-use std::any::Any;
-use std::ffi::{CString, c_void};
-use std::fmt;
-use std::marker::PhantomData;
-use std::ops::{Deref, Range};
-use std::sync::{Arc, Mutex};
-
-use driver_sys::{CUdeviceptr, CUresult};
-use ptx_gen::Access;
-
-use crate::callback::ProgramObject;
-use crate::context::expect_same;
-use crate::element::{Element, ElementType, as_bytes, as_bytes_mut, zeroed};
-use crate::lock::lock;
-use crate::order::{Bytes, Touched};
-use crate::regions::forbid;
-use crate::release::{HostPointer, Release};
-use crate::reserved::Reserved;
-use crate::timeline::Timeline;
-use crate::{Context, DriverError, Error};
-use transfer::{clear, download, upload};
-
+pub(crate) mod access_window;
+pub(crate) mod allocation;
+pub(crate) mod boxed;
+pub(crate) mod buffer;
+pub(crate) mod element;
 pub(crate) mod host;
+mod ipc;
 pub(crate) mod mapping;
 pub(crate) mod pinned;
-pub(crate) mod pool;
-pub(crate) mod shared;
-mod transfer;
+mod pool;
+pub(crate) mod region;
+mod staging;
+pub(crate) mod tensor_map;
+pub(crate) mod transfer;
 
-/// An allocation of device or host memory.
-pub(crate) struct Allocation {
-    context: Context,
-    address: CUdeviceptr,
-    bytes: usize,
-    host: Option<HostPointer>,
-    origin: Origin,
-    label: Mutex<Option<String>>,
-    /// The accesses of streams to the allocation, recorded if there are several streams.
-    touched: Touched,
-}
-
-/// The origin of an allocation, which determines how it is released.
-pub(crate) enum Origin {
-    /// Allocated with `cuMemAlloc` or `cuMemAllocManaged`.
-    Device,
-    /// Allocated with `cuMemHostAlloc`.
-    Pinned,
-    /// Registered with `cuMemHostRegister`. The object owns the memory.
-    Registered(ProgramObject),
-    /// Memory of another owner, which the object keeps alive.
-    Borrowed(ProgramObject),
-    /// Allocated with `cuMemAllocAsync` in this stream.
-    Stream(Arc<Timeline>),
-    /// Memory of another process, opened with `cuIpcOpenMemHandle`.
-    Opened,
-    /// A reserved address range with mapped memory.
-    Reserved(Arc<Reserved>),
-    /// Allocated by a node of a graph, with the ids of both. The graph frees it.
-    Graph(u64, usize),
-}
-
-/// A range of bytes of an allocation, with the element type of its view.
-///
-/// ```
-/// # use warpwright_driver::*;
-/// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
-/// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
-/// let region = x.view_range(1..3).region().clone();
-/// assert_eq!((region.range(), region.elem().name()), (4..12, "f32"));
-/// assert_eq!(region.to_string(), "x[4..12 of 16 bytes]");
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-pub struct Region {
-    allocation: Arc<Allocation>,
-    start: usize,
-    bytes: usize,
-    elem: &'static ElementType,
-}
-
-/// A range of elements of an allocation. Clones refer to the same memory and keep it alive.
-///
-/// ```
-/// # use warpwright_driver::*;
-/// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
-/// # let stream = Stream::new(&context)?;
-/// let x = Buffer::from_slice(&context, &[1u32, 2, 3])?;
-/// let last = x.view_range(2..3);
-/// stream.fill(&last, 7)?;
-/// assert_eq!(stream.read(&x)?, [1, 2, 7]);
-/// let halves: View<u16> = x.cast()?;
-/// assert_eq!((halves.len(), halves.address()), (6, x.address()));
-/// drop(x); // the view keeps the memory alive
-/// assert_eq!(stream.read(&last)?, [7]);
-/// # Ok(())
-/// # }
-/// ```
-pub struct View<T> {
-    region: Region,
-    elem: PhantomData<T>,
-}
-
-/// An allocation of device memory. It dereferences to a [`View`] of all its elements.
-///
-/// Other crates call this type `DeviceBuffer` or `CudaSlice`.
-///
-/// ```
-/// # use warpwright_driver::*;
-/// # fn main() -> Result<(), Error> {
-/// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
-/// let x = Buffer::from_slice(&context, &[1.0, 2.0, 3.0])?.labelled("x"); // errors show the label
-/// x.view_range(1..3).write(&[5.0, 6.0])?;
-/// assert_eq!(x.to_vec()?, [1.0, 5.0, 6.0]);
-/// # Ok(())
-/// # }
-/// ```
-pub struct Buffer<T>(View<T>);
-
-impl<T: Element> Buffer<T> {
-    /// Allocates `len` elements without initializing them.
-    ///
-    /// # Errors
-    /// Returns [`Error::OutOfMemory`] if the device has too little memory, or [`Error::Forbidden`]
-    /// if a capture of this thread forbids allocation.
-    pub fn uninit(context: &Context, len: usize) -> Result<Self, Error> {
-        forbid("allocating memory")?;
-        let bytes = byte_len::<T>(len);
-        let _current = context.enter()?;
-        let address = context.with_memory(|| {
-            let mut address = 0;
-            // An allocation of 0 bytes is an error of the driver, so an empty buffer has one byte.
-            // SAFETY: `address` is a local variable that the driver may write.
-            unsafe { cu!(context.driver(), cuMemAlloc_v2(&mut address, bytes.max(1))) }
-                .map(|()| address)
-        });
-        let address = address.map_err(|e| or_out_of_memory(e, context, bytes))?;
-        Ok(Self(View::whole(Arc::new(Allocation::new(
-            context,
-            address,
-            bytes,
-            Origin::Device,
-        )))))
-    }
-
-    /// Allocates `len` elements and sets all bits to zero.
-    ///
-    /// # Errors
-    /// Returns the errors of [`uninit`](Self::uninit).
-    pub fn zeroed(context: &Context, len: usize) -> Result<Self, Error> {
-        let buffer = Self::uninit(context, len)?;
-        if len > 0 {
-            // SAFETY: the buffer owns this many bytes at the address.
-            unsafe { clear(context, buffer.address(), byte_len::<T>(len)) }?;
-        }
-        Ok(buffer)
-    }
-
-    /// Allocates a buffer and copies `from` into it.
-    ///
-    /// # Errors
-    /// Returns the errors of [`uninit`](Self::uninit).
-    pub fn from_slice(context: &Context, from: &[T]) -> Result<Self, Error> {
-        let buffer = Self::uninit(context, from.len())?;
-        buffer.put(from)?;
-        Ok(buffer)
-    }
-
-    /// Wraps `len` elements at `address` that were allocated elsewhere, for example by another
-    /// crate in the same process.
-    ///
-    /// The memory is not freed. `owner` is dropped when no work can use the memory any more.
-    ///
-    /// # Safety
-    /// - The memory must be device memory of the context with at least `len` elements, aligned for
-    ///   them, until `owner` is dropped.
-    /// - Other code that uses the memory must be ordered with the work of this crate.
-    pub unsafe fn from_raw(
-        context: &Context,
-        address: CUdeviceptr,
-        len: usize,
-        owner: impl Any + Send + Sync,
-    ) -> Self {
-        let origin = Origin::Borrowed(ProgramObject::new(owner));
-        Self(View::whole(Arc::new(Allocation::new(
-            context,
-            address,
-            byte_len::<T>(len),
-            origin,
-        ))))
-    }
-
-    /// Returns this buffer with a label, which error messages, graph plots and the emulator's
-    /// faults show.
-    #[must_use]
-    pub fn labelled(self, label: &str) -> Self {
-        self.region().allocation.set_label(label);
-        self
-    }
-
-    /// Returns a view of the whole buffer.
-    pub fn view(&self) -> View<T> {
-        self.0.clone()
-    }
-}
-
-impl<T> View<T> {
-    /// Returns the number of elements.
-    pub fn len(&self) -> usize {
-        self.region.bytes / size_of::<T>().max(1)
-    }
-
-    /// Returns true if the view has no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Returns the device address.
-    pub fn address(&self) -> CUdeviceptr {
-        self.region.address()
-    }
-
-    /// Returns the context of the memory.
-    pub fn context(&self) -> &Context {
-        &self.region.allocation.context
-    }
-
-    /// Returns the bytes of the view without the element type in its Rust type.
-    pub fn region(&self) -> &Region {
-        &self.region
-    }
-
-    /// Returns a view of a range of elements.
-    ///
-    /// # Panics
-    /// Panics if the range is not within the view, like indexing a slice.
-    pub fn view_range(&self, range: Range<usize>) -> Self {
-        let Range { start, end } = range;
-        self.get(range).unwrap_or_else(|| {
-            panic!(
-                "elements {start}..{end} of {}, which has {}",
-                self.region,
-                self.len()
-            )
-        })
-    }
-
-    /// Returns a view of a range of elements, or `None` if the range is not within the view.
-    pub fn get(&self, range: Range<usize>) -> Option<Self> {
-        if range.start > range.end || range.end > self.len() {
-            return None;
-        }
-        let start = self.region.start + range.start * size_of::<T>();
-        let bytes = range.len() * size_of::<T>();
-        Some(Self {
-            region: Region {
-                start,
-                bytes,
-                ..self.region.clone()
-            },
-            elem: PhantomData,
-        })
-    }
-
-    pub(crate) fn expect_len(&self, what: &'static str, got: usize) -> Result<(), Error> {
-        if got == self.len() {
-            Ok(())
-        } else {
-            Err(wrong_len(what, got, &self.region, self.len()))
-        }
-    }
-}
-
-#[cold]
-fn wrong_len(what: &'static str, got: usize, region: &Region, len: usize) -> Error {
-    Error::Transfer {
-        what,
-        problem: format!("{got} elements for {region}, which has {len}"),
-    }
-}
-
-impl<T: Element> View<T> {
-    /// Returns a view of memory that a node of a graph allocates.
-    pub(crate) fn from_graph(
-        context: &Context,
-        address: CUdeviceptr,
-        len: usize,
-        graph: u64,
-        node: usize,
-    ) -> Self {
-        let origin = Origin::Graph(graph, node);
-        Self::whole(Arc::new(Allocation::new(
-            context,
-            address,
-            byte_len::<T>(len),
-            origin,
-        )))
-    }
-
-    fn whole(allocation: Arc<Allocation>) -> Self {
-        let bytes = allocation.bytes;
-        Self {
-            region: Region {
-                allocation,
-                start: 0,
-                bytes,
-                elem: &T::TYPE,
-            },
-            elem: PhantomData,
-        }
-    }
-
-    /// Returns a view of the same bytes as elements of another type.
-    ///
-    /// # Errors
-    /// Returns [`Error::Cast`] if the size is not a multiple of the new element size, or if the
-    /// address is not aligned for it.
-    pub fn cast<U: Element>(&self) -> Result<View<U>, Error> {
-        let size = size_of::<U>().max(1);
-        if !self.region.bytes.is_multiple_of(size)
-            || !self.address().is_multiple_of(U::TYPE.align() as u64)
-        {
-            let what = self.region.to_string();
-            let bytes = self.region.bytes;
-            return Err(Error::Cast {
-                what,
-                bytes,
-                address: self.address(),
-                to: U::TYPE.name(),
-            });
-        }
-        Ok(View {
-            region: Region {
-                elem: &U::TYPE,
-                ..self.region.clone()
-            },
-            elem: PhantomData,
-        })
-    }
-
-    /// Waits for all streams of the context, then copies the elements to the host.
-    ///
-    /// [`Stream::read`](crate::Stream::read) waits for one stream only. During the copy, work of
-    /// other threads that would write the elements returns [`Error::HostCopy`].
-    ///
-    /// # Errors
-    /// Returns an error if the copy fails or earlier work has faulted.
-    pub fn to_vec(&self) -> Result<Vec<T>, Error> {
-        refuse_memory(&self.region, "reading")?;
-        // Registered before the wait. Work that other threads queue after the wait would otherwise
-        // run during the copy.
-        let _copy = self
-            .context()
-            .order()
-            .host_copies(&self.region, Access::Read);
-        self.context().synchronize()?;
-        let mut to = zeroed::<T>(self.len());
-        if !as_bytes(&to).is_empty() {
-            // SAFETY: the view keeps this many bytes at the address alive.
-            unsafe { download(self.context(), as_bytes_mut(&mut to), self.address()) }?;
-        }
-        Ok(to)
-    }
-
-    /// Waits for all streams of the context, then copies the elements from the host.
-    ///
-    /// [`Stream::write`](crate::Stream::write) waits for one stream only. During the copy, work of
-    /// other threads that would use the elements returns [`Error::HostCopy`].
-    ///
-    /// # Errors
-    /// Returns [`Error::Transfer`] if the lengths differ, or an error if the copy fails.
-    pub fn write(&self, from: &[T]) -> Result<(), Error> {
-        refuse_memory(&self.region, "writing")?;
-        // Registered before the wait, as in `to_vec`.
-        let _copy = self
-            .context()
-            .order()
-            .host_copies(&self.region, Access::Write);
-        self.context().synchronize()?;
-        self.put(from)
-    }
-
-    fn put(&self, from: &[T]) -> Result<(), Error> {
-        self.expect_len("write", from.len())?;
-        if as_bytes(from).is_empty() {
-            return Ok(());
-        }
-        // SAFETY: the view keeps the memory alive, and the lengths are equal.
-        unsafe { upload(self.context(), self.address(), as_bytes(from)) }
-    }
-}
-
-impl Region {
-    /// Returns the device address.
-    pub fn address(&self) -> CUdeviceptr {
-        self.allocation.address + self.start as u64
-    }
-
-    /// Returns the size in bytes.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Returns the element type of the view.
-    pub fn elem(&self) -> ElementType {
-        *self.elem
-    }
-
-    /// Returns the label of the allocation, if it has one.
-    pub fn label(&self) -> Option<String> {
-        lock(&self.allocation.label).clone()
-    }
-
-    /// Returns the label of the allocation, or its address.
-    pub fn name(&self) -> String {
-        self.label()
-            .unwrap_or_else(|| format!("{:#x}", self.allocation.address))
-    }
-
-    /// Returns the byte range within the allocation.
-    pub fn range(&self) -> Range<usize> {
-        self.start..self.start + self.bytes
-    }
-
-    /// Returns the host address, if the memory is host memory that the device can access.
-    pub(crate) fn host(&self) -> Option<*mut c_void> {
-        self.allocation
-            .host
-            .map(|pointer| pointer.0.wrapping_byte_add(self.start))
-    }
-
-    pub(crate) fn context(&self) -> &Context {
-        &self.allocation.context
-    }
-
-    /// Returns the ids of the graph and the node that allocate the memory, if they do.
-    pub(crate) fn graph(&self) -> Option<(u64, usize)> {
-        match self.allocation.origin {
-            Origin::Graph(graph, node) => Some((graph, node)),
-            _ => None,
-        }
-    }
-
-    /// Returns a number that identifies the allocation while it lives.
-    pub(crate) fn memory(&self) -> usize {
-        Arc::as_ptr(&self.allocation) as usize
-    }
-
-    pub(crate) fn same_memory(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.allocation, &other.allocation)
-    }
-
-    /// Returns true if both are the same bytes.
-    #[inline]
-    pub(crate) fn same(&self, other: &Self) -> bool {
-        self.same_memory(other) && self.start == other.start && self.bytes == other.bytes
-    }
-
-    pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        let a = self.range();
-        let b = other.range();
-        self.same_memory(other) && a.start.max(b.start) < a.end.min(b.end)
-    }
-
-    /// Returns true if this region contains every byte of `other`.
-    pub(crate) fn covers(&self, other: &Self) -> bool {
-        let a = self.range();
-        let b = other.range();
-        self.same_memory(other) && a.start <= b.start && b.end <= a.end
-    }
-
-    pub(crate) fn expect_in(&self, context: &Context, user: &str) -> Result<(), Error> {
-        if self.context().same(context) {
-            return Ok(());
-        }
-        expect_same(
-            &format!("buffer {}", self.name()),
-            self.context(),
-            user,
-            context,
-        )
-    }
-}
-
-impl Bytes for Region {
-    fn memory(&self) -> usize {
-        Self::memory(self)
-    }
-
-    fn range(&self) -> Range<usize> {
-        Self::range(self)
-    }
-
-    fn touched(&self) -> &Touched {
-        &self.allocation.touched
-    }
-}
-
-impl fmt::Display for Region {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.name())?;
-        if self.bytes != self.allocation.bytes {
-            write!(
-                f,
-                "[{}..{} of {} bytes]",
-                self.range().start,
-                self.range().end,
-                self.allocation.bytes
-            )?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Region {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl Allocation {
-    fn new(context: &Context, address: CUdeviceptr, bytes: usize, origin: Origin) -> Self {
-        let label = Mutex::default();
-        let touched = Touched::default();
-        Self {
-            context: context.clone(),
-            address,
-            bytes,
-            host: None,
-            origin,
-            label,
-            touched,
-        }
-    }
-
-    /// Sets the label and passes it to an emulator.
-    fn set_label(&self, label: &str) {
-        *lock(&self.label) = Some(label.to_string());
-        self.tell_label(self.address);
-    }
-
-    /// Passes the label of the memory at `address` to an emulator, if the driver is one.
-    fn tell_label(&self, address: CUdeviceptr) {
-        let Some(label) = lock(&self.label).clone() else {
-            return;
-        };
-        let (Some(set), Ok(text)) = (
-            self.context.driver().api().emuMemSetLabel,
-            CString::new(label),
-        ) else {
-            return;
-        };
-        // SAFETY: the address is within this allocation, and the text is a C string.
-        let code = unsafe { set(address, text.as_ptr()) };
-        if code != CUresult::SUCCESS {
-            log_event!(debug, ?code, ?text, "the emulator refused a label");
-        }
-    }
-}
-
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        // The owner is moved out, because it must be dropped after the memory is unused and outside
-        // all locks.
-        let no_owner = Origin::Borrowed(ProgramObject::new(()));
-        let release = match (std::mem::replace(&mut self.origin, no_owner), self.host) {
-            (Origin::Device, _) => Release::Memory(self.address),
-            (Origin::Stream(timeline), _) => Release::StreamMemory(self.address, timeline),
-            (Origin::Opened, _) => Release::Opened(self.address),
-            (Origin::Reserved(reserved), _) => Release::Reserved(self.address, reserved),
-            (Origin::Pinned, Some(pointer)) => Release::Pinned(pointer),
-            (Origin::Registered(owner), Some(pointer)) => Release::Registered(pointer, owner),
-            (Origin::Borrowed(owner) | Origin::Registered(owner), _) => Release::Object(owner),
-            (Origin::Graph(..), _) | (Origin::Pinned, None) => return,
-        };
-        self.context.release(release);
-    }
-}
-
-impl<T> Clone for View<T> {
-    fn clone(&self) -> Self {
-        Self {
-            region: self.region.clone(),
-            elem: PhantomData,
-        }
-    }
-}
-
-impl<T> fmt::Debug for Buffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0.region, f)
-    }
-}
-
-impl<T> fmt::Debug for View<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.region, f)
-    }
-}
-
-impl<T> Deref for Buffer<T> {
-    type Target = View<T>;
-
-    fn deref(&self) -> &View<T> {
-        &self.0
-    }
-}
-
-/// Checks that the memory does not belong to a graph, for work of a stream.
-pub(crate) fn refuse_memory(region: &Region, user: &str) -> Result<(), Error> {
-    if region.graph().is_none() {
-        return Ok(());
-    }
-    let buffer = region.name();
-    let user = user.to_string();
-    Err(Error::GraphMemory {
-        buffer,
-        user,
-        problem: "a graph allocates it, for its own nodes",
-    })
-}
-
-/// Returns the size of `len` elements in bytes. On overflow it returns the largest number, for
-/// which every allocation fails.
-pub(crate) fn byte_len<T>(len: usize) -> usize {
-    len.saturating_mul(size_of::<T>())
-}
-
-/// Converts an out-of-memory error into one with the numbers of bytes.
-pub(crate) fn or_out_of_memory(error: DriverError, context: &Context, bytes: usize) -> Error {
-    match (error.code, context.memory()) {
-        (CUresult::OUT_OF_MEMORY, Ok((free, total))) => Error::OutOfMemory { bytes, free, total },
-        _ => error.into(),
-    }
-}
+pub use access_window::AccessWindow;
+pub use boxed::Boxed;
+pub use buffer::{Buffer, View};
+pub use element::{ByValue, Element, ElementType};
+pub use host::{Managed, Registered};
+pub use ipc::MemoryHandle;
+pub use mapping::{AddressRange, GrowableBuffer, PhysicalMemory};
+pub use pinned::Pinned;
+pub use pool::MemoryPool;
+pub use ptx_gen::{Kind, Swizzle, bf16, f16};
+pub use region::Region;
+pub use staging::Staging;
+pub use tensor_map::{TensorMap, TensorMapBuilder};
+#[cfg(feature = "derive")]
+pub use warpwright_driver_derive::Element;

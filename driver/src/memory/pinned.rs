@@ -6,17 +6,20 @@ use std::sync::Arc;
 
 use driver_sys::CUmemhostalloc_flags;
 
-use super::transfer::{read_atomic, write_atomic};
-use super::{Allocation, Origin, View, byte_len, or_out_of_memory};
-use crate::element::{Element, zeroed};
-use crate::release::HostPointer;
-use crate::{Context, Error};
+use crate::device::Context;
+use crate::error::Error;
+use crate::lifetime::deferred_free::HostPointer;
+use crate::memory::allocation::{Allocation, Origin, or_out_of_memory};
+use crate::memory::buffer::byte_len;
+use crate::memory::element::zeroed;
+use crate::memory::transfer::{read_atomic, write_atomic};
+use crate::memory::{Element, View};
 
 /// Pinned host memory that the device can access without a copy. It dereferences to a [`View`] of
 /// all its elements.
 ///
 /// ```
-/// # use warpwright_driver::*;
+/// # use warpwright_driver::prelude::*;
 /// # fn main() -> Result<(), Error> {
 /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
@@ -38,7 +41,7 @@ impl<T: Element> Pinned<T> {
     /// # Errors
     /// Returns [`Error::OutOfMemory`] if the driver cannot pin as much memory.
     pub fn zeroed(context: &Context, len: usize) -> Result<Self, Error> {
-        crate::regions::forbid("allocating pinned memory")?;
+        crate::lifetime::active_captures::forbid("allocating pinned memory")?;
         let bytes = byte_len::<T>(len);
         let _current = context.enter()?;
         let driver = context.driver();
@@ -72,7 +75,8 @@ impl<T: Element> Pinned<T> {
         })
     }
 
-    /// Returns this memory with a label, like [`Buffer::labelled`](crate::Buffer::labelled).
+    /// Returns this memory with a label, like
+    /// [`Buffer::labelled`](crate::memory::Buffer::labelled).
     #[must_use]
     pub fn labelled(self, label: &str) -> Self {
         self.region().allocation.set_label(label);

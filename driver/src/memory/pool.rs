@@ -9,17 +9,21 @@ use driver_sys::{
 };
 use ptx_gen::Access;
 
-use super::{Allocation, Buffer, Origin, View, byte_len, or_out_of_memory};
-use crate::element::Element;
-use crate::gate::unreported;
-use crate::release::Release;
-use crate::{Context, Error, Stream};
+use crate::device::Context;
+use crate::error::Error;
+use crate::lifetime::capture_gate::unreported;
+use crate::lifetime::deferred_free::DeferredFree;
+use crate::memory::allocation::{Allocation, Origin, or_out_of_memory};
+use crate::memory::buffer::byte_len;
+use crate::memory::{Buffer, Element, View};
+use crate::stream::Stream;
 
 /// A pool of device memory, from which streams allocate and to which they return memory without a
 /// wait. Clones refer to the same pool.
 ///
 /// ```
-/// # use warpwright_driver::*;
+/// # use warpwright_driver::memory::MemoryPool;
+/// # use warpwright_driver::prelude::*;
 /// # fn main() -> Result<(), Error> {
 /// # let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
 /// # let stream = Stream::new(&context)?;
@@ -159,7 +163,7 @@ impl Stream {
     /// for an event first. Dropping the buffer does not wait either.
     ///
     /// ```
-    /// # use warpwright_driver::*;
+    /// # use warpwright_driver::prelude::*;
     /// # fn main() -> Result<(), Error> {
     /// # let driver = Driver::from_library(warpwright_cuda_emu::library())?;
     /// # let context = Context::new(&driver.device(0)?)?;
@@ -190,7 +194,12 @@ impl Stream {
         pool: &MemoryPool,
         len: usize,
     ) -> Result<Buffer<T>, Error> {
-        crate::context::expect_same("a memory pool", pool.context(), "a stream", self.context())?;
+        crate::device::context::expect_same(
+            "a memory pool",
+            pool.context(),
+            "a stream",
+            self.context(),
+        )?;
         self.take(len, Some(pool))
     }
 
@@ -230,7 +239,7 @@ impl Stream {
             Error::Driver(error) => or_out_of_memory(error, context, bytes),
             other => other,
         })?;
-        let origin = Origin::Stream(self.timeline().clone());
+        let origin = Origin::Stream(self.progress().clone());
         let allocation = Allocation::new(context, address, bytes, origin);
         let buffer = Buffer(View::whole(Arc::new(allocation)));
         // The allocation counts as a write. Other streams must therefore be ordered after it.
@@ -242,7 +251,7 @@ impl Stream {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.owned {
-            self.context.release(Release::Pool(self.raw));
+            self.context.release(DeferredFree::Pool(self.raw));
         }
     }
 }

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use driver_sys::CUdeviceptr;
 
-use crate::wait::wait_for_work;
-use crate::{Context, Error};
+use crate::device::Context;
+use crate::error::Error;
+use crate::lifetime::work_wait::wait_for_work;
 
 /// Copies from the host to the device and waits.
 ///

@@ -98,7 +98,7 @@ impl KernelDef for Mul {
 pub fn load<K: KernelDef>(
     context: &warpwright_driver::Context,
     kernel: K,
-) -> warpwright_driver::Kernel<K> {
+) -> warpwright_driver::launch::Kernel<K> {
     // SAFETY: the kernels stay within their buffers, or are here to be found out by the emulator.
-    unsafe { warpwright_driver::Kernel::load(context, kernel) }.unwrap()
+    unsafe { warpwright_driver::launch::Kernel::load(context, kernel) }.unwrap()
 }

@@ -199,7 +199,8 @@ fakes! {
     cuStreamGetCaptureInfo_v2(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, after: *mut *const CUgraphNode, count: *mut usize) { *count = 0 }
 }
 
-/// The table, with a compiler that refuses and writes the state's log, and an update that refuses and says why.
+/// The table, with a compiler that refuses and writes the state's log, and an update that refuses
+/// and says why.
 pub fn refusing_api() -> Api {
     unsafe extern "C" fn load(
         _: *mut CUmodule,

@@ -1,16 +1,16 @@
 //! Threads with the same objects, in thousands of interleavings.
 //!
-//! Each run is a random program: two to four threads launch, copy, allocate, record, wait, capture, replay and drop
-//! whatever they find, while another one is the device and runs what is ready. The number of a run decides on all of
-//! it (`turns`). The device (`sim`) notes what is released under work or under a capture, and every use of memory that
-//! does not run in the order in which it was accepted: then the program's result is not that of the same calls made
-//! one after the other.
+//! Each run is a random program: two to four threads launch, copy, allocate, record, wait, capture,
+//! replay and drop whatever they find, while another one is the device and runs what is ready. The
+//! number of a run decides on all of it (`turns`). The device (`sim`) notes what is released under
+//! work or under a capture, and every use of memory that does not run in the order in which it was
+//! accepted: then the program's result is not that of the same calls made one after the other.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use crate::lock::{lock, turns};
-use crate::*;
+use crate::lifetime::unpoisoned_lock::{lock, turns};
+use crate::prelude::*;
 use turns::{Job, Turns};
 
 #[allow(dead_code, unreachable_pub)]
@@ -28,8 +28,8 @@ struct World {
     events: [Event; 2],
     buffers: [Mutex<Option<Buffer<u8>>>; 3],
     execs: [Mutex<Option<GraphExec>>; 2],
-    /// What the threads do. A few sorts of calls meet more often than all of them would (swarm testing: Groce and others
-    /// 2012).
+    /// What the threads do. A few sorts of calls meet more often than all of them would (swarm
+    /// testing: Groce and others 2012).
     kinds: Vec<usize>,
     /// Threads that are not over.
     busy: AtomicUsize,
@@ -161,7 +161,8 @@ impl Thread {
         Some(stream.call(move || drop(buffer)))
     }
 
-    /// Captures some work, and drops something meanwhile. What was pushed is in the graph, and nothing else.
+    /// Captures some work, and drops something meanwhile. What was pushed is in the graph, and
+    /// nothing else.
     fn capture(&mut self) -> Option<Result<(), Error>> {
         let (stream, mode) = (
             self.stream()?,
@@ -251,8 +252,8 @@ impl Thread {
     }
 }
 
-/// Runs what is ready, in the order of each stream only, until there is nothing and nobody left who gives more. It takes
-/// its time, so that work is in flight when things are dropped.
+/// Runs what is ready, in the order of each stream only, until there is nothing and nobody left who
+/// gives more. It takes its time, so that work is in flight when things are dropped.
 fn device(world: &World, mut random: u64) {
     loop {
         turns::wait_until("work", || sim::ready() > 0 || world.busy.load(SeqCst) == 0);
@@ -271,7 +272,8 @@ const HOOKS: sim::Hooks = sim::Hooks {
     wait: |place| turns::wait_until("the device", || sim::is_reached(place)),
 };
 
-/// Lets the threads and the device take turns, and looks whether all went well. Gives the number of steps.
+/// Lets the threads and the device take turns, and looks whether all went well. Gives the number of
+/// steps.
 fn in_turns(seed: u64, world: Arc<World>, threads: Vec<Job>) -> Result<usize, String> {
     let (shared, on) = (sim::share(), world.clone());
     let device: Job = Box::new(move || device(&on, seed));

@@ -1,8 +1,10 @@
-//! Threads that take turns: of all that a run has, one works at a time. Before each lock and each call of the driver it
-//! may have to give way, and a number decides to whom: the same number, the same interleaving.
+//! Threads that take turns: of all that a run has, one works at a time. Before each lock and each
+//! call of the driver it may have to give way, and a number decides to whom: the same number, the
+//! same interleaving.
 //!
-//! A thread that finds a lock taken, or that waits for the device, gives way until it may go on. Where none may, the
-//! run is stuck in a deadlock: that is known, and not guessed from the time that passes.
+//! A thread that finds a lock taken, or that waits for the device, gives way until it may go on.
+//! Where none may, the run is stuck in a deadlock: that is known, and not guessed from the time
+//! that passes.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -22,7 +24,8 @@ struct State {
     turn: usize,
     random: u64,
     gives_way: u64,
-    /// Locks for which somebody waits who wants all of them. A new share waits, too: the system may demand that.
+    /// Locks for which somebody waits who wants all of them. A new share waits, too: the system may
+    /// demand that.
     wanted: Vec<usize>,
     /// How often a thread came to a lock or a call.
     steps: usize,
@@ -52,16 +55,18 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// No run has so many steps, unless it has no end.
 const MOST_STEPS: usize = 1_000_000;
 
-/// At one of so many steps, a thread has to give way: in each run another number. Where it is small the threads are
-/// finely mixed; where it is large, one gets far while others stand between two steps.
+/// At one of so many steps, a thread has to give way: in each run another number. Where it is small
+/// the threads are finely mixed; where it is large, one gets far while others stand between two
+/// steps.
 const GIVES_WAY: [u64; 5] = [2, 3, 6, 12, 30];
 
 impl Turns {
-    /// Runs the jobs to their end, one thread each, in the interleaving that the number stands for. Gives the number of
-    /// steps.
+    /// Runs the jobs to their end, one thread each, in the interleaving that the number stands for.
+    /// Gives the number of steps.
     ///
     /// # Errors
-    /// A deadlock, with what each thread waits for, or the first panic. The threads of a deadlock stay for ever.
+    /// A deadlock, with what each thread waits for, or the first panic. The threads of a deadlock
+    /// stay for ever.
     pub(crate) fn run(seed: u64, jobs: Vec<Job>) -> Result<usize, String> {
         let turns = Arc::new(Self {
             state: Mutex::new(State::new(seed, jobs.len())),
@@ -125,7 +130,8 @@ impl Turns {
         self.changed.notify_all();
     }
 
-    /// A step of a thread: it may have to give way, and has to until `free`, which is asked in its turn.
+    /// A step of a thread: it may have to give way, and has to until `free`, which is asked in its
+    /// turn.
     fn step(
         &self,
         thread: usize,

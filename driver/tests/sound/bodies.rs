@@ -1,6 +1,9 @@
-//! Bodies of conditional nodes, after their node was removed: the driver has destroyed them, and no call names them.
+//! Bodies of conditional nodes, after their node was removed: the driver has destroyed them, and no
+//! call names them.
 
-use warpwright_driver::*;
+use warpwright_driver::graph::{Conditional, Node, NodeAttribute, NodeKind};
+use warpwright_driver::prelude::*;
+use warpwright_driver::sys;
 
 use super::*;
 

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use warpwright_driver::*;
+use warpwright_driver::graph::NodeKind;
+use warpwright_driver::prelude::*;
 
 use super::*;
 
-/// A graph whose function of the host counts itself, and keeps something that tells when it is gone.
+/// A graph whose function of the host counts itself, and keeps something that tells when it is
+/// gone.
 fn counting(context: &Context, ran: &Arc<AtomicUsize>) -> (Graph, std::sync::Weak<u64>) {
     let kept = Arc::new(7u64);
     let (weak, ran) = (Arc::downgrade(&kept), ran.clone());
@@ -148,7 +150,8 @@ fn a_second_thread_gives_a_capturing_stream_work_that_runs_or_is_refused() {
     });
 }
 
-/// Works until the time is over; how often it was done, and how often refused because the stream captures.
+/// Works until the time is over; how often it was done, and how often refused because the stream
+/// captures.
 fn work_for(time: Duration, work: impl Fn() -> Result<(), Error>) -> (usize, usize) {
     let (start, mut ran, mut refused) = (Instant::now(), 0, 0);
     while start.elapsed() < time {

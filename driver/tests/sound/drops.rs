@@ -1,12 +1,12 @@
-//! Everything is dropped in every order while work is in flight: nothing is used after it is released, and everything
-//! is released once.
+//! Everything is dropped in every order while work is in flight: nothing is used after it is
+//! released, and everything is released once.
 
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use proptest::prelude::*;
-use warpwright_driver::*;
+use warpwright_driver::prelude::*;
 
 use super::*;
 

@@ -1,8 +1,9 @@
-//! Events that are recorded again elsewhere: what was known of the old place is not said of the new one.
+//! Events that are recorded again elsewhere: what was known of the old place is not said of the new
+//! one.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use warpwright_driver::*;
+use warpwright_driver::prelude::*;
 
 use super::*;
 

@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::process::Command;
 
 use ptx_gen::*;
-use warpwright_driver::{Buffer, Host, Kernel, Launch, Queue, Stream};
+use warpwright_driver::launch::{Host, Kernel, Launch};
+use warpwright_driver::memory::Buffer;
+use warpwright_driver::stream::{Queue, Stream};
 
 use super::*;
 

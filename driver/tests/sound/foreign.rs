@@ -1,6 +1,7 @@
 //! Safe code makes neither tensor maps from bytes nor things of two loaded drivers meet.
 
-use warpwright_driver::*;
+use warpwright_driver::memory::{ElementType, Kind, MemoryPool, TensorMap};
+use warpwright_driver::prelude::*;
 
 use super::*;
 

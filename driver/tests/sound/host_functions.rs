@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-use warpwright_driver::*;
+use warpwright_driver::graph::NodeWork;
+use warpwright_driver::prelude::*;
 
 use super::*;
 

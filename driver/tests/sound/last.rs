@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use warpwright_driver::ordering::Hazard;
+use warpwright_driver::prelude::*;
 use warpwright_driver::sys::CUresult;
-use warpwright_driver::*;
 
 use super::*;
 

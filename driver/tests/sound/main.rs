@@ -1,7 +1,9 @@
-//! Safe code cannot make the device use what is gone, lose work without a word, or leave something behind.
+//! Safe code cannot make the device use what is gone, lose work without a word, or leave something
+//! behind.
 //!
-//! Most tests run on the emulator, whose streams are threads. Those that must decide when the device works, or look at
-//! what is released and when, run on a driver made for it (`sim`). With smaller loops all of them run under Miri:
+//! Most tests run on the emulator, whose streams are threads. Those that must decide when the
+//! device works, or look at what is released and when, run on a driver made for it (`sim`). With
+//! smaller loops all of them run under Miri:
 //! `cargo +nightly miri test -p warpwright-driver --test sound`.
 
 #![allow(unsafe_code, unreachable_pub)]
@@ -33,7 +35,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use kernels::{Add, AddArgs};
 use warpwright_cuda_emu::EmulatorConfig;
-use warpwright_driver::*;
+use warpwright_driver::prelude::*;
 
 /// Elements of the tests' buffers.
 const N: usize = 32;
@@ -43,7 +45,8 @@ const fn rounds(n: usize) -> usize {
     if cfg!(miri) { n.div_ceil(500) + 1 } else { n }
 }
 
-/// Runs a test on an emulator of its own. There is one emulator in the process, so one such test runs at a time.
+/// Runs a test on an emulator of its own. There is one emulator in the process, so one such test
+/// runs at a time.
 fn emulator(test: impl FnOnce(Context)) {
     on(EmulatorConfig::default(), test);
 }

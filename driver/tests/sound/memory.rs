@@ -1,7 +1,8 @@
 //! Memory: pinned and shared between threads, given back in time, asked for again.
 
 use warpwright_cuda_emu::EmulatorConfig;
-use warpwright_driver::*;
+use warpwright_driver::memory::{GrowableBuffer, PhysicalMemory};
+use warpwright_driver::prelude::*;
 
 use super::*;
 

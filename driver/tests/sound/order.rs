@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use warpwright_driver::*;
+use warpwright_driver::prelude::*;
 
 use super::*;
 
@@ -295,7 +295,8 @@ thread_local! {
     static TOLD: RefCell<String> = RefCell::default();
 }
 
-/// Gives the work as another thread may: after the host has waited for all streams, before the device copies.
+/// Gives the work as another thread may: after the host has waited for all streams, before the
+/// device copies.
 fn give_at_the_copy(call: &str) {
     if !call.starts_with("cuMemcpy") {
         return;

@@ -1,12 +1,13 @@
-//! Panics in closures of the program: in those that build something, nothing stays behind that names memory without an
-//! owner, and in those that the driver calls, the process survives.
+//! Panics in closures of the program: in those that build something, nothing stays behind that
+//! names memory without an owner, and in those that the driver calls, the process survives.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use ptx_gen::{Builder, Cpu, Dev, Grid, KernelDef, Shape, ShapeError, Side};
-use warpwright_driver::*;
+use warpwright_driver::graph::{Condition, NodeKind, NodeWork};
+use warpwright_driver::prelude::*;
 
 use super::*;
 

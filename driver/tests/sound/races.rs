@@ -1,7 +1,9 @@
-//! A graph is instantiated only if edges order the nodes that touch the same bytes, or the program waives the check.
+//! A graph is instantiated only if edges order the nodes that touch the same bytes, or the program
+//! waives the check.
 
 use proptest::prelude::*;
-use warpwright_driver::*;
+use warpwright_driver::graph::{Instantiate, WordOperation};
+use warpwright_driver::prelude::*;
 
 use super::*;
 

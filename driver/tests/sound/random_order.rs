@@ -1,11 +1,12 @@
-//! Random programs over streams, against the definition: a conflict is refused exactly if the earlier work does not
-//! happen before the later. The model keeps, for every stream, event and the host, the set of all work before it.
+//! Random programs over streams, against the definition: a conflict is refused exactly if the
+//! earlier work does not happen before the later. The model keeps, for every stream, event and the
+//! host, the set of all work before it.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use proptest::prelude::*;
-use warpwright_driver::*;
+use warpwright_driver::prelude::*;
 
 use super::*;
 

@@ -1,6 +1,8 @@
 //! Elements without a size, and sizes that no memory has.
 
-use warpwright_driver::*;
+use warpwright_driver::graph::WordOperation;
+use warpwright_driver::memory::{ElementType, GrowableBuffer, PhysicalMemory};
+use warpwright_driver::prelude::*;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Several threads with the same objects.
 
-use warpwright_driver::*;
+use warpwright_driver::prelude::*;
 
 use super::*;
 

@@ -1,5 +1,6 @@
-//! Every function of the driver fails once, with each code, at each of its calls: the program is told which, with the
-//! code's name, or the driver goes on; nothing panics, and what can be given back is.
+//! Every function of the driver fails once, with each code, at each of its calls: the program is
+//! told which, with the code's name, or the driver goes on; nothing panics, and what can be given
+//! back is.
 
 #![allow(non_snake_case)]
 
@@ -9,8 +10,10 @@ use std::ffi::c_void;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use warpwright_driver::graph::{NodeAttribute, NodeWork, WordOperation};
+use warpwright_driver::memory::{AccessWindow, GrowableBuffer};
+use warpwright_driver::prelude::*;
 use warpwright_driver::sys::*;
-use warpwright_driver::*;
 
 use super::*;
 
@@ -56,8 +59,9 @@ const SOMETIMES: [&str; 6] = [
     "cuMemGetInfo_v2",
 ];
 
-/// What this program does not call yet, each with a test of its own or none: functions for codes without a name, older
-/// drivers, kernels that overlap, foreign nodes, peers, pools, links, tensor maps, clusters and other processes.
+/// What this program does not call yet, each with a test of its own or none: functions for codes
+/// without a name, older drivers, kernels that overlap, foreign nodes, peers, pools, links, tensor
+/// maps, clusters and other processes.
 const NOT_CALLED: [&str; 66] = [
     "cuGetErrorName",
     "cuDeviceGetUuid_v2",
@@ -101,7 +105,7 @@ const NOT_CALLED: [&str; 66] = [
     "cuIpcCloseMemHandle",
     "cuIpcGetEventHandle",
     "cuIpcOpenEventHandle",
-    // Nodes beyond those of this program: `driver/tests/graphs`.
+    // Nodes beyond those of this program: `driver/tests/it/graphs`.
     "cuMemcpy3DAsync_v2",
     "cuMemsetD2D8Async",
     "cuMemsetD2D16Async",
@@ -329,7 +333,7 @@ fn mapped(stream: &Stream) -> Result<(), Error> {
 fn libraries(stream: &Stream) -> Result<(), Error> {
     const PTX: &str = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing(.param .u32 n) { ret; }";
     let context = stream.context();
-    let library = warpwright_driver::Library::load(context.driver(), PTX)?;
+    let library = warpwright_driver::module::Library::load(context.driver(), PTX)?;
     context.run(|| library.kernels())??;
     // SAFETY: the kernel touches nothing.
     let nothing = unsafe { library.function(context, "nothing", &[Parameter::value::<u32>("n")]) }?;
@@ -382,8 +386,9 @@ fn count(name: &str) -> usize {
     RUN.with_borrow(|run| run.calls.get(name).copied().unwrap_or(0))
 }
 
-/// Functions of the emulator that are counted. Those that create fail by not doing it; those that give back or wait
-/// do it and fail: nothing is left by them, and work does not go on where the code says that the device is lost.
+/// Functions of the emulator that are counted. Those that create fail by not doing it; those that
+/// give back or wait do it and fail: nothing is left by them, and work does not go on where the
+/// code says that the device is lost.
 macro_rules! counted {
     ($($f:ident($($a:ident: $t:ty),*) $how:ident;)*) => {
         fn counted() -> Api {
@@ -467,8 +472,8 @@ fn run_with(call: &'static str, nth: usize, code: CUresult) -> Result<Vec<f32>, 
         .and_then(|driver| program(driver).map_err(|e| e.to_string()))
 }
 
-/// Whether objects of each sort were given back as often as they were made. An event of a capture's fork may be taken
-/// by the graph.
+/// Whether objects of each sort were given back as often as they were made. An event of a capture's
+/// fork may be taken by the graph.
 fn expect_balance(what: &str) {
     for (create, destroy) in PAIRS {
         let made = if create == "cuGraphCreate" {

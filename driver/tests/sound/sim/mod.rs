@@ -1,6 +1,7 @@
-//! A driver whose device does nothing until it is told: work lies in its stream until somebody waits for it or
-//! [`run`] lets it go. Each piece of work is checked when it runs, and each release when it is made: nothing may be
-//! released that work still names, nothing twice, and nothing may be left at the end.
+//! A driver whose device does nothing until it is told: work lies in its stream until somebody
+//! waits for it or [`run`] lets it go. Each piece of work is checked when it runs, and each release
+//! when it is made: nothing may be released that work still names, nothing twice, and nothing may
+//! be left at the end.
 //!
 //! State is per thread, so that tests do not meet; the threads of one test can [`share`] it.
 
@@ -9,8 +10,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use warpwright_driver::module::{Function, Module, Parameter};
+use warpwright_driver::ordering::Access;
 use warpwright_driver::sys::*;
-use warpwright_driver::{Access, Context, Driver, Function, Module, Parameter};
+use warpwright_driver::{Context, Driver};
 
 mod table;
 
@@ -25,7 +28,8 @@ pub struct Sim {
     pub asking_helps: bool,
     /// What went wrong on the device.
     pub faults: Vec<String>,
-    /// Whether work on one piece of memory has to run in the order in which it was given, whatever the streams.
+    /// Whether work on one piece of memory has to run in the order in which it was given, whatever
+    /// the streams.
     pub in_order: bool,
     /// What happened so far, where that is watched.
     pub history: Vec<String>,
@@ -433,7 +437,8 @@ impl Sim {
         work.touches().into_iter().map(&mut ticket).collect()
     }
 
-    /// A use of memory. All writes given before are done, and no other, and of a write so are all reads.
+    /// A use of memory. All writes given before are done, and no other, and of a write so are all
+    /// reads.
     fn take_turn(&mut self, (memory, writes, [reads, wrote]): Ticket) {
         let uses = self.uses.entry(memory).or_default();
         let its_turn = uses.ran[1] == wrote && (!writes || uses.ran[0] == reads);
@@ -487,7 +492,8 @@ impl Sim {
             .collect()
     }
 
-    /// Destroys a stream, which may still wait or give memory back. Says whether it was there and had no other work.
+    /// Destroys a stream, which may still wait or give memory back. Says whether it was there and
+    /// had no other work.
     fn destroy(&mut self, stream: usize) -> bool {
         let Some(queue) = self.streams.get_mut(&stream).filter(|q| !q.destroyed) else {
             return false;
