@@ -16,6 +16,7 @@ const LAYERED: &[&str] = &[
     "cuda-emu",
     "model",
     "engine",
+    "kernels",
     "train",
     "xtask",
 ];

@@ -8,10 +8,11 @@
 //! is done when it chose a stop token or no token, or when it has no capacity for another one. If
 //! no token was chosen, the state does not change otherwise.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::state::{DONE, LEN, LIMIT, NO_TOKEN, POSITION, SEQUENCE, TOKEN};
 use crate::simple::argmax::{Best, NONE, best_of, first_largest, key, key_on_cpu};
-use crate::state::{DONE, LEN, LIMIT, NO_TOKEN, POSITION, SEQUENCE, TOKEN};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -34,8 +35,8 @@ args! {
         ticket: InOut<u32>,
         /// `[stops]`: tokens that end a sequence. The buffer may be longer.
         stop: In<u32>,
-        /// `[states, 8]`: the states, see [`state`](crate::state). A state that is done is skipped,
-        /// and so is one whose sequence or position is outside of `out`.
+        /// `[states, 8]`: the states, see [`state`](crate::shared::state). A state that is done is
+        /// skipped, and so is one whose sequence or position is outside of `out`.
         state: InOut<u32>,
         /// `[sequences, max_tokens]`: the token that follows each position, for the host
         out: Out<u32>,

@@ -1,8 +1,9 @@
 //! Copies some rows of a matrix, one after another: `y[i] = x[rows[i]]`. The LM head needs only the
 //! last token of each sequence.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
 use ptx_gen::*;
 
 args! {

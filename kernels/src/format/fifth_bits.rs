@@ -1,13 +1,12 @@
 //! The 512 bytes of fifth bits after the nibbles of a tile.
 
 use super::bits::BitRange;
-use super::dequantize;
+use super::layout::lane;
 use super::multiply::{AND_OR, Codes, TileLane, TilePtr};
-use super::nibbles;
 use super::pack::PackLane;
 use super::row::RowFragment;
-use super::tile::lane;
 use super::unpack::SELECT;
+use super::{codes, nibbles};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -80,10 +79,10 @@ impl<'k> TileLane<'k> {
 
 impl<'k> TileLane<'k> {
     /// Returns the codes of set `set` of 128 columns.
-    pub(super) fn five_bit_codes(&self, tile: TilePtr<'k>, set: u32) -> Vec<dequantize::Codes<'k>> {
+    pub(super) fn five_bit_codes(&self, tile: TilePtr<'k>, set: u32) -> Vec<codes::Codes<'k>> {
         let high = tile.at(self.lane * 16).at(AT + 8 * set).cast::<u32>().ld2();
         let rows = |(i, word): (usize, U32<'k>)| {
-            dequantize::Codes::Bytes(
+            codes::Codes::Bytes(
                 [0, 1].map(|r| five_bits(word, high[i / 4], 2 * (i % 4) + r, 4 * r as u32)),
             )
         };

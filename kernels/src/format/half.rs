@@ -4,15 +4,16 @@
 
 use super::activations::Encoding;
 use super::bits::{Bits, Field, one};
-use super::dequantize::{Affine, CodeValues, Codes, Units};
+use super::codes::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Fragment, LaneSplit, Unquantized};
+use super::layout::{lane, word};
 use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
+use super::numbers::{f16_value, put_f16};
 use super::pack::PackLane;
 use super::row::RowFragment;
-use super::tile::{lane, word};
+use super::traits::{Block, BlockFormat, TileFormat};
 use super::unpack::halves;
-use super::{Block, BlockFormat, TileFormat, f16_value, put_f16};
-use crate::case::Random;
+use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 

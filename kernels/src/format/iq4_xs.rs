@@ -6,16 +6,18 @@
 //! has the nibbles, the scales, then `d`.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes, Units, times};
+use super::codes::{Affine, CodeValues, Codes, Units, times};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::layout::lane;
 use super::lookup::{IQ4, Table};
 use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
+use super::nibbles;
+use super::numbers::{f16_value, put_f16};
 use super::pack::PackLane;
 use super::row::RowFragment;
-use super::tile::lane;
+use super::traits::{Block, BlockFormat, TileFormat};
 use super::unpack::{SIX_LESS_32, halfword, halves, join};
-use super::{Block, BlockFormat, TileFormat, f16_value, nibbles, put_f16};
-use crate::case::Random;
+use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 

@@ -1,15 +1,15 @@
 //! Packed six-bit integers, and the scales and minima of Q4_K and Q5_K, which are such integers.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Units, times};
+use super::codes::{Affine, CodeValues, Units, times};
 use super::fragment::{Bytes, Group};
+use super::layout::lane;
 use super::multiply::{AND_OR, RowSums, Set, TileLane, TilePtr, number};
+use super::numbers::{f16_value, put_f16};
 use super::pack::{PackLane, load8};
 use super::row::RowFragment;
-use super::tile::lane;
 use super::unpack::{SELECT, SIX, bytes, halves, join, split};
-use super::{f16_value, put_f16};
-use crate::case::Random;
+use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 

@@ -6,16 +6,18 @@
 //! group.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes, Units};
+use super::codes::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::layout::halves_in_tile;
 use super::lookup::{Lookup, Table};
 use super::multiply::{RowSums, Set, TileLane, TileMultiplier, TilePtr};
+use super::numbers::{f16_value, put_f16};
 use super::pack::PackLane;
 use super::row::RowFragment;
-use super::tile::halves_in_tile;
+use super::traits::{Block, BlockFormat, TileFormat};
 use super::unpack::{Code, SELECT, bytes, halfword, halves, join, split};
-use super::{Block, BlockFormat, TileFormat, f16_value, fifth_bits, nibbles, put_f16};
-use crate::case::Random;
+use super::{fifth_bits, nibbles};
+use crate::shared::Random;
 use ptx_gen::*;
 
 /// A format with such blocks.

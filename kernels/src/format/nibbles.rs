@@ -2,11 +2,11 @@
 //! has the low four bits of a column: row `g` in the low nibble, row `g + 8` in the high nibble.
 
 use super::bits::BitRange;
-use super::dequantize;
+use super::codes;
+use super::layout::{lane, word};
 use super::multiply::{Codes, TileLane, TilePtr};
 use super::pack::PackLane;
 use super::row::RowFragment;
-use super::tile::{lane, word};
 use super::unpack::SELECT;
 use ptx_gen::*;
 use std::array::from_fn;
@@ -63,9 +63,9 @@ impl<'k> TileLane<'k> {
     }
 
     /// Returns the nibbles of set `set` of 128 columns as codes without further bits.
-    pub(super) fn nibble_codes(&self, tile: TilePtr<'k>, set: u32) -> Vec<dequantize::Codes<'k>> {
+    pub(super) fn nibble_codes(&self, tile: TilePtr<'k>, set: u32) -> Vec<codes::Codes<'k>> {
         self.nibble_set(tile, set)
-            .map(dequantize::Codes::Nibbles)
+            .map(codes::Codes::Nibbles)
             .collect()
     }
 

@@ -4,7 +4,6 @@
 //! halfwords, words are loaded from the last multiple of four bytes on, and [`Shift`] realigns
 //! them.
 
-use super::Format;
 use super::fragment::Bytes;
 use ptx_gen::*;
 use std::array::from_fn;
@@ -18,10 +17,8 @@ pub(crate) struct TileRow<'k> {
 
 impl<'k> TileRow<'k> {
     /// Returns the address of the part's bytes.
-    pub(super) fn bytes(&self, format: Format) -> Bytes<'k> {
-        let columns = format.tile().map_or(0, |tile| tile.columns);
-        self.matrix
-            .row(self.index, format.row_bytes(columns as usize) as u32)
+    fn bytes(&self, row_bytes: u32) -> Bytes<'k> {
+        self.matrix.row(self.index, row_bytes)
     }
 }
 
@@ -33,22 +30,14 @@ pub(crate) struct PackLane<'k> {
     pub(crate) t: U32<'k>,
     pub(crate) rows: [TileRow<'k>; 2],
     pub(crate) tile: Ptr<'k, u8, WriteOnly>,
-    pub(crate) format: Format,
+    /// The bytes of a row of a tile.
+    pub(crate) row_bytes: u32,
 }
 
 impl<'k> PackLane<'k> {
-    /// Packs the lane's share of a tile.
-    pub(crate) fn pack(&self) {
-        self.k.section(
-            self.format.section("pack"),
-            format!("{}: pack both rows", self.format.name()),
-        );
-        self.format.tiles().pack(self);
-    }
-
     /// Returns the addresses of the lane's rows.
     pub(super) fn bytes(&self) -> [Bytes<'k>; 2] {
-        self.rows.each_ref().map(|row| row.bytes(self.format))
+        self.rows.each_ref().map(|row| row.bytes(self.row_bytes))
     }
 
     /// Stores the lane's words `4 c` to `4 c + 3`.

@@ -6,15 +6,17 @@
 
 use super::activations::ActivationBytes;
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes, Units, times};
+use super::codes::{Affine, CodeValues, Codes, Units, times};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::layout::lane;
 use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr, number};
+use super::numbers::{f16_value, put_f16};
 use super::pack::PackLane;
 use super::row::RowFragment;
-use super::tile::lane;
+use super::traits::{Block, BlockFormat, TileFormat};
+use super::two_bits;
 use super::unpack::{NIBBLE, TWO, TWO_LESS_2, bytes, halves, join, split};
-use super::{Block, BlockFormat, TileFormat, f16_value, put_f16, two_bits};
-use crate::case::Random;
+use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 

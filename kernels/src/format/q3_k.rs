@@ -8,17 +8,18 @@
 //! tile has the low bits, the third bits, the scales, then `d`.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes, Units, times};
+use super::codes::{Affine, CodeValues, Codes, Units, times};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{SIX_BITS, six_bits};
+use super::layout::lane;
 use super::multiply::{AND_OR, RowSums, TileLane, TileMultiplier, TilePtr, number};
+use super::numbers::{f16_value, put_f16};
 use super::pack::{PackLane, Shift, TileRow};
 use super::row::RowFragment;
-use super::tile::lane;
-use super::two_bits::to_bit;
+use super::traits::{Block, BlockFormat, TileFormat};
+use super::two_bits::{self, to_bit};
 use super::unpack::{SIX_LESS_32, THREE_LESS_4, bytes, halfword, halves, join, split};
-use super::{Block, BlockFormat, TileFormat, f16_value, put_f16, two_bits};
-use crate::case::Random;
+use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 

@@ -5,16 +5,17 @@
 //! group `j`. A tile has the nibbles, the fifth bits, then the scales.
 
 use super::bits::{BitRange, Bits, Field, two};
-use super::dequantize::{Affine, CodeValues, Codes, Units};
+use super::codes::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{self, TileScales};
 use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
 use super::pack::{PackLane, load8};
 use super::q4_k::EightBytes;
 use super::row::RowFragment;
+use super::traits::{Block, BlockFormat, TileFormat};
 use super::unpack::{FIVE, FIVE_LESS_16, SELECT, bytes, split};
-use super::{Block, BlockFormat, TileFormat, fifth_bits, nibbles};
-use crate::case::Random;
+use super::{fifth_bits, nibbles};
+use crate::shared::Random;
 use ptx_gen::*;
 
 /// The offset of the scales in a tile.

@@ -6,16 +6,17 @@
 //! bytes, and the bits of a fourth word in the two bits that remain.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes, Units, times};
+use super::codes::{Affine, CodeValues, Codes, Units, times};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::layout::{lane, word};
 use super::multiply::{AND_OR, RowSums, TileLane, TileMultiplier, TilePtr};
+use super::numbers::{f16_value, put_f16};
 use super::pack::{PackLane, Shift, TileRow};
 use super::row::RowFragment;
 use super::sixteens::SixteenCodes;
-use super::tile::{lane, word};
+use super::traits::{Block, BlockFormat, TileFormat};
 use super::unpack::{BYTE, SELECT, SIX_LESS_32, bytes, halfword, halves, join, split};
-use super::{Block, BlockFormat, TileFormat, f16_value, put_f16};
-use crate::case::Random;
+use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 

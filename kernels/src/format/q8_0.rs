@@ -3,15 +3,16 @@
 //! A tile has the bytes, then `d` of each group of 32.
 
 use super::bits::{Bits, Field, one};
-use super::dequantize::{Affine, CodeValues, Codes, Units};
+use super::codes::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::layout::{halves_in_tile, lane, word};
 use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
+use super::numbers::{f16_value, put_f16};
 use super::pack::PackLane;
 use super::row::RowFragment;
-use super::tile::{halves_in_tile, lane, word};
+use super::traits::{Block, BlockFormat, Loads, TileFormat};
 use super::unpack::{BYTE, halfword, halves};
-use super::{Block, BlockFormat, Loads, TileFormat, f16_value, put_f16};
-use crate::case::Random;
+use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 

@@ -1,13 +1,15 @@
 //! Bounds of each row's weights, which the conversion to `f16` needs.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
 use crate::format::Format;
-use crate::format::dequantize::{Affine, CodeValues, Codes, SET};
+use crate::format::codes::{Affine, CodeValues, Codes};
+use crate::format::dequantize::SET;
 use crate::format::multiply::{TileLane, number};
 use crate::format::tile::{self, ROWS};
 use crate::format::unpack::halves;
-use crate::reduce::{lanes_max, lanes_sum};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::reduce::{lanes_max, lanes_sum};
 use ptx_gen::*;
 
 args! {
@@ -137,7 +139,7 @@ impl KernelDef for RowBounds {
     fn program<'k>(&self, k: Builder<'k>, a: RowBoundsArgs<Dev<'k>>) {
         let size = tile::of(self.format);
         let memory = k.shared::<u8>("tile", size.bytes);
-        let lane = TileLane::new(k, self.format);
+        let lane = TileLane::new(k, self.format.section_name());
         let mut rows = [[k.var(0.0), k.var(0.0)], [k.var(0.0), k.var(0.0)]];
         let tiles = a.n / size.columns;
         let first = a.w.row(k.ctaid() * tiles, size.bytes);

@@ -1,7 +1,7 @@
 //! `y = x w^T` for two `f16` matrices that are copied through tensor maps, with `f32` sums.
 
-use crate::contract::Contract;
-use crate::tiled::{GROUPS, OUT, OutputShape, PART, Pair, ProductTile, Tiled};
+use crate::shared::contract::Contract;
+use crate::shared::tiled::{GROUPS, OUT, OutputShape, PART, Pair, ProductTile, Tiled};
 use ptx_gen::*;
 
 args! {

@@ -1,11 +1,12 @@
 //! Dequantizes tiles to `f16` values in memory, to make the weights that the matmuls use visible to
 //! tests.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
 use crate::format::Format;
 use crate::format::dequantize::{ColumnOrder, Dequantizer, SET};
 use crate::format::tile::{self, ROWS};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
 use ptx_gen::*;
 
 args! {

@@ -2,11 +2,11 @@
 //! each token.
 
 use super::activations::{self, PANEL, TOKENS};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
 use crate::format::dequantize::ColumnOrder;
-use crate::overlap::Overlap;
-use crate::reduce::block_sums_and_max;
+use crate::harness::{Case, Variant};
+use crate::shared::contract::Contract;
+use crate::shared::reduce::block_sums_and_max;
+use crate::shared::{Overlap, Random};
 use ptx_gen::*;
 
 args! {

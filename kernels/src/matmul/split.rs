@@ -11,10 +11,10 @@
 //! including its own, in the order of the columns. The result is therefore equal in every run.
 
 use super::activations::{self, TOKENS};
-use super::kernel::{Matmul, MatmulArgs};
-use crate::contract::Contract;
+use super::definition::{Matmul, MatmulArgs};
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::{self, ROWS};
+use crate::shared::contract::Contract;
 use ptx_gen::*;
 
 /// The number of partial sums that a thread loads at once.

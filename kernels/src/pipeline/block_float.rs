@@ -6,7 +6,7 @@
 //! encoding takes 2.5 bytes per element instead of the 4 of `f32`. It loses no accuracy, because
 //! the GEMV encodes `f32` activations with the same number of bits (see `load_activations.rs`).
 
-use crate::reduce::lanes_max_u32;
+use crate::shared::reduce::lanes_max_u32;
 use ptx_gen::*;
 use std::array::from_fn;
 

@@ -9,15 +9,15 @@
 
 use super::batch::BatchItem;
 use super::split_prompt::MAX_PROMPT_BATCH;
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
 use crate::format::Format;
-use crate::format::fragment::LaneSplit;
 use crate::format::row::RowFragment;
 use crate::format::tile::{ROWS, Tile};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::state::{self, StepState};
 use crate::simple::embed::{EmbeddingScale, Table, copy_fragment, copy_row};
 use crate::simple::rope::{angle, exact_angles, frequencies};
-use crate::state::{self, StepState};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -27,7 +27,7 @@ const THREADS: u32 = 64;
 args! {
     /// Arguments of [`EmbedTiled`] and [`EmbedRows`].
     pub struct EmbedTokenArgs {
-        /// `[batch, 8]`: the decode states, see [`state`](crate::state)
+        /// `[batch, 8]`: the decode states, see [`state`](crate::shared::state)
         state: In<u32>,
         /// `[vocab, n]`: tiles in plain row order, or rows, at an address that is a multiple of 16
         table: In<u8>,
@@ -194,12 +194,12 @@ impl KernelDef for EmbedRows {
     }
 
     fn grid(&self, a: &EmbedTokenArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, LaneSplit::of(self.format).len)?;
+        self.multiple("n", a.n, self.format.split().len)?;
         contract(self, self.format, self.batch, a)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: EmbedTokenArgs<Dev<'k>>) {
-        let split = LaneSplit::of(self.format);
+        let split = self.format.split();
         embed(k, self.overlap, self.batch, a, |a, tokens| {
             tokens.run(k, a, split.blocks(a.n) * split.lanes, |i, token, y| {
                 let format = self.format;
@@ -235,10 +235,10 @@ fn contract(
     kernel.range("the kernel's batch", batch, 1, MAX_PROMPT_BATCH)?;
     kernel.exactly("state", a.state, batch as usize * state::LEN)?;
     kernel.matrix("table", a.table, format, a.vocab, a.n)?;
-    super::batched(kernel, batch, "y", a.y, "n", &[a.n])?;
+    super::contract::batched(kernel, batch, "y", a.y, "n", &[a.n])?;
     kernel.multiple("rope_dim", a.rope_dim, 2)?;
     kernel.length("freq", a.freq, "rope_dim", &[a.rope_dim])?;
-    super::batched(kernel, batch, "angles", a.angles, "rope_dim", &[a.rope_dim])?;
+    super::contract::batched(kernel, batch, "angles", a.angles, "rope_dim", &[a.rope_dim])?;
     kernel.range("blocks", a.blocks, 1, 1 << 16)?;
     Ok(Grid {
         shared: a.shared,
@@ -403,7 +403,7 @@ impl Variant for EmbedTiled {
 
 impl Variant for EmbedRows {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let block = LaneSplit::of(self.format).len;
+        let block = self.format.split().len;
         [
             EmbedCase {
                 token: 0,

@@ -12,13 +12,14 @@
 //! time. The next kernel's blocks then become resident evenly, one per SM.
 
 use super::batch::BatchItem;
-use super::case::HeadsCase;
-use super::plan::MAX_BATCH;
-use crate::cache::{self, OwnRows, key, keys};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::reduce::warp_sum;
-use crate::state::{LEN, POSITION, StepState};
+use super::gemv::case::HeadsCase;
+use super::gemv::plan::MAX_BATCH;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::cache::{self, OwnRows, key, keys};
+use crate::shared::contract::Contract;
+use crate::shared::reduce::warp_sum;
+use crate::shared::state::{LEN, POSITION, StepState};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -29,7 +30,7 @@ args! {
         x: In<f32>,
         /// `[2, head_dim]`: weights of the norms of queries and of keys
         gamma: In<f32>,
-        /// `[batch, 8]`: the decode states, see [`state`](crate::state)
+        /// `[batch, 8]`: the decode states, see [`state`](crate::shared::state)
         state: In<u32>,
         /// `[batch, sets, head_dim / 2, 2]`: cosine and sine at the position
         angles: In<f32>,
@@ -142,7 +143,7 @@ impl KernelDef for HeadNorm {
         self.range("blocks", a.blocks, 1, 1 << 16)?;
         self.range("the kernel's batch", self.batch, 1, MAX_BATCH)?;
         let batched = |name, found, formula, factors: &[u32]| {
-            super::batched(self, self.batch, name, found, formula, factors)
+            super::contract::batched(self, self.batch, name, found, formula, factors)
         };
         let heads = a.heads + 2 * a.kv_heads;
         batched(
@@ -230,7 +231,7 @@ impl KernelDef for HeadNorm {
         let heads = a.heads as usize;
         let kv_heads = a.kv_heads as usize;
         let rotated = |x: &[f32], gamma: &[f32], angles: &[f32]| -> Vec<f32> {
-            let normed = super::normed(x, gamma, a.epsilon);
+            let normed = super::reference::normed(x, gamma, a.epsilon);
             let half = dim / 2;
             let value = |d: usize| {
                 let [cos, sin] = [0, 1].map(|i| f64::from(angles[2 * (d % half) + i]));

@@ -7,10 +7,11 @@
 //! tokens one by one. The factor `s = alpha / rank` is contained in A.
 
 use super::block_float::{self, BFP_BLOCK, BlockFloat};
-use super::plan::MAX_BATCH;
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::reduce::block_sum;
+use super::gemv::plan::MAX_BATCH;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::reduce::block_sum;
 use ptx_gen::*;
 
 args! {
@@ -109,7 +110,7 @@ fn grid(
     kernel.range("n", n, BFP_BLOCK, 1 << 24)?;
     kernel.multiple("n", n, BFP_BLOCK)?;
     kernel.length("a", a, "ranks * n", &[ranks, n])?;
-    super::batched(kernel, batch, "u", u, "ranks", &[ranks])?;
+    super::contract::batched(kernel, batch, "u", u, "ranks", &[ranks])?;
     Ok(Grid {
         shared,
         ..Grid::line(ranks * batch)
@@ -184,7 +185,7 @@ impl KernelDef for LoraA {
 
     fn grid(&self, a: &LoraAArgs<Shape>) -> Result<Grid, ShapeError> {
         let grid = grid(self, self.batch, [a.a, a.u], [a.ranks, a.n], a.shared)?;
-        super::bfp_lengths(self, self.batch, "x", [a.x, a.x_scale], "n", &[a.n])?;
+        super::contract::bfp_lengths(self, self.batch, "x", [a.x, a.x_scale], "n", &[a.n])?;
         Ok(grid)
     }
 
@@ -236,7 +237,7 @@ impl KernelDef for LoraANormed {
 
     fn grid(&self, a: &LoraANormedArgs<Shape>) -> Result<Grid, ShapeError> {
         let grid = grid(self, self.batch, [a.a, a.u], [a.ranks, a.n], a.shared)?;
-        super::batched(self, self.batch, "x", a.x, "n", &[a.n])?;
+        super::contract::batched(self, self.batch, "x", a.x, "n", &[a.n])?;
         self.length("gamma", a.gamma, "n", &[a.n])?;
         Ok(grid)
     }
@@ -270,7 +271,7 @@ impl KernelDef for LoraANormed {
             a.u.chunks_mut(a.ranks as usize)
                 .zip(a.x.chunks(a.n as usize))
         {
-            multiply(a.a, &super::normed(x, a.gamma, a.epsilon), u);
+            multiply(a.a, &super::reference::normed(x, a.gamma, a.epsilon), u);
         }
     }
 }

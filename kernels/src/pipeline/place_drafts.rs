@@ -7,10 +7,11 @@
 //! choose nothing. Their cache rows are overwritten by the tokens that belong there before anything
 //! reads them.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::pipeline::plan::MAX_BATCH;
-use crate::state::{LEN, StepState};
+use super::gemv::plan::MAX_BATCH;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::state::{LEN, StepState};
 use ptx_gen::*;
 
 args! {
@@ -21,7 +22,7 @@ args! {
         drafts: In<u32>,
         /// `[ctx]`: the token at each position
         tokens: Out<u32>,
-        /// `[batch, 8]`: the state of each item, see [`state`](crate::state)
+        /// `[batch, 8]`: the state of each item, see [`state`](crate::shared::state)
         batch_state: Out<u32>,
         /// The number of positions of the cache.
         ctx: u32,

@@ -5,9 +5,10 @@
 //! positions. Their cache rows are overwritten by the tokens that belong there before anything
 //! reads them.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::state::{LEN, POSITION, PROMPT_LEN, StepState, TOKEN};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::state::{LEN, POSITION, PROMPT_LEN, StepState, TOKEN};
 use ptx_gen::*;
 
 args! {
@@ -15,8 +16,8 @@ args! {
     pub struct SplitPromptArgs {
         /// `[ctx]`: the prompt. The state's `PROMPT_LEN` tokens are used, at least 1.
         prompt: In<u32>,
-        /// `[8]`: the decode state, see [`state`](crate::state). The kernel advances it past the
-        /// batch, but at most to the prompt's last token.
+        /// `[8]`: the decode state, see [`state`](crate::shared::state). The kernel advances it
+        /// past the batch, but at most to the prompt's last token.
         state: InOut<u32>,
         /// `[batch, 8]`: the state of each item
         batch_state: Out<u32>,

@@ -8,20 +8,20 @@
 //!
 //! Queries are stored in `f16`, times the factor of the scores and `log2(e)`. The combined factor
 //! is below 1 for all heads with more than 2 dimensions. A query thus exceeds the range of `f16`
-//! only if it did so before. It is then stored as NaN, like a [key](crate::cache).
+//! only if it did so before. It is then stored as NaN, like a [key](crate::shared::cache).
 //!
 //! A token whose state is done is skipped. If a token's page does not exist, according to its state
 //! or the page table, its key and value are dropped. No state or table can make the kernel write
 //! outside of the caches.
 
-use crate::cache::{self, PAGE, key, key_pair};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::overlap::Overlap;
-use crate::pipeline::normed;
-use crate::reduce::lanes_sum;
+use crate::harness::{Case, Variant};
+use crate::pipeline::reference::normed;
+use crate::shared::cache::{self, PAGE, key, key_pair};
+use crate::shared::contract::Contract;
+use crate::shared::reduce::lanes_sum;
+use crate::shared::state::{DONE, LEN, POSITION, SEQUENCE, StepState};
+use crate::shared::{Overlap, Random};
 use crate::simple::rope::{Pairing, angle, exact_angles, frequencies};
-use crate::state::{DONE, LEN, POSITION, SEQUENCE, StepState};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;
@@ -40,7 +40,7 @@ args! {
         /// [`revolutions`](crate::simple::rope::revolutions) splits them
         freq: In<f32>,
         /// `[rows, 8]`: the state of each token with its position, below `2^24`, its sequence, and
-        /// its end flag. There are at least `tokens` rows. See [`state`](crate::state).
+        /// its end flag. There are at least `tokens` rows. See [`state`](crate::shared::state).
         state: In<u32>,
         /// `[sequences, max_pages]`: the page table. A page that this launch writes must belong to
         /// a single sequence.

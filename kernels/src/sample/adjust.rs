@@ -11,12 +11,12 @@
 //! that are in its chunk. It can then read each logit once and in order. A logit that is not finite
 //! makes the maximum of its chunk infinite, and then no token is chosen.
 
+use super::limits::{BINS, CHUNK, MAX_BIASES, MAX_WINDOW, THREADS};
 use super::reference::adjusted;
 use super::rows::{self, RowsArgs, SampledRow};
-use super::{BINS, CHUNK, MAX_BIASES, MAX_WINDOW, SampleParams, THREADS, blocks};
-use crate::case::{Case, Variant};
-use crate::contract::Contract;
-use crate::reduce::block_max;
+use super::{SampleParams, blocks};
+use crate::shared::contract::Contract;
+use crate::shared::reduce::block_max;
 use crate::simple::argmax::{key, key_on_cpu};
 use ptx_gen::*;
 
@@ -25,7 +25,7 @@ args! {
     pub struct SampleAdjustArgs {
         /// `[capacity, vocab]`, of which `count` rows are read
         logits: In<f32>,
-        /// `[states, 8]`, as in [`state`](crate::state)
+        /// `[states, 8]`, as in [`state`](crate::shared::state)
         state: In<u32>,
         /// `[sequences, max_tokens]`: the token at each position, up to the position of the state
         tokens: In<u32>,
@@ -308,14 +308,5 @@ impl<'a, 'k> Chunk<'a, 'k> {
         let own = self.histogram.at(k.tid()).ld();
         let all = self.a.histogram.row(self.row.index, 4 * BINS);
         k.when(own.gt(0), || all.at(k.tid()).red_add(own));
-    }
-}
-
-impl Variant for SampleAdjust {
-    fn cases(&self, seed: u64) -> Vec<Case> {
-        super::case::stages(seed)
-            .into_iter()
-            .map(|stage| stage.adjust)
-            .collect()
     }
 }

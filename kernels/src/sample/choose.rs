@@ -10,54 +10,17 @@
 
 use super::block::{self, warp_max};
 use super::draw::{Draw, DrawStart, Mask, TokenItem};
+use super::few::{self, FEW};
 use super::gather::{load_largest, mask_words};
+use super::limits::{BINS, MAX_BEST, RECORD_HEAD, THREADS};
 use super::rows::{self, CpuRow, RowsArgs, SampledRow};
+use super::token_args::SampleTokenArgs;
 use super::weight::halves;
-use super::{BINS, MAX_BEST, RECORD_HEAD, SampleParams, THREADS, blocks, reference};
-use crate::case::{Case, Variant};
-use crate::contract::Contract;
-use crate::state::{DONE, LEN, LIMIT, NO_TOKEN, POSITION, PROMPT_LEN, TOKEN};
-use crate::train::philox;
+use super::{SampleParams, blocks, reference};
+use crate::shared::contract::Contract;
+use crate::shared::philox;
+use crate::shared::state::{DONE, LEN, LIMIT, NO_TOKEN, POSITION, PROMPT_LEN, TOKEN};
 use ptx_gen::*;
-
-args! {
-    /// Arguments of [`SampleToken`].
-    pub struct SampleTokenArgs {
-        /// `[capacity, vocab]`: the result of [`SampleAdjust`](super::SampleAdjust)
-        z: In<f32>,
-        /// `[count, blocks]`: the maximum of each chunk. The buffer may be longer.
-        largest: In<f32>,
-        /// `[count, words]`: the mask that [`SampleGather`](super::SampleGather) stores. The buffer
-        /// may be longer.
-        mask: In<u32>,
-        /// `[count]`: the number of tokens of each mask. The buffer may be longer.
-        listed: In<u32>,
-        /// `[count, 2, blocks]`: the masses of the chunks. The buffer may be longer.
-        mass: In<u64>,
-        /// `[count, 1024]`: the histogram, which is zero afterwards. The buffer may be longer.
-        histogram: InOut<u32>,
-        /// `[states, 8]`, as in [`state`](crate::state). If its `LIMIT` is 0, the limit is
-        /// `max_tokens`.
-        state: InOut<u32>,
-        /// `[sequences, max_tokens]`: the token at each position. The chosen token is stored at the
-        /// next position.
-        tokens: InOut<u32>,
-        /// `[stops]`: the tokens that end a sequence. The buffer may be longer.
-        stop: In<u32>,
-        /// `[sequences, max_tokens]`: the token after each position, for the host
-        out: Out<u32>,
-        /// `[sequences, max_tokens, record]`: the bits of the largest logit, the two words of the
-        /// mass of all tokens, and the bits of the chosen token's logit. The best tokens follow
-        /// with the bits of their logits, the best one first. The buffer may be longer.
-        records: Out<u32>,
-        /// The number of stop tokens.
-        stops: u32,
-        /// The number of words of a record, or 0 to record nothing.
-        record: u32,
-        /// The rows and sequences.
-        of: RowsArgs,
-    }
-}
 
 /// Kernel that chooses the next token and advances the state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -216,7 +179,7 @@ impl<'k> Chooser<'_, 'k> {
         let k = self.k;
         let a = self.a;
         let row = self.row;
-        let blocks = (a.of.vocab + (super::CHUNK - 1)) / super::CHUNK;
+        let blocks = (a.of.vocab + (super::limits::CHUNK - 1)) / super::limits::CHUNK;
         k.section(
             "sample/token/inputs",
             "results of the kernels before, all loaded at once",
@@ -345,11 +308,22 @@ impl<'k> Chooser<'_, 'k> {
     }
 }
 
-impl Variant for SampleToken {
-    fn cases(&self, seed: u64) -> Vec<Case> {
-        super::case::stages(seed)
-            .into_iter()
-            .map(|stage| stage.choose)
-            .collect()
+impl<'k> Draw<'_, 'k> {
+    /// Returns the drawn token, given a mask with the first `listed` tokens.
+    ///
+    /// The whole block must call it, with zero at `count`.
+    fn token(&mut self, mask: &Mask<'k>, count: Ptr<'k, u32, Shared>, listed: U32<'k>) -> U32<'k> {
+        let k = self.k;
+        let params = &self.row.params;
+        let mut token = k.var(0);
+        k.when(listed.gt(0), || {
+            k.section("sample/draw/listed", "the listed tokens");
+            self.items.list(mask, count, listed);
+        });
+        // If nothing is listed, the difference wraps around and is not few.
+        let few = (listed - 1).lt(FEW) & params.top_k.gt(0) & params.typical_p.eq(0);
+        k.when(few, || token.set(few::choose(self, listed)))
+            .otherwise(|| token.set(self.select(listed)));
+        token.get()
     }
 }

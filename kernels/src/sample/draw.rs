@@ -1,13 +1,11 @@
 //! The draw: the filters of a row, and the token at a random share of the mass that they keep. A
 //! whole block executes it.
 
-use super::block;
-use super::choose::SampleTokenArgs;
-use super::few::{self, FEW};
+use super::limits::{CHUNK, ID_BITS, LISTED, THREADS};
 use super::rows::SampledRow;
 use super::select::{End, Selection};
-use super::weight;
-use super::{CHUNK, ID_BITS, LISTED, SampleParams, THREADS};
+use super::token_args::SampleTokenArgs;
+use super::{SampleParams, block, weight};
 use ptx_gen::*;
 
 /// The number of bits of a key: a number's and a token's.
@@ -118,7 +116,7 @@ impl<'k> TokenItems<'k> {
     ///
     /// The whole block must call it, with zero at `count`. The order depends on the atomic
     /// additions, and no result depends on the order.
-    fn list(&mut self, mask: &Mask<'k>, count: Ptr<'k, u32, Shared>, listed: U32<'k>) {
+    pub(super) fn list(&mut self, mask: &Mask<'k>, count: Ptr<'k, u32, Shared>, listed: U32<'k>) {
         let k = self.k;
         let own = mask.len();
         k.when(own.gt(0), || {
@@ -283,31 +281,8 @@ impl<'a, 'k> Draw<'a, 'k> {
         });
     }
 
-    /// Returns the drawn token, given a mask with the first `listed` tokens.
-    ///
-    /// The whole block must call it, with zero at `count`.
-    pub(super) fn token(
-        &mut self,
-        mask: &Mask<'k>,
-        count: Ptr<'k, u32, Shared>,
-        listed: U32<'k>,
-    ) -> U32<'k> {
-        let k = self.k;
-        let params = &self.row.params;
-        let mut token = k.var(0);
-        k.when(listed.gt(0), || {
-            k.section("sample/draw/listed", "the listed tokens");
-            self.items.list(mask, count, listed);
-        });
-        // If nothing is listed, the difference wraps around and is not few.
-        let few = (listed - 1).lt(FEW) & params.top_k.gt(0) & params.typical_p.eq(0);
-        k.when(few, || token.set(few::choose(self, listed)))
-            .otherwise(|| token.set(self.select(listed)));
-        token.get()
-    }
-
     /// Returns the drawn token, for any number of tokens.
-    fn select(&mut self, listed: U32<'k>) -> U32<'k> {
+    pub(super) fn select(&mut self, listed: U32<'k>) -> U32<'k> {
         let k = self.k;
         k.section("sample/draw/unbounded", "any number of tokens");
         let zero = k.val(0u64);

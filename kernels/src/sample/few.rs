@@ -11,8 +11,8 @@
 //! Each of [`LANES`] neighboring lanes compares the token that they share with every eighth token.
 //! Two rounds of comparisons and a few barriers replace the rounds of the general selection.
 
-use super::THREADS;
 use super::draw::{Draw, TokenItem};
+use super::limits::THREADS;
 use super::weight;
 use ptx_gen::*;
 

@@ -7,13 +7,12 @@
 //! no others, except where the mask's mass does not reach the share of top-p.
 
 use super::adjust::{bin, bin_on_cpu};
-use super::block;
+use super::limits::{BINS, CHUNK, LISTED, THREADS};
 use super::params::DeviceParams;
 use super::rows::{self, RowsArgs, SampledRow};
 use super::weight::{self, weight};
-use super::{BINS, CHUNK, LISTED, SampleParams, THREADS, blocks};
-use crate::case::{Case, Variant};
-use crate::contract::Contract;
+use super::{SampleParams, block, blocks};
+use crate::shared::contract::Contract;
 use ptx_gen::*;
 
 args! {
@@ -21,7 +20,7 @@ args! {
     pub struct SampleGatherArgs {
         /// `[capacity, vocab]`: the result of [`SampleAdjust`](super::SampleAdjust)
         z: In<f32>,
-        /// `[states, 8]`, as in [`state`](crate::state)
+        /// `[states, 8]`, as in [`state`](crate::shared::state)
         state: In<u32>,
         /// `[count, blocks]`: the maximum of each chunk. The buffer may be longer.
         largest: In<f32>,
@@ -341,13 +340,4 @@ fn add<'k>(
     );
     let kept = (z - most).ge(params.min_gap);
     k.when(kept, || *drawn += weight::on_device(z, most, params.scale));
-}
-
-impl Variant for SampleGather {
-    fn cases(&self, seed: u64) -> Vec<Case> {
-        super::case::stages(seed)
-            .into_iter()
-            .map(|stage| stage.gather)
-            .collect()
-    }
 }

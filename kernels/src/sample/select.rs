@@ -10,8 +10,8 @@
 //! words, and the carry of the lower word's addition is added to the upper word. Sums of integers
 //! do not depend on the order of the additions.
 
-use super::THREADS;
 use super::block::{self, join};
+use super::limits::THREADS;
 use super::weight::halves;
 use ptx_gen::*;
 

@@ -4,9 +4,10 @@
 //! the lowest index. A logit that is not finite counts as infinity and therefore wins. The token is
 //! then [`NO_TOKEN`].
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::state::NO_TOKEN;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::state::NO_TOKEN;
 use ptx_gen::*;
 
 args! {

@@ -8,11 +8,12 @@
 //! old sums by `2^(m_old - m_new)`. At the end, the teams of a block are rescaled to their common
 //! maximum and added. [`AttentionCombine`] does the same for the blocks of a head.
 
-use crate::cache::{self, OwnRows};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::reduce::{block_max, block_sum, lanes_max, lanes_sum};
-use crate::state::{LEN, POSITION};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::cache::{self, OwnRows};
+use crate::shared::contract::Contract;
+use crate::shared::reduce::{block_max, block_sum, lanes_max, lanes_sum};
+use crate::shared::state::{LEN, POSITION};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;
@@ -20,8 +21,8 @@ use std::f32::consts::LOG2_E;
 args! {
     /// Arguments of [`Attention`].
     pub struct AttentionArgs {
-        /// `[8]`: the decode state, see [`state`](crate::state). The token attends to the positions
-        /// up to `POSITION`.
+        /// `[8]`: the decode state, see [`state`](crate::shared::state). The token attends to the
+        /// positions up to `POSITION`.
         state: In<u32>,
         /// `[heads, head_dim]`: the queries
         q: In<f32>,

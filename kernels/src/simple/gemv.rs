@@ -12,11 +12,12 @@
 //! Three kernels share the GEMV and differ in the epilogue: store, add a bias and store, or add to
 //! the output.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
 use crate::format::Format;
 use crate::format::fragment::{Bytes, Fragment, Group, LaneSplit};
-use crate::reduce::{block_sum, warp_sum};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::reduce::{block_sum, warp_sum};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -40,7 +41,7 @@ impl Team {
     /// It is a block if each of its warps has blocks of a row to process, and if warps alone would
     /// be too few. For example, 8192 rows are 31 warps for each of 132 SMs.
     pub fn of(format: Format, rows: u32, n: u32) -> Team {
-        let split = LaneSplit::of(format);
+        let split = format.split();
         let visited = WARPS * split.blocks_of_warp();
         if rows < 8192 && n / split.len >= visited {
             Team::Block
@@ -347,7 +348,7 @@ impl<'k> GemvLane<'k> {
         rows: [U32<'k>; ROWS],
         x: Ptr<'k, f32, ReadOnly>,
     ) -> Self {
-        let split = LaneSplit::of(w.format);
+        let split = w.format.split();
         let fragment = w.format.of().fragment(k, lane);
         let blocks = split.blocks(w.n);
         let last = w.rows - 1;
@@ -517,7 +518,7 @@ fn cases(
     seed: u64,
     rest: impl Fn(&mut Random, usize) -> Vec<Vec<f32>>,
 ) -> Vec<Case> {
-    let split = LaneSplit::of(format);
+    let split = format.split();
     let block = split.len as usize;
     let round =
         block * (split.blocks_of_warp() * team.warps() * format.of().loads().depth) as usize;

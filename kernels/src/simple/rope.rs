@@ -10,17 +10,18 @@
 //! revolutions, as a sum of two `f32`. The kernel first subtracts the whole revolutions of the
 //! exact product, so the error is equal at all positions.
 
-use crate::cache::{self, OwnRows, key, keys};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::state::{LEN, POSITION};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::cache::{self, OwnRows, key, keys};
+use crate::shared::contract::Contract;
+use crate::shared::state::{LEN, POSITION};
 use ptx_gen::*;
 use std::f32::consts::TAU;
 
 args! {
     /// Arguments of [`Rope`].
     pub struct RopeArgs {
-        /// `[8]`: the decode state, see [`state`](crate::state)
+        /// `[8]`: the decode state, see [`state`](crate::shared::state)
         state: In<u32>,
         /// `[rope_dim / 2, 2]`: revolutions per position, as [`revolutions`] splits them
         freq: In<f32>,

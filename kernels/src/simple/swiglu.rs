@@ -4,8 +4,9 @@
 //! For large `-g`, the power is infinite and its reciprocal is 0. The result is then 0, which is
 //! correct.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;

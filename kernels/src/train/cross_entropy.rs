@@ -11,10 +11,11 @@
 //! not depend on other tokens. Tokens may therefore come in chunks, so that the logits of all
 //! tokens need not be in memory at once.
 
-use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::reduce::{block_max, block_sum};
+use super::buffers::{narrow, wide};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::reduce::{block_max, block_sum};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::{LN_2, LOG2_E};

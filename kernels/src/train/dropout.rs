@@ -6,12 +6,13 @@
 //! The mask of an element depends only on its place, so the backward pass computes it again and no
 //! mask is stored.
 
-use super::philox::{on_device, philox4x32};
+use super::buffers::{narrow, wide};
+use super::optimizer::state::{COUNTERS, MICRO};
 use super::products::add_scaled;
-use super::state::{COUNTERS, MICRO};
-use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::philox::{on_device, philox4x32};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -69,7 +70,7 @@ args! {
         x: In<f32>,
         /// `[n]`: the kept elements of `x` are added to it.
         sum: InOut<f32>,
-        /// `[4]`: the counters of [`state`](super::state)
+        /// `[4]`: the counters of [`state`](super::optimizer::state)
         counters: In<u32>,
         /// `[2]`: the words of the key
         seed: In<u32>,

@@ -1,8 +1,9 @@
 //! The embedding `h[t,:] = E[id[t],:]`. The table is frozen, so it has no gradient.
 
-use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use super::buffers::{narrow, wide};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
 use ptx_gen::*;
 
 /// Returns the rows of `table` `[vocab, hidden]` at `ids` `[tokens]`, as `[tokens, hidden]`.

@@ -11,8 +11,9 @@
 
 use super::lora::{Factors, masked};
 use super::products::{nn, nt};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
 use ptx_gen::*;
 
 /// The frozen weight of a projection.

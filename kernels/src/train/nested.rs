@@ -7,8 +7,9 @@
 //! ([Dettmers et al., 2021](https://arxiv.org/abs/2110.02861)).
 
 use super::nf4::{self, WORD, inverse};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
 use ptx_gen::*;
 
 /// The number of `absmax` values that share a scale.

@@ -7,8 +7,9 @@
 //! `f32`. An element is `VALUES[code] * absmax`. The code of `w` is the number of thresholds below
 //! `w * (1 / absmax)`.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
 use ptx_gen::*;
 use std::array::from_fn;
 

@@ -7,9 +7,10 @@
 //! The kernel is the simple one: a thread sums one element of the result, or four neighbors, in the
 //! order of the depth. The order is equal in both cases, and so are the bits.
 
-use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use super::buffers::{narrow, wide};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
 use ptx_gen::*;
 
 /// Adds `x[m,k] w[n,k]^T` to `sum[m,n]`. Both operands have rows of `k` elements.

@@ -11,11 +11,12 @@
 //!
 //! The kernels have a block per row. Sums have a fixed order, so equal rows give equal bits.
 
+use super::buffers::{narrow, wide};
 use super::products::dot;
-use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::reduce::block_sum;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::reduce::block_sum;
 use ptx_gen::*;
 use std::array::from_fn;
 

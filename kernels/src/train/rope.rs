@@ -6,9 +6,10 @@
 //!
 //! The kernel computes angles like the decoding kernel, with [`simple::rope`](crate::simple::rope).
 
-use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use super::buffers::{narrow, wide};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
 use crate::simple::rope::{Pairing, angle, revolutions};
 use ptx_gen::*;
 use std::f64::consts::TAU;

@@ -9,9 +9,10 @@
 //! The kernel of the forward pass is [`SwiGlu`](crate::SwiGlu). For large `-g` the power in the
 //! sigmoid is infinite and its reciprocal is 0. Both gradients are then 0, which is their limit.
 
-use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use super::buffers::{narrow, wide};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
 use crate::simple::swiglu::Activation;
 use ptx_gen::*;
 use std::array::from_fn;

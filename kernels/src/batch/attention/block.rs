@@ -1,10 +1,16 @@
 //! The program of a block: its warps copy tiles and attend to them, and their sums become a result
 //! or a partial result.
 
+use super::definition::{
+    BatchAttention, BatchAttentionArgs, DEPTH, IN_FLIGHT, LEAST_TILES, QUERIES, SET, TILE, UNITS,
+};
 use super::sums::{OnlineSoftmax, RunningSoftmax, SplitPartial, add_values};
 use super::tile::{Copier, Matrices};
-use super::*;
-use crate::pipeline::attention::divided;
+use crate::matmul::activations;
+use crate::shared::cache::PAGE;
+use crate::shared::divided::divided;
+use crate::shared::state::{DONE, LEN, POSITION, SEQUENCE};
+use ptx_gen::*;
 use std::array::from_fn;
 
 /// The values that the threads of a block compute at the start.

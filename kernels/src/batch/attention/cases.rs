@@ -1,7 +1,8 @@
 //! Test cases of [`BatchAttention`].
 
 use super::*;
-use crate::case::{Case, Random, Variant};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
 
 /// Rows to run.
 struct BatchCase {

@@ -1,11 +1,12 @@
-//! The program of a block of [`MatmulSync`](super::MatmulSync).
+//! The program of a block of [`MatmulSync`](super::definition::MatmulSync).
 
-use super::{MatmulSync, PAIR, WARPS, WEIGHT_STAGES};
-use crate::format::dequantize::{Codes, Dequantizer, TileScales};
+use super::definition::{MatmulSync, PAIR, WARPS, WEIGHT_STAGES};
+use crate::format::codes::Codes;
+use crate::format::dequantize::{Dequantizer, TileScales};
 use crate::format::tile::{self, ROWS};
 use crate::matmul::activations::PANEL;
-use crate::matmul::epilogue::LaneSums;
-use crate::matmul::kernel::MatmulArgs;
+use crate::matmul::definition::MatmulArgs;
+use crate::matmul::lane_sums::LaneSums;
 use ptx_gen::*;
 
 /// The number of bytes that a thread copies at a time.

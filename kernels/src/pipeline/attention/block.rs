@@ -1,9 +1,19 @@
 //! The program of an attention block: it loads tiles, attends to them, and stores a result or a
 //! partial result.
 
-use super::sums::{OnlineSoftmax, SoftmaxPartial, divided, halves};
-use super::*;
-use crate::reduce::lanes_sum;
+use super::definition::{
+    MAX_UNSPLIT_TILES, MAX_WARPS, PARTIALS_IN_FLIGHT, PipelinedAttention, PipelinedAttentionArgs,
+    QUERIES, TILE,
+};
+use super::sums::{OnlineSoftmax, SoftmaxPartial, halves};
+use crate::pipeline::batch::BatchItem;
+use crate::pipeline::block_float::BlockFloat;
+use crate::pipeline::gemv::plan::Timestamp;
+use crate::shared::cache::OwnRows;
+use crate::shared::divided::divided;
+use crate::shared::reduce::lanes_sum;
+use crate::shared::state::{LEN, POSITION};
+use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;
 

@@ -1,8 +1,8 @@
 //! Sums over positions: the online softmax of a warp (Milakov and Gimelshein, 2018,
 //! arXiv:1805.02867), and the merging of partial results.
 
-use super::PipelinedAttention;
-use crate::reduce::lanes_max;
+use super::definition::PipelinedAttention;
+use crate::shared::reduce::lanes_max;
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -40,16 +40,6 @@ impl<'k> SoftmaxPartial<'k> {
             values,
         }
     }
-}
-
-/// Returns quotient and remainder of a division by a literal, for `v * by` below 2^32. The code
-/// uses a multiplication because `ptxas` does not optimize divisions by literals.
-pub(crate) fn divided(v: U32<'_>, by: u32) -> (U32<'_>, U32<'_>) {
-    if by.is_power_of_two() {
-        return (v >> by.ilog2(), v & (by - 1));
-    }
-    let quotient = v.mul_hi((u32::MAX / by) + 1);
-    (quotient, v - quotient * by)
 }
 
 /// Rounds four values to `f16`. Returns the rounded values and their residuals, two to a word.

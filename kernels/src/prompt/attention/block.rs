@@ -1,11 +1,11 @@
 //! The program of a block: it copies steps of keys and values, and each warp attends to them.
 
+use super::definition::{PromptAttention, PromptAttentionArgs, ROWS, WARPS};
 use super::rows::{ItemRows, Pages};
 use super::scores::{Tile, Weights};
 use super::store::Results;
-use super::{PromptAttention, PromptAttentionArgs, ROWS, WARPS};
-use crate::cache::PAGE;
-use crate::shared_rows::{Copier, Matrices, SharedRows};
+use crate::shared::cache::PAGE;
+use crate::shared::shared_rows::{Copier, Matrices, SharedRows};
 use ptx_gen::*;
 
 /// The values that the threads of a block compute at the start.

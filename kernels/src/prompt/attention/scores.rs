@@ -1,9 +1,9 @@
 //! Scores of a warp's queries, their weights, and the sums of weighted values.
 
-use super::ROWS;
+use super::definition::ROWS;
 
-use crate::reduce::{lanes_max, lanes_sum};
-use crate::shared_rows::Matrices;
+use crate::shared::reduce::{lanes_max, lanes_sum};
+use crate::shared::shared_rows::Matrices;
 use ptx_gen::*;
 
 /// The mask of the lanes that share a query.

@@ -6,10 +6,10 @@
 //! for which a head has all columns is a segment. A warp first writes its results to shared memory
 //! in the order of their slots, in place of its queries. Then each lane stores whole segments.
 
+use super::definition::{PromptAttention, PromptAttentionArgs, ROWS};
 use super::rows::ItemRows;
-use super::{PromptAttention, PromptAttentionArgs, ROWS};
 use crate::matmul::activations;
-use crate::pipeline::attention::divided;
+use crate::shared::divided::divided;
 use ptx_gen::*;
 
 impl PromptAttention {

@@ -1,10 +1,10 @@
 //! The forward pass of attention within documents, in `f32` without tensor cores.
 
 use super::lanes::{Lanes, Sample, add, check, heads};
-use super::{causal, forward};
-use crate::case::{Case, Variant};
-use crate::contract::Contract;
-use crate::train::{narrow, wide};
+use super::reference::{causal, forward};
+use crate::harness::{Case, Variant};
+use crate::shared::contract::Contract;
+use crate::train::buffers::{narrow, wide};
 use ptx_gen::*;
 use std::f32::consts::{LN_2, LOG2_E};
 

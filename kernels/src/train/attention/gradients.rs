@@ -5,10 +5,11 @@
 //! bits.
 
 use super::lanes::{Lanes, Sample, add, check, heads};
-use super::{Saved, backward, causal, delta, sum_groups};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::train::{narrow, wide};
+use super::reference::{Saved, backward, causal, delta, sum_groups};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::train::buffers::{narrow, wide};
 use ptx_gen::*;
 use std::f32::consts::LOG2_E;
 

@@ -1,9 +1,10 @@
 //! The steps of a block of keys through the queries that see them. The queries are the columns of
 //! the block's matmuls.
 
+use super::FlashKeysArgs;
 use super::block::{FlashBlock, Sizes, TensorHead};
+use super::common::scale;
 use super::fragments::Tile;
-use super::{FlashKeysArgs, scale};
 use ptx_gen::*;
 use std::f32::consts::LOG2_E;
 

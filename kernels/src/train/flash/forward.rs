@@ -1,13 +1,13 @@
 //! The forward pass: `o` and `lse`.
 
 use super::block::{FlashBlock, Sizes, TensorHead, TensorOp, WARPS};
+use super::common::{check, check_lengths, check_op, heads, log2_scale, wide};
 use super::fragments::{self, Tile};
 use super::softmax::{self, Softmax};
 use super::steps::{self, KeyStep, Keys};
-use super::{check, check_lengths, check_op, heads, log2_scale, wide};
-use crate::contract::Contract;
+use crate::shared::contract::Contract;
 use crate::train::attention::{causal, forward};
-use crate::train::narrow;
+use crate::train::buffers::narrow;
 use ptx_gen::*;
 
 args! {

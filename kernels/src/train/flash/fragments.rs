@@ -1,7 +1,7 @@
 //! Matmuls of a warp: the sums of each 16 of its rows and each eight columns.
 
 use super::block::ROWS;
-use crate::shared_rows::Matrices;
+use crate::shared::shared_rows::Matrices;
 use ptx_gen::*;
 
 /// The sums of 16 rows, for each eight columns. A lane has the rows `g` and `g + 8` and the columns

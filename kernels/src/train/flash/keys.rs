@@ -2,44 +2,13 @@
 
 use super::block::{FlashBlock, Sizes, TensorHead, TensorOp, WARPS};
 use super::columns::{QUERIES, Queries, QueryField, QueryStep, STEP_BYTES};
+use super::common::{check, check_lengths, check_op, log2_scale, scale, wide};
 use super::fragments::{self, Tile};
-use super::{check, check_lengths, check_op, log2_scale, scale, wide};
-use crate::contract::Contract;
+use super::key_args::FlashKeysArgs;
+use crate::shared::contract::Contract;
 use crate::train::attention::{Saved, backward, causal, sum_groups};
-use crate::train::{narrow, wide as wide_f32};
+use crate::train::buffers::{narrow, wide as wide_f32};
 use ptx_gen::*;
-
-args! {
-    /// Arguments of [`FlashKeys`].
-    pub struct FlashKeysArgs {
-        /// `[tokens, heads, head_dim]`: the rotated queries
-        q: In<bf16>,
-        /// `[tokens, kv_heads, head_dim]`: the rotated keys
-        k: In<bf16>,
-        /// `[tokens, kv_heads, head_dim]`: the values
-        v: In<bf16>,
-        /// `[tokens]`: the index of the first token of each token's document, at most the token's.
-        /// It must not decrease.
-        starts: In<u32>,
-        /// `[tokens, heads]`: the logarithms of the forward pass
-        lse: In<f32>,
-        /// `[tokens, heads, head_dim]`: the gradient of `o`
-        grad: In<bf16>,
-        /// `[tokens, heads]`: `D`, the result of [`FlashQueries`](super::FlashQueries)
-        delta: In<f32>,
-        /// `[tokens, heads, head_dim]` or `[tokens, kv_heads, head_dim]`, as [`SummedHeads`] says:
-        /// the gradient of the rotated keys
-        dk: Out<f32>,
-        /// The gradient of the values, with the shape of `dk`.
-        dv: Out<f32>,
-        /// The number of tokens of all documents.
-        tokens: u32,
-        /// The number of query heads.
-        heads: u32,
-        /// The number of key-value heads, a divisor of `heads`.
-        kv_heads: u32,
-    }
-}
 
 /// Kernel for `dk` and `dv`. Its reference is [`backward`].
 ///
@@ -187,7 +156,7 @@ impl KernelDef for FlashKeys {
 
     fn reference(&self, a: FlashKeysArgs<Cpu<'_>>) {
         let visible = causal(a.starts);
-        let at = super::heads(self.head_dim, a.heads, a.kv_heads, &visible);
+        let at = super::common::heads(self.head_dim, a.heads, a.kv_heads, &visible);
         let [q, k, v, grad] = [a.q, a.k, a.v, a.grad].map(wide);
         let [lse, delta] = [a.lse, a.delta].map(wide_f32);
         let [_, dk, dv] = backward(

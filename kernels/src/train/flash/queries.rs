@@ -1,15 +1,15 @@
 //! The backward pass of queries: `D` and `dq`.
 
 use super::block::{FlashBlock, Sizes, TensorHead, TensorOp, WARPS};
+use super::common::{check, check_lengths, check_op, heads, log2_scale, scale, wide};
 use super::forward::{check_queries, first_query};
 use super::fragments::{self, Tile};
 use super::softmax::QUAD;
 use super::steps::{self, KeyStep, Keys};
-use super::{check, check_lengths, check_op, heads, log2_scale, scale, wide};
-use crate::contract::Contract;
-use crate::reduce::lanes_sum;
+use crate::shared::contract::Contract;
+use crate::shared::reduce::lanes_sum;
 use crate::train::attention::{Saved, backward, causal, delta};
-use crate::train::{narrow, wide as wide_f32};
+use crate::train::buffers::{narrow, wide as wide_f32};
 use ptx_gen::*;
 use std::f32::consts::LOG2_E;
 

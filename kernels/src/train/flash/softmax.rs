@@ -1,7 +1,7 @@
 //! The online softmax (Milakov and Gimelshein 2018) of 16 queries. A lane has the queries `g` and
 //! `g + 8`.
 use super::fragments::{self, Tile};
-use crate::reduce::{lanes_max, lanes_sum};
+use crate::shared::reduce::{lanes_max, lanes_sum};
 use ptx_gen::*;
 use std::f32::consts::LN_2;
 

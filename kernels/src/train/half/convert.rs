@@ -2,13 +2,14 @@
 
 use super::rows::{load, load_f32, store};
 use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::philox::on_device;
 use crate::train::dropout::{Mask, threshold};
 use crate::train::nf4::{BLOCK, code, dequantize, values};
-use crate::train::philox::on_device;
+use crate::train::optimizer::state::{COUNTERS, MICRO};
 use crate::train::products::add_scaled;
-use crate::train::state::{COUNTERS, MICRO};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -54,7 +55,7 @@ args! {
         residual: In<bf16>,
         /// `[n]`: the kept elements of `x` or zeros, plus the residual
         y: Out<bf16>,
-        /// `[4]`: the counters of [`state`](crate::train::state)
+        /// `[4]`: the counters of [`state`](crate::train::optimizer::state)
         counters: In<u32>,
         /// `[2]`: the words of the key
         seed: In<u32>,

@@ -3,10 +3,11 @@
 
 use super::narrow;
 use super::rows::{load_f32, store};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::train::buffers::wide;
 use crate::train::cross_entropy::{backward, lse, optional};
-use crate::train::wide;
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;

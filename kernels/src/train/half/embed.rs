@@ -1,7 +1,8 @@
 //! The embedding in bf16, with the formula of [`embed`](crate::train::embed).
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
 use ptx_gen::*;
 
 args! {

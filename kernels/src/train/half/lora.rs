@@ -11,8 +11,9 @@
 //! the warps are then added in the order of the warps.
 
 use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
 use crate::train::products::{add_scaled, nt, tn};
 use ptx_gen::*;
 use std::array::from_fn;

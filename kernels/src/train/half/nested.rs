@@ -2,8 +2,8 @@
 
 use super::convert::{AT_ONCE, EIGHT, THREADS};
 use super::rows::store;
-use crate::case::{Case, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::contract::Contract;
 use crate::train::nested::{BLOCK, NestedArgs, case, check_lengths, numbers};
 use crate::train::nf4::{self, code, values};
 use ptx_gen::*;

@@ -3,9 +3,10 @@
 
 use super::rows::{load, load_f32, store};
 use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::reduce::block_sum;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::reduce::block_sum;
 use crate::train::rms_norm::{backward, forward};
 use ptx_gen::*;
 use std::array::from_fn;

@@ -12,9 +12,10 @@
 
 use super::rows::unpack;
 use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::reduce::warp_sum;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::reduce::warp_sum;
 use crate::simple::rope::{Pairing, angle, revolutions};
 use crate::train::rms_norm;
 use crate::train::rope::{self, Angles, Direction, frequencies};
@@ -282,9 +283,10 @@ impl KernelDef for RotateForward {
     fn reference(&self, a: RotateForwardArgs<Cpu<'_>>) {
         let mut x = wide(a.x);
         if self.norm {
-            let (y, inv) = rms_norm::forward(&x, &crate::train::wide(a.g), f64::from(a.eps));
+            let (y, inv) =
+                rms_norm::forward(&x, &crate::train::buffers::wide(a.g), f64::from(a.eps));
             x = y;
-            crate::train::narrow(&inv, a.inv);
+            crate::train::buffers::narrow(&inv, a.inv);
         }
         narrow(
             &rope::forward(&x, &angles(a.positions, a.freq, self.pairing)),
@@ -377,7 +379,7 @@ impl KernelDef for HeadsBackward {
     fn reference(&self, a: HeadsBackwardArgs<Cpu<'_>>) {
         let group = a.group as usize;
         let dim = self.head_dim as usize;
-        let parts = crate::train::wide(a.parts);
+        let parts = crate::train::buffers::wide(a.parts);
         let sum = |parts: &[f64]| {
             (0..dim)
                 .map(|i| (0..group).map(|head| parts[head * dim + i]).sum())
@@ -389,7 +391,7 @@ impl KernelDef for HeadsBackward {
         }
         if self.norm {
             let mut dx = vec![0.0; dy.len()];
-            let [g, inv] = [a.g, a.inv].map(crate::train::wide);
+            let [g, inv] = [a.g, a.inv].map(crate::train::buffers::wide);
             rms_norm::backward(&dy, &wide(a.x), &g, &inv, &mut dx);
             dy = dx;
         }

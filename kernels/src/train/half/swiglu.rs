@@ -3,8 +3,9 @@
 
 use super::rows::{load, store};
 use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
 use crate::simple::swiglu::Activation;
 use crate::train::swiglu::{backward, forward};
 use ptx_gen::*;

@@ -1,8 +1,9 @@
 //! A warpgroup that multiplies.
 
+use super::block::WgmmaBlock;
+use super::definition::{GROUP_QUERIES, KEYS, WARP_QUERIES};
 use super::ring::Cursor;
 use super::softmax::{Softmax, rescale};
-use super::{GROUP_QUERIES, KEYS, WARP_QUERIES, WgmmaBlock};
 use crate::prompt::attention::store::Results;
 use ptx_gen::*;
 

@@ -8,9 +8,10 @@
 //! copied after the keys of the next step, so a thread also keeps the page numbers of the previous
 //! step.
 
+use super::block::WgmmaBlock;
+use super::definition::{GROUP_QUERIES, KEYS, PANEL_BYTES, QUERIES};
 use super::ring::Cursor;
-use super::{GROUP_QUERIES, KEYS, PANEL_BYTES, QUERIES, WgmmaBlock};
-use crate::cache::PAGE;
+use crate::shared::cache::PAGE;
 use ptx_gen::*;
 
 /// The number of tiles in flight before the first of them is waited for.

@@ -1,7 +1,7 @@
 //! Online softmax (Milakov and Gimelshein, 2018, arXiv:1805.02867) over the sums of a warpgroup. A
 //! lane has the two queries `g` and `g + 8` of its warp, where `g = lane / 4`.
 
-use crate::reduce::{lanes_max, lanes_sum};
+use crate::shared::reduce::{lanes_max, lanes_sum};
 use ptx_gen::*;
 
 /// The mask of the lanes that share a query.

@@ -6,9 +6,9 @@
 
 use std::array::from_fn;
 
-use crate::case::Random;
-use crate::contract::Contract;
-use crate::tiled::{IDLE, ProductTile};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::tiled::{IDLE, ProductTile};
 use crate::train::nf4::{BLOCK, VALUES, dequantize};
 use ptx_gen::*;
 

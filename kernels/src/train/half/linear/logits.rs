@@ -1,9 +1,10 @@
 //! The logits `y = x W^T` in `f32`.
 
-use super::{BOUND, X, matrix, scalar};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::tiled::{OutputShape, Pair, ProductTile, Tiled};
+use super::operands::{BOUND, X, matrix, scalar};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::tiled::{OutputShape, Pair, ProductTile, Tiled};
 use crate::train::half::wide;
 use crate::train::products::nt;
 use ptx_gen::*;

@@ -1,10 +1,11 @@
 //! A projection with its adapter, or the gradient of its input.
 
 use super::ahead::{self, Ahead, AheadArgs};
-use super::{BOUND, Operands, X, Y, matrix, scalar};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
+use super::operands::{BOUND, Operands, X, Y, matrix, scalar};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{MatmulLayout, add_scaled, nn, nt};

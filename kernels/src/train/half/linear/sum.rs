@@ -8,10 +8,12 @@
 //! rounded once.
 
 use super::ahead::{self, Ahead, AheadArgs};
-use super::{BOUND, LoraLinear, MapTiles, X, Y, matrix, scalar};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
+use super::operands::{BOUND, X, Y, matrix, scalar};
+use super::{LoraLinear, MapTiles};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
 use crate::train::half::{narrow, wide};
 use crate::train::products::{MatmulLayout, nn};
 use ptx_gen::*;

@@ -9,11 +9,13 @@
 //! `da` is never in memory and not rounded.
 
 use super::ahead::{self, Ahead, AheadArgs};
-use super::{BOUND, LoraLinear, MapTiles, Operands, X, Y, matrix, scalar};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use super::operands::{BOUND, Operands, X, Y, matrix, scalar};
+use super::{LoraLinear, MapTiles};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::contract::Contract;
+use crate::shared::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
 use crate::simple::swiglu::Activation;
-use crate::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{MatmulLayout, nn};

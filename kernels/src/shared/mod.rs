@@ -1,0 +1,16 @@
+//! Helpers that several families of kernels share.
+
+pub mod cache;
+pub(crate) mod contract;
+pub(crate) mod divided;
+mod overlap;
+pub mod philox;
+mod random;
+pub mod reduce;
+pub(crate) mod shared_rows;
+pub mod state;
+pub(crate) mod tiled;
+
+pub use overlap::Overlap;
+pub use random::Random;
+pub use tiled::ProductTile;
