@@ -9,9 +9,8 @@
 //! no token was chosen, the state does not change otherwise.
 
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::state::{DONE, LEN, LIMIT, NO_TOKEN, POSITION, SEQUENCE, TOKEN};
+use crate::shared::{Contract, Random};
 use crate::simple::argmax::{Best, NONE, best_of, first_largest, key, key_on_cpu};
 use ptx_gen::*;
 use std::array::from_fn;

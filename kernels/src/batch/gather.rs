@@ -2,8 +2,7 @@
 //! last token of each sequence.
 
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 args! {

@@ -12,8 +12,8 @@
 use super::definition::{Append, AppendArgs, MatmulArgs};
 use super::lane_sums::{AT_ONCE, LaneSums};
 use crate::format::tile::{ROWS, RowOrder};
+use crate::shared::Contract;
 use crate::shared::cache::{self, PAGE, key, key_pair};
-use crate::shared::contract::Contract;
 use crate::shared::state::{DONE, LEN, POSITION, SEQUENCE};
 use crate::simple::rope::Pairing;
 use ptx_gen::*;

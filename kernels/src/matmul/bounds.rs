@@ -7,9 +7,8 @@ use crate::format::multiply::{TileLane, number};
 use crate::format::tile::{self, ROWS};
 use crate::format::unpack::halves;
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::reduce::{lanes_max, lanes_sum};
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 args! {

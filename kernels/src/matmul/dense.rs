@@ -1,6 +1,6 @@
 //! `y = x w^T` for two `f16` matrices that are copied through tensor maps, with `f32` sums.
 
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use crate::shared::tiled::{GROUPS, OUT, OutputShape, PART, Pair, ProductTile, Tiled};
 use ptx_gen::*;
 

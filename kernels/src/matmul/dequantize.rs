@@ -5,8 +5,7 @@ use crate::format::Format;
 use crate::format::dequantize::{ColumnOrder, Dequantizer, SET};
 use crate::format::tile::{self, ROWS};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 args! {

@@ -7,7 +7,7 @@ use super::lane_sums::{AT_ONCE, LaneSums};
 use crate::format::Format;
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::{self, ROWS, RowOrder};
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use crate::simple::swiglu::Activation;
 use ptx_gen::*;
 

@@ -21,7 +21,7 @@ use super::stages::{BARRIERS, Stages};
 use crate::format::Format;
 use crate::format::dequantize::{Dequantizer, SET};
 use crate::format::tile::{self, ROWS, RowOrder};
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use ptx_gen::*;
 
 /// The maximum number of tokens of a job for which registers can hold the operands of the epilogue

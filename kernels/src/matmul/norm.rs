@@ -4,9 +4,8 @@
 use super::activations::{self, PANEL, TOKENS};
 use crate::format::dequantize::ColumnOrder;
 use crate::harness::{Case, Variant};
-use crate::shared::contract::Contract;
 use crate::shared::reduce::block_sums_and_max;
-use crate::shared::{Overlap, Random};
+use crate::shared::{Contract, Overlap, Random};
 use ptx_gen::*;
 
 args! {

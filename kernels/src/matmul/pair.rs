@@ -9,7 +9,7 @@ use super::sm_share::SmShare;
 use super::stages::Stages;
 use super::{Epilogue, kernel};
 use crate::format::tile;
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use ptx_gen::*;
 
 /// Kernel that multiplies two matrices. Both matmuls must have the same

@@ -14,7 +14,7 @@ use super::activations::{self, TOKENS};
 use super::definition::{Matmul, MatmulArgs};
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::{self, ROWS};
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use ptx_gen::*;
 
 /// The number of partial sums that a thread loads at once.

@@ -8,8 +8,7 @@
 
 use crate::harness::comparison::NEIGHBOUR;
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 args! {

@@ -5,9 +5,8 @@
 //! ends at a stop token, at the end of the context, or if the model chose no token ([`NO_TOKEN`]).
 
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::state::{DONE, LEN, NO_TOKEN, POSITION, PROMPT_LEN, StepState, TOKEN};
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 args! {

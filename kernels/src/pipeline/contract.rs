@@ -5,7 +5,7 @@ use super::gemv::layout::Segments;
 use super::gemv::plan::{self, Plan};
 use super::gemv::stream::StreamArgs;
 use crate::format::Format;
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use ptx_gen::{Grid, KernelDef, Shape, ShapeError};
 
 /// Checks the parts of a contract that all GEMVs share: matrix, segments and layout. Returns the

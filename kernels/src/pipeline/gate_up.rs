@@ -11,7 +11,7 @@ use super::{Packed, Plan, Segments};
 use crate::format::Format;
 use crate::format::tile::ROWS;
 use crate::harness::{Case, Variant};
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use crate::simple::swiglu::Activation;
 use ptx_gen::*;
 

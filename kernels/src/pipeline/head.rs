@@ -16,7 +16,7 @@ use super::{Packed, Plan, Segments};
 use crate::format::Format;
 use crate::format::tile::ROWS;
 use crate::harness::{Case, Variant};
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use crate::shared::state::{LEN, NO_TOKEN, POSITION, StepState};
 use crate::simple::argmax::{key, key_on_cpu};
 use ptx_gen::*;

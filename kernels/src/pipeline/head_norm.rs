@@ -15,11 +15,10 @@ use super::batch::BatchItem;
 use super::gemv::case::HeadsCase;
 use super::gemv::plan::MAX_BATCH;
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
 use crate::shared::cache::{self, OwnRows, key, keys};
-use crate::shared::contract::Contract;
 use crate::shared::reduce::warp_sum;
 use crate::shared::state::{LEN, POSITION, StepState};
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 use std::array::from_fn;
 

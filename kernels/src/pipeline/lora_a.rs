@@ -9,9 +9,8 @@
 use super::block_float::{self, BFP_BLOCK, BlockFloat};
 use super::gemv::plan::MAX_BATCH;
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::reduce::block_sum;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 args! {

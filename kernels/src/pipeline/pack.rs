@@ -5,8 +5,7 @@ use crate::format::Format;
 use crate::format::pack::{PackLane, TileRow};
 use crate::format::tile::{RowOrder, Tile, pack};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 /// The number of warps of a block.

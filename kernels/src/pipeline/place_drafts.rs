@@ -9,9 +9,8 @@
 
 use super::gemv::plan::MAX_BATCH;
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::state::{LEN, StepState};
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 args! {

@@ -6,9 +6,8 @@
 //! reads them.
 
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::state::{LEN, POSITION, PROMPT_LEN, StepState, TOKEN};
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 args! {

@@ -6,9 +6,8 @@
 
 use crate::harness::{Case, Variant};
 use crate::matmul::activations::TOKENS;
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::state::{LEN, POSITION, SEQUENCE};
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 /// A work item of attention.

@@ -17,10 +17,9 @@
 use crate::harness::{Case, Variant};
 use crate::pipeline::reference::normed;
 use crate::shared::cache::{self, PAGE, key, key_pair};
-use crate::shared::contract::Contract;
 use crate::shared::reduce::lanes_sum;
 use crate::shared::state::{DONE, LEN, POSITION, SEQUENCE, StepState};
-use crate::shared::{Overlap, Random};
+use crate::shared::{Contract, Overlap, Random};
 use crate::simple::rope::{Pairing, angle, exact_angles, frequencies};
 use ptx_gen::*;
 use std::array::from_fn;

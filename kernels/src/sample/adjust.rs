@@ -15,7 +15,7 @@ use super::limits::{BINS, CHUNK, MAX_BIASES, MAX_WINDOW, THREADS};
 use super::reference::adjusted;
 use super::rows::{self, RowsArgs, SampledRow};
 use super::{SampleParams, blocks};
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use crate::shared::reduce::block_max;
 use crate::simple::argmax::{key, key_on_cpu};
 use ptx_gen::*;

@@ -15,7 +15,7 @@
 use super::blocks;
 use super::limits::{CHUNK, THREADS};
 use super::rows::{self, RowsArgs, SampledRow};
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use ptx_gen::*;
 
 args! {

@@ -17,9 +17,8 @@ use super::rows::{self, CpuRow, RowsArgs, SampledRow};
 use super::token_args::SampleTokenArgs;
 use super::weight::halves;
 use super::{SampleParams, blocks, reference};
-use crate::shared::contract::Contract;
-use crate::shared::philox;
 use crate::shared::state::{DONE, LEN, LIMIT, NO_TOKEN, POSITION, PROMPT_LEN, TOKEN};
+use crate::shared::{Contract, philox};
 use ptx_gen::*;
 
 /// Kernel that chooses the next token and advances the state.

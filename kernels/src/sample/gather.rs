@@ -12,7 +12,7 @@ use super::params::DeviceParams;
 use super::rows::{self, RowsArgs, SampledRow};
 use super::weight::{self, weight};
 use super::{SampleParams, block, blocks};
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use ptx_gen::*;
 
 args! {

@@ -2,7 +2,7 @@
 
 use super::limits::{CHUNK, MAX_VOCAB};
 use super::params::{DeviceParams, WORDS};
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use crate::shared::state::{DONE, LEN, POSITION, SEQUENCE};
 use ptx_gen::*;
 

@@ -1,7 +1,7 @@
 //! Helpers that several families of kernels share.
 
 pub mod cache;
-pub(crate) mod contract;
+mod contract;
 pub(crate) mod divided;
 mod overlap;
 pub mod philox;
@@ -11,6 +11,7 @@ pub(crate) mod shared_rows;
 pub mod state;
 pub(crate) mod tiled;
 
+pub(crate) use contract::Contract;
 pub use overlap::Overlap;
 pub use random::Random;
 pub use tiled::ProductTile;

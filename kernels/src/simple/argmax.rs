@@ -5,9 +5,8 @@
 //! then [`NO_TOKEN`].
 
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::state::NO_TOKEN;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 args! {

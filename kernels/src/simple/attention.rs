@@ -9,11 +9,10 @@
 //! maximum and added. [`AttentionCombine`] does the same for the blocks of a head.
 
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
 use crate::shared::cache::{self, OwnRows};
-use crate::shared::contract::Contract;
 use crate::shared::reduce::{block_max, block_sum, lanes_max, lanes_sum};
 use crate::shared::state::{LEN, POSITION};
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;

@@ -7,9 +7,8 @@
 use crate::format::Format;
 use crate::format::fragment::{Bytes, Group};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::state::{self, StepState};
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 /// The number of threads of a block.

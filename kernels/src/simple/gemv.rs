@@ -15,9 +15,8 @@
 use crate::format::Format;
 use crate::format::fragment::{Bytes, Fragment, Group, LaneSplit};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::reduce::{block_sum, warp_sum};
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 use std::array::from_fn;
 

@@ -4,9 +4,8 @@
 //! The result is NaN if a logit of the row is not finite, or if the row does not contain the token.
 
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::reduce::{block_max, block_sum};
+use crate::shared::{Contract, Random};
 use crate::simple::argmax::key;
 use ptx_gen::*;
 use std::f32::consts::{LN_2, LOG2_E};

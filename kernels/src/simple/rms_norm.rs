@@ -5,9 +5,8 @@
 //! sqrt(n)`, for example 2e17 for n = 8192.
 
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::reduce::block_sum;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 use std::array::from_fn;
 

@@ -11,10 +11,9 @@
 //! exact product, so the error is equal at all positions.
 
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
 use crate::shared::cache::{self, OwnRows, key, keys};
-use crate::shared::contract::Contract;
 use crate::shared::state::{LEN, POSITION};
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 use std::f32::consts::TAU;
 

@@ -5,8 +5,7 @@
 //! correct.
 
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;

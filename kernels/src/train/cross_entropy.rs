@@ -13,9 +13,8 @@
 
 use super::buffers::{narrow, wide};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::reduce::{block_max, block_sum};
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::{LN_2, LOG2_E};

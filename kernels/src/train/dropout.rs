@@ -10,9 +10,8 @@ use super::buffers::{narrow, wide};
 use super::optimizer::state::{COUNTERS, MICRO};
 use super::products::add_scaled;
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::philox::{on_device, philox4x32};
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 use std::array::from_fn;
 

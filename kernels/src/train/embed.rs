@@ -2,8 +2,7 @@
 
 use super::buffers::{narrow, wide};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 /// Returns the rows of `table` `[vocab, hidden]` at `ids` `[tokens]`, as `[tokens, hidden]`.

@@ -12,8 +12,7 @@
 use super::lora::{Factors, masked};
 use super::products::{nn, nt};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 /// The frozen weight of a projection.

@@ -8,8 +8,7 @@
 
 use super::nf4::{self, WORD, inverse};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 /// The number of `absmax` values that share a scale.

@@ -8,8 +8,7 @@
 //! `w * (1 / absmax)`.
 
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 use std::array::from_fn;
 

@@ -9,8 +9,7 @@
 
 use super::buffers::{narrow, wide};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 /// Adds `x[m,k] w[n,k]^T` to `sum[m,n]`. Both operands have rows of `k` elements.

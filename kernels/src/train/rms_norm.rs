@@ -14,9 +14,8 @@
 use super::buffers::{narrow, wide};
 use super::products::dot;
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::reduce::block_sum;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 use std::array::from_fn;
 

@@ -8,8 +8,7 @@
 
 use super::buffers::{narrow, wide};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use crate::simple::rope::{Pairing, angle, revolutions};
 use ptx_gen::*;
 use std::f64::consts::TAU;

@@ -11,8 +11,7 @@
 
 use super::buffers::{narrow, wide};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use crate::simple::swiglu::Activation;
 use ptx_gen::*;
 use std::array::from_fn;

@@ -1,10 +1,9 @@
 //! The kernel's fields, its arguments, and the sizes that follow from them.
 
 use crate::format::dequantize::ColumnOrder;
-use crate::shared::Overlap;
 use crate::shared::cache::{self};
-use crate::shared::contract::Contract;
 use crate::shared::shared_rows::SharedRows;
+use crate::shared::{Contract, Overlap};
 use ptx_gen::*;
 
 args! {

@@ -35,8 +35,8 @@ mod sums;
 mod tile;
 
 use crate::matmul::activations::{self, PANEL, TOKENS};
+use crate::shared::Contract;
 use crate::shared::cache::PAGE;
-use crate::shared::contract::Contract;
 use crate::shared::state::{DONE, LEN, POSITION, SEQUENCE};
 use block::{BatchBlock, WarpCopies};
 pub use definition::{BatchAttention, BatchAttentionArgs};

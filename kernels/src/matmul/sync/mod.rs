@@ -18,7 +18,7 @@ pub(super) mod definition;
 
 use super::definition::{Epilogue, MatmulArgs};
 use crate::format::tile::RowOrder;
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use block::SyncBlock;
 pub use definition::MatmulSync;
 use definition::{PAIR, WARPS, WEIGHT_STAGES};

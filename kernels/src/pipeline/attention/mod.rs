@@ -46,8 +46,8 @@ mod sums;
 
 use super::block_float::{self, BFP_BLOCK};
 use super::gemv::plan::{MAX_BATCH, Timestamp};
+use crate::shared::Contract;
 use crate::shared::cache::{self};
-use crate::shared::contract::Contract;
 use crate::shared::state::{LEN, POSITION};
 use block::{AttentionBlock, RowFilter, TileRange};
 use definition::{HALF_SHARED, MAX_UNSPLIT_TILES, QUERIES, TILE};

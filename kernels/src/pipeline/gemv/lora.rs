@@ -14,8 +14,7 @@ use super::plan::Plan;
 use crate::format::tile::ROWS;
 use crate::harness::{Case, Variant};
 use crate::pipeline::batch::BatchItem;
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 args! {

@@ -46,8 +46,7 @@ pub use wgmma::PromptAttentionWgmma;
 
 use super::Item;
 use crate::matmul::activations::{self, PANEL, TOKENS};
-use crate::shared::cache;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, cache};
 use block::PromptBlock;
 pub use definition::{PromptAttention, PromptAttentionArgs};
 use definition::{ROWS, WARPS};

@@ -3,7 +3,7 @@
 use super::lanes::{Lanes, Sample, add, check, heads};
 use super::reference::{causal, forward};
 use crate::harness::{Case, Variant};
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use crate::train::buffers::{narrow, wide};
 use ptx_gen::*;
 use std::f32::consts::{LN_2, LOG2_E};

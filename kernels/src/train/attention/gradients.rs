@@ -7,8 +7,7 @@
 use super::lanes::{Lanes, Sample, add, check, heads};
 use super::reference::{Saved, backward, causal, delta, sum_groups};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use crate::train::buffers::{narrow, wide};
 use ptx_gen::*;
 use std::f32::consts::LOG2_E;

@@ -1,9 +1,8 @@
 //! A head distributed over the lanes of a warp, and the test cases of the kernels of attention.
 
 use super::reference::{Heads, causal, forward};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::reduce::warp_sum;
+use crate::shared::{Contract, Random};
 use crate::train::Storage;
 use crate::train::buffers::wide;
 use ptx_gen::*;

@@ -1,7 +1,7 @@
 //! The checks and sizes that the kernels of FlashAttention share.
 
 use super::block::{self, TensorOp};
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use crate::train::Storage;
 use crate::train::attention::Heads;
 use ptx_gen::{ShapeError, bf16};

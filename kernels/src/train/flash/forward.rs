@@ -5,7 +5,7 @@ use super::common::{check, check_lengths, check_op, heads, log2_scale, wide};
 use super::fragments::{self, Tile};
 use super::softmax::{self, Softmax};
 use super::steps::{self, KeyStep, Keys};
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use crate::train::attention::{causal, forward};
 use crate::train::buffers::narrow;
 use ptx_gen::*;

@@ -5,7 +5,7 @@ use super::columns::{QUERIES, Queries, QueryField, QueryStep, STEP_BYTES};
 use super::common::{check, check_lengths, check_op, log2_scale, scale, wide};
 use super::fragments::{self, Tile};
 use super::key_args::FlashKeysArgs;
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use crate::train::attention::{Saved, backward, causal, sum_groups};
 use crate::train::buffers::{narrow, wide as wide_f32};
 use ptx_gen::*;

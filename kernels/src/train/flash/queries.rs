@@ -6,7 +6,7 @@ use super::forward::{check_queries, first_query};
 use super::fragments::{self, Tile};
 use super::softmax::QUAD;
 use super::steps::{self, KeyStep, Keys};
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use crate::shared::reduce::lanes_sum;
 use crate::train::attention::{Saved, backward, causal, delta};
 use crate::train::buffers::{narrow, wide as wide_f32};

@@ -3,9 +3,8 @@
 use super::rows::{load, load_f32, store};
 use super::{narrow, wide};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::philox::on_device;
+use crate::shared::{Contract, Random};
 use crate::train::dropout::{Mask, threshold};
 use crate::train::nf4::{BLOCK, code, dequantize, values};
 use crate::train::optimizer::state::{COUNTERS, MICRO};

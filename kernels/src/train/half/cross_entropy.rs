@@ -4,8 +4,7 @@
 use super::narrow;
 use super::rows::{load_f32, store};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use crate::train::buffers::wide;
 use crate::train::cross_entropy::{backward, lse, optional};
 use ptx_gen::*;

@@ -1,8 +1,7 @@
 //! The embedding in bf16, with the formula of [`embed`](crate::train::embed).
 
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 args! {

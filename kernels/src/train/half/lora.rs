@@ -12,8 +12,7 @@
 
 use super::{narrow, wide};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use crate::train::products::{add_scaled, nt, tn};
 use ptx_gen::*;
 use std::array::from_fn;

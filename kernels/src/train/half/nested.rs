@@ -3,7 +3,7 @@
 use super::convert::{AT_ONCE, EIGHT, THREADS};
 use super::rows::store;
 use crate::harness::{Case, Variant};
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use crate::train::nested::{BLOCK, NestedArgs, case, check_lengths, numbers};
 use crate::train::nf4::{self, code, values};
 use ptx_gen::*;

@@ -4,9 +4,8 @@
 use super::rows::{load, load_f32, store};
 use super::{narrow, wide};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::reduce::block_sum;
+use crate::shared::{Contract, Random};
 use crate::train::rms_norm::{backward, forward};
 use ptx_gen::*;
 use std::array::from_fn;

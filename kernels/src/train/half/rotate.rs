@@ -13,9 +13,8 @@
 use super::rows::unpack;
 use super::{narrow, wide};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::reduce::warp_sum;
+use crate::shared::{Contract, Random};
 use crate::simple::rope::{Pairing, angle, revolutions};
 use crate::train::rms_norm;
 use crate::train::rope::{self, Angles, Direction, frequencies};

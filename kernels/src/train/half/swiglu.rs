@@ -4,8 +4,7 @@
 use super::rows::{load, store};
 use super::{narrow, wide};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use crate::simple::swiglu::Activation;
 use crate::train::swiglu::{backward, forward};
 use ptx_gen::*;

@@ -14,8 +14,7 @@
 //! cancel at small `t`.
 
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use crate::train::buffers::{narrow, wide};
 use ptx_gen::*;
 use std::array::from_fn;

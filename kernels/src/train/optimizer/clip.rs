@@ -7,9 +7,8 @@
 //! are the bits of the norm.
 
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::reduce::block_sum;
+use crate::shared::{Contract, Random};
 use crate::train::buffers::wide;
 use ptx_gen::*;
 

@@ -7,8 +7,7 @@
 
 use super::state::{COUNTERS, MICRO};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 /// The number of words before the lists.

@@ -22,7 +22,7 @@ mod softmax;
 use super::definition::PromptAttentionArgs;
 use super::rows::ItemRows;
 use crate::harness::{Case, Variant};
-use crate::shared::contract::Contract;
+use crate::shared::Contract;
 use block::WgmmaBlock;
 use consumer::Consumer;
 pub use definition::PromptAttentionWgmma;

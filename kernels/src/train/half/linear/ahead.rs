@@ -6,9 +6,8 @@
 
 use std::array::from_fn;
 
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::tiled::{IDLE, ProductTile};
+use crate::shared::{Contract, Random};
 use crate::train::nf4::{BLOCK, VALUES, dequantize};
 use ptx_gen::*;
 

@@ -2,9 +2,8 @@
 
 use super::operands::{BOUND, X, matrix, scalar};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::tiled::{OutputShape, Pair, ProductTile, Tiled};
+use crate::shared::{Contract, Random};
 use crate::train::half::wide;
 use crate::train::products::nt;
 use ptx_gen::*;

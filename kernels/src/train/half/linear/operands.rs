@@ -1,7 +1,6 @@
 //! The operands that these matmuls share: their tiles, their checks and their test data.
 
-use crate::shared::contract::Contract;
-use crate::shared::{ProductTile, Random};
+use crate::shared::{Contract, ProductTile, Random};
 use ptx_gen::*;
 
 /// The tile of left operands, and of tensors that an epilogue reads.

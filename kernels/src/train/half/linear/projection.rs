@@ -3,9 +3,8 @@
 use super::ahead::{self, Ahead, AheadArgs};
 use super::operands::{BOUND, Operands, X, Y, matrix, scalar};
 use crate::harness::{Case, Variant};
-use crate::shared::Random;
-use crate::shared::contract::Contract;
 use crate::shared::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
+use crate::shared::{Contract, Random};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{MatmulLayout, add_scaled, nn, nt};
