@@ -275,10 +275,10 @@ impl TileFormat for Legacy {
         tile: TilePtr<'k>,
         unit: Units<'k>,
     ) -> Vec<[Affine<'k>; 2]> {
-        let d = lane.group_halves(tile, self.scales()).map(halves);
+        let d = lane.two_words(tile, self.scales()).map(halves);
         let m = self
             .min
-            .then(|| lane.group_halves(tile, self.minima()).map(halves));
+            .then(|| lane.two_words(tile, self.minima()).map(halves));
         let affine = |s: usize, r: usize| {
             let scale = d[s][r] * unit[r];
             m.map_or(Affine::Scale(scale), |m| {
@@ -304,10 +304,10 @@ impl TileFormat for Legacy {
             multiplier.format.section("tile_scales"),
             format!("{}: scales of a tile", multiplier.format.name()),
         );
-        let d = multiplier.group_halves(tile, self.scales()).map(halves);
+        let d = multiplier.two_words(tile, self.scales()).map(halves);
         let m = self
             .min
-            .then(|| multiplier.group_halves(tile, self.minima()).map(halves));
+            .then(|| multiplier.two_words(tile, self.minima()).map(halves));
         for (item, rows) in (0..).zip(batch) {
             multiplier.token();
             // Entries of a table are signed bytes. Plain codes are unsigned, and `add` subtracts

@@ -33,6 +33,7 @@ pub(crate) mod unpack;
 
 // Shared by several formats.
 mod fifth_bits;
+mod four_of_each_32;
 mod k_scales;
 mod legacy;
 mod lookup;

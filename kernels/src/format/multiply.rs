@@ -16,6 +16,7 @@
 
 use super::activations::{Activations, Encoding, THIRD_BYTES_A_UNIT};
 use super::name::FormatName;
+use super::unpack::halves;
 use ptx_gen::*;
 use std::array::from_fn;
 use std::ops::Deref;
@@ -51,10 +52,31 @@ impl<'k> TileLane<'k> {
         tile.at(self.lane * 16).at(512 * c).cast::<u32>().ld4()
     }
 
-    /// Loads the `f16` values of the lane's groups of 32, starting at byte `at`: a word per set,
-    /// with both rows.
-    pub(super) fn group_halves(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 2] {
+    /// Loads the lane's two words among the words of all lanes that start at byte `at`.
+    ///
+    /// Formats with groups of 32 have an `f16` value of each group there: a word per set, with both
+    /// rows.
+    pub(super) fn two_words(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 2] {
         tile.at(self.lane * 8).at(at).cast::<u32>().ld2()
+    }
+
+    /// Loads the lane's four words among the words of all lanes that start at byte `at`.
+    pub(super) fn four_words(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 4] {
+        tile.at(self.lane * 16).at(at).cast::<u32>().ld4()
+    }
+
+    /// Loads the `f16` value of each of the lane's rows, among the values of all rows that start at
+    /// byte `at`.
+    pub(super) fn row_halves(&self, tile: TilePtr<'k>, at: u32) -> [F32<'k>; 2] {
+        halves(tile.at(self.g * 4).at(at).cast::<u32>().ld())
+    }
+
+    /// Loads the two `f16` values of each of the lane's rows, among the pairs of all rows that start
+    /// at byte `at`. Returns the first values of both rows, then their second values.
+    pub(super) fn row_pairs(&self, tile: TilePtr<'k>, at: u32) -> [[F32<'k>; 2]; 2] {
+        let words = tile.at(self.g * 8).at(at).cast::<u32>().ld2();
+        let [first_row, second_row] = words.map(halves);
+        [0, 1].map(|i| [first_row[i], second_row[i]])
     }
 }
 

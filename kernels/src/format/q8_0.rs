@@ -154,7 +154,7 @@ impl TileFormat for Q8_0 {
         tile: TilePtr<'k>,
         unit: Units<'k>,
     ) -> Vec<[Affine<'k>; 2]> {
-        let d = lane.group_halves(tile, CODES).map(halves);
+        let d = lane.two_words(tile, CODES).map(halves);
         d.map(|rows| [0, 1].map(|r| Affine::Scale(rows[r] * unit[r])))
             .into()
     }
@@ -168,7 +168,7 @@ impl TileFormat for Q8_0 {
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],
     ) {
-        let d = multiplier.group_halves(tile, CODES).map(halves);
+        let d = multiplier.two_words(tile, CODES).map(halves);
         for (s, d) in (0..).zip(d) {
             let codes = from_fn(|i| multiplier.words(tile, 4 * s + i as u32));
             for (item, rows) in (0..).zip(&mut *batch) {
