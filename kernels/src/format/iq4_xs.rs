@@ -8,8 +8,7 @@
 use super::bits::{BitRange, Bits, Field, one, two};
 use super::codes::{Affine, CodeValues, Codes, Units, times};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
-use super::layout::half_of_row;
-use super::layout::lane;
+use super::layout::{half_of_row, lane};
 use super::lookup::{IQ4, Table};
 use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
 use super::nibbles;

@@ -3,8 +3,7 @@
 use super::bits::{BitRange, Bits, Field, one, two};
 use super::codes::{Affine, CodeValues, Units, times};
 use super::fragment::{Bytes, Group};
-use super::layout::lane;
-use super::layout::pair_of_row;
+use super::layout::{lane, pair_of_row};
 use super::multiply::{AND_OR, RowSums, Set, TileLane, TilePtr, number};
 use super::numbers::{f16_value, put_f16};
 use super::pack::{PackLane, load8};

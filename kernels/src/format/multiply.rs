@@ -71,8 +71,8 @@ impl<'k> TileLane<'k> {
         halves(tile.at(self.g * 4).at(at).cast::<u32>().ld())
     }
 
-    /// Loads the two `f16` values of each of the lane's rows, among the pairs of all rows that start
-    /// at byte `at`. Returns the first values of both rows, then their second values.
+    /// Loads the two `f16` values of each of the lane's rows, among the pairs of all rows that
+    /// start at byte `at`. Returns the first values of both rows, then their second values.
     pub(super) fn row_pairs(&self, tile: TilePtr<'k>, at: u32) -> [[F32<'k>; 2]; 2] {
         let words = tile.at(self.g * 8).at(at).cast::<u32>().ld2();
         let [first_row, second_row] = words.map(halves);

@@ -1,5 +1,6 @@
 //! Helpers that several families of kernels share.
 
+pub(crate) mod attend;
 pub mod cache;
 mod contract;
 pub(crate) mod divided;

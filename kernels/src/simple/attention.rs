@@ -9,6 +9,7 @@
 //! maximum and added. [`AttentionCombine`] does the same for the blocks of a head.
 
 use crate::harness::{Case, Variant};
+use crate::shared::attend::attend;
 use crate::shared::cache::{self, OwnRows};
 use crate::shared::reduce::{block_max, block_sum, lanes_max, lanes_sum};
 use crate::shared::state::{LEN, POSITION};
@@ -172,45 +173,30 @@ impl KernelDef for Attention {
         let splits = a.splits as usize;
         let n = ctx.min(a.state[POSITION as usize] as usize + 1);
         let start = n - self.window.map_or(n, |window| n.min(window as usize));
-        let share =
-            (n - start).div_ceil(self.step() as usize).div_ceil(splits) * self.step() as usize;
+        // A split is a whole number of steps of a block.
+        let step = self.step() as usize;
+        let steps = (n - start).div_ceil(step);
+        let share = steps.div_ceil(splits) * step;
         for (i, part) in a.partials.chunks_mut(dim + 2).enumerate() {
             let head = i / splits;
             let split = i % splits;
             let kv_head = head / (a.heads / a.kv_heads) as usize;
-            let row = |cache: &[f16], p: usize| -> Vec<f64> {
-                cache[cache::own_row(a.kv_heads as usize, kv_head, p) * dim..][..dim]
-                    .iter()
-                    .map(|x| x.to_f32().into())
-                    .collect()
+            let row = |p: usize| {
+                let first = cache::own_row(a.kv_heads as usize, kv_head, p) * dim;
+                [a.k_cache, a.v_cache].map(|cache| &cache[first..][..dim])
             };
-            let q = &a.q[head * dim..][..dim];
-            let at = |split: usize| (start + split * share).min(n);
-            let range = at(split)..at(split + 1);
-            let scores: Vec<f64> = range
-                .clone()
-                .map(|p| {
-                    let dot: f64 = q
-                        .iter()
-                        .zip(row(a.k_cache, p))
-                        .map(|(&q, k)| f64::from(q) * k)
-                        .sum();
-                    dot * f64::from(a.scale) * std::f64::consts::LOG2_E
-                })
-                .collect();
-            let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let mut sums = vec![0.0; dim + 1];
-            for (p, score) in range.zip(scores) {
-                let weight = (score - max).exp2();
-                for (sum, v) in sums
-                    .iter_mut()
-                    .zip(row(a.v_cache, p).into_iter().chain([1.0]))
-                {
-                    *sum += weight * v;
-                }
-            }
-            for (part, v) in part.iter_mut().zip(sums.into_iter().chain([max])) {
-                *part = v as f32;
+            let q: Vec<f64> = a.q[head * dim..][..dim].iter().map(|&q| q.into()).collect();
+            let scale = f64::from(a.scale);
+            let to_log2 = |dot: f64| dot * scale * std::f64::consts::LOG2_E;
+            let bound = |split: usize| (start + split * share).min(n);
+            let positions = bound(split)..bound(split + 1);
+            let attended = attend(&q, positions.map(row), to_log2);
+            let others = [attended.sum, attended.max];
+            for (to, v) in part
+                .iter_mut()
+                .zip(attended.values.into_iter().chain(others))
+            {
+                *to = v as f32;
             }
         }
     }
@@ -266,12 +252,14 @@ impl Attention {
         let rows = OwnRows::new(a.kv_heads, kv_head);
         let keys = a.k_cache.at(dim);
         let values = a.v_cache.at(dim);
+        // The team's number in the block is the offset of its first position.
         let mine = warp * teams + (lane >> self.team().ilog2());
         let last = end - 1;
         k.for_each(begin, end, self.step(), |base| {
             let positions: Vec<_> = (0..self.ahead())
                 .map(|i| base + mine + i * teams * WARPS)
                 .collect();
+            // Positions past the end read the last row, and get no weight below.
             let cached: Vec<_> = positions.iter().map(|p| rows.at(p.min(last))).collect();
             let load = |cache: Ptr<'k, f16, ReadOnly>| -> Vec<_> {
                 let row = |&row: &U32<'k>| cache.row(row, 2 * self.head_dim).cast::<u32>().ld4();
@@ -371,6 +359,7 @@ impl Attention {
         let lane = k.lane();
         let warp = k.warp();
         let tid = k.tid();
+        // The bits of a lane's number that differ between teams.
         let across = 31 & !(self.team() - 1);
         let sums = self.head_dim + 1;
         let row = self.head_dim.next_multiple_of(4) + 4;
@@ -412,10 +401,10 @@ impl Attention {
         k.for_each(tid, self.queries * sums, 32 * WARPS, |i| {
             let query = i / sums;
             let d = i % sums;
-            let of_warps = (0..WARPS).map(|w| rows.at((query + w * self.queries) * row + d).ld());
-            part(query)
-                .at(d)
-                .st(of_warps.reduce(|a, b| a + b).expect("a block has warps"));
+            let of_warp = |w: u32| rows.at((query + w * self.queries) * row + d).ld();
+            let to = part(query).at(d);
+            let sum = (0..WARPS).map(of_warp).reduce(|a, b| a + b);
+            to.st(sum.expect("a block has warps"));
         });
     }
 }

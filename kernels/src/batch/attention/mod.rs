@@ -36,6 +36,7 @@ mod tile;
 
 use crate::matmul::activations::{self, PANEL, TOKENS};
 use crate::shared::Contract;
+use crate::shared::attend::{attend, wide};
 use crate::shared::cache::PAGE;
 use crate::shared::state::{DONE, LEN, POSITION, SEQUENCE};
 use block::{BatchBlock, WarpCopies};
@@ -168,24 +169,24 @@ impl KernelDef for BatchAttention {
             let base = start / TILE * TILE;
             let share = self.share(end - base, a.splits, a.units);
             for head in 0..heads {
-                let attended = |range: Range<u32>| {
-                    let q = &a.q[(row * heads + head) * dim..][..dim];
-                    let rows = range.map(|p| dim * table.row(p, head as u32 / self.queries));
-                    attend(
-                        q,
-                        rows.map(|i| [a.k_cache, a.v_cache].map(|cache| &cache[i..][..dim])),
-                    )
+                let q: Vec<f64> = wide(&a.q[(row * heads + head) * dim..][..dim]).collect();
+                let kv_head = head as u32 / self.queries;
+                let cached = |p: u32| {
+                    let first = dim * table.row(p, kv_head);
+                    [a.k_cache, a.v_cache].map(|cache| &cache[first..][..dim])
                 };
+                // Queries are already in log2 units.
+                let attended = |positions: Range<u32>| attend(&q, positions.map(cached), |s| s);
                 let done = state[DONE as usize] != 0;
                 let whole = if done {
                     vec![0.0; dim]
                 } else {
-                    attended(start..end).result()
+                    attended(start..end).mean()
                 };
                 for (d, result) in whole.into_iter().enumerate() {
                     let slot = self.order.slot((head * dim + d) as u32) as usize;
-                    y[activations::index(a.capacity as usize, row, slot)] =
-                        f16::from_f32(result as f32);
+                    let at = activations::index(a.capacity as usize, row, slot);
+                    y[at] = f16::from_f32(result as f32);
                 }
                 let used = if done {
                     1
@@ -193,12 +194,13 @@ impl KernelDef for BatchAttention {
                     (end - base).div_ceil(share)
                 };
                 for split in (0..used).filter(|_| used > 1) {
-                    let at = |split: u32| (base + split * share).clamp(start, end);
-                    let partial = attended(at(split)..at(split + 1));
-                    let at = (row * heads + head) * splits + split as usize;
-                    outcomes[2 * at] = partial.max as f32;
-                    outcomes[2 * at + 1] = partial.sum as f32;
-                    for (to, v) in values[at * dim..][..dim].iter_mut().zip(partial.values) {
+                    let bound = |split: u32| (base + split * share).clamp(start, end);
+                    let partial = attended(bound(split)..bound(split + 1));
+                    let part = (row * heads + head) * splits + split as usize;
+                    outcomes[2 * part] = partial.max as f32;
+                    outcomes[2 * part + 1] = partial.sum as f32;
+                    let to = &mut values[part * dim..][..dim];
+                    for (to, v) in to.iter_mut().zip(partial.values) {
                         *to = v as f32;
                     }
                 }
@@ -223,47 +225,4 @@ impl PageTable<'_> {
         let page = self.pages[at as usize].min(cache_pages - 1);
         ((page * kv_heads + kv_head) * PAGE + position % PAGE) as usize
     }
-}
-
-/// The result of attention over a range of positions, before the division by the sum of the
-/// weights.
-struct Partial {
-    max: f64,
-    sum: f64,
-    values: Vec<f64>,
-}
-
-impl Partial {
-    /// Returns the weighted mean of the values.
-    fn result(self) -> Vec<f64> {
-        self.values.into_iter().map(|v| v / self.sum).collect()
-    }
-}
-
-/// Computes attention of one query to these keys and values, with scores in log2 units.
-fn attend<'a>(q: &[f16], rows: impl Iterator<Item = [&'a [f16]; 2]>) -> Partial {
-    let numbers = |row: &[f16]| {
-        row.iter()
-            .map(|x| f64::from(x.to_f32()))
-            .collect::<Vec<_>>()
-    };
-    let q = numbers(q);
-    let dot = |row: &[f16]| numbers(row).iter().zip(&q).map(|(k, q)| k * q).sum::<f64>();
-    let all: Vec<(f64, &[f16])> = rows.map(|[keys, values]| (dot(keys), values)).collect();
-    let max = all
-        .iter()
-        .fold(f64::NEG_INFINITY, |max, (score, _)| max.max(*score));
-    let mut partial = Partial {
-        max,
-        sum: 0.0,
-        values: vec![0.0; q.len()],
-    };
-    for (score, values) in all {
-        let weight = (score - max).exp2();
-        partial.sum += weight;
-        for (y, v) in partial.values.iter_mut().zip(numbers(values)) {
-            *y += weight * v;
-        }
-    }
-    partial
 }

@@ -47,12 +47,14 @@ mod sums;
 use super::block_float::{self, BFP_BLOCK};
 use super::gemv::plan::{MAX_BATCH, Timestamp};
 use crate::shared::Contract;
+use crate::shared::attend::attend;
 use crate::shared::cache::{self};
 use crate::shared::state::{LEN, POSITION};
 use block::{AttentionBlock, RowFilter, TileRange};
 use definition::{HALF_SHARED, MAX_UNSPLIT_TILES, QUERIES, TILE};
 pub use definition::{PipelinedAttention, PipelinedAttentionArgs};
 use ptx_gen::*;
+use std::ops::Range;
 use sums::OnlineSoftmax;
 
 impl KernelDef for PipelinedAttention {
@@ -206,31 +208,37 @@ impl KernelDef for PipelinedAttention {
         let (values, others) = a.partials.split_at_mut(a.y.len() * splits);
         let scales = a.y_scale.chunks_mut(dim / BFP_BLOCK as usize);
         for (head, (y, y_scale)) in a.y.chunks_mut(dim).zip(scales).enumerate() {
-            let n = ctx.min(a.state[head / heads * LEN + POSITION as usize] as usize + 1);
+            // Heads are counted over the batch.
+            let token = head / heads;
+            let position = a.state[token * LEN + POSITION as usize] as usize;
+            let n = ctx.min(position + 1);
             let start = n - self.window.map_or(n, |window| n.min(window as usize));
-            let base = start / TILE as usize * TILE as usize;
-            let (used, share) = self.split(n - base, splits);
-            let q = &a.q[head * dim..][..dim];
+            let q: Vec<f64> = a.q[head * dim..][..dim].iter().map(|&q| q.into()).collect();
             let kv_head = head % heads / self.queries as usize;
-            let cache = CpuCache {
-                caches: [a.k_cache, a.v_cache],
-                kv_heads: a.kv_heads as usize,
-                kv_head,
+            let row = |p: usize| {
+                let first = cache::own_row(a.kv_heads as usize, kv_head, p) * dim;
+                [a.k_cache, a.v_cache].map(|cache| &cache[first..][..dim])
             };
-            let whole = attend(q, &cache, start..n, a.scale);
-            let result: Vec<f64> = whole.values.iter().map(|v| v / whole.sum).collect();
-            let (whole_numbers, scales) = block_float::encode(&result);
+            let scale = f64::from(a.scale);
+            let to_log2 = |dot: f64| dot * scale * std::f64::consts::LOG2_E;
+            let attended = |positions: Range<usize>| attend(&q, positions.map(row), to_log2);
+            let (whole_numbers, scales) = block_float::encode(&attended(start..n).mean());
             y.copy_from_slice(&whole_numbers);
             y_scale.copy_from_slice(&scales);
+            // Splits are whole tiles, so the first one may begin before the window.
+            let base = start / TILE as usize * TILE as usize;
+            let (used, share) = self.split(n - base, splits);
+            let bound = |split: usize| (base + split * share).clamp(start, n);
             for split in (0..used).filter(|_| used > 1) {
-                let at = |split: usize| (base + split * share).clamp(start, n);
-                let partial = attend(q, &cache, at(split)..at(split + 1), a.scale);
-                let at = head * splits + split;
-                for pair in others[at * dim / 2..][..dim / 2].chunks_mut(2) {
+                let partial = attended(bound(split)..bound(split + 1));
+                let part = head * splits + split;
+                // A pair of maximum and sum for every four values, as the merge loads them.
+                for pair in others[part * dim / 2..][..dim / 2].chunks_mut(2) {
                     pair.copy_from_slice(&[partial.max as f32, partial.sum as f32]);
                 }
-                for (value, v) in values[at * dim..][..dim].iter_mut().zip(partial.values) {
-                    *value = v as f32;
+                let to = &mut values[part * dim..][..dim];
+                for (to, v) in to.iter_mut().zip(partial.values) {
+                    *to = v as f32;
                 }
             }
         }
@@ -300,56 +308,6 @@ impl PipelinedAttention {
         }
         block.timestamp(Timestamp::Waited);
     }
-}
-
-/// The result of attention over a range of positions, before the division by the sum of the
-/// weights.
-struct Partial {
-    max: f64,
-    sum: f64,
-    values: Vec<f64>,
-}
-
-/// The keys and values of a head on the CPU.
-struct CpuCache<'a> {
-    caches: [&'a [f16]; 2],
-    kv_heads: usize,
-    kv_head: usize,
-}
-
-/// Computes attention over a range of positions in double precision.
-fn attend(q: &[f32], of: &CpuCache<'_>, range: std::ops::Range<usize>, scale: f32) -> Partial {
-    let dim = q.len();
-    let [keys, values] = of.caches;
-    let row = |cache: &[f16], p: usize| -> Vec<f64> {
-        cache[cache::own_row(of.kv_heads, of.kv_head, p) * dim..][..dim]
-            .iter()
-            .map(|x| x.to_f32().into())
-            .collect()
-    };
-    let score = |p| -> f64 {
-        let dot: f64 = q
-            .iter()
-            .zip(row(keys, p))
-            .map(|(&q, k)| f64::from(q) * k)
-            .sum();
-        dot * f64::from(scale) * std::f64::consts::LOG2_E
-    };
-    let scores: Vec<f64> = range.clone().map(score).collect();
-    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let mut partial = Partial {
-        max,
-        sum: 0.0,
-        values: vec![0.0; dim],
-    };
-    for (p, score) in range.zip(scores) {
-        let weight = (score - max).exp2();
-        partial.sum += weight;
-        for (sum, v) in partial.values.iter_mut().zip(row(values, p)) {
-            *sum += weight * v;
-        }
-    }
-    partial
 }
 
 impl PipelinedAttention {

@@ -46,6 +46,7 @@ pub use wgmma::PromptAttentionWgmma;
 
 use super::Item;
 use crate::matmul::activations::{self, PANEL, TOKENS};
+use crate::shared::attend::{attend, wide};
 use crate::shared::{Contract, cache};
 use block::PromptBlock;
 pub use definition::{PromptAttention, PromptAttentionArgs};
@@ -153,22 +154,18 @@ impl KernelDef for PromptAttention {
                 let start = end - self.window.map_or(end, |window| end.min(window as usize));
                 a.y_scale[token] = 1.0;
                 for head in 0..heads {
-                    let rows = |cache: &[f16]| -> Vec<f16> {
-                        let table = [a.sequences, a.max_pages, a.cache_pages];
-                        let of = [a.kv_heads as usize, head / (heads / a.kv_heads as usize)];
-                        let row =
-                            |position| cache::paged_row(a.pages, table, sequence, of, position);
-                        let rows =
-                            (start..end).map(|position| row(position).expect("pages are in range"));
-                        rows.flat_map(|row| &cache[row * dim..][..dim])
-                            .copied()
-                            .collect()
+                    let table = [a.sequences, a.max_pages, a.cache_pages];
+                    let kv_heads = a.kv_heads as usize;
+                    let of = [kv_heads, head / (heads / kv_heads)];
+                    let cached = |position: usize| {
+                        let row = cache::paged_row(a.pages, table, sequence, of, position);
+                        let first = dim * row.expect("pages are in range");
+                        [a.k_cache, a.v_cache].map(|cache| &cache[first..][..dim])
                     };
-                    let q = &a.q[(token * heads + head) * dim..][..dim];
-                    for (d, y) in attend(q, &rows(a.k_cache), &rows(a.v_cache))
-                        .into_iter()
-                        .enumerate()
-                    {
+                    let q: Vec<f64> = wide(&a.q[(token * heads + head) * dim..][..dim]).collect();
+                    // Queries are already in log2 units.
+                    let attended = attend(&q, (start..end).map(cached), |score| score);
+                    for (d, y) in attended.mean().into_iter().enumerate() {
                         let slot = self.order.slot((head * dim + d) as u32) as usize;
                         a.y[activations::index(capacity, token, slot)] = f16::from_f32(y as f32);
                     }
@@ -176,26 +173,4 @@ impl KernelDef for PromptAttention {
             }
         }
     }
-}
-
-/// Returns `softmax(q k^T) v` of one query, with scores in log2 units.
-fn attend(q: &[f16], keys: &[f16], values: &[f16]) -> Vec<f64> {
-    let numbers = |row: &[f16]| {
-        row.iter()
-            .map(|x| f64::from(x.to_f32()))
-            .collect::<Vec<_>>()
-    };
-    let q = numbers(q);
-    let dot = |row: &[f16]| numbers(row).iter().zip(&q).map(|(k, q)| k * q).sum::<f64>();
-    let scores: Vec<f64> = keys.chunks(q.len()).map(dot).collect();
-    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let weights: Vec<f64> = scores.iter().map(|score| (score - max).exp2()).collect();
-    let mut y = vec![0.0; q.len()];
-    for (row, weight) in values.chunks(q.len()).zip(&weights) {
-        for (y, v) in y.iter_mut().zip(numbers(row)) {
-            *y += weight * v;
-        }
-    }
-    let sum: f64 = weights.iter().sum();
-    y.into_iter().map(|y| y / sum).collect()
 }

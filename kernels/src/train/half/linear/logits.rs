@@ -119,8 +119,8 @@ impl Variant for Logits {
         let case = |[rows, columns, depth, blocks]: [u32; 4]| {
             let mut random = Random(seed);
             let args = vec![
-                matrix(&mut random, rows, depth),
-                matrix(&mut random, columns, depth),
+                matrix(&mut random, [rows, depth]),
+                matrix(&mut random, [columns, depth]),
                 CpuArg::F32(vec![0.0; (rows * columns) as usize]),
                 CpuArg::scalar(rows),
                 CpuArg::scalar(columns),

@@ -8,10 +8,10 @@
 //! rounded once.
 
 use super::ahead::{self, Ahead, AheadArgs};
-use super::operands::{BOUND, X, Y, matrix, scalar};
+use super::operands::{BOUND, Y, matrix, pair, scalar};
 use super::{LoraLinear, MapTiles};
 use crate::harness::{Case, Variant};
-use crate::shared::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
+use crate::shared::tiled::{GROUPS, Leaving, OutputShape, ProductTile, Summed, Tiled};
 use crate::shared::{Contract, Random};
 use crate::train::half::{narrow, wide};
 use crate::train::products::{MatmulLayout, nn};
@@ -175,18 +175,6 @@ impl KernelDef for LoraSum {
             rows: a.rows,
             columns: a.columns,
         };
-        let pair = |(left, right, depth): (
-            TensorArg<'k, bf16, ReadOnly>,
-            TensorArg<'k, bf16, ReadOnly>,
-            U32<'k>,
-        )| {
-            Pair {
-                left: left.of(X),
-                right: right.of(self.tile.right(true)),
-                by_rows: true,
-                depth,
-            }
-        };
         // Pairs with a depth of 0 have no steps, so one kernel serves two and three projections.
         let frozen = [
             (a.x0, a.w0, a.depth0),
@@ -198,7 +186,11 @@ impl KernelDef for LoraSum {
             (a.u1, a.a1, a.rank1),
             (a.u2, a.a2, a.rank2),
         ];
-        let pairs = frozen.into_iter().chain(adapters).map(pair).collect();
+        let pairs = frozen
+            .into_iter()
+            .chain(adapters)
+            .map(|(left, right, depth)| pair(MatmulLayout::Nn, self.tile, left, right, depth))
+            .collect();
         let tiled = Tiled::new(k, memory, self.tile, BESIDE, shape, pairs, vec![]);
         let out = memory.at(self.tile.ring(BESIDE).memory());
         let finish = |leaving: &Leaving<'k>, summed: Summed<'_, 'k, bf16>| {
@@ -252,7 +244,7 @@ impl Variant for LoraSum {
                 [[rows, columns]; 3],
             ];
             let shapes = shapes.into_iter().flatten().take(13);
-            let mut args: Vec<CpuArg> = shapes.map(|[n, m]| matrix(&mut random, n, m)).collect();
+            let mut args: Vec<CpuArg> = shapes.map(|shape| matrix(&mut random, shape)).collect();
             let lengths = [rows, columns]
                 .into_iter()
                 .chain(depths)
