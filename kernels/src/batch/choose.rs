@@ -132,27 +132,27 @@ impl KernelDef for ChooseTokens {
             if state[DONE as usize] != 0 || sequence >= a.sequences || position >= a.max_tokens {
                 continue;
             }
-            for block in 0..blocks {
-                let keys = logits
-                    .iter()
-                    .enumerate()
-                    .map(|(i, &x)| (key_on_cpu(x), i as u32));
-                let best = first_largest(keys.skip(block * share).take(share));
-                (a.value[i * blocks + block], a.index[i * blocks + block]) = best;
-            }
-            let all = first_largest(
+            let keys = || {
                 logits
                     .iter()
-                    .enumerate()
-                    .map(|(i, &x)| (key_on_cpu(x), i as u32)),
-            );
-            let chosen = if all.0 < f32::INFINITY {
-                all.1
+                    .zip(0..)
+                    .map(|(&x, token)| (key_on_cpu(x), token))
+            };
+            for block in 0..blocks {
+                let (value, index) = first_largest(keys().skip(block * share).take(share));
+                a.value[i * blocks + block] = value;
+                a.index[i * blocks + block] = index;
+            }
+            let (value, token) = first_largest(keys());
+            let chosen = if value < f32::INFINITY {
+                token
             } else {
                 NO_TOKEN
             };
-            a.out[sequence as usize * a.max_tokens as usize + position as usize] = chosen;
-            step_on_cpu(state, chosen, a.stop[..a.stops as usize].contains(&chosen));
+            let out = sequence as usize * a.max_tokens as usize;
+            a.out[out + position as usize] = chosen;
+            let stops = a.stop[..a.stops as usize].contains(&chosen);
+            step_on_cpu(state, chosen, stops);
         }
     }
 }
@@ -190,8 +190,8 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
     /// Loads the state of row `of`.
     fn new(k: Builder<'k>, a: &'a ChooseTokensArgs<Dev<'k>>, of: U32<'k>) -> Self {
         let state = a.state.row(of, 4 * LEN as u32);
-        let [position, done, sequence, limit] =
-            [POSITION, DONE, SEQUENCE, LIMIT].map(|i| state.at(i).ld());
+        let words = [POSITION, DONE, SEQUENCE, LIMIT];
+        let [position, done, sequence, limit] = words.map(|word| state.at(word).ld());
         ChosenRow {
             k,
             a,
@@ -214,11 +214,13 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
     fn process(&self) {
         let k = self.k;
         let a = self.a;
+
         k.section(
             "batch/choose/thread_maximum",
             "largest logit of the thread's share",
         );
         let best = self.of_thread().of_warp();
+
         k.section("batch/choose/block_maximum", "largest logit of the block");
         let warps = THREADS / WARP;
         let values = k.shared::<f32>("values", warps);
@@ -241,6 +243,7 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
                 a.index.at(at).st(best.index);
                 drawn.set(a.ticket.at(self.row).ticket(a.blocks - 1));
             });
+
             k.section(
                 "batch/choose/last_block",
                 "the last block to finish chooses",
@@ -265,8 +268,11 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
         let mut value = k.var(f32::NEG_INFINITY);
         let mut index = k.var(NONE);
         k.for_each(first + k.tid(), end, IN_FLIGHT * THREADS, |i| {
-            let places: [U32; IN_FLIGHT as usize] =
-                from_fn(|j| (i + j as u32 * THREADS).min(end - 1) * WIDTH);
+            let place = |j: usize| {
+                let load = (i + j as u32 * THREADS).min(end - 1);
+                load * WIDTH
+            };
+            let places: [U32; IN_FLIGHT as usize] = from_fn(place);
             let loaded = places.map(|at| logits.at(at).stream().ld4());
             for (at, four) in places.into_iter().zip(loaded) {
                 for (j, logit) in (0..).zip(four) {
@@ -297,6 +303,7 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
         };
         let best = best_of(k, k.lane(), a.blocks, WARP, of).of_warp();
         let chosen = best.value.lt(f32::INFINITY).select(best.index, NO_TOKEN);
+
         k.section(
             "batch/choose/end_of_sequence",
             "check whether the token ends the sequence",
@@ -308,10 +315,8 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
         let stops = stops.get().eq(1).any();
         k.when(k.lane().eq(0), || {
             let next = self.position + 1;
-            a.out
-                .row(self.sequence, a.max_tokens * 4)
-                .at(self.position)
-                .st(chosen);
+            let out = a.out.row(self.sequence, a.max_tokens * 4);
+            out.at(self.position).st(chosen);
             // A stop token is stored like any other token, and ends the sequence after it.
             let none = chosen.eq(NO_TOKEN);
             k.when(!none, || {

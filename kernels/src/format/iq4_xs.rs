@@ -153,6 +153,7 @@ impl TileFormat for IQ4_XS {
             let words = rows.map(group_words);
             lane.halves_of_nibbles(s, words);
         }
+
         lane.k
             .section("format/iq4_xs/pack_scales", "IQ4_XS: pack the scales");
         let group = |s: u32| lane.t + 4 * s;

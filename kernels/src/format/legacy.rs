@@ -300,6 +300,7 @@ impl TileFormat for Legacy {
             Values::Numbers(_) if self.fifth => multiplier.five_bits(tile),
             Values::Numbers(_) => multiplier.nibbles(tile),
         };
+
         multiplier.k.section(
             multiplier.format.section("tile_scales"),
             format!("{}: scales of a tile", multiplier.format.name()),

@@ -134,6 +134,7 @@ impl<'k> RowFragment<'k> {
             .into_iter()
             .flat_map(|word| table.numbers(word))
             .collect();
+
         self.k
             .section("format/common/scale_lookup", "scale the entries of a row");
         entries

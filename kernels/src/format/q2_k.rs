@@ -162,6 +162,7 @@ impl TileFormat for Q2_K {
             })
         });
         lane.two_bits(&codes);
+
         lane.k
             .section("format/q2_k/pack_scales", "Q2_K: pack the scales");
         let scales = rows.map(|row| [0, 1, 2, 3].map(|s| row.at(4 * s).at(lane.t).ld()));

@@ -188,6 +188,7 @@ impl TileFormat for Q3_K {
         };
         let to = lane.tile.at(THIRD).row(lane.lane, 16).cast::<u32>();
         to.st4([0, 1, 2, 3].map(third));
+
         lane.k
             .section("format/q3_k/pack_scales", "Q3_K: pack the scales");
         let bytes = [0, 4, 8].map(|at| BLOCK_SCALES + at);
@@ -333,6 +334,7 @@ fn codes<'k>(lane: &PackLane<'k>, row: &TileRow<'k>) -> RowCodes<'k> {
         four_words(BLOCK_LOW + 32 * (s / 2)).map(|word| word >> bit)
     };
     let low = from_fn(low);
+
     lane.k.section(
         "format/q3_k/tile_third_bits",
         "Q3_K: third bits of all groups",

@@ -158,6 +158,7 @@ impl TileFormat for Q6_K {
     fn pack<'k>(&self, lane: &PackLane<'k>) {
         let rows = lane.bytes();
         let codes = lane.rows.each_ref().map(|row| codes(lane.t, row));
+
         lane.k.section(
             "format/q6_k/pack_codes",
             "pack four words of six-bit codes into three",
@@ -171,6 +172,7 @@ impl TileFormat for Q6_K {
         for (c, four) in (0..).zip(words.chunks(4)) {
             lane.words(c, [four[0], four[1], four[2], four[3]]);
         }
+
         lane.k
             .section("format/q6_k/pack_scales", "Q6_K: pack the scales");
         let scale = |row: Bytes<'k>, s: u32| row.at(BLOCK_SCALES + 4 * s).at(lane.t).ld();

@@ -72,7 +72,9 @@ impl Append {
             },
         )?;
         kernel.require(order == self.pairs() || (order == RowOrder::PLAIN && first >= values), || {
-            format!("rows from {first} on, of which values begin at {values}, in the order {order:?}")
+            format!(
+                "rows from {first} on, of which values begin at {values}, in the order {order:?}"
+            )
         })?;
         self.buffers(kernel, a)
     }
@@ -273,12 +275,13 @@ impl<'k> LaneSums<'_, 'k> {
         }
         let k = self.k;
         let p = &a.append;
+
         k.section("matmul/append/addresses", "cache rows of keys and values");
         let slot = |first: u32| {
             let token = self.token + k.lane() + first;
             let state = p.state.row(token.min(a.tokens_given - 1), 4 * LEN as u32);
-            let [done, position, sequence] =
-                [DONE, POSITION, SEQUENCE].map(|word| self.load(state.at(word)));
+            let word = |word: u32| self.load(state.at(word));
+            let [done, position, sequence] = [DONE, POSITION, SEQUENCE].map(word);
             let index = position >> PAGE.ilog2();
             let known = done.eq(0) & sequence.lt(p.sequences) & index.lt(p.max_pages);
             let mut page = k.var(u32::MAX);
@@ -290,7 +293,9 @@ impl<'k> LaneSums<'_, 'k> {
             } else {
                 entry.ld_if(known, &mut page)
             }
-            let row = page.get() * p.kv_heads * PAGE + (position & (PAGE - 1));
+            // The row of head 0. A page has all positions of a head, then those of the next.
+            let first = page.get() * p.kv_heads * PAGE;
+            let row = first + (position & (PAGE - 1));
             page.get().lt(p.cache_pages).select(row, u32::MAX)
         };
         (0..self.sums.columns()).step_by(32).map(slot).collect()
@@ -410,13 +415,8 @@ pub(super) fn reference(append: Append, a: &mut MatmulArgs<Cpu<'_>>, token: usiz
         };
         let cached = |head| {
             let table = [a.append.sequences, a.append.max_pages, a.append.cache_pages];
-            let row = cache::paged_row(
-                a.append.pages,
-                table,
-                sequence,
-                [kv_heads, head],
-                position as usize,
-            );
+            let of = [kv_heads, head];
+            let row = cache::paged_row(a.append.pages, table, sequence, of, position as usize);
             row.filter(|_| done == 0).map(|row| row * dim)
         };
         let (to, first): (&mut [f16], _) = match matrix {
@@ -442,14 +442,17 @@ pub(super) fn reference(append: Append, a: &mut MatmulArgs<Cpu<'_>>, token: usiz
                     0.0
                 }
             };
-            let [x, y] = [sums[g] + bias(dims[0]), sums[g + 8] + bias(dims[1])];
-            let at = token * a.append.angle_row as usize + a.append.angle_first as usize;
-            let angle = &a.append.angles[at + 2 * (block * 8 + g)..];
+            let x = sums[g] + bias(dims[0]);
+            let y = sums[g + 8] + bias(dims[1]);
+            let angles = token * a.append.angle_row as usize + a.append.angle_first as usize;
+            let pair = block * 8 + g;
+            let angle = &a.append.angles[angles + 2 * pair..];
             let [cos, sin] = match matrix {
                 Matrix::Values => [1.0, 0.0],
                 _ => [angle[0], angle[1]].map(f64::from),
             };
-            for (d, x) in dims.into_iter().zip([x * cos - y * sin, x * sin + y * cos]) {
+            let rotated = [x * cos - y * sin, x * sin + y * cos];
+            for (d, x) in dims.into_iter().zip(rotated) {
                 to[first + d] = key((x * factor) as f32);
             }
         }

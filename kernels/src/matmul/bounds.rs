@@ -1,5 +1,6 @@
 //! Bounds of each row's weights, which the conversion to `f16` needs.
 
+use super::load_tile::load_tile;
 use crate::format::Format;
 use crate::format::codes::{Affine, CodeValues, Codes};
 use crate::format::dequantize::SET;
@@ -55,6 +56,7 @@ impl RowBounds {
     ) {
         let tiles = self.format.tiles();
         let scales = tiles.scales(lane, tile, [lane.k.val(1.0); 2]);
+
         // A scale must be finite in `f16` even if all its weights are zero.
         lane.k
             .section("matmul/bounds/scales", "a quarter of each scale");
@@ -96,7 +98,9 @@ fn weights<'k>(
         } else {
             (word, values.bias)
         };
-        let code = |byte| number(word, byte).fma(1.0 / (1 << values.shift) as f32, -(bias as f32));
+        let unit = 1.0 / (1 << values.shift) as f32;
+        let less = -(bias as f32);
+        let code = |byte| number(word, byte).fma(unit, less);
         affine.weights((0..4).map(code))
     };
     let pairs = |words: &[U32<'k>; 4], numbers: fn(U32<'k>) -> [F32<'k>; 2]| {
@@ -144,32 +148,29 @@ impl KernelDef for RowBounds {
         let first = a.w.row(k.ctaid() * tiles, size.bytes);
         k.for_each(0, tiles, 1, |column| {
             k.section("matmul/bounds/tile", "copy a tile to shared memory");
-            let from = first.row(column, size.bytes);
-            k.for_each(k.lane(), size.bytes / 16, 32, |i| {
-                memory
-                    .row(i, 16)
-                    .cast::<u32>()
-                    .st4(from.row(i, 16).cast::<u32>().ld4());
-            });
-            k.warp_barrier();
+            load_tile(k, first.row(column, size.bytes), memory, size.bytes);
             self.tile(&lane, memory, &mut rows);
             // The next iteration overwrites the tile.
             k.warp_barrier();
         });
+
         k.section(
             "matmul/bounds/reduce",
             "reduce over the four lanes of a row",
         );
-        let results = rows
-            .map(|[largest, squares]| [lanes_max(3, largest.get()), lanes_sum(3, squares.get())]);
+        let results = rows.map(|[largest, squares]| {
+            let largest = lanes_max(3, largest.get());
+            let squares = lanes_sum(3, squares.get());
+            [largest, squares]
+        });
         k.when((k.lane() & 3).eq(0), || {
             for (r, [largest, squares]) in (0..).zip(results) {
                 let row = k.ctaid() * ROWS + (k.lane() >> 2) + 8 * r;
                 let exponent = largest.bits::<u32>() >> 23;
-                let unit = (exponent.min(254 + EXPONENT) * u32::MAX + (254 + EXPONENT))
-                    .max(1)
-                    .min(253)
-                    << 23;
+                // `254 + EXPONENT - exponent` is the exponent of the unit. It stays that of a normal
+                // number whose reciprocal is normal.
+                let inverse = exponent.min(254 + EXPONENT) * u32::MAX + (254 + EXPONENT);
+                let unit = inverse.max(1).min(253) << 23;
                 a.unit.at(row).st(unit.bits::<f32>());
                 a.length.at(row).st(squares.sqrt_rn());
             }

@@ -211,7 +211,9 @@ impl<'k> LaneSums<'_, 'k> {
         let lane = k.lane();
         let feature = self.row_block * 8 + a.y_first;
         let two = feature + (lane & 3) * 2;
-        let slot = order.slot_of_four(two & !3u32) + ((two & 2) << 2);
+        let four = two & !3u32;
+        // The second pair of four features is 8 slots after the first.
+        let slot = order.slot_of_four(four) + ((two & 2) << 2);
         // One lane per token writes the scale, in the warp that has the first features.
         let writes_scales = feature.eq(0) & (lane >> 2).eq(0);
         for (j, sums) in (0..).zip(self.sums.0.chunks(4 * AT_ONCE as usize)) {
@@ -224,11 +226,15 @@ impl<'k> LaneSums<'_, 'k> {
                 .zip(&scales)
                 .zip(&units)
                 .map(|((sums, scales), units)| {
-                    let [low, high] = [0, 1].map(|i| {
-                        let [gate, up] =
-                            [0, 1].map(|r| sums[2 * r + i].get() * scales[i] * reciprocals[r]);
-                        (gate * activation.sigmoid(gate) * up * units[i][0]).cvt::<f16>()
-                    });
+                    // The lane has two tokens. Row `g` is their gate, row `g + 8` their up.
+                    let of_token = |i: usize| {
+                        let row = |r: usize| sums[2 * r + i].get() * scales[i] * reciprocals[r];
+                        let [gate, up] = [0, 1].map(row);
+                        let sigmoid = activation.sigmoid(gate);
+                        let gated = gate * sigmoid * up * units[i][0];
+                        gated.cvt::<f16>()
+                    };
+                    let [low, high] = [0, 1].map(of_token);
                     low.pack(high).bits::<u32>()
                 });
             let gated: Vec<_> = gated.collect();
@@ -292,8 +298,8 @@ pub(super) fn reference(
                     let at = feature / 8 * ROWS as usize + feature % 8;
                     let gated = activation.exact(sums[at]) * sums[at + 8] * f64::from(unit);
                     let slot = order.slot(feature as u32 + a.y_first) as usize;
-                    a.gated[activations::index(capacity, token, slot)] =
-                        f16::from_f32(gated as f32);
+                    let to = activations::index(capacity, token, slot);
+                    a.gated[to] = f16::from_f32(gated as f32);
                 }
             }
             Epilogue::Append(append) => append::reference(append, a, token, &sums),

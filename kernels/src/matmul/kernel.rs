@@ -162,6 +162,7 @@ impl KernelDef for Matmul {
 /// of the first may leave those blocks without a job.
 pub(super) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, MatmulArgs<Dev<'k>>)]) {
     let (matmul, _) = all[0];
+
     k.section(
         "matmul/wgmma/shared",
         "shared memory: barriers, weights, panels of activations",
@@ -397,6 +398,7 @@ impl<'k> MatmulBlock<'_, 'k> {
         if self.matmul.form != SmShare::Whole || part.width > MOST_LOADED {
             return vec![];
         }
+
         self.k.section(
             "matmul/wgmma/epilogue_loads",
             "load the operands of the epilogue",

@@ -14,6 +14,7 @@ mod dequantize;
 mod epilogue;
 mod kernel;
 mod lane_sums;
+mod load_tile;
 mod norm;
 mod pair;
 pub mod plan;

@@ -192,6 +192,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
         let (k, Some(tail)) = (self.k, &self.tail) else {
             return;
         };
+
         k.section("matmul/split/tail_jobs", "jobs of the tail");
         // The first job of the tail goes to the block after the last full job. This keeps the
         // number of jobs per block even.
@@ -234,6 +235,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
             for (i, four) in (0..).zip(sums.0.chunks(4)) {
                 to.at(128 * i).st4([0, 1, 2, 3].map(|j| four[j].get()));
             }
+
             k.section(
                 "matmul/split/ticket",
                 "draw a ticket: the last warp adds all slices",

@@ -100,6 +100,7 @@ impl Multiply {
             .map(|token| eight(token).collect())
             .collect();
         let mut sums: Vec<Sums<f32>> = tokens.iter().map(|_| Sums::zero(k)).collect();
+
         k.section("measure/multiply/mma", "multiply and accumulate");
         // All operands are in registers, so that only the matrix instructions are measured.
         k.for_each(0, a.times, 1, |_| {
@@ -114,6 +115,7 @@ impl Multiply {
 
     fn wgmma<'k>(self, k: Builder<'k>, a: &MultiplyArgs<Dev<'k>>) -> Vec<Var<'k, f32>> {
         let memory = k.tile_memory("tokens");
+
         k.section(
             "measure/multiply/load_shared",
             "load rows into registers, tokens into shared memory",
@@ -124,6 +126,7 @@ impl Multiply {
             Descriptor::<f16>::by_columns(memory, self.tokens(), self.depth(), Swizzle::B128);
         let mut sums = Accumulators::zero(k, self.tokens());
         let add = k.always();
+
         k.section(
             "measure/multiply/wgmma",
             "multiply by the tokens in shared memory and accumulate",
@@ -200,6 +203,7 @@ impl KernelDef for Multiply {
             Multiply::Mma => self.mma(k, &a),
             Multiply::Wgmma => self.wgmma(k, &a),
         };
+
         k.section(
             "measure/multiply/result",
             "add up all sums of the thread, so that none is optimized away",

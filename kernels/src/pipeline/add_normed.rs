@@ -91,6 +91,7 @@ impl KernelDef for AddNormed {
         if self.overlap {
             k.grid_trigger();
         }
+
         k.section(
             "pipeline/add_normed/slice",
             "the token and the slice of this block",
@@ -109,6 +110,7 @@ impl KernelDef for AddNormed {
             );
             k.grid_wait();
         }
+
         k.section(
             "pipeline/add_normed/sum_of_squares",
             "sum of the squares of all elements",
@@ -122,6 +124,7 @@ impl KernelDef for AddNormed {
             }
         });
         let squares = block_sum(k, THREADS / 32, squares.get());
+
         k.section(
             "pipeline/add_normed/norm_and_add",
             "normalize and add the slice; surplus blocks have none",

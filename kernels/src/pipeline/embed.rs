@@ -130,6 +130,7 @@ impl KernelDef for EmbedTiled {
                     |j: usize, v: &[F32<'k>]| y.at(4 * j as u32).st4(from_fn(|i| scaled(v[i])));
                 k.when(token.lt(a.vocab), || {
                     let index = (token >> 4).mad(row_tiles, i >> fragments.ilog2());
+
                     k.section(
                         self.format.section("embed_tile_row"),
                         format!("{}: weights of a row of a tile", self.format.name()),
@@ -260,6 +261,7 @@ fn embed<'k>(
     if overlap {
         k.grid_wait();
     }
+
     k.section("pipeline/embed/rows", "rows of the tokens");
     let word = |item: BatchItem<'k>, i| item.of(a.state, state::LEN as u32).at(i).fresh().ld();
     let only =
@@ -271,6 +273,7 @@ fn embed<'k>(
             token: only.map(|[token, _]| token),
         },
     );
+
     // Threads take the angles in reverse order, so that the last blocks compute the angles and the
     // first ones the rows.
     k.section("pipeline/embed/angles", "angles of the positions");

@@ -115,7 +115,8 @@ impl KernelDef for LmHead {
         })?;
         self.exactly("state", a.state, self.plan.batch as usize * LEN)?;
         self.length("out", a.out, "ctx", &[a.ctx])?;
-        super::contract::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, &a.stream)
+        let segments = self.segments(a.rows);
+        super::contract::contract(self, a.w, &segments, self.plan, a.n, &a.stream)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LmHeadArgs<Dev<'k>>) {
@@ -260,6 +261,7 @@ impl<'k> BestLogit<'k> {
 fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
     let k = r.k;
     let (first, count) = r.shares[0];
+
     k.section(
         "pipeline/head/logits",
         "epilogue: logits of the block and their maximum",
@@ -275,6 +277,7 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
             item.of(a.logits, a.rows).at(row).st(logit);
             best.update(k, key(logit), row);
         });
+
         k.section("pipeline/head/block_maximum", "maximum logit of the block");
         best.block(r);
         k.when(r.thread.eq(0), || {
@@ -293,6 +296,7 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
             r.barrier();
         }
     });
+
     k.section(
         "pipeline/head/last_block",
         "the last block to finish chooses the next token",
@@ -312,6 +316,7 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
 fn choose<'k>(k: Builder<'k>, a: &LmHeadArgs<Dev<'k>>, item: BatchItem<'k>) {
     let value = item.of(a.value, a.stream.blocks);
     let index = item.of(a.index, a.stream.blocks);
+
     k.section("pipeline/head/maximum", "maximum logit of all blocks");
     let mut best = BestLogit::none(k);
     k.for_each(k.lane(), a.stream.blocks, 32, |i| {

@@ -179,6 +179,7 @@ impl KernelDef for HeadNorm {
         if self.overlap {
             k.grid_trigger();
         }
+
         k.section("pipeline/head_norm/weights", "weights of the norms");
         let lane = NormLane::new(k, self.angles, &a);
         if self.overlap {
@@ -197,6 +198,7 @@ impl KernelDef for HeadNorm {
         } else {
             heads * self.batch
         };
+
         k.section("pipeline/head_norm/head", "one head for each warp");
         k.for_each(0, (all + a.blocks - 1) / a.blocks, 1, |round| {
             let i = round * a.blocks + k.ctaid();
@@ -236,20 +238,24 @@ impl KernelDef for HeadNorm {
                 let [cos, sin] = [0, 1].map(|i| f64::from(angles[2 * (d % half) + i]));
                 let x = normed[d % half];
                 let y = normed[d % half + half];
-                (if d < half {
+                let rotated = if d < half {
                     x * cos - y * sin
                 } else {
                     x * sin + y * cos
-                }) as f32
+                };
+                rotated as f32
             };
             (0..dim).map(value).collect()
         };
+        // A token's heads are queries, then keys, then values.
+        let all_heads = heads + 2 * kv_heads;
         for (row, x) in a.x.chunks(dim).enumerate() {
-            let item = row / (heads + 2 * kv_heads);
-            let i = row % (heads + 2 * kv_heads);
+            let item = row / all_heads;
+            let i = row % all_heads;
             let position = a.state[item * LEN + POSITION as usize] as usize;
             let AngleSet { index, count } = self.angles;
-            let angles = &a.angles[(item * count as usize + index as usize) * dim..][..dim];
+            let set = item * count as usize + index as usize;
+            let angles = &a.angles[set * dim..][..dim];
             let (y, cache) = match i {
                 _ if i < heads => {
                     let y = rotated(x, &a.gamma[..dim], angles);
@@ -315,6 +321,7 @@ impl<'a, 'k> NormLane<'a, 'k> {
     fn process(&self, head: NormedHead<'k>, position: U32<'k>) {
         let k = self.k;
         let a = self.a;
+
         k.section(
             "pipeline/head_norm/angles",
             "load the head and the angles of its position",
@@ -323,13 +330,12 @@ impl<'a, 'k> NormLane<'a, 'k> {
             from_fn(|i| pair(k, a, a.x.row(head.row, a.head_dim * 4).fresh(), i));
         let angles: [Pair; PAIRS] = from_fn(|i| {
             let mut angle = [k.var(1.0), k.var(0.0)];
-            self.angles
-                .of(a.angles, head.item, a.head_dim)
-                .row(j(k, i), 8)
-                .fresh()
-                .ld2_if(has(k, a, i), &mut angle);
+            let angles = self.angles.of(a.angles, head.item, a.head_dim);
+            let own = angles.row(j(k, i), 8).fresh();
+            own.ld2_if(has(k, a, i), &mut angle);
             angle.map(|v| v.get())
         });
+
         k.section("pipeline/head_norm/sum_of_squares", "sum of squares");
         let squares = x.iter().flatten().fold(k.val(0.0), |sum, &x| x.fma(x, sum));
         let mean = warp_sum(squares) * a.head_dim.cvt::<f32>().rcp();

@@ -140,6 +140,7 @@ impl<'k> Unit<'k> {
         if overlap {
             k.grid_trigger();
         }
+
         k.section(
             "pipeline/lora_a/work",
             "the row and the token of this block",
@@ -157,6 +158,7 @@ impl<'k> Unit<'k> {
             k.for_each(k.tid() * LINE, n, THREADS * LINE, |i| {
                 row.at(i).prefetch_l2()
             });
+
             k.section(
                 "pipeline/overlap/wait",
                 "nothing before this wait reads results of earlier kernels",
@@ -194,6 +196,7 @@ impl KernelDef for LoraA {
         let values = a.x.row(unit.item, a.n * 2).fresh();
         let scales = a.x_scale.at(unit.item * blocks).fresh();
         let x = BlockFloat { k, values, scales };
+
         k.section(
             "pipeline/lora_a/multiply",
             "multiply blocks of eight elements",
@@ -201,7 +204,8 @@ impl KernelDef for LoraA {
         let mut sum = k.var(0.0);
         k.for_each(k.tid(), blocks, THREADS, |i| {
             let a = [0, 4].map(|half| unit.row.row(i, 4 * BFP_BLOCK).at(half).ld4());
-            let (x, scale) = x.load(i, i.lt(blocks)).get();
+            let loaded = x.load(i, i.lt(blocks));
+            let (x, scale) = loaded.get();
             // The block scale multiplies the sum of eight once, instead of each element.
             let mut eight = k.var(0.0);
             for (a, x) in a.concat().into_iter().zip(x) {
@@ -244,13 +248,15 @@ impl KernelDef for LoraANormed {
     fn program<'k>(&self, k: Builder<'k>, a: LoraANormedArgs<Dev<'k>>) {
         let unit = Unit::begin(k, self.overlap, self.batch, a.a, a.u, [a.ranks, a.n]);
         let x = a.x.row(unit.item, a.n * 4).fresh();
+
         k.section(
             "pipeline/lora_a/multiply_normed",
             "multiply, and add the squares",
         );
         // The factor of the norm is common to all terms, so one pass suffices and the factor is
         // applied last.
-        let [mut sum, mut squares] = [k.var(0.0), k.var(0.0)];
+        let mut sum = k.var(0.0);
+        let mut squares = k.var(0.0);
         k.for_each(k.tid() * 4, a.n, 4 * THREADS, |i| {
             let w = unit.row.at(i).ld4();
             let gamma = a.gamma.at(i).ld4();
@@ -261,7 +267,8 @@ impl KernelDef for LoraANormed {
             }
         });
         let [sum, squares] = [sum, squares].map(|v| block_sum(k, WARPS, v.get()));
-        let factor = squares.fma(a.n.cvt::<f32>().rcp(), a.epsilon).rsqrt();
+        let share = a.n.cvt::<f32>().rcp();
+        let factor = squares.fma(share, a.epsilon).rsqrt();
         k.when(k.tid().eq(0), || unit.u.st(sum * factor));
     }
 

@@ -167,14 +167,8 @@ impl KernelDef for Qkv {
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             cache::check_own(self, name, found, [a.ctx, a.kv_heads, a.head_dim])?;
         }
-        super::contract::contract(
-            self,
-            a.w,
-            &self.segments(a.heads, a.kv_heads, a.head_dim),
-            self.plan,
-            a.n,
-            &a.stream,
-        )
+        let segments = self.segments(a.heads, a.kv_heads, a.head_dim);
+        super::contract::contract(self, a.w, &segments, self.plan, a.n, &a.stream)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: QkvArgs<Dev<'k>>) {
@@ -291,7 +285,8 @@ impl Qkv {
             let rows = count as usize * dim;
             let bytes = rows * format.row_bytes(n);
             let adapter = |row| lora::exact(lora, 3, token, matrix as u32, first + row);
-            let sums = super::reference::exact64(format, &a.w[from..from + bytes], &x).enumerate();
+            let weights = &a.w[from..from + bytes];
+            let sums = super::reference::exact64(format, weights, &x).enumerate();
             let sums: Vec<f64> = sums.map(|(row, sum)| sum + adapter(row)).collect();
             for (b, sums) in sums.chunks(ROWS as usize).enumerate() {
                 for r in 0..PAIRS as usize {
@@ -713,6 +708,7 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
         ) in first.into_iter().zip(&angles).enumerate()
         {
             let pairs = share.count * PAIRS;
+
             k.section(
                 format!("pipeline/qkv/{}_{}", MATRICES[m], self.pairing_id()),
                 format!("epilogue: {}, {}", MATRICES[m], self.pairing()),
@@ -735,6 +731,7 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
                 self.rotate(r, share, i, pair, angle, PlacedToken::only(position));
             });
         }
+
         k.section(
             "pipeline/qkv/values",
             "epilogue: append the values to the cache",

@@ -189,6 +189,7 @@ impl KernelDef for RotateTokens {
             let lane = RotaryLane::new(k, self, &a, state);
             let heads = a.heads + a.kv_heads * 2;
             let teams = THREADS / self.team();
+
             k.section("prompt/rotate/head", "one head for each team");
             k.for_each(0, (heads + (teams - 1)) / teams, 1, |round| {
                 let index = round * teams + k.tid() / self.team();
@@ -350,9 +351,8 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         let def = self.def;
         let a = self.a;
         let heads = a.heads + a.kv_heads * 2;
-        let x =
-            a.x.row(self.token, heads * (4 * def.head_dim))
-                .row(index, 4 * def.head_dim);
+        let token_heads = a.x.row(self.token, heads * (4 * def.head_dim));
+        let x = token_heads.row(index, 4 * def.head_dim);
         let mut x = if def.overlap.waits() {
             self.load(x.fresh())
         } else {
@@ -365,6 +365,7 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
             x = from_fn(|i| from_fn(|half| x[i][half] + bias[i][half]));
         }
         let y = if def.norm { self.normed(x, keys) } else { x };
+
         k.section("prompt/rotate/rotate", "rotate the pairs");
         let rotated = |i: usize| {
             let [u, v] = y[i];
@@ -397,11 +398,14 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         let k = self.k;
         let def = self.def;
         let a = self.a;
+
         k.section("prompt/rotate/head_norm", "head norm");
         let squares = x.iter().flatten().fold(k.val(0.0), |sum, &x| x.fma(x, sum));
         // Lanes without dimensions repeat others and must not count twice.
-        let sum = lanes_sum(def.team() - 1, self.inside.select(squares, 0.0));
-        let factor = (sum * (1.0 / def.head_dim as f32) + a.epsilon).rsqrt();
+        let own = self.inside.select(squares, 0.0);
+        let sum = lanes_sum(def.team() - 1, own);
+        let mean = sum * (1.0 / def.head_dim as f32);
+        let factor = (mean + a.epsilon).rsqrt();
         let gamma = self.load(a.gamma.row(keys.select(1, 0), 4 * def.head_dim));
         from_fn(|i| from_fn(|half| x[i][half] * factor * gamma[i][half]))
     }
@@ -427,15 +431,16 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         let word = |x: F32<'k>, y: F32<'k>| key_pair(self.k, [x, y]).bits::<u32>();
         match self.def.pairing {
             Pairing::Interleaved => {
-                head.at(self.number * DIMS)
-                    .cast::<u32>()
-                    .st4(y.map(|[x, y]| word(x, y)));
+                let to = head.at(self.number * DIMS).cast::<u32>();
+                to.st4(y.map(|[x, y]| word(x, y)));
             }
             Pairing::HalfSplit => {
                 let own = head.at(self.number * PAIRS as u32);
+                // The first dimensions of the pairs are adjacent, and so are the second ones.
                 for (half, at) in [0, self.def.head_dim / 2].into_iter().enumerate() {
-                    let words = [word(y[0][half], y[1][half]), word(y[2][half], y[3][half])];
-                    own.at(at).cast::<u32>().st2(words);
+                    let low = word(y[0][half], y[1][half]);
+                    let high = word(y[2][half], y[3][half]);
+                    own.at(at).cast::<u32>().st2([low, high]);
                 }
             }
         }

@@ -202,6 +202,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
     /// It reads nothing that the kernels before this one write, so it runs before the wait.
     fn prepare(&self) {
         let k = self.k;
+
         k.section(
             "sample/adjust/flags",
             "penalties and biases of the tokens of this chunk",
@@ -221,6 +222,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
     /// Adjusts the logits of the chunk and stores their maximum and their histogram.
     fn process(&self) {
         let k = self.k;
+
         k.section("sample/adjust/logit", "adjust each logit");
         let mut most = k.var(f32::NEG_INFINITY);
         for i in [0, THREADS] {
@@ -300,6 +302,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
 
     fn add_histogram(&self) {
         let k = self.k;
+
         k.section(
             "sample/adjust/histogram",
             "add the block's histogram, which the barrier of the maximum completed",

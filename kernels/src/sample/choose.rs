@@ -166,6 +166,7 @@ impl<'k> Chooser<'_, 'k> {
     fn draw_word(&self) {
         let k = self.k;
         let zero = k.val(0);
+
         k.section("sample/token/random", "a random word");
         k.when(k.tid().eq(0), || {
             let [word, ..] =
@@ -179,6 +180,7 @@ impl<'k> Chooser<'_, 'k> {
         let a = self.a;
         let row = self.row;
         let blocks = (a.of.vocab + (super::limits::CHUNK - 1)) / super::limits::CHUNK;
+
         k.section(
             "sample/token/inputs",
             "results of the kernels before, all loaded at once",
@@ -217,6 +219,7 @@ impl<'k> Chooser<'_, 'k> {
                 self.record(&mut draw, &row, token)
             });
         });
+
         k.section(
             "sample/token/next",
             "the next token; no thread reads the state any more",
@@ -230,11 +233,10 @@ impl<'k> Chooser<'_, 'k> {
     fn record(&self, draw: &mut Draw<'_, 'k>, row: &SampledRow<'k>, token: U32<'k>) {
         let k = self.k;
         let a = self.a;
+
         k.section("sample/token/record", "the record");
-        let record = a.records.row(
-            row.sequence.mad(a.of.max_tokens, row.position),
-            a.record * 4,
-        );
+        let place = row.sequence.mad(a.of.max_tokens, row.position);
+        let record = a.records.row(place, a.record * 4);
         k.when(k.tid().eq(0), || {
             let [low, high] = halves(draw.total.ld());
             let z = draw.z(token);
@@ -268,9 +270,9 @@ impl<'k> Chooser<'_, 'k> {
             k.when(k.tid().eq(0), || {
                 let token = TokenItem::token_of(before.get());
                 record.at(i * 2 + RECORD_HEAD).st(token);
-                record
-                    .at(i * 2 + (RECORD_HEAD + 1))
-                    .st(draw.z(token).bits::<u32>());
+                let to = record.at(i * 2 + (RECORD_HEAD + 1));
+                let z = draw.z(token);
+                to.st(z.bits::<u32>());
             });
         });
     }
@@ -283,8 +285,12 @@ impl<'k> Chooser<'_, 'k> {
         let state = a.state.row(row.state, 4 * LEN as u32);
         let next = row.position + 1;
         let tokens = a.tokens.row(row.sequence, a.of.max_tokens * 4);
-        let [prompt, limit] =
-            [PROMPT_LEN, LIMIT].map(|word| state.at(word).fresh().ld().min(a.of.max_tokens));
+        let length = |word: u32| {
+            let length = state.at(word).fresh().ld();
+            length.min(a.of.max_tokens)
+        };
+        let [prompt, limit] = [PROMPT_LEN, LIMIT].map(length);
+        // A state without a limit ends with its buffer.
         let limit = limit.eq(0).select(a.of.max_tokens, limit);
         let mut token = k.var(chosen);
         // A prompt may contain stop tokens, so only a chosen token is compared with them.
@@ -294,10 +300,8 @@ impl<'k> Chooser<'_, 'k> {
                     k.when(a.stop.at(i).ld().eq(&token), || state.at(DONE).st(1));
                 });
             });
-        a.out
-            .row(row.sequence, a.of.max_tokens * 4)
-            .at(row.position)
-            .st(&token);
+        let out = a.out.row(row.sequence, a.of.max_tokens * 4);
+        out.at(row.position).st(&token);
         k.when(next.lt(limit) & token.get().ne(NO_TOKEN), || {
             tokens.at(next).st(&token);
             state.at(TOKEN).st(&token);

@@ -41,6 +41,7 @@ struct FewTokens<'a, 'k> {
 /// must call it.
 pub(super) fn choose<'k>(draw: &Draw<'_, 'k>, len: U32<'k>) -> U32<'k> {
     let k = draw.k;
+
     k.section("sample/few/pairs", "few tokens: each is compared with each");
     let own = k.tid() / LANES;
     let lane = k.tid() & (LANES - 1);
@@ -85,6 +86,7 @@ impl<'k> FewTokens<'_, 'k> {
     fn filter(&self) -> Pred<'k> {
         let k = self.k;
         let params = &self.draw.row.params;
+
         k.section("sample/few/rank", "rank, and mass before it");
         let order = self.orders.at(self.own).ld();
         let mut rank = k.var(0);
@@ -119,6 +121,7 @@ impl<'k> FewTokens<'_, 'k> {
             drawn.at(self.own).st(kept.select(mass, 0u64));
         });
         k.barrier();
+
         k.section("sample/few/lower_mass", "mass of lower tokens, and of all");
         let mut start = k.var(0u64);
         let mut all = k.var(0u64);

@@ -95,6 +95,22 @@ pub fn block_sums_and_max<'k>(
     [warp_sum(a), warp_sum(b), warp_max(c)]
 }
 
+/// Combines neighbors, then their results, and so on. A tree has a shorter chain of dependencies than
+/// a sum from left to right.
+#[track_caller]
+pub(crate) fn tree<'k>(
+    mut all: Vec<F32<'k>>,
+    combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>,
+) -> F32<'k> {
+    while all.len() > 1 {
+        all = all
+            .chunks(2)
+            .map(|two| two.iter().copied().reduce(&combine).expect("one or two"))
+            .collect();
+    }
+    all[0]
+}
+
 #[track_caller]
 fn butterfly<'k>(bits: u32, v: F32<'k>, combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>) -> F32<'k> {
     steps(bits).fold(v, |v, step| combine(v, v.shfl_bfly(step)))

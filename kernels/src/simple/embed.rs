@@ -145,6 +145,7 @@ pub(crate) fn copy_fragment<'k>(
         let addresses = fragment.addresses(row.row(block, split.bytes));
         let section = |what| {
             let id = table.format.section(&format!("fragment_{what}"));
+
             k.section(id, format!("{}: {what} a fragment", table.format.name()));
         };
         section("load");

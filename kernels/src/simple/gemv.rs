@@ -384,6 +384,7 @@ impl<'k> GemvLane<'k> {
         let step = self.step;
         let stride = step * self.depth;
         let whole = self.blocks & !(stride - 1);
+
         k.section(
             "simple/gemv/deep_loop",
             "several fragments of each row at once",
@@ -391,6 +392,7 @@ impl<'k> GemvLane<'k> {
         k.for_each(first, whole, stride, |block| {
             self.round(&mut sums, block, self.depth)
         });
+
         k.section("simple/gemv/rest", "the remaining fragments, one at a time");
         k.for_each(first + whole, self.blocks, step, |block| {
             self.round(&mut sums, block, 1)

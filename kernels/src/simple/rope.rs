@@ -151,7 +151,9 @@ impl KernelDef for Rope {
         k.when(block.lt(a.heads), || {
             let q = a.q.at(block * a.head_dim);
             self.each_pair(k, &a, position, |t| {
-                let [x, y] = t.of(q.at(t.dims[0]).ld(), q.at(t.dims[1]).ld());
+                let x = q.at(t.dims[0]).ld();
+                let y = q.at(t.dims[1]).ld();
+                let [x, y] = t.of(x, y);
                 q.at(t.dims[0]).st(x);
                 q.at(t.dims[1]).st(y);
             });
@@ -159,7 +161,9 @@ impl KernelDef for Rope {
         .otherwise(|| {
             let head = (block - a.heads) % a.kv_heads;
             let from = head * a.head_dim;
-            let to = OwnRows::new(a.kv_heads, head).at(position) * a.head_dim;
+            let rows = OwnRows::new(a.kv_heads, head);
+            let to = rows.at(position) * a.head_dim;
+
             k.section(
                 "simple/rope/bounds",
                 "positions past the cache are not stored",
@@ -169,14 +173,22 @@ impl KernelDef for Rope {
                     let key = a.k.at(from);
                     let cache = a.k_cache.at(to);
                     self.each_pair(k, &a, position, |t| {
-                        let [x, y] = t.of(key.at(t.dims[0]).ld(), key.at(t.dims[1]).ld());
-                        let [x, y] = keys(k, [x, y]);
+                        let x = key.at(t.dims[0]).ld();
+                        let y = key.at(t.dims[1]).ld();
+                        let rotated = t.of(x, y);
+                        let [x, y] = keys(k, rotated);
                         cache.at(t.dims[0]).st(x);
                         cache.at(t.dims[1]).st(y);
                     });
+                    // The dimensions after the rotated ones are copied.
                     append(k, k.tid() + a.rope_dim, a.head_dim, key, cache);
                 })
-                .otherwise(|| append(k, k.tid(), a.head_dim, a.v.at(from), a.v_cache.at(to)));
+                .otherwise(|| {
+                    let first = k.tid();
+                    let value = a.v.at(from);
+                    let cache = a.v_cache.at(to);
+                    append(k, first, a.head_dim, value, cache);
+                });
             });
         });
     }

@@ -127,8 +127,10 @@ impl KernelDef for TokenLosses {
         let token = k.ctaid();
         let logits = a.logits.at(token * a.vocab);
 
-        k.section("train/cross_entropy/statistics", 
-                        "of each thread's logits the maximum and the sum of e^(l - maximum), in one pass (online softmax)",
+        k.section(
+            "train/cross_entropy/statistics",
+            "of each thread's logits the maximum and the sum of e^(l - maximum), in one pass \
+             (online softmax)",
         );
         // The maximum starts at a finite number. With negative infinity, a thread without logits
         // would compute infinity minus infinity.
@@ -139,18 +141,21 @@ impl KernelDef for TokenLosses {
             let largest = four.into_iter().fold(max.get(), |a, b| a.max(b));
             let e = |l: F32<'k>| ((l - largest) * LOG2_E).ex2();
             let terms = four.map(e).into_iter().reduce(|a, b| a + b).expect("four");
-            sum.set(sum.get().fma(e(max.get()), terms));
+            let so_far = sum.get();
+            let rescaled = e(max.get());
+            sum.set(so_far.fma(rescaled, terms));
             max.set(largest);
         });
+
         k.section(
             "train/cross_entropy/lse",
             "lse = max + log(sum of e^(l - max)); a thread without logits adds 0",
         );
         let largest = block_max(k, self.threads / 32, max.get());
-        let sum = sum.get() * ((max.get() - largest) * LOG2_E).ex2();
-        let lse = block_sum(k, self.threads / 32, sum)
-            .lg2()
-            .fma(LN_2, largest);
+        let own = sum.get();
+        let rescale = ((max.get() - largest) * LOG2_E).ex2();
+        let sum = block_sum(k, self.threads / 32, own * rescale);
+        let lse = sum.lg2().fma(LN_2, largest);
 
         k.section("train/cross_entropy/loss", "loss = lse - l[label]");
         k.when(k.tid().eq(0), || {

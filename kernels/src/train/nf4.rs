@@ -166,6 +166,7 @@ pub(super) fn unpack<'k>(
     absmax: impl Fn(U32<'k>) -> F32<'k>,
 ) {
     let values = values(k);
+
     k.section(
         "train/nf4/weights",
         "w = value * absmax; the first of two codes is in the high nibble",

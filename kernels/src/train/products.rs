@@ -124,9 +124,8 @@ impl KernelDef for Product {
         self.length("b", a.b, "columns * depth", &[a.columns, a.depth])?;
         self.length("sum", a.sum, "rows * columns", &[a.rows, a.columns])?;
         self.exactly("factor", a.factor, 1)?;
-        Ok(Grid::line(
-            (a.rows * (a.columns / self.width)).div_ceil(THREADS),
-        ))
+        let threads = a.rows * (a.columns / self.width);
+        Ok(Grid::line(threads.div_ceil(THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ProductArgs<Dev<'k>>) {
@@ -143,7 +142,10 @@ impl KernelDef for Product {
             let to = a.sum.at(row * a.columns + column);
             let factor = a.factor.ld();
             for (j, sum) in (0u32..).zip(sums) {
-                to.at(j).st(sum.get().fma(factor, to.at(j).ld()));
+                let element = to.at(j);
+                let product = sum.get();
+                let old = to.at(j).ld();
+                element.st(product.fma(factor, old));
             }
         });
     }
@@ -196,7 +198,8 @@ impl Product {
                 }
             }
             MatmulLayout::Nn => {
-                for (t, x) in (0u32..).zip(load(a.a.at(row * a.depth + d))) {
+                let terms = load(a.a.at(row * a.depth + d));
+                for (t, x) in (0u32..).zip(terms) {
                     let y = load(a.b.at((d + t) * a.columns + column));
                     for (sum, y) in sums.iter_mut().zip(y) {
                         sum.fma(x, y);

@@ -93,9 +93,14 @@ impl KernelDef for SwiGluBackward {
             let g = a.g.at(i).ld4();
             let up = a.up.at(i).ld4();
             let sg = g.map(|g| Activation::Silu.sigmoid(g));
+            // silu'(g) = sigmoid(g) (1 + g (1 - sigmoid(g)))
             let slope = |j: usize| sg[j] * g[j].fma(-sg[j] + 1.0, 1.0);
-            a.dg.at(i).st4(from_fn(|j| da[j] * up[j] * slope(j)));
-            a.dup.at(i).st4(from_fn(|j| da[j] * (g[j] * sg[j])));
+            let to = a.dg.at(i);
+            let dg = from_fn(|j| da[j] * up[j] * slope(j));
+            to.st4(dg);
+            let to = a.dup.at(i);
+            let dup = from_fn(|j| da[j] * (g[j] * sg[j]));
+            to.st4(dup);
         });
     }
 

@@ -102,7 +102,8 @@ impl BatchCase {
             .collect();
         let positions = positions.join(",");
         format!(
-            "positions={positions} kv_heads={kv_heads} splits={splits} common={common} outlier={outlier}"
+            "positions={positions} kv_heads={kv_heads} splits={splits} common={common} \
+             outlier={outlier}"
         )
     }
 

@@ -119,6 +119,7 @@ impl KernelDef for BatchAttention {
 
     fn program<'k>(&self, k: Builder<'k>, a: BatchAttentionArgs<Dev<'k>>) {
         self.overlap.start(k);
+
         k.section(
             "batch/attention/work",
             "row, heads and positions of the block",

@@ -166,6 +166,7 @@ impl KernelDef for PipelinedAttention {
         if self.overlap {
             k.grid_trigger();
         }
+
         k.section(
             "pipeline/attention/work",
             "heads of the block, and the lane's chunk of their rows",
@@ -185,12 +186,14 @@ impl KernelDef for PipelinedAttention {
         let mut sums = OnlineSoftmax::new(k, self);
         block.attend(&mut sums, &range, position);
         block.timestamp(Timestamp::Multiplied);
+
         k.section(
             "pipeline/attention/share_sums",
             "store the warp's sums in shared memory",
         );
         block.store_sums(&sums, &range);
         k.barrier();
+
         k.section("pipeline/attention/block_sums", "add the sums of the block");
         k.when(!range.is_empty(), || {
             // With one split there is nothing to merge, and the result is final.
@@ -249,6 +252,7 @@ impl PipelinedAttention {
     /// Loads the first tiles and the queries. Returns the block's tiles and the token's position.
     fn begin<'k>(&self, block: &AttentionBlock<'_, 'k>) -> (TileRange<'k>, U32<'k>) {
         let k = block.k;
+
         k.section(
             "pipeline/attention/early_position",
             "early position: it may still be the previous token's, which is smaller",
@@ -271,6 +275,7 @@ impl PipelinedAttention {
         block.copy_own(&own);
         block.stage(loaded);
         let position = position.broadcast();
+
         k.section(
             "pipeline/attention/corrected_tiles",
             "if the early position was too small: load the right tiles",
@@ -302,7 +307,8 @@ impl PipelinedAttention {
         if self.overlap {
             block.k.section(
                 "pipeline/attention/overlap_wait",
-                                "nothing before this wait reads results of earlier kernels, except position and cache",
+                "nothing before this wait reads results of earlier kernels, except position and \
+                 cache",
             );
             block.k.grid_wait();
         }

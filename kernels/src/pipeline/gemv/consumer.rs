@@ -52,6 +52,7 @@ impl<'k> Consumer<'_, 'k> {
         } = self.prepare(loaders, input, &epilogue);
         self.wait(loaders);
         let epsilon = self.load_activations(loaders, input);
+
         k.section(
             "pipeline/consumer/epilogue_loads",
             "epilogue: loads that do not depend on the sums",
@@ -64,6 +65,7 @@ impl<'k> Consumer<'_, 'k> {
         self.timestamp(loaders, Timestamp::Ready);
         self.multiply(work);
         self.timestamp(loaders, Timestamp::Multiplied);
+
         k.section(
             "pipeline/consumer/sums_complete",
             "all partial sums are in shared memory",
@@ -90,6 +92,7 @@ impl<'k> Consumer<'_, 'k> {
         let k = stream.k;
         let Loaders { thread, threads } = loaders;
         let input = input.with_gamma(|gamma| loaders.gamma(k, gamma, stream.n));
+
         k.section(
             "pipeline/consumer/clear_sums",
             "consumer warps: clear the partial sums",
@@ -111,6 +114,7 @@ impl<'k> Consumer<'_, 'k> {
             tail: self.tail(loaders),
             scratch: self.ring.base.at(SCRATCH),
         };
+
         k.section(
             "pipeline/consumer/addresses",
             "consumer warps: addresses of the results and tiles of the warp",
@@ -302,6 +306,7 @@ impl<'k> Consumer<'_, 'k> {
                 |work| {
                     self.multiply_row_block(work, &mut cursor, &mut sums);
                     self.store_partials(work, &mut sums);
+
                     k.section("pipeline/consumer/next_row_block", "next row block");
                     work.cursor.next_row(k);
                 },
@@ -347,6 +352,7 @@ impl<'k> Consumer<'_, 'k> {
                     .row(cursor.member, bytes);
                 work.format
                     .multiply_tile(&work.multiplier, at, tile.kt.get(), sums);
+
                 k.section(
                     "pipeline/consumer/release_stage",
                     "release the stage and go to the next tile",
@@ -368,6 +374,7 @@ impl<'k> Consumer<'_, 'k> {
     fn store_partials(&self, work: &WarpWork<'k>, sums: &mut [RowSums<'k>]) {
         let k = self.stream.k;
         let plan = self.stream.plan;
+
         k.section(
             "pipeline/consumer/store_sums",
             "store the warp's partial sums of a row block",

@@ -95,6 +95,7 @@ impl<'k> Activations<'k> {
     pub(crate) fn load(&self, loaders: Loaders<'k>, x: BlockFloat<'k, Fresh>) {
         let k = self.k;
         let step = loaders.threads * CHUNKS_IN_FLIGHT;
+
         k.section(
             "pipeline/activations/load_blocks",
             "activations: load block floating point",
@@ -116,6 +117,7 @@ impl<'k> Activations<'k> {
                         let (index, inside) = loaders.chunk(base, i, self.all);
                         let (whole, scale) = chunk.get();
                         self.encode_block(index, inside, whole, scale);
+
                         k.section(
                             "pipeline/activations/next_block",
                             "load the next block of eight elements",
@@ -136,6 +138,7 @@ impl<'k> Activations<'k> {
         gamma: Gamma<'k>,
     ) -> F32<'k> {
         let k = self.k;
+
         k.section(
             "pipeline/activations/load_normed",
             "activations: load and multiply by the norm's weights",
@@ -192,6 +195,7 @@ impl<'k> Activations<'k> {
         squares: (Ptr<'k, f32, Shared>, u32),
     ) {
         let k = self.k;
+
         k.section(
             "pipeline/activations/load_normed_batch",
             "activations of a batch: load and multiply by the norm's weights",
@@ -217,12 +221,9 @@ impl<'k> Activations<'k> {
                 // are scarcer here than time.
                 k.when(loaders.warp_has(k, 0, i, self.n), || {
                     take(index, inside, from_fn(|i| chunk[i].get()), gamma);
-                    fetch_into(
-                        chunk,
-                        x.row(next, self.n * 4),
-                        index,
-                        inside & next.lt(self.batch),
-                    );
+                    let from = x.row(next, self.n * 4);
+                    let exists = inside & next.lt(self.batch);
+                    fetch_into(chunk, from, index, exists);
                 });
             }
             let step = loaders.threads * CHUNKS_INTERLEAVED;
@@ -230,12 +231,9 @@ impl<'k> Activations<'k> {
                 for i in 0..CHUNKS_INTERLEAVED {
                     let (index, inside) = loaders.chunk(base, i, self.n);
                     let x = fetch(k, x.row(item, self.n * 4), index, inside);
-                    take(
-                        index,
-                        inside,
-                        from_fn(|i| x[i].get()),
-                        &fetch(k, gamma.all, index, inside),
-                    );
+                    let x = from_fn(|i| x[i].get());
+                    let gamma = fetch(k, gamma.all, index, inside);
+                    take(index, inside, x, &gamma);
                 }
             });
             let sum = warp_sum(sum.get());
@@ -271,7 +269,9 @@ impl<'k> Activations<'k> {
                 // Four lanes hold the 32 elements. The bits of positive floats are ordered like the
                 // floats.
                 let common = lanes_max_u32(3, scale.bits()).bits::<f32>();
-                self.store_split_int8(index, inside, whole, scale * common.rcp(), common);
+                // The block's integers become integers of the common scale.
+                let factor = scale * common.rcp();
+                self.store_split_int8(index, inside, whole, factor, common);
             }
             _ => self.encode(index, inside, whole.map(|x| x * scale)),
         }
@@ -281,8 +281,10 @@ impl<'k> Activations<'k> {
     fn encode_split_int8(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
         // The reciprocal is taken of the scale, because the reciprocal of the largest magnitude
         // would be flushed to zero above 2^126.
-        let scale = lanes_max(3, largest(&x)).max(MIN_LARGEST) * (1.0 / MAX_CODE);
-        self.store_split_int8(index, inside, x, scale.rcp(), scale);
+        let largest = lanes_max(3, largest(&x)).max(MIN_LARGEST);
+        let scale = largest * (1.0 / MAX_CODE);
+        let factor = scale.rcp();
+        self.store_split_int8(index, inside, x, factor, scale);
     }
 
     /// Stores the bytes of the elements times `factor`, their scale, and, together with another
@@ -298,30 +300,33 @@ impl<'k> Activations<'k> {
         let whole = x.map(|x| x.fma(factor, ROUNDING).bits::<u32>());
         let sum = sum_of_16(&whole);
         let thirds = self.thirds().map(|to| {
-            (
-                to.row(index, 8).cast::<u32>(),
-                third_bytes(x, factor, &whole),
-            )
+            let to = to.row(index, 8).cast::<u32>();
+            let remainders = third_bytes(x, factor, &whole);
+            (to, remainders)
         });
-        let sum = thirds.as_ref().map_or(sum, |(_, v)| {
-            sum_of_16(v).fma(1.0 / THIRD_BYTES_A_UNIT, sum)
-        }) * scale;
+        let sum = match &thirds {
+            Some((_, remainders)) => {
+                let rest = sum_of_16(remainders);
+                rest.fma(1.0 / THIRD_BYTES_A_UNIT, sum)
+            }
+            None => sum,
+        };
+        let sum = sum * scale;
         // The low byte is signed. Adding 128 before taking the high byte rounds to the nearest.
         let high = whole.map(|v| v + 128);
         let high = [bytes(&high[..4], 1), bytes(&high[4..], 1)];
         let low = [bytes(&whole[..4], 0), bytes(&whole[4..], 0)];
-        let at = self
-            .memory
-            .row(index >> 2, 64)
-            .row(index & 3, 8)
-            .cast::<u32>();
+        // Four chunks take 64 bytes: the high bytes of all, then their low bytes.
+        let four_chunks = self.memory.row(index >> 2, 64);
+        let at = four_chunks.row(index & 3, 8).cast::<u32>();
         let side = self.side().row(index >> 1, 8).cast::<f32>();
         // There is one store per branch, because ptxas then predicates it instead of branching.
         self.k.when(inside, || at.st2(high));
         self.k.when(inside, || at.at(8).st2(low));
-        if let Some((at, v)) = thirds {
-            let thirds = [bytes(&v[..4], 0), bytes(&v[4..], 0)];
-            self.k.when(inside, || at.st2(thirds));
+        if let Some((to, remainders)) = thirds {
+            let first = bytes(&remainders[..4], 0);
+            let second = bytes(&remainders[4..], 0);
+            self.k.when(inside, || to.st2([first, second]));
         }
         self.k.when(inside, || side.st2([scale, sum]));
     }
@@ -331,16 +336,19 @@ impl<'k> Activations<'k> {
     fn encode_f16(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
         const LARGEST: f32 = 1024.0;
         // The scale keeps the rounded values and the rest inside the range of `f16`.
-        let scale = lanes_max(15, largest(&x)).max(MIN_LARGEST) * (1.0 / LARGEST);
+        let largest = lanes_max(15, largest(&x)).max(MIN_LARGEST);
+        let scale = largest * (1.0 / LARGEST);
         let inverse = scale.rcp();
         let pair = |i: usize| {
             let x = [x[i] * inverse, x[i + 1] * inverse];
             let near = x.map(|x| x.cvt::<f16>());
-            let rest: [_; 2] = from_fn(|j| (x[j] - near[j].cvt::<f32>()).cvt::<f16>());
-            [
-                near[0].pack(near[1]).bits::<u32>(),
-                rest[0].pack(rest[1]).bits::<u32>(),
-            ]
+            let rest: [_; 2] = from_fn(|j| {
+                let rest = x[j] - near[j].cvt::<f32>();
+                rest.cvt::<f16>()
+            });
+            let near = near[0].pack(near[1]).bits::<u32>();
+            let rest = rest[0].pack(rest[1]).bits::<u32>();
+            [near, rest]
         };
         let pairs: [[U32; 2]; 4] = from_fn(|i| pair(2 * i));
         let side = self.side().row(index >> 4, 4).cast::<f32>();
@@ -354,8 +362,15 @@ impl<'k> Activations<'k> {
         let pair = |i: usize| {
             let x = [x[i], x[i + 1]];
             let near = x.map(|x| x.cvt::<bf16>());
-            let rest: [_; 2] = from_fn(|j| (x[j] - near[j].cvt::<f32>()).cvt::<bf16>());
-            [near, rest].map(|[a, b]| a.bits::<f16>().pack(b.bits::<f16>()).bits::<u32>())
+            let rest: [_; 2] = from_fn(|j| {
+                let rest = x[j] - near[j].cvt::<f32>();
+                rest.cvt::<bf16>()
+            });
+            [near, rest].map(|[low, high]| {
+                let low = low.bits::<f16>();
+                let high = high.bits::<f16>();
+                low.pack(high).bits::<u32>()
+            })
         };
         let pairs: [[U32; 2]; 4] = from_fn(|i| pair(2 * i));
         self.store_pairs(index, inside, pairs);
@@ -363,11 +378,9 @@ impl<'k> Activations<'k> {
 
     /// Stores the pairs of a chunk: first the rounded values, then the rests.
     fn store_pairs(&self, index: U32<'k>, inside: Pred<'k>, pairs: [[U32<'k>; 2]; 4]) {
-        let at = self
-            .memory
-            .row(index >> 2, 128)
-            .row(index & 3, 16)
-            .cast::<u32>();
+        // Four chunks take 128 bytes: the rounded values of all, then their rests.
+        let four_chunks = self.memory.row(index >> 2, 128);
+        let at = four_chunks.row(index & 3, 16).cast::<u32>();
         self.k.when(inside, || at.st4(pairs.map(|[near, _]| near)));
         self.k
             .when(inside, || at.at(16).st4(pairs.map(|[_, rest]| rest)));
@@ -383,8 +396,10 @@ fn largest<'k>(x: &[F32<'k>; 8]) -> F32<'k> {
 /// Returns the sum of 16 integers, of which this lane and its neighbor have eight each. The
 /// integers are in the low bits of [`ROUNDING`].
 fn sum_of_16<'k>(v: &[U32<'k>; 8]) -> F32<'k> {
-    let sum = v[1..].iter().fold(v[0], |sum, &v| sum + v) - 8u32.wrapping_mul(ROUNDING.to_bits());
-    (sum + sum.shfl_bfly(1)).bits::<i32>().cvt::<f32>()
+    let bias = 8u32.wrapping_mul(ROUNDING.to_bits());
+    let sum = v[1..].iter().fold(v[0], |sum, &v| sum + v) - bias;
+    let both = sum + sum.shfl_bfly(1);
+    both.bits::<i32>().cvt::<f32>()
 }
 
 /// Returns the remainders of rounding the elements times `factor` to `whole`, as integers in units
@@ -392,14 +407,16 @@ fn sum_of_16<'k>(v: &[U32<'k>; 8]) -> F32<'k> {
 fn third_bytes<'k>(x: [F32<'k>; 8], factor: F32<'k>, whole: &[U32<'k>; 8]) -> [U32<'k>; 8] {
     from_fn(|i| {
         let near = whole[i].bits::<f32>() - ROUNDING;
-        x[i].fma(factor, -near)
-            .fma(THIRD_BYTES_A_UNIT, ROUNDING)
-            .bits::<u32>()
+        let remainder = x[i].fma(factor, -near);
+        remainder.fma(THIRD_BYTES_A_UNIT, ROUNDING).bits::<u32>()
     })
 }
 
 /// Returns byte `which` of each of four words.
 fn bytes<'k>(v: &[U32<'k>], which: u32) -> U32<'k> {
+    // The selector of byte `which` of both words of a pair.
     let pair = which | (4 + which) << 4;
-    v[0].prmt(v[1], pair).prmt(v[2].prmt(v[3], pair), 0x5410)
+    let low = v[0].prmt(v[1], pair);
+    let high = v[2].prmt(v[3], pair);
+    low.prmt(high, 0x5410)
 }

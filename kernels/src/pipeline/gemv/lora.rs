@@ -158,6 +158,7 @@ impl<'k> Tail<'k> {
     /// threads requests some lines.
     pub(super) fn request(&self, first: U32<'k>, count: U32<'k>, thread: U32<'k>, threads: u32) {
         let LoraArgs { lora_b, rank, .. } = self.args;
+
         self.k.section(
             "pipeline/lora/request_rows",
             "consumer warps: request the adapter's rows",

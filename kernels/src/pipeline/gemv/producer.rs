@@ -34,6 +34,7 @@ impl<'k> WeightStream<'k> {
     /// Initializes the ring's mbarriers, signals that they are ready, and fills the stages.
     pub(super) fn produce(&self, ring: &Ring<'k>, shares: &[BlockShare<'k>]) {
         let k = self.k;
+
         k.section(
             "pipeline/producer/barriers",
             "producer warp: initialize the barriers of the ring",
@@ -144,6 +145,7 @@ impl<'k> WeightStream<'k> {
     /// copies have arrived.
     fn finish(&self, ring: &Ring<'k>, mut cursor: RingCursor<'k>, throttle: Throttle<'k>) {
         let k = self.k;
+
         k.section(
             "pipeline/producer/done",
             "producer warp: all tiles are requested",
@@ -175,6 +177,7 @@ impl<'k> WeightStream<'k> {
     /// number of polls is bounded. If the bound is reached, the kernel is only slower.
     fn wait_for_previous(&self) {
         let k = self.k;
+
         k.section(
             "pipeline/producer/wait_for_previous",
             "wait until the previous GEMV has requested its last tile",

@@ -11,6 +11,7 @@ impl<'k> WeightStream<'k> {
     /// Emits the whole kernel.
     pub(crate) fn run(self, input: Input<'k>, epilogue: impl Epilogue<'k>) {
         let k = self.k;
+
         k.section(
             "pipeline/stream/shared",
             "shared memory and the block's range of tiles",

@@ -55,6 +55,7 @@ impl<'k> Results<'_, 'k> {
     /// each eight dimensions, two adjacent dimensions to a word.
     pub(super) fn store(&self, results: impl Iterator<Item = [Vec<U32<'k>>; 2]>) {
         let k = self.k;
+
         k.section(
             "prompt/attention/store",
             "rearrange the results in the order of their slots",
@@ -65,6 +66,7 @@ impl<'k> Results<'_, 'k> {
             self.arrange(results, ROWS * i);
         }
         k.warp_barrier();
+
         k.section("prompt/attention/slots", "store segments of adjacent slots");
         self.store_segments();
         let query = self.row + k.lane();

@@ -95,7 +95,8 @@ impl KernelDef for DocumentAttention {
         let mut acc = lanes.zeros();
         k.for_each(a.starts.at(token).ld(), token + 1, 1, |j| {
             let at = (j * a.kv_heads + kv_head) * self.head_dim;
-            let score = lanes.dot(&q, &lanes.load(a.k.at(at))) * lanes.scale();
+            let key = lanes.load(a.k.at(at));
+            let score = lanes.dot(&q, &key) * lanes.scale();
             let new = max.get().max(score);
             // The first score replaces negative infinity, so `kept` is 0 then.
             let kept = ((max.get() - new) * LOG2_E).ex2();
@@ -104,7 +105,8 @@ impl KernelDef for DocumentAttention {
             for acc in &mut acc {
                 acc.set(acc.get() * kept);
             }
-            add(&mut acc, weight, &lanes.load(a.v.at(at)));
+            let value = lanes.load(a.v.at(at));
+            add(&mut acc, weight, &value);
             max.set(new);
         });
         lanes.store(

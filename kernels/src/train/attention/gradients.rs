@@ -103,8 +103,10 @@ impl KernelDef for QueryGradients {
             let key = lanes.load(a.k.at(at));
             let value = lanes.load(a.v.at(at));
             // The saved logarithm replaces a second pass for the maximum and the sum.
-            let p = ((lanes.dot(&q, &key) * lanes.scale() - lse) * LOG2_E).ex2();
-            let ds = p * (lanes.dot(&grad, &value) - delta) * lanes.scale();
+            let score = lanes.dot(&q, &key) * lanes.scale();
+            let p = ((score - lse) * LOG2_E).ex2();
+            let dp = lanes.dot(&grad, &value);
+            let ds = p * (dp - delta) * lanes.scale();
             add(&mut dq, ds, &key);
         });
         lanes.store(a.dq.at(at), dq.iter().map(Var::get));
@@ -227,10 +229,13 @@ impl KernelDef for KeyGradients {
             let query = i * a.heads + head;
             let [q, grad] = [a.q, a.grad].map(|x| lanes.load(x.at(query * self.head_dim)));
             let score = lanes.dot(&q, &key) * lanes.scale();
-            let p = ((score - a.lse.at(query).ld()) * LOG2_E).ex2();
+            let lse = a.lse.at(query).ld();
+            let p = ((score - lse) * LOG2_E).ex2();
             // A token of a later document gets the weight 0 and adds nothing.
             let p = a.starts.at(i).ld().le(token).select(p, 0.0);
-            let ds = p * (lanes.dot(&grad, &value) - a.delta.at(query).ld()) * lanes.scale();
+            let dp = lanes.dot(&grad, &value);
+            let delta = a.delta.at(query).ld();
+            let ds = p * (dp - delta) * lanes.scale();
             add(&mut dk, ds, &q);
             add(&mut dv, p, &grad);
         });

@@ -100,7 +100,8 @@ pub fn forward(at: &Heads<'_>, q: &[f64], k: &[f64], v: &[f64]) -> (Vec<f64>, Ve
         let o = &mut o[at.query(token, head)];
         for (j, &weight) in at.visible[token].clone().zip(&weights) {
             // Only the numerator is rounded, like the operand of a kernel. The denominator is not.
-            add_scaled(at.operands.round(weight), &v[at.key(j, head)], o);
+            let numerator = at.operands.round(weight);
+            add_scaled(numerator, &v[at.key(j, head)], o);
         }
         for o in o {
             *o /= sum;
@@ -132,11 +133,16 @@ pub fn backward(at: &Heads<'_>, saved: &Saved<'_>, grad: &[f64], delta: &[f64]) 
             let summand = at.query(j, head);
             // The weights follow from `lse`, so the forward pass does not store them.
             let p = (score - saved.lse[row]).exp();
-            let dp = dot(&grad[query.clone()], &saved.v[key.clone()]);
-            let ds = at.operands.round(p * (dp - delta[row]) * at.scale());
+            let grad = &grad[query.clone()];
+            let dp = dot(grad, &saved.v[key.clone()]);
+            let ds = p * (dp - delta[row]) * at.scale();
+            // The operands of the kernels' matmuls are rounded.
+            let ds = at.operands.round(ds);
+            let p = at.operands.round(p);
+            let q = &saved.q[query.clone()];
             add_scaled(ds, &saved.k[key], &mut dq[query.clone()]);
-            add_scaled(ds, &saved.q[query.clone()], &mut dk[summand.clone()]);
-            add_scaled(at.operands.round(p), &grad[query.clone()], &mut dv[summand]);
+            add_scaled(ds, q, &mut dk[summand.clone()]);
+            add_scaled(p, grad, &mut dv[summand]);
         }
     }
     [dq, dk, dv]

@@ -94,6 +94,7 @@ impl<'a, 'k> Queries<'a, 'k> {
         let k = self.block.k;
         let block = self.block;
         let last_key = (block.first + (block.sizes.owned - 1)).min(block.last);
+
         k.section(
             "train/flash/columns_first_copies",
             "flash: copy the first queries",

@@ -173,6 +173,7 @@ impl KernelDef for FlashForward {
             TensorOp::Mma => self.step(&block, &keys, step, &mut softmax, &mut sums),
             TensorOp::Wgmma => self.step_together(&block, &keys, step, &mut softmax, &mut sums),
         });
+
         k.section("train/flash/store_output", "flash: store o and lse");
         for ((sums, softmax), tokens) in sums.iter().zip(&softmax).zip(block.lane_tokens()) {
             for (r, token) in tokens.into_iter().enumerate() {
@@ -211,6 +212,7 @@ impl FlashForward {
         sums: &mut [Tile<'k>],
     ) {
         let k = block.k;
+
         k.section("train/flash/scores", "flash: scores, queries times keys");
         let mut scores = fragments::zeros(k, sums.len(), self.sizes().step);
         fragments::add_transposed(
@@ -222,6 +224,7 @@ impl FlashForward {
         keys.mask(&mut scores, step);
         // The weights become left operands in registers, without a trip through shared memory.
         let weights = softmax::weigh(k, softmax, &scores, log2_scale(self.head_dim), sums);
+
         k.section("train/flash/values", "flash: add the weighted values");
         fragments::add(sums, &weights, &block.right(step.odd, 1));
     }
@@ -238,6 +241,7 @@ impl FlashForward {
         let k = block.k;
         let [[key_columns, _], [_, value_rows]] = block.step_tiles(step.odd);
         let mut scores = Accumulators::zero(k, self.sizes().step);
+
         k.section(
             "train/flash/scores_wgmma",
             "flash: scores, queries times keys, by the warpgroup",
@@ -250,6 +254,7 @@ impl FlashForward {
         // A warpgroup has one tile of 16 rows per warp, so `sums` and `softmax` have one element.
         keys.mask(&mut scores, step);
         let weights = softmax::weigh(k, softmax, &scores, log2_scale(self.head_dim), sums);
+
         k.section("train/flash/values_wgmma", "flash: add the weighted values");
         let mut values = fragments::to_warpgroup(sums.remove(0));
         for weights in weights {

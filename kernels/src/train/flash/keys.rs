@@ -141,6 +141,7 @@ impl KernelDef for FlashKeys {
             SummedHeads::Heads => a.heads,
             SummedHeads::Groups => a.kv_heads,
         };
+
         k.section("train/flash/dkv_store", "flash: store dk and dv");
         for (sums, to) in sums.iter().zip([a.dk, a.dv]) {
             for (sums, tokens) in sums.iter().zip(block.lane_tokens()) {
@@ -219,12 +220,14 @@ impl FlashKeys {
         let k = block.k;
         let [query_columns, grad_columns] = block.columns(step.odd);
         let mut scores = fragments::zeros(k, dk.len(), QUERIES);
+
         k.section(
             "train/flash/dkv_scores",
             "flash: scores, keys times queries",
         );
         fragments::add_transposed(&mut scores, &block.left(0), &query_columns, head_dim);
         queries.mask(&mut scores, step);
+
         k.section("train/flash/dkv_weights", "flash: weights of 16 keys");
         let lse = queries.columns(step, QueryField::Lse);
         let weigh = |tile: &Tile<'k>| {
@@ -233,16 +236,19 @@ impl FlashKeys {
             })
         };
         let p: Vec<_> = scores.iter().map(weigh).collect();
+
         k.section("train/flash/dkv_dv", "flash: add the weighted gradients");
         // `dv` uses the rounded weights of the forward pass. `ds` below uses them unrounded.
         let left: Vec<_> = p.iter().map(|p| fragments::rounded(p)).collect();
         fragments::add(dv, &left, &block.right(step.odd, 1));
+
         k.section(
             "train/flash/dkv_dweights",
             "flash: gradients of the weights, values times those of queries",
         );
         let mut grads = fragments::zeros(k, dk.len(), QUERIES);
         fragments::add_transposed(&mut grads, &block.left(1), &grad_columns, head_dim);
+
         k.section(
             "train/flash/dkv_dscores",
             "flash: gradients of the scores of 16 keys",
@@ -253,6 +259,7 @@ impl FlashKeys {
             fragments::rounded(&fragments::times(p, &fragments::map(grads, of)))
         });
         let left: Vec<_> = left.collect();
+
         k.section("train/flash/dkv_dk", "flash: add the weighted queries");
         fragments::add(dk, &left, &block.right(step.odd, 0));
     }
@@ -273,7 +280,12 @@ impl FlashKeys {
         let always = k.always();
         let [[query_columns, query_rows], [grad_columns, grad_rows]] = block.step_tiles(step.odd);
         let [mut scores, mut grads] = [(); 2].map(|()| Accumulators::zero(k, QUERIES));
-        k.section("train/flash/dkv_scores_wgmma", "flash: scores, keys times queries; gradients of the weights, values times those of queries");
+
+        k.section(
+            "train/flash/dkv_scores_wgmma",
+            "flash: scores, keys times queries; gradients of the weights, values times those of \
+             queries",
+        );
         k.wgmma_fence();
         scores.multiply_tiles(block.owned_tile(0), query_columns, always);
         k.wgmma_commit();
@@ -283,6 +295,7 @@ impl FlashKeys {
         k.wgmma_wait(1);
         let mut scores = vec![fragments::of_warpgroup(scores)];
         queries.mask(&mut scores, step);
+
         k.section(
             "train/flash/dkv_dv_wgmma",
             "flash: weights of 64 keys; add the weighted gradients",
@@ -294,6 +307,7 @@ impl FlashKeys {
         fragments::add_together(k, dv, fragments::rounded(&p), grad_rows);
         // Groups end in order, so the gradients of the weights are ready.
         k.wgmma_wait(1);
+
         k.section(
             "train/flash/dkv_dk_wgmma",
             "flash: gradients of the scores of 64 keys; add the weighted queries",

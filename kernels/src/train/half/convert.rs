@@ -157,6 +157,7 @@ impl KernelDef for Nf4Dequantize {
         });
         // The barrier inside is reached with all loads in flight.
         let values = values(k);
+
         k.section(
             "train/nf4/half_weights",
             "w = value * absmax; the first of two codes is in the high nibble",

@@ -114,10 +114,12 @@ impl KernelDef for LoraDown {
         let row = k.ctaid() * TOKENS;
         let mut sums: Vec<Sums<f32>> = (0..self.rank / EIGHT).map(|_| Sums::zero(k)).collect();
         let span = AT_ONCE * CHUNK;
+
         k.section(
-                    "train/lora/down_layout",
-                    "a lane loads 8 contiguous elements of its row of both matrices, and multiplies them in a permuted order",
-                );
+            "train/lora/down_layout",
+            "a lane loads 8 contiguous elements of its row of both matrices, and multiplies them in \
+             a permuted order",
+        );
         k.for_each(warp * span, a.depth, self.warps() * span, |first| {
             let chunks: Vec<U32> = (0..AT_ONCE)
                 .map(|i| first + (i * CHUNK) + (lane & 3) * EIGHT)
@@ -131,6 +133,7 @@ impl KernelDef for LoraDown {
                     .map(|n| self.load_a(k, &a, n, at))
                     .collect()
             };
+
             k.section("train/lora/down_rows", "rows of A");
             // A larger rank would need too many registers, so its rows are loaded when used.
             let ahead: Vec<Vec<_>> = if self.rank <= SMALL {
@@ -138,9 +141,11 @@ impl KernelDef for LoraDown {
             } else {
                 vec![]
             };
+
             k.section(
                 "train/lora/down_order",
-                                "from the last load on, because a step that loads its inputs late keeps the loads before it ahead",
+                "from the last load on, because a step that loads its inputs late keeps the loads \
+                 before it ahead",
             );
             for (i, [low, high]) in x.into_iter().enumerate().rev() {
                 for (n, sums) in (0u32..).zip(&mut sums) {
@@ -216,6 +221,7 @@ impl LoraDown {
         let row = k.ctaid() * TOKENS;
         let g = lane >> 2;
         let t = lane & 3;
+
         k.section(
             "train/lora/down_sums",
             "the sums of all warps, in their order",
@@ -276,6 +282,7 @@ impl KernelDef for LoraGradients {
             .map(|_| (0..COLUMNS / EIGHT).map(|_| Sums::zero(k)).collect())
             .collect();
         let own = column + (lane & 3) * EIGHT;
+
         k.section(
             "train/lora/gradients_layout",
             "16 tokens at a time, as 8 by 8 matrices whose rows are tokens, transposed",
@@ -287,6 +294,7 @@ impl KernelDef for LoraGradients {
                 .iter()
                 .map(|&row| self.load_x(k, &a, row, own))
                 .collect();
+
             k.section("train/lora/gradients_tokens", "the same tokens of u");
             let u = |row: U32<'k>| {
                 (0..tiles)
@@ -298,6 +306,7 @@ impl KernelDef for LoraGradients {
             } else {
                 vec![]
             };
+
             k.section(
                 "train/lora/gradients_multiply",
                 "multiply, from the last load on",

@@ -64,6 +64,7 @@ impl KernelDef for NestedDequantize {
             scales,
             map,
         } = a.from;
+
         k.section(
             "train/nested/half_codes",
             "load codes with relaxed loads, which ptxas leaves ahead of the barrier",
@@ -94,12 +95,14 @@ impl KernelDef for NestedDequantize {
         });
         // The barrier inside is reached with all loads in flight.
         let values = values(k);
+
         k.section(
             "train/nested/half_absmax",
             "absmax = value * scale + offset, rounded twice; past the end, of code 0",
         );
         let coded = eights.each_ref().map(|eight| map.at(eight.nested).ld());
         let absmax: [F32; AT_ONCE as usize] = from_fn(|i| coded[i] * eights[i].scale + a.offset);
+
         k.section(
             "train/nested/half_weights",
             "w = value * absmax; the first of two codes is in the high nibble",

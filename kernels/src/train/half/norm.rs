@@ -85,6 +85,7 @@ impl KernelDef for RmsNormForward {
         let row = k.ctaid() * a.n;
         let x = a.x.at(row);
         let y = a.y.at(row);
+
         k.section("train/norm/half_sum_of_squares", "ss = sum of x^2");
         let mut ss = k.var(0.0);
         k.for_each(first, a.n, step, |i| {
@@ -93,6 +94,7 @@ impl KernelDef for RmsNormForward {
             }
         });
         let mean = block_sum(k, self.threads / 32, ss.get()) / a.n.cvt::<f32>();
+
         k.section(
             "train/norm/half_scale",
             "inv = 1 / sqrt(mean + eps), y = x * inv * g",
@@ -147,6 +149,7 @@ impl KernelDef for RmsNormBackward {
         let x = a.x.at(row);
         let sum = a.sum.at(row);
         let inv = a.inv.at(k.ctaid()).ld();
+
         k.section(
             "train/norm/half_backward_mean",
             "mean = mean(g * dy * xh), xh = x * inv",
@@ -161,6 +164,7 @@ impl KernelDef for RmsNormBackward {
             }
         });
         let mean = block_sum(k, self.threads / 32, product.get()) / a.n.cvt::<f32>();
+
         k.section(
             "train/norm/half_backward_sum",
             "sum += inv * (g * dy - xh * mean)",

@@ -122,9 +122,14 @@ impl KernelDef for SwiGluBackward {
             let g = load(a.g.at(i));
             let up = load(a.up.at(i));
             let sg = g.map(|g| Activation::Silu.sigmoid(g));
+            // silu'(g) = sigmoid(g) (1 + g (1 - sigmoid(g)))
             let slope = |j: usize| sg[j] * g[j].fma(-sg[j] + 1.0, 1.0);
-            store(a.dg.at(i), from_fn(|j| da[j] * up[j] * slope(j)));
-            store(a.dup.at(i), from_fn(|j| da[j] * (g[j] * sg[j])));
+            let to = a.dg.at(i);
+            let dg = from_fn(|j| da[j] * up[j] * slope(j));
+            store(to, dg);
+            let to = a.dup.at(i);
+            let dup = from_fn(|j| da[j] * (g[j] * sg[j]));
+            store(to, dup);
         });
     }
 

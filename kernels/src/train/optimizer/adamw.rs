@@ -149,13 +149,12 @@ impl KernelDef for AdamWUpdate {
         k.when(i.lt(a.n) & a.taken.ld().ne(0), || {
             let [lr, c1, c2, clip] = a.rates.ld4();
             // All loads come first, so that their latencies overlap.
-            let [g, p, m, v] = [
-                a.g.at(i).ld4(),
-                a.p.at(i).ld4(),
-                a.m.at(i).ld4(),
-                a.v.at(i).ld4(),
-            ];
+            let g = a.g.at(i).ld4();
+            let p = a.p.at(i).ld4();
+            let m = a.m.at(i).ld4();
+            let v = a.v.at(i).ld4();
             let g = g.map(|g| g * clip);
+
             k.section(
                 "train/adamw/moments",
                 "m += (1 - beta1) * (g - m), v = beta2 * v + (1 - beta2) * g^2",
@@ -164,6 +163,7 @@ impl KernelDef for AdamWUpdate {
             let fresh2 = -a.beta2 + 1.0;
             let m: [_; 4] = from_fn(|j| fresh1.fma(g[j] - m[j], m[j]));
             let v: [_; 4] = from_fn(|j| a.beta2.fma(v[j], fresh2 * g[j] * g[j]));
+
             k.section(
                 "train/adamw/parameter",
                 "p = p * (1 - lr * decay) - lr / c1 * m / (sqrt(v) / sqrt(c2) + eps)",
@@ -171,8 +171,14 @@ impl KernelDef for AdamWUpdate {
             let kept = (-lr).fma(a.decay, 1.0);
             let rate = lr / c1;
             let root = c2.sqrt_rn();
-            let step = |j: usize| rate * m[j] / (v[j].sqrt_rn() / root + a.eps);
-            a.p.at(i).st4(from_fn(|j| p[j].fma(kept, -step(j))));
+            let step = |j: usize| {
+                let scaled = rate * m[j];
+                let deviation = v[j].sqrt_rn() / root + a.eps;
+                scaled / deviation
+            };
+            let to = a.p.at(i);
+            let p = from_fn(|j| p[j].fma(kept, -step(j)));
+            to.st4(p);
             a.m.at(i).st4(m);
             a.v.at(i).st4(v);
         });

@@ -10,7 +10,7 @@ use super::schedule::{Decay, Schedule};
 use crate::harness::{Case, Variant};
 use crate::shared::reduce::block_sum;
 use crate::shared::{Contract, Random};
-use crate::train::buffers::wide;
+use crate::train::buffers::{narrow, wide};
 use ptx_gen::*;
 use std::f32::consts::PI;
 
@@ -225,19 +225,21 @@ impl KernelDef for EndStep {
         let carried = wide(a.carried);
         let step = a.counters[STEP as usize] + 1;
         let loss = carried[LOSS as usize];
-        let slot = ((a.counters[STEP as usize] + a.counters[SKIPPED as usize]) % a.slots) as usize;
+        // Skipped steps have records too, so the slot counts both.
+        let records = a.counters[STEP as usize] + a.counters[SKIPPED as usize];
+        let slot = (records % a.slots) as usize;
         let [c1, c2] = adamw.next_corrections([carried[0], carried[1]]);
         let lr = schedule.rate(step);
         let factor = clip::factor(norm, a.max_norm.into());
         let taken = loss.is_finite() && norm.is_finite();
-        crate::train::buffers::narrow(&[lr, c1, c2, factor], a.rates);
-        crate::train::buffers::narrow(&[loss, norm, factor, lr], &mut a.records[4 * slot..][..4]);
+        narrow(&[lr, c1, c2, factor], a.rates);
+        narrow(&[loss, norm, factor, lr], &mut a.records[4 * slot..][..4]);
         a.taken[0] = taken.into();
         a.outcomes[slot] = taken.into();
         a.carried[LOSS as usize] = 0.0;
         if taken {
             a.counters[STEP as usize] = step;
-            crate::train::buffers::narrow(&[c1, c2], &mut a.carried[..2]);
+            narrow(&[c1, c2], &mut a.carried[..2]);
         } else {
             a.counters[SKIPPED as usize] += 1;
         }
@@ -247,8 +249,11 @@ impl KernelDef for EndStep {
 impl EndStep {
     /// Generates the work of the one thread.
     fn end<'k>(&self, k: Builder<'k>, a: &EndStepArgs<Dev<'k>>) {
-        let [step, skipped] = [STEP, SKIPPED].map(|i| a.counters.at(i).ld());
-        let [c1, c2, loss] = [CORRECTIONS, CORRECTIONS + 1, LOSS].map(|i| a.carried.at(i).ld());
+        let step = a.counters.at(STEP).ld();
+        let skipped = a.counters.at(SKIPPED).ld();
+        let c1 = a.carried.at(CORRECTIONS).ld();
+        let c2 = a.carried.at(CORRECTIONS + 1).ld();
+        let loss = a.carried.at(LOSS).ld();
         let next = step + 1;
 
         k.section(
@@ -258,7 +263,9 @@ impl EndStep {
         // The order of the additions is fixed, so equal gradients give an equal norm.
         let mut squares = k.var(0.0);
         k.for_each(0, PARTS, 1, |i| {
-            squares.set(squares.get() + a.parts.at(i).ld())
+            let so_far = squares.get();
+            let part = a.parts.at(i).ld();
+            squares.set(so_far + part)
         });
         let norm = squares.get().sqrt_rn();
         let clip = (a.max_norm / (norm + 1e-6)).min(1.0);
@@ -267,7 +274,9 @@ impl EndStep {
             "train/state/bias_corrections",
             "bias corrections c = c * beta + (1 - beta)",
         );
-        let [c1, c2] = [(c1, a.beta1), (c2, a.beta2)].map(|(c, beta)| c.fma(beta, -beta + 1.0));
+        let corrected = |c: F32<'k>, beta: F32<'k>| c.fma(beta, -beta + 1.0);
+        let c1 = corrected(c1, a.beta1);
+        let c2 = corrected(c2, a.beta2);
         let lr = self.rate(a, step);
         a.rates.st4([lr, c1, c2, clip]);
         // Skipped steps have records too, so the slot counts both.
@@ -278,9 +287,11 @@ impl EndStep {
             "train/state/skip",
             "skip a step with a loss or norm that is not finite",
         );
-        let [loss_is, norm_is] = [loss, norm].map(|x| x.abs().lt(f32::INFINITY));
         // A NaN fails the comparison as well.
-        let taken = loss_is & norm_is;
+        let is_finite = |x: F32<'k>| x.abs().lt(f32::INFINITY);
+        let loss_is_finite = is_finite(loss);
+        let norm_is_finite = is_finite(norm);
+        let taken = loss_is_finite & norm_is_finite;
         let word = taken.select(1u32, 0u32);
         a.taken.st(word);
         a.outcomes.at(slot).st(word);
@@ -296,14 +307,18 @@ impl EndStep {
     /// Returns [`Schedule::rate`] of the step after `taken` steps.
     fn rate<'k>(&self, a: &EndStepArgs<Dev<'k>>, taken: U32<'k>) -> F32<'k> {
         let warm = taken.lt(a.warmup);
-        let after = (taken - taken.min(a.warmup)).cvt::<f32>();
-        let t = (after / a.decay_steps.cvt::<f32>()).min(1.0);
+        let warm_steps = taken.min(a.warmup);
+        let after = (taken - warm_steps).cvt::<f32>();
+        let length = a.decay_steps.cvt::<f32>();
+        let t = (after / length).min(1.0);
         let share = match self.decay {
             Decay::Cosine => (t * PI).cos().fma(0.5, 0.5),
             Decay::Linear => -t + 1.0,
             Decay::Constant => return warm.select(warming(a, taken), a.lr),
         };
-        warm.select(warming(a, taken), share.fma(a.lr - a.lr_min, a.lr_min))
+        let warming = warming(a, taken);
+        let decayed = share.fma(a.lr - a.lr_min, a.lr_min);
+        warm.select(warming, decayed)
     }
 }
 

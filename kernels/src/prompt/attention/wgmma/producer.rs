@@ -82,14 +82,17 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
         let &WgmmaBlock {
             k, a, start, end, ..
         } = self.block;
+
         k.section(
             "prompt/wgmma/first_pages",
             "page numbers of the first two steps",
         );
         let mut before = StepPages::new(k, self.pages(start));
         let mut ahead = StepPages::new(k, self.pages(start + KEYS));
+
         k.section("prompt/wgmma/copy_queries", "copy the queries");
         self.copy_queries();
+
         k.section("prompt/wgmma/copy_first_keys", "copy the first keys");
         self.copy_tile(a.k_cache, start, before.get());
         self.block.each_further(|step| {
@@ -98,6 +101,7 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
             // Page numbers are loaded a step ahead, so that their latency is hidden.
             ahead.set(self.pages(step + KEYS));
             self.copy_tile(a.k_cache, step, pages);
+
             k.section(
                 "prompt/wgmma/copy_values",
                 "copy values of the previous step",
@@ -105,12 +109,14 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
             self.copy_tile(a.v_cache, step - KEYS, before.get());
             before.set(pages);
         });
+
         k.section("prompt/wgmma/copy_last_values", "copy the last values");
         self.copy_tile(
             a.v_cache,
             start + ((end - 1 - start) & !(KEYS - 1)),
             before.get(),
         );
+
         k.section(
             "prompt/wgmma/drain",
             "publish the tiles that are still in flight",

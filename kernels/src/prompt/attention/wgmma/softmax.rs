@@ -41,6 +41,7 @@ impl<'k> Softmax<'k> {
             let own = chains(of_query(&scores.0, r).map(Var::get), |a, b| a.max(b));
             lanes_max(QUAD, own).max(&self.max[r])
         });
+
         self.k.section(
             "prompt/wgmma/weights",
             "weights relative to the maximum so far",

@@ -138,6 +138,7 @@ impl<'k> Ahead<'k> {
     /// Loads a set, and prefetches a later one from memory into the L2 cache.
     fn fetch(&self, to: &mut Fetched<'k>, first: U32<'k>, words: U32<'k>) {
         let k = self.k;
+
         k.section(
             "train/nf4/tile_codes",
             "load codes and absmax; relaxed, so that ptxas leaves them where they are",

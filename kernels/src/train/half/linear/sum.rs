@@ -106,8 +106,8 @@ impl LoraSum {
         };
         self.require(inner.is_multiple_of(8) && fit(left, a.rows) && fit(right, a.columns), || {
             format!(
-                "{names} are of {left}, {right} and {inner}; the last must be a multiple of 8, and the matrices as long \
-                 as that times rows ({}) and columns ({})",
+                "{names} are of {left}, {right} and {inner}; the last must be a multiple of 8, and \
+                 the matrices as long as that times rows ({}) and columns ({})",
                 a.rows, a.columns
             )
         })
@@ -253,7 +253,8 @@ impl Variant for LoraSum {
             args.extend(lengths.map(CpuArg::scalar));
             args.extend(ahead::case(&mut random, n));
             let label = format!(
-                "rows={rows} columns={columns} depths={depths:?} ranks={ranks:?} blocks={blocks} n={n}"
+                "rows={rows} columns={columns} depths={depths:?} ranks={ranks:?} blocks={blocks} \
+                 n={n}"
             );
             Case {
                 label,

@@ -178,6 +178,7 @@ impl KernelDef for LoraSwiGlu {
             for from in (0..self.tile.columns()).step_by(64) {
                 k.section("train/linear/swiglu_gate", "g of 64 columns");
                 Self::finish(k, &mut summed, &mut gated, from);
+
                 k.section(
                     "train/linear/swiglu_store",
                     "round and store 64 columns of up and a",

@@ -198,6 +198,7 @@ impl KernelDef for LoraSwiGluBackward {
                     "g and up of 64 columns",
                 );
                 Self::finish(k, &mut summed, &mut of_up, from);
+
                 k.section(
                     "train/linear/swiglu_backward_store",
                     "round and store 64 columns of dg and dup",
