@@ -10,7 +10,7 @@
 
 use crate::harness::{Case, Variant};
 use crate::shared::state::{DONE, LEN, LIMIT, NO_TOKEN, POSITION, SEQUENCE, TOKEN};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::simple::argmax::{Best, NONE, best_of, first_largest, key, key_on_cpu};
 use ptx_gen::*;
 use std::array::from_fn;
@@ -84,31 +84,35 @@ impl KernelDef for ChooseTokens {
     }
 
     fn grid(&self, a: &ChooseTokensArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("vocab", a.vocab, WIDTH)?;
-        self.range("count", a.count, 1, u16::MAX.into())?;
-        self.range("capacity", a.capacity, a.count, 1 << 24)?;
-        self.range("blocks", a.blocks, 1, 1 << 16)?;
-        self.range("sequences", a.sequences, 1, 1 << 16)?;
-        self.range("max_tokens", a.max_tokens, 1, 1 << 24)?;
-        self.length(
-            "logits",
-            a.logits,
-            "capacity * vocab",
-            &[a.capacity, a.vocab],
-        )?;
-        self.at_least("rows", a.rows, "count", &[a.count])?;
-        self.at_least("value", a.value, "count * blocks", &[a.count, a.blocks])?;
-        self.at_least("index", a.index, "count * blocks", &[a.count, a.blocks])?;
-        self.at_least("ticket", a.ticket, "count", &[a.count])?;
-        self.at_least("stop", a.stop, "stops", &[a.stops])?;
+        let &ChooseTokensArgs {
+            blocks,
+            capacity,
+            count,
+            max_tokens,
+            sequences,
+            stops,
+            vocab,
+            ..
+        } = a;
+        self.multiple("vocab", vocab, WIDTH)?;
+        self.range("count", count, 1, u16::MAX.into())?;
+        self.range("capacity", capacity, count, 1 << 24)?;
+        self.range("blocks", blocks, 1, 1 << 16)?;
+        self.range("sequences", sequences, 1, 1 << 16)?;
+        self.range("max_tokens", max_tokens, 1, 1 << 24)?;
+        check_lengths! { self, a:
+            logits == capacity * vocab,
+            rows >= count,
+            value >= count * blocks,
+            index >= count * blocks,
+            ticket >= count,
+            stop >= stops,
+        }
         self.length("state", a.state, "states * 8", &[a.states, LEN as u32])?;
-        self.length(
-            "out",
-            a.out,
-            "sequences * max_tokens",
-            &[a.sequences, a.max_tokens],
-        )?;
-        Ok(Grid::plane(a.blocks, a.count))
+        check_lengths! { self, a:
+            out == sequences * max_tokens,
+        }
+        Ok(Grid::plane(blocks, count))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ChooseTokensArgs<Dev<'k>>) {

@@ -9,7 +9,7 @@ use crate::format::tile::{self, ROWS};
 use crate::format::unpack::halves;
 use crate::harness::{Case, Variant};
 use crate::shared::reduce::{lanes_max, lanes_sum};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -129,14 +129,17 @@ impl KernelDef for RowBounds {
     }
 
     fn grid(&self, a: &RowBoundsArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &RowBoundsArgs { rows, .. } = a;
         let tile = tile::of(self.format);
-        self.multiple("rows", a.rows, ROWS)?;
+        self.multiple("rows", rows, ROWS)?;
         self.multiple("n", a.n, tile.columns)?;
-        self.length("unit", a.unit, "rows", &[a.rows])?;
-        self.length("length", a.length, "rows", &[a.rows])?;
-        let tiles = (a.rows / ROWS) as usize * (a.n / tile.columns) as usize;
+        check_lengths! { self, a:
+            unit == rows,
+            length == rows,
+        }
+        let tiles = (rows / ROWS) as usize * (a.n / tile.columns) as usize;
         self.exactly("w", a.w, tiles * tile.bytes as usize)?;
-        Ok(Grid::line(a.rows / ROWS))
+        Ok(Grid::line(rows / ROWS))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: RowBoundsArgs<Dev<'k>>) {

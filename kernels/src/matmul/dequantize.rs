@@ -6,7 +6,7 @@ use crate::format::Format;
 use crate::format::dequantize::{ColumnOrder, Dequantizer, SET};
 use crate::format::tile::{self, ROWS};
 use crate::harness::{Case, Variant};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -45,14 +45,17 @@ impl KernelDef for DequantizeTiles {
     }
 
     fn grid(&self, a: &DequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &DequantizeArgs { n, rows, .. } = a;
         let tile = tile::of(self.format);
-        self.multiple("rows", a.rows, ROWS)?;
-        self.multiple("n", a.n, tile.columns)?;
-        self.length("unit", a.unit, "rows", &[a.rows])?;
-        self.length("y", a.y, "rows * n", &[a.rows, a.n])?;
-        let tiles = (a.rows / ROWS) as usize * (a.n / tile.columns) as usize;
+        self.multiple("rows", rows, ROWS)?;
+        self.multiple("n", n, tile.columns)?;
+        check_lengths! { self, a:
+            unit == rows,
+            y == rows * n,
+        }
+        let tiles = (rows / ROWS) as usize * (n / tile.columns) as usize;
         self.exactly("w", a.w, tiles * tile.bytes as usize)?;
-        Ok(Grid::plane(a.n / tile.columns, a.rows / ROWS))
+        Ok(Grid::plane(n / tile.columns, rows / ROWS))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: DequantizeArgs<Dev<'k>>) {

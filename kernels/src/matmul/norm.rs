@@ -5,7 +5,7 @@ use super::activations::{self, PANEL, TOKENS};
 use crate::format::dequantize::ColumnOrder;
 use crate::harness::{Case, Variant};
 use crate::shared::reduce::block_sums_and_max;
-use crate::shared::{Contract, Overlap, Random};
+use crate::shared::{Contract, Overlap, Random, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -70,19 +70,22 @@ impl KernelDef for NormTokens {
     }
 
     fn grid(&self, a: &NormTokensArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &NormTokensArgs { capacity, n, .. } = a;
         let tokens = a.y_scale as u32;
-        self.multiple("n", a.n, 2 * PANEL)?;
-        self.multiple("capacity", a.capacity, TOKENS)?;
-        self.range("tokens", tokens, 1, a.capacity)?;
-        self.length("x", a.x, "tokens * n", &[tokens, a.n])?;
-        self.length("gamma", a.gamma, "n", &[a.n])?;
-        self.length("squares", a.squares, "tokens", &[tokens])?;
-        self.length("y", a.y, "capacity * n", &[a.capacity, a.n])?;
+        self.multiple("n", n, 2 * PANEL)?;
+        self.multiple("capacity", capacity, TOKENS)?;
+        self.range("tokens", tokens, 1, capacity)?;
+        check_lengths! { self, a:
+            x == tokens * n,
+            gamma == n,
+            squares == tokens,
+            y == capacity * n,
+        }
         self.length(
             "y2",
             a.y2,
             "capacity * n",
-            &[if self.second.is_some() { a.capacity } else { 0 }, a.n],
+            &[if self.second.is_some() { capacity } else { 0 }, n],
         )?;
         Ok(Grid::line(tokens))
     }

@@ -9,7 +9,7 @@
 
 use crate::harness::{Case, Variant};
 use crate::shared::reduce::block_sum;
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -70,9 +70,12 @@ impl KernelDef for Read {
     }
 
     fn grid(&self, a: &ReadArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &ReadArgs { n, .. } = a;
         let blocks = a.y.try_into().unwrap_or(u32::MAX);
-        self.multiple("n", a.n, self.tile())?;
-        self.length("x", a.x, "n", &[a.n])?;
+        self.multiple("n", n, self.tile())?;
+        check_lengths! { self, a:
+            x == n,
+        }
         self.range("the length of y", blocks, 1, 1 << 16)?;
         Ok(Grid::line(blocks))
     }

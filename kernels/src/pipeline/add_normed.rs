@@ -9,7 +9,7 @@
 
 use crate::harness::{Case, Variant};
 use crate::shared::reduce::block_sum;
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -73,13 +73,16 @@ impl KernelDef for AddNormed {
     }
 
     fn grid(&self, a: &AddNormedArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &AddNormedArgs { n, .. } = a;
         self.range("the kernel's batch", self.batch, 1, 1 << 16)?;
-        self.range("n", a.n, 4, 1 << 24)?;
-        self.multiple("n", a.n, 4)?;
+        self.range("n", n, 4, 1 << 24)?;
+        self.multiple("n", n, 4)?;
         self.range("blocks", a.blocks, self.batch, 1 << 16)?;
-        self.length("gamma", a.gamma, "n", &[a.n])?;
+        check_lengths! { self, a:
+            gamma == n,
+        }
         for (name, found) in [("x", a.x), ("y", a.y)] {
-            self.length(name, found, "batch * n", &[self.batch, a.n])?;
+            self.length(name, found, "batch * n", &[self.batch, n])?;
         }
         Ok(Grid {
             shared: a.shared,

@@ -6,7 +6,7 @@
 
 use crate::harness::{Case, Variant};
 use crate::shared::state::{DONE, LEN, NO_TOKEN, POSITION, PROMPT_LEN, StepState, TOKEN};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -44,9 +44,12 @@ impl KernelDef for Advance {
     }
 
     fn grid(&self, a: &AdvanceArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("ctx", a.ctx, 1, 1 << 24)?;
+        let &AdvanceArgs { ctx, .. } = a;
+        self.range("ctx", ctx, 1, 1 << 24)?;
         self.exactly("token", a.token, 1)?;
-        self.length("prompt", a.prompt, "ctx", &[a.ctx])?;
+        check_lengths! { self, a:
+            prompt == ctx,
+        }
         self.require(a.stop >= a.stops as usize, || {
             format!(
                 "stop has {} elements, must have at least stops = {}",
@@ -54,7 +57,9 @@ impl KernelDef for Advance {
             )
         })?;
         self.exactly("state", a.state, LEN)?;
-        self.length("out", a.out, "ctx", &[a.ctx])?;
+        check_lengths! { self, a:
+            out == ctx,
+        }
         Ok(Grid::line(1))
     }
 

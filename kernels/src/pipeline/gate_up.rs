@@ -11,7 +11,7 @@ use super::{Packed, Plan, Segments};
 use crate::format::Format;
 use crate::format::tile::ROWS;
 use crate::harness::{Case, Variant};
-use crate::shared::Contract;
+use crate::shared::{Contract, check_lengths};
 use crate::simple::swiglu::Activation;
 use ptx_gen::*;
 
@@ -82,9 +82,12 @@ impl KernelDef for GateUp {
     }
 
     fn grid(&self, a: &GateUpArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &GateUpArgs { n, .. } = a;
         self.multiple("rows", a.rows, HALF)?;
-        super::contract::batched(self, self.plan.batch, "x", a.x, "n", &[a.n])?;
-        self.length("gamma", a.gamma, "n", &[a.n])?;
+        super::contract::batched(self, self.plan.batch, "x", a.x, "n", &[n])?;
+        check_lengths! { self, a:
+            gamma == n,
+        }
         super::contract::bfp_lengths(
             self,
             self.plan.batch,
@@ -93,7 +96,7 @@ impl KernelDef for GateUp {
             "rows",
             &[a.rows],
         )?;
-        super::contract::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, &a.stream)
+        super::contract::contract(self, a.w, &self.segments(a.rows), self.plan, n, &a.stream)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GateUpArgs<Dev<'k>>) {

@@ -16,8 +16,8 @@ use super::{Packed, Plan, Segments};
 use crate::format::Format;
 use crate::format::tile::ROWS;
 use crate::harness::{Case, Variant};
-use crate::shared::Contract;
 use crate::shared::state::{LEN, NO_TOKEN, POSITION, StepState};
+use crate::shared::{Contract, check_lengths};
 use crate::simple::argmax::{key, key_on_cpu};
 use ptx_gen::*;
 
@@ -95,18 +95,23 @@ impl KernelDef for LmHead {
     }
 
     fn grid(&self, a: &LmHeadArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &LmHeadArgs { ctx, n, .. } = a;
         self.multiple("rows", a.rows, ROWS)?;
-        self.range("ctx", a.ctx, 1, 1 << 24)?;
+        self.range("ctx", ctx, 1, 1 << 24)?;
         let batched = |name, found, formula, len| {
             super::contract::batched(self, self.plan.batch, name, found, formula, &[len])
         };
-        batched("x", a.x, "n", a.n)?;
-        self.length("gamma", a.gamma, "n", &[a.n])?;
+        batched("x", a.x, "n", n)?;
+        check_lengths! { self, a:
+            gamma == n,
+        }
         batched("logits", a.logits, "rows", a.rows)?;
         batched("value", a.value, "blocks", a.stream.blocks)?;
         batched("index", a.index, "blocks", a.stream.blocks)?;
         self.exactly("ticket", a.ticket, 1)?;
-        self.length("prompt", a.prompt, "ctx", &[a.ctx])?;
+        check_lengths! { self, a:
+            prompt == ctx,
+        }
         self.require(a.stop >= a.stops as usize, || {
             format!(
                 "stop has {} elements, must have at least stops = {}",
@@ -114,9 +119,11 @@ impl KernelDef for LmHead {
             )
         })?;
         self.exactly("state", a.state, self.plan.batch as usize * LEN)?;
-        self.length("out", a.out, "ctx", &[a.ctx])?;
+        check_lengths! { self, a:
+            out == ctx,
+        }
         let segments = self.segments(a.rows);
-        super::contract::contract(self, a.w, &segments, self.plan, a.n, &a.stream)
+        super::contract::contract(self, a.w, &segments, self.plan, n, &a.stream)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LmHeadArgs<Dev<'k>>) {

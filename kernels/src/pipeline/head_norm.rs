@@ -18,7 +18,7 @@ use crate::harness::{Case, Variant};
 use crate::shared::cache::{self, OwnRows, key, keys};
 use crate::shared::reduce::warp_sum;
 use crate::shared::state::{LEN, POSITION, StepState};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -134,8 +134,9 @@ impl KernelDef for HeadNorm {
     }
 
     fn grid(&self, a: &HeadNormArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("head_dim", a.head_dim, 2)?;
-        self.range("head_dim", a.head_dim, 2, MAX_HEAD_DIM)?;
+        let &HeadNormArgs { head_dim, .. } = a;
+        self.multiple("head_dim", head_dim, 2)?;
+        self.range("head_dim", head_dim, 2, MAX_HEAD_DIM)?;
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
@@ -149,9 +150,11 @@ impl KernelDef for HeadNorm {
             "x",
             a.x,
             "(heads + 2 * kv_heads) * head_dim",
-            &[heads, a.head_dim],
+            &[heads, head_dim],
         )?;
-        self.length("gamma", a.gamma, "2 * head_dim", &[2, a.head_dim])?;
+        check_lengths! { self, a:
+            gamma == 2 * head_dim,
+        }
         self.exactly("state", a.state, self.batch as usize * LEN)?;
         self.range(
             "the kernel's set of angles",
@@ -160,14 +163,14 @@ impl KernelDef for HeadNorm {
             self.angles.count - 1,
         )?;
         match self.angles {
-            AngleSet::ONLY => batched("angles", a.angles, "head_dim", &[a.head_dim])?,
+            AngleSet::ONLY => batched("angles", a.angles, "head_dim", &[head_dim])?,
             AngleSet { count, .. } => {
-                batched("angles", a.angles, "sets * head_dim", &[count, a.head_dim])?
+                batched("angles", a.angles, "sets * head_dim", &[count, head_dim])?
             }
         }
-        batched("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
+        batched("q", a.q, "heads * head_dim", &[a.heads, head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_own(self, name, found, [a.ctx, a.kv_heads, a.head_dim])?;
+            cache::check_own(self, name, found, [a.ctx, a.kv_heads, head_dim])?;
         }
         Ok(Grid {
             shared: a.shared,

@@ -10,7 +10,7 @@ use super::block_float::{self, BFP_BLOCK, BlockFloat};
 use super::gemv::plan::MAX_BATCH;
 use crate::harness::{Case, Variant};
 use crate::shared::reduce::block_sum;
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -239,9 +239,12 @@ impl KernelDef for LoraANormed {
     }
 
     fn grid(&self, a: &LoraANormedArgs<Shape>) -> Result<Grid, ShapeError> {
-        let grid = grid(self, self.batch, [a.a, a.u], [a.ranks, a.n], a.shared)?;
-        super::contract::batched(self, self.batch, "x", a.x, "n", &[a.n])?;
-        self.length("gamma", a.gamma, "n", &[a.n])?;
+        let &LoraANormedArgs { n, .. } = a;
+        let grid = grid(self, self.batch, [a.a, a.u], [a.ranks, n], a.shared)?;
+        super::contract::batched(self, self.batch, "x", a.x, "n", &[n])?;
+        check_lengths! { self, a:
+            gamma == n,
+        }
         Ok(grid)
     }
 

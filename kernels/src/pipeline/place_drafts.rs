@@ -10,7 +10,7 @@
 use super::gemv::plan::MAX_BATCH;
 use crate::harness::{Case, Variant};
 use crate::shared::state::{LEN, StepState};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -50,10 +50,13 @@ impl KernelDef for PlaceDrafts {
     }
 
     fn grid(&self, a: &PlaceDraftsArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &PlaceDraftsArgs { ctx, .. } = a;
         self.range("the kernel's batch", self.batch, 1, MAX_BATCH)?;
-        self.range("ctx", a.ctx, 1, 1 << 24)?;
+        self.range("ctx", ctx, 1, 1 << 24)?;
         self.at_least("drafts", a.drafts, "2 + batch", &[DRAFTS_HEAD + self.batch])?;
-        self.length("tokens", a.tokens, "ctx", &[a.ctx])?;
+        check_lengths! { self, a:
+            tokens == ctx,
+        }
         self.exactly("batch_state", a.batch_state, self.batch as usize * LEN)?;
         Ok(Grid::line(1))
     }

@@ -16,9 +16,9 @@ use super::{Plan, Segments};
 use crate::format::Format;
 use crate::format::tile::ROWS;
 use crate::harness::{Case, Variant};
-use crate::shared::Contract;
 use crate::shared::cache::{self, OwnRows, key, keys};
 use crate::shared::state::{LEN, POSITION, StepState};
+use crate::shared::{Contract, check_lengths};
 use crate::simple::rope::Pairing;
 use ptx_gen::*;
 
@@ -142,6 +142,7 @@ impl KernelDef for Qkv {
     }
 
     fn grid(&self, a: &QkvArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &QkvArgs { n, .. } = a;
         self.multiple("head_dim", a.head_dim, ROWS)?;
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
@@ -150,8 +151,10 @@ impl KernelDef for Qkv {
             super::contract::batched(self, self.plan.batch, name, found, formula, factors)
         };
         self.exactly("state", a.state, self.plan.batch as usize * LEN)?;
-        batched("x", a.x, "n", &[a.n])?;
-        self.length("gamma", a.gamma, "n", &[a.n])?;
+        batched("x", a.x, "n", &[n])?;
+        check_lengths! { self, a:
+            gamma == n,
+        }
         if self.bias {
             let rows = [a.heads + 2 * a.kv_heads, a.head_dim];
             self.length("bias", a.bias, "(heads + 2 * kv_heads) * head_dim", &rows)?;
@@ -168,7 +171,7 @@ impl KernelDef for Qkv {
             cache::check_own(self, name, found, [a.ctx, a.kv_heads, a.head_dim])?;
         }
         let segments = self.segments(a.heads, a.kv_heads, a.head_dim);
-        super::contract::contract(self, a.w, &segments, self.plan, a.n, &a.stream)
+        super::contract::contract(self, a.w, &segments, self.plan, n, &a.stream)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: QkvArgs<Dev<'k>>) {

@@ -7,7 +7,7 @@
 
 use crate::harness::{Case, Variant};
 use crate::shared::state::{LEN, POSITION, PROMPT_LEN, StepState, TOKEN};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -47,9 +47,12 @@ impl KernelDef for SplitPrompt {
     }
 
     fn grid(&self, a: &SplitPromptArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &SplitPromptArgs { ctx, .. } = a;
         self.range("the kernel's batch", self.batch, 1, MAX_PROMPT_BATCH)?;
-        self.range("ctx", a.ctx, 1, 1 << 24)?;
-        self.length("prompt", a.prompt, "ctx", &[a.ctx])?;
+        self.range("ctx", ctx, 1, 1 << 24)?;
+        check_lengths! { self, a:
+            prompt == ctx,
+        }
         self.exactly("state", a.state, LEN)?;
         self.exactly("batch_state", a.batch_state, self.batch as usize * LEN)?;
         Ok(Grid::line(1))

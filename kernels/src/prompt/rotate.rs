@@ -19,7 +19,7 @@ use crate::pipeline::reference::normed;
 use crate::shared::cache::{self, PAGE, key, key_pair};
 use crate::shared::reduce::lanes_sum;
 use crate::shared::state::{DONE, LEN, POSITION, SEQUENCE, StepState};
-use crate::shared::{Contract, Overlap, Random};
+use crate::shared::{Contract, Overlap, Random, check_lengths};
 use crate::simple::rope::{Pairing, angle, exact_angles, frequencies};
 use ptx_gen::*;
 use std::array::from_fn;
@@ -128,8 +128,9 @@ impl KernelDef for RotateTokens {
     }
 
     fn grid(&self, a: &RotateTokensArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("the kernel's head_dim", self.head_dim, DIMS)?;
-        self.range("the kernel's head_dim", self.head_dim, DIMS, 32 * DIMS)?;
+        let head_dim = self.head_dim;
+        self.multiple("the kernel's head_dim", head_dim, DIMS)?;
+        self.range("the kernel's head_dim", head_dim, DIMS, 32 * DIMS)?;
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
         self.range("tokens", a.tokens, 1, a.capacity)?;
@@ -142,8 +143,8 @@ impl KernelDef for RotateTokens {
         cache::check_table(self, a.pages, [a.sequences, a.max_pages])?;
         let rows = a.heads + 2 * a.kv_heads;
         let formula = "(heads + 2 * kv_heads) * head_dim";
-        let row = [rows, self.head_dim];
-        let [capacity, height, width] = [a.capacity, rows, self.head_dim];
+        let row = [rows, head_dim];
+        let [capacity, height, width] = [a.capacity, rows, head_dim];
         self.length(
             "x",
             a.x,
@@ -155,22 +156,19 @@ impl KernelDef for RotateTokens {
             "gamma",
             a.gamma,
             "2 * head_dim",
-            &[if self.norm { 2 } else { 0 }, self.head_dim],
+            &[if self.norm { 2 } else { 0 }, head_dim],
         )?;
-        self.length("freq", a.freq, "head_dim", &[self.head_dim])?;
+        check_lengths! { self, a:
+            freq == head_dim,
+        }
         self.length(
             "q",
             a.q,
             "capacity * heads * head_dim",
-            &[a.capacity, a.heads, self.head_dim],
+            &[a.capacity, a.heads, head_dim],
         )?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_pages(
-                self,
-                name,
-                found,
-                [a.cache_pages, a.kv_heads, self.head_dim],
-            )?;
+            cache::check_pages(self, name, found, [a.cache_pages, a.kv_heads, head_dim])?;
         }
         Ok(Grid::line(a.tokens))
     }

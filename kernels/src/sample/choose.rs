@@ -18,7 +18,7 @@ use super::token_args::SampleTokenArgs;
 use super::weight::halves;
 use super::{SampleParams, blocks, reference};
 use crate::shared::state::{DONE, LEN, LIMIT, NO_TOKEN, POSITION, PROMPT_LEN, TOKEN};
-use crate::shared::{Contract, philox};
+use crate::shared::{Contract, check_lengths, philox};
 use ptx_gen::*;
 
 /// Kernel that chooses the next token and advances the state.
@@ -41,6 +41,7 @@ impl KernelDef for SampleToken {
     }
 
     fn grid(&self, a: &SampleTokenArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &SampleTokenArgs { stops, .. } = a;
         let RowsArgs {
             vocab,
             count,
@@ -72,7 +73,9 @@ impl KernelDef for SampleToken {
             "sequences * max_tokens",
             &[sequences, max_tokens],
         )?;
-        self.at_least("stop", a.stop, "stops", &[a.stops])?;
+        check_lengths! { self, a:
+            stop >= stops,
+        }
         self.length(
             "out",
             a.out,

@@ -10,6 +10,34 @@ const MAX_ELEMENTS: usize = 1 << 31;
 /// The maximum number of weights of a row, because the bytes of a row are counted in 32 bits.
 const MAX_ROW_LEN: u32 = 1 << 29;
 
+/// Checks the lengths of buffers, each against a product of factors.
+///
+/// The factors are names of variables or numbers. They are both the product and its formula in the
+/// error message. `==` demands the exact length, `>=` allows a longer buffer.
+///
+/// ```text
+/// check_lengths! { self, a:
+///     x == rows * depth,
+///     partials >= rows * 8,
+/// }
+/// ```
+macro_rules! check_lengths {
+    ($kernel:ident, $args:ident: $($name:ident $op:tt $first:tt $(* $factor:tt)*,)*) => {
+        $($crate::shared::check_lengths!(
+            @check $kernel, stringify!($name), $args.$name, $op,
+            concat!(stringify!($first) $(, " * ", stringify!($factor))*),
+            &[$first $(, $factor)*]
+        );)*
+    };
+    (@check $kernel:ident, $name:expr, $found:expr, ==, $formula:expr, $factors:expr) => {
+        $kernel.length($name, $found, $formula, $factors)?
+    };
+    (@check $kernel:ident, $name:expr, $found:expr, >=, $formula:expr, $factors:expr) => {
+        $kernel.at_least($name, $found, $formula, $factors)?
+    };
+}
+pub(crate) use check_lengths;
+
 /// Launch-contract checks, available on every kernel.
 pub(crate) trait Contract: KernelDef {
     /// Checks that `name` has as many elements as the product of `factors`. `formula` spells that

@@ -12,7 +12,7 @@ pub(crate) mod shared_rows;
 pub mod state;
 pub(crate) mod tiled;
 
-pub(crate) use contract::Contract;
+pub(crate) use contract::{Contract, check_lengths};
 pub use overlap::Overlap;
 pub use random::Random;
 pub use tiled::ProductTile;

@@ -13,7 +13,7 @@ use crate::shared::attend::attend;
 use crate::shared::cache::{self, OwnRows};
 use crate::shared::reduce::{block_max, block_sum, lanes_max, lanes_sum};
 use crate::shared::state::{LEN, POSITION};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;
@@ -110,27 +110,31 @@ impl KernelDef for Attention {
     }
 
     fn grid(&self, a: &AttentionArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("the kernel's head_dim", self.head_dim, DIMS as u32)?;
-        self.range("the kernel's head_dim", self.head_dim, DIMS as u32, 256)?;
+        let &AttentionArgs { heads, .. } = a;
+        let head_dim = self.head_dim;
+        self.multiple("the kernel's head_dim", head_dim, DIMS as u32)?;
+        self.range("the kernel's head_dim", head_dim, DIMS as u32, 256)?;
         self.range("the kernel's window", self.window.unwrap_or(1), 1, 1 << 24)?;
         self.exactly("state", a.state, LEN)?;
-        self.range("kv_heads", a.kv_heads, 1, a.heads)?;
-        self.multiple("heads", a.heads, a.kv_heads)?;
-        self.multiple("heads / kv_heads", a.heads / a.kv_heads, self.queries)?;
+        self.range("kv_heads", a.kv_heads, 1, heads)?;
+        self.multiple("heads", heads, a.kv_heads)?;
+        self.multiple("heads / kv_heads", heads / a.kv_heads, self.queries)?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         self.range("splits", a.splits, 1, MAX_SPLITS)?;
-        self.length("q", a.q, "heads * head_dim", &[a.heads, self.head_dim])?;
-        for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_own(self, name, found, [a.ctx, a.kv_heads, self.head_dim])?;
+        check_lengths! { self, a:
+            q == heads * head_dim,
         }
-        let part = [a.heads, a.splits, self.head_dim + 2];
+        for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
+            cache::check_own(self, name, found, [a.ctx, a.kv_heads, head_dim])?;
+        }
+        let part = [heads, a.splits, head_dim + 2];
         self.length(
             "partials",
             a.partials,
             "heads * splits * (head_dim + 2)",
             &part,
         )?;
-        Ok(Grid::plane(a.heads / self.queries, a.splits))
+        Ok(Grid::plane(heads / self.queries, a.splits))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AttentionArgs<Dev<'k>>) {
@@ -421,19 +425,23 @@ impl KernelDef for AttentionCombine {
     }
 
     fn grid(&self, a: &AttentionCombineArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("the kernel's head_dim", self.head_dim, 1, 1024)?;
+        let &AttentionCombineArgs { heads, .. } = a;
+        let head_dim = self.head_dim;
+        self.range("the kernel's head_dim", head_dim, 1, 1024)?;
         self.range("splits", a.splits, 1, MAX_SPLITS)?;
-        let part = [a.heads, a.splits, self.head_dim + 2];
+        let part = [heads, a.splits, head_dim + 2];
         self.length(
             "partials",
             a.partials,
             "heads * splits * (head_dim + 2)",
             &part,
         )?;
-        self.length("y", a.y, "heads * head_dim", &[a.heads, self.head_dim])?;
+        check_lengths! { self, a:
+            y == heads * head_dim,
+        }
         Ok(Grid {
             shared: 4 * a.splits,
-            ..Grid::line(a.heads)
+            ..Grid::line(heads)
         })
     }
 

@@ -8,7 +8,7 @@ use crate::format::Format;
 use crate::format::fragment::{Bytes, Group};
 use crate::harness::{Case, Variant};
 use crate::shared::state::{self, StepState};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 /// The number of threads of a block.
@@ -85,13 +85,14 @@ impl KernelDef for Embed {
     }
 
     fn grid(&self, a: &EmbedArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &EmbedArgs { n, .. } = a;
         let split = self.format.split();
         self.exactly("state", a.state, state::LEN)?;
-        self.matrix("table", a.table, self.format, a.vocab, a.n)?;
-        self.length("y", a.y, "n", &[a.n])?;
-        Ok(Grid::line(
-            (a.n / split.len * split.lanes).div_ceil(THREADS),
-        ))
+        self.matrix("table", a.table, self.format, a.vocab, n)?;
+        check_lengths! { self, a:
+            y == n,
+        }
+        Ok(Grid::line((n / split.len * split.lanes).div_ceil(THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: EmbedArgs<Dev<'k>>) {

@@ -16,7 +16,7 @@ use crate::format::Format;
 use crate::format::fragment::{Bytes, Fragment, Group, LaneSplit};
 use crate::harness::{Case, Variant};
 use crate::shared::reduce::{block_sum, warp_sum};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -203,8 +203,11 @@ impl KernelDef for GemvBias {
     }
 
     fn grid(&self, a: &GemvBiasArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.length("bias", a.bias, "rows", &[a.rows])?;
-        contract(self, self.format, self.team, [a.w, a.x, a.y], a.rows, a.n)
+        let &GemvBiasArgs { rows, .. } = a;
+        check_lengths! { self, a:
+            bias == rows,
+        }
+        contract(self, self.format, self.team, [a.w, a.x, a.y], rows, a.n)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GemvBiasArgs<Dev<'k>>) {

@@ -5,7 +5,7 @@
 
 use crate::harness::{Case, Variant};
 use crate::shared::reduce::{block_max, block_sum};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::simple::argmax::key;
 use ptx_gen::*;
 use std::f32::consts::{LN_2, LOG2_E};
@@ -42,11 +42,14 @@ impl KernelDef for LogLikelihood {
     }
 
     fn grid(&self, a: &LogLikelihoodArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &LogLikelihoodArgs { n, .. } = a;
         let rows = a.token.try_into().unwrap_or(u32::MAX);
         self.range("the length of token", rows, 1, 1 << 24)?;
-        self.range("n", a.n, 1, 1 << 24)?;
-        self.length("x", a.x, "rows * n", &[rows, a.n])?;
-        self.length("y", a.y, "rows", &[rows])?;
+        self.range("n", n, 1, 1 << 24)?;
+        check_lengths! { self, a:
+            x == rows * n,
+            y == rows,
+        }
         Ok(Grid::line(rows))
     }
 

@@ -13,7 +13,7 @@
 use crate::harness::{Case, Variant};
 use crate::shared::cache::{self, OwnRows, key, keys};
 use crate::shared::state::{LEN, POSITION};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::f32::consts::TAU;
 
@@ -114,35 +114,38 @@ impl KernelDef for Rope {
     }
 
     fn grid(&self, a: &RopeArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &RopeArgs {
+            head_dim,
+            heads,
+            rope_dim,
+            ..
+        } = a;
         self.require(self.magnitude.is_finite(), || {
             "the kernel's magnitude must be finite".into()
         })?;
         self.exactly("state", a.state, LEN)?;
-        self.range("heads", a.heads, 1, 1 << 16)?;
+        self.range("heads", heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
         // Every position below 2^24 is exact as an f32.
         self.range("ctx", a.ctx, 1, 1 << 24)?;
-        self.multiple("rope_dim", a.rope_dim, 2)?;
-        self.require(a.rope_dim <= a.head_dim, || {
+        self.multiple("rope_dim", rope_dim, 2)?;
+        self.require(rope_dim <= head_dim, || {
             format!(
                 "rope_dim is {}, must be at most head_dim = {}",
-                a.rope_dim, a.head_dim
+                rope_dim, head_dim
             )
         })?;
-        self.length("freq", a.freq, "rope_dim", &[a.rope_dim])?;
-        self.length("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
+        check_lengths! { self, a:
+            freq == rope_dim,
+            q == heads * head_dim,
+        }
         for (name, found) in [("k", a.k), ("v", a.v)] {
-            self.length(
-                name,
-                found,
-                "kv_heads * head_dim",
-                &[a.kv_heads, a.head_dim],
-            )?;
+            self.length(name, found, "kv_heads * head_dim", &[a.kv_heads, head_dim])?;
         }
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_own(self, name, found, [a.ctx, a.kv_heads, a.head_dim])?;
+            cache::check_own(self, name, found, [a.ctx, a.kv_heads, head_dim])?;
         }
-        Ok(Grid::line(a.heads + 2 * a.kv_heads))
+        Ok(Grid::line(heads + 2 * a.kv_heads))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: RopeArgs<Dev<'k>>) {

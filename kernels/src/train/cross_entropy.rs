@@ -14,7 +14,7 @@
 use super::buffers::{narrow, wide};
 use crate::harness::{Case, Variant};
 use crate::shared::reduce::{block_max, block_sum};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::{LN_2, LOG2_E};
@@ -113,11 +113,14 @@ impl KernelDef for TokenLosses {
     }
 
     fn grid(&self, a: &TokenLossesArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("vocab", a.vocab, 4)?;
+        let &TokenLossesArgs { vocab, .. } = a;
+        self.multiple("vocab", vocab, 4)?;
         let tokens = a.labels as u32;
-        self.length("logits", a.logits, "tokens * vocab", &[tokens, a.vocab])?;
-        self.length("lse", a.lse, "tokens", &[tokens])?;
-        self.length("losses", a.losses, "tokens", &[tokens])?;
+        check_lengths! { self, a:
+            logits == tokens * vocab,
+            lse == tokens,
+            losses == tokens,
+        }
         Ok(Grid::line(tokens))
     }
 
@@ -215,10 +218,13 @@ impl KernelDef for LogitGradients {
     }
 
     fn grid(&self, a: &LogitGradientsArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("vocab", a.vocab, 4)?;
+        let &LogitGradientsArgs { vocab, .. } = a;
+        self.multiple("vocab", vocab, 4)?;
         let tokens = a.labels as u32;
-        self.length("logits", a.logits, "tokens * vocab", &[tokens, a.vocab])?;
-        self.length("lse", a.lse, "tokens", &[tokens])?;
+        check_lengths! { self, a:
+            logits == tokens * vocab,
+            lse == tokens,
+        }
         Ok(Grid::line(tokens))
     }
 

@@ -9,7 +9,7 @@
 
 use super::buffers::{narrow, wide};
 use crate::harness::{Case, Variant};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 /// Adds `x[m,k] w[n,k]^T` to `sum[m,n]`. Both operands have rows of `k` elements.
@@ -115,16 +115,24 @@ impl KernelDef for Product {
     }
 
     fn grid(&self, a: &ProductArgs<Shape>) -> Result<Grid, ShapeError> {
-        for (name, size) in [("rows", a.rows), ("columns", a.columns), ("depth", a.depth)] {
+        let &ProductArgs {
+            columns,
+            depth,
+            rows,
+            ..
+        } = a;
+        for (name, size) in [("rows", rows), ("columns", columns), ("depth", depth)] {
             self.range(name, size, 1, 1 << 30)?;
         }
-        self.multiple("columns", a.columns, self.width)?;
-        self.multiple("depth", a.depth, self.step())?;
-        self.length("a", a.a, "rows * depth", &[a.rows, a.depth])?;
-        self.length("b", a.b, "columns * depth", &[a.columns, a.depth])?;
-        self.length("sum", a.sum, "rows * columns", &[a.rows, a.columns])?;
+        self.multiple("columns", columns, self.width)?;
+        self.multiple("depth", depth, self.step())?;
+        check_lengths! { self, a:
+            a == rows * depth,
+            b == columns * depth,
+            sum == rows * columns,
+        }
         self.exactly("factor", a.factor, 1)?;
-        let threads = a.rows * (a.columns / self.width);
+        let threads = rows * (columns / self.width);
         Ok(Grid::line(threads.div_ceil(THREADS)))
     }
 

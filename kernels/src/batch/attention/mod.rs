@@ -35,10 +35,10 @@ mod sums;
 mod tile;
 
 use crate::matmul::activations::{self, PANEL, TOKENS};
-use crate::shared::Contract;
 use crate::shared::attend::{attend, wide};
 use crate::shared::cache::PAGE;
 use crate::shared::state::{DONE, LEN, POSITION, SEQUENCE};
+use crate::shared::{Contract, check_lengths};
 use block::{BatchBlock, WarpCopies};
 pub use definition::{BatchAttention, BatchAttentionArgs};
 use definition::{MAX_ROWS, MAX_SPLITS, TILE};
@@ -73,6 +73,7 @@ impl KernelDef for BatchAttention {
     }
 
     fn grid(&self, a: &BatchAttentionArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &BatchAttentionArgs { capacity, .. } = a;
         self.check_kernel()?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
         self.require(a.heads == a.kv_heads * self.queries, || {
@@ -88,8 +89,8 @@ impl KernelDef for BatchAttention {
             PANEL.max(4 * self.order.group),
         )?;
         self.check_cache(a)?;
-        self.multiple("capacity", a.capacity, TOKENS)?;
-        self.range("rows", a.rows, 1, a.capacity.min(MAX_ROWS))?;
+        self.multiple("capacity", capacity, TOKENS)?;
+        self.range("rows", a.rows, 1, capacity.min(MAX_ROWS))?;
         self.range("splits", a.splits, 1, MAX_SPLITS)?;
         self.at_least("state", a.state, "rows * 8", &[a.rows, LEN as u32])?;
         for (name, found) in [("q", a.q), ("y", a.y)] {
@@ -97,10 +98,12 @@ impl KernelDef for BatchAttention {
                 name,
                 found,
                 "capacity * heads * head_dim",
-                &[a.capacity, a.heads, self.head_dim],
+                &[capacity, a.heads, self.head_dim],
             )?;
         }
-        self.length("y_scale", a.y_scale, "capacity", &[a.capacity])?;
+        check_lengths! { self, a:
+            y_scale == capacity,
+        }
         let splits = if a.splits == 1 { 0 } else { a.splits };
         let partials = [a.rows, a.heads, splits, self.head_dim + 2];
         self.at_least(

@@ -47,7 +47,7 @@ pub use wgmma::PromptAttentionWgmma;
 use super::Item;
 use crate::matmul::activations::{self, PANEL, TOKENS};
 use crate::shared::attend::{attend, wide};
-use crate::shared::{Contract, cache};
+use crate::shared::{Contract, cache, check_lengths};
 use block::PromptBlock;
 pub use definition::{PromptAttention, PromptAttentionArgs};
 use definition::{ROWS, WARPS};
@@ -80,6 +80,7 @@ impl KernelDef for PromptAttention {
     }
 
     fn grid(&self, a: &PromptAttentionArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &PromptAttentionArgs { capacity, .. } = a;
         self.multiple("the kernel's head_dim", self.head_dim, ROWS)?;
         self.range("the kernel's head_dim", self.head_dim, ROWS, 256)?;
         self.multiple("the kernel's queries", self.queries, WARPS * ROWS)?;
@@ -94,13 +95,13 @@ impl KernelDef for PromptAttention {
             a.heads * self.head_dim,
             PANEL.max(4 * self.order.group),
         )?;
-        self.multiple("capacity", a.capacity, TOKENS)?;
+        self.multiple("capacity", capacity, TOKENS)?;
         for (name, found) in [("q", a.q), ("y", a.y)] {
             self.length(
                 name,
                 found,
                 "capacity * heads * head_dim",
-                &[a.capacity, a.heads, self.head_dim],
+                &[capacity, a.heads, self.head_dim],
             )?;
         }
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
@@ -119,7 +120,9 @@ impl KernelDef for PromptAttention {
             "item_count * 4",
             &[a.item_count, Item::LEN as u32],
         )?;
-        self.length("y_scale", a.y_scale, "capacity", &[a.capacity])?;
+        check_lengths! { self, a:
+            y_scale == capacity,
+        }
         Ok(Grid {
             shared: self.shared(),
             ..Grid::plane(a.heads, a.item_count)

@@ -3,7 +3,7 @@
 use super::lanes::{Lanes, Sample, add, check, heads};
 use super::reference::{causal, forward};
 use crate::harness::{Case, Variant};
-use crate::shared::Contract;
+use crate::shared::{Contract, check_lengths};
 use crate::train::buffers::{narrow, wide};
 use ptx_gen::*;
 use std::f32::consts::{LN_2, LOG2_E};
@@ -50,34 +50,20 @@ impl KernelDef for DocumentAttention {
     }
 
     fn grid(&self, a: &DocumentAttentionArgs<Shape>) -> Result<Grid, ShapeError> {
-        check(self, self.head_dim, a.heads, a.kv_heads)?;
+        let &DocumentAttentionArgs {
+            heads, kv_heads, ..
+        } = a;
+        let head_dim = self.head_dim;
+        check(self, head_dim, heads, kv_heads)?;
         let tokens = a.starts as u32;
-        self.length(
-            "q",
-            a.q,
-            "tokens * heads * head_dim",
-            &[tokens, a.heads, self.head_dim],
-        )?;
-        self.length(
-            "k",
-            a.k,
-            "tokens * kv_heads * head_dim",
-            &[tokens, a.kv_heads, self.head_dim],
-        )?;
-        self.length(
-            "v",
-            a.v,
-            "tokens * kv_heads * head_dim",
-            &[tokens, a.kv_heads, self.head_dim],
-        )?;
-        self.length(
-            "o",
-            a.o,
-            "tokens * heads * head_dim",
-            &[tokens, a.heads, self.head_dim],
-        )?;
-        self.length("lse", a.lse, "tokens * heads", &[tokens, a.heads])?;
-        Ok(Grid::line(tokens * a.heads))
+        check_lengths! { self, a:
+            q == tokens * heads * head_dim,
+            k == tokens * kv_heads * head_dim,
+            v == tokens * kv_heads * head_dim,
+            o == tokens * heads * head_dim,
+            lse == tokens * heads,
+        }
+        Ok(Grid::line(tokens * heads))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: DocumentAttentionArgs<Dev<'k>>) {

@@ -7,7 +7,7 @@
 use super::lanes::{Lanes, Sample, add, check, heads};
 use super::reference::{Saved, backward, causal, delta, sum_groups};
 use crate::harness::{Case, Variant};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::train::buffers::{narrow, wide};
 use ptx_gen::*;
 use std::f32::consts::LOG2_E;
@@ -298,12 +298,15 @@ impl KernelDef for SumGroups {
     }
 
     fn grid(&self, a: &SumGroupsArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("group", a.group, 1, 1 << 16)?;
+        let &SumGroupsArgs { group, n, .. } = a;
+        self.range("group", group, 1, 1 << 16)?;
         self.range("head_dim", a.head_dim, 1, 1 << 16)?;
-        self.multiple("n", a.n, a.head_dim)?;
-        self.length("parts", a.parts, "n * group", &[a.n, a.group])?;
-        self.length("sum", a.sum, "n", &[a.n])?;
-        Ok(Grid::line(a.n.div_ceil(THREADS)))
+        self.multiple("n", n, a.head_dim)?;
+        check_lengths! { self, a:
+            parts == n * group,
+            sum == n,
+        }
+        Ok(Grid::line(n.div_ceil(THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: SumGroupsArgs<Dev<'k>>) {

@@ -5,7 +5,7 @@ use super::common::{check, check_lengths, check_op, heads, log2_scale, wide};
 use super::fragments::{self, Tile};
 use super::softmax::{self, Softmax};
 use super::steps::{self, KeyStep, Keys};
-use crate::shared::Contract;
+use crate::shared::{Contract, check_lengths};
 use crate::train::attention::{causal, forward};
 use crate::train::buffers::narrow;
 use ptx_gen::*;
@@ -109,7 +109,8 @@ impl KernelDef for FlashForward {
     }
 
     fn grid(&self, a: &FlashForwardArgs<Shape>) -> Result<Grid, ShapeError> {
-        check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
+        let &FlashForwardArgs { tokens, .. } = a;
+        check(self, self.head_dim, [tokens, a.heads, a.kv_heads])?;
         check_queries(self, self.queries)?;
         check_op(self, self.op, self.head_dim)?;
         self.require(self.op == TensorOp::Mma || self.queries == 64, || {
@@ -124,7 +125,7 @@ impl KernelDef for FlashForward {
                 self.head_dim
             )
         })?;
-        let sizes = [a.tokens, a.heads, a.kv_heads, self.head_dim];
+        let sizes = [tokens, a.heads, a.kv_heads, self.head_dim];
         check_lengths(
             self,
             sizes,
@@ -132,8 +133,10 @@ impl KernelDef for FlashForward {
             &[("k", a.k), ("v", a.v)],
             &[("lse", a.lse)],
         )?;
-        self.length("starts", a.starts, "tokens", &[a.tokens])?;
-        let plane = Grid::plane(a.heads, a.tokens.div_ceil(self.queries));
+        check_lengths! { self, a:
+            starts == tokens,
+        }
+        let plane = Grid::plane(a.heads, tokens.div_ceil(self.queries));
         Ok(Grid {
             shared: self.sizes().shared() + steps::bytes(self.sizes()),
             ..plane

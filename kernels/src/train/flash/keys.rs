@@ -5,7 +5,7 @@ use super::columns::{QUERIES, Queries, QueryField, QueryStep, STEP_BYTES};
 use super::common::{check, check_lengths, check_op, log2_scale, scale, wide};
 use super::fragments::{self, Tile};
 use super::key_args::FlashKeysArgs;
-use crate::shared::Contract;
+use crate::shared::{Contract, check_lengths};
 use crate::train::attention::{Saved, backward, causal, sum_groups};
 use crate::train::buffers::{narrow, wide as wide_f32};
 use ptx_gen::*;
@@ -76,7 +76,8 @@ impl KernelDef for FlashKeys {
     }
 
     fn grid(&self, a: &FlashKeysArgs<Shape>) -> Result<Grid, ShapeError> {
-        check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
+        let &FlashKeysArgs { tokens, .. } = a;
+        check(self, self.head_dim, [tokens, a.heads, a.kv_heads])?;
         check_op(self, self.op, self.head_dim)?;
         let inputs = [("q", a.q), ("grad", a.grad)];
         let keys = [("k", a.k), ("v", a.v)];
@@ -85,10 +86,12 @@ impl KernelDef for FlashKeys {
             SummedHeads::Heads => ([&inputs[..], &outputs].concat(), keys.to_vec()),
             SummedHeads::Groups => (inputs.to_vec(), [&keys[..], &outputs].concat()),
         };
-        let sizes = [a.tokens, a.heads, a.kv_heads, self.head_dim];
+        let sizes = [tokens, a.heads, a.kv_heads, self.head_dim];
         let of_queries = [("lse", a.lse), ("delta", a.delta)];
         check_lengths(self, sizes, &of_heads, &of_kv_heads, &of_queries)?;
-        self.length("starts", a.starts, "tokens", &[a.tokens])?;
+        check_lengths! { self, a:
+            starts == tokens,
+        }
         let shared = self.sizes().shared() + 2 * STEP_BYTES;
         let heads = match self.parts {
             SummedHeads::Heads => a.heads,
@@ -96,7 +99,7 @@ impl KernelDef for FlashKeys {
         };
         Ok(Grid {
             shared,
-            ..Grid::plane(heads, a.tokens.div_ceil(FlashKeys::KEYS))
+            ..Grid::plane(heads, tokens.div_ceil(FlashKeys::KEYS))
         })
     }
 

@@ -6,8 +6,8 @@ use super::forward::{check_queries, first_query};
 use super::fragments::{self, Tile};
 use super::softmax::QUAD;
 use super::steps::{self, KeyStep, Keys};
-use crate::shared::Contract;
 use crate::shared::reduce::lanes_sum;
+use crate::shared::{Contract, check_lengths};
 use crate::train::attention::{Saved, backward, causal, delta};
 use crate::train::buffers::{narrow, wide as wide_f32};
 use ptx_gen::*;
@@ -118,7 +118,8 @@ impl KernelDef for FlashQueries {
     }
 
     fn grid(&self, a: &FlashQueriesArgs<Shape>) -> Result<Grid, ShapeError> {
-        check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
+        let &FlashQueriesArgs { tokens, .. } = a;
+        check(self, self.head_dim, [tokens, a.heads, a.kv_heads])?;
         check_queries(self, self.queries)?;
         check_op(self, self.op, self.head_dim)?;
         self.require(self.op == TensorOp::Mma || self.queries == 64, || {
@@ -128,7 +129,7 @@ impl KernelDef for FlashQueries {
             )
         })?;
         let of_heads = [("q", a.q), ("o", a.o), ("grad", a.grad), ("dq", a.dq)];
-        let sizes = [a.tokens, a.heads, a.kv_heads, self.head_dim];
+        let sizes = [tokens, a.heads, a.kv_heads, self.head_dim];
         let of_queries = [("lse", a.lse), ("delta", a.delta)];
         check_lengths(
             self,
@@ -137,8 +138,10 @@ impl KernelDef for FlashQueries {
             &[("k", a.k), ("v", a.v)],
             &of_queries,
         )?;
-        self.length("starts", a.starts, "tokens", &[a.tokens])?;
-        let plane = Grid::plane(a.heads, a.tokens.div_ceil(self.queries));
+        check_lengths! { self, a:
+            starts == tokens,
+        }
+        let plane = Grid::plane(a.heads, tokens.div_ceil(self.queries));
         Ok(Grid {
             shared: self.shared(),
             ..plane

@@ -4,7 +4,7 @@ use super::rows::{load, load_f32, store};
 use super::{narrow, wide};
 use crate::harness::{Case, Variant};
 use crate::shared::philox::on_device;
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::train::dropout::{Mask, threshold};
 use crate::train::nf4::{BLOCK, code, dequantize, values};
 use crate::train::optimizer::state::{COUNTERS, MICRO};
@@ -92,10 +92,13 @@ impl KernelDef for Round {
     }
 
     fn grid(&self, a: &RoundArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, EIGHT)?;
-        self.length("x", a.x, "n", &[a.n])?;
-        self.length("y", a.y, "n", &[a.n])?;
-        Ok(Grid::line(a.n.div_ceil(EIGHT * THREADS)))
+        let &RoundArgs { n, .. } = a;
+        self.multiple("n", n, EIGHT)?;
+        check_lengths! { self, a:
+            x == n,
+            y == n,
+        }
+        Ok(Grid::line(n.div_ceil(EIGHT * THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: RoundArgs<Dev<'k>>) {
@@ -122,16 +125,19 @@ impl KernelDef for Nf4Dequantize {
     }
 
     fn grid(&self, a: &Nf4DequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, EIGHT)?;
-        self.length("packed", a.packed, "n / 2", &[a.n / 2])?;
+        let &Nf4DequantizeArgs { n, .. } = a;
+        self.multiple("n", n, EIGHT)?;
+        self.length("packed", a.packed, "n / 2", &[n / 2])?;
         self.length(
             "absmax",
             a.absmax,
             "ceil(n / 64)",
-            &[a.n.div_ceil(BLOCK as u32)],
+            &[n.div_ceil(BLOCK as u32)],
         )?;
-        self.length("w", a.w, "n", &[a.n])?;
-        Ok(Grid::line(a.n.div_ceil(AT_ONCE * EIGHT * THREADS)))
+        check_lengths! { self, a:
+            w == n,
+        }
+        Ok(Grid::line(n.div_ceil(AT_ONCE * EIGHT * THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: Nf4DequantizeArgs<Dev<'k>>) {
@@ -196,18 +202,18 @@ impl KernelDef for ApplyMask {
     }
 
     fn grid(&self, a: &ApplyMaskArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, EIGHT)?;
-        self.length("x", a.x, "n", &[a.n])?;
-        self.length(
-            "residual",
-            a.residual,
-            "n",
-            &[if self.add { a.n } else { 0 }],
-        )?;
-        self.length("y", a.y, "n", &[a.n])?;
+        let &ApplyMaskArgs { n, .. } = a;
+        self.multiple("n", n, EIGHT)?;
+        check_lengths! { self, a:
+            x == n,
+        }
+        self.length("residual", a.residual, "n", &[if self.add { n } else { 0 }])?;
+        check_lengths! { self, a:
+            y == n,
+        }
         self.exactly("counters", a.counters, COUNTERS)?;
         self.exactly("seed", a.seed, 2)?;
-        Ok(Grid::line(a.n.div_ceil(EIGHT * THREADS)))
+        Ok(Grid::line(n.div_ceil(EIGHT * THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ApplyMaskArgs<Dev<'k>>) {

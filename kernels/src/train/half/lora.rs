@@ -12,7 +12,7 @@
 
 use super::{narrow, wide};
 use crate::harness::{Case, Variant};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::train::products::{add_scaled, nt, tn};
 use ptx_gen::*;
 use std::array::from_fn;
@@ -94,17 +94,23 @@ impl KernelDef for LoraDown {
     }
 
     fn grid(&self, a: &LoraDownArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("the kernel's rank", self.rank, 16)?;
-        self.range("the kernel's rank", self.rank, 16, 256)?;
-        self.range("rows", a.rows, 1, 1 << 24)?;
-        self.multiple("depth", a.depth, 8)?;
-        self.length("x", a.x, "rows * depth", &[a.rows, a.depth])?;
-        self.length("a", a.a, "rank * depth", &[self.rank, a.depth])?;
+        let &LoraDownArgs { depth, rows, .. } = a;
+        let rank = self.rank;
+        self.multiple("the kernel's rank", rank, 16)?;
+        self.range("the kernel's rank", rank, 16, 256)?;
+        self.range("rows", rows, 1, 1 << 24)?;
+        self.multiple("depth", depth, 8)?;
+        check_lengths! { self, a:
+            x == rows * depth,
+            a == rank * depth,
+        }
         self.exactly("factor", a.factor, 1)?;
-        self.length("u", a.u, "rows * rank", &[a.rows, self.rank])?;
+        check_lengths! { self, a:
+            u == rows * rank,
+        }
         Ok(Grid {
-            shared: self.warps() * TOKENS * self.rank * 4,
-            ..Grid::line(a.rows.div_ceil(TOKENS))
+            shared: self.warps() * TOKENS * rank * 4,
+            ..Grid::line(rows.div_ceil(TOKENS))
         })
     }
 
@@ -263,14 +269,18 @@ impl KernelDef for LoraGradients {
     }
 
     fn grid(&self, a: &LoraGradientsArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("the kernel's rank", self.rank, 16)?;
-        self.range("the kernel's rank", self.rank, 16, 128)?;
-        self.range("rows", a.rows, 1, 1 << 24)?;
-        self.multiple("columns", a.columns, 8)?;
-        self.length("u", a.u, "rows * rank", &[a.rows, self.rank])?;
-        self.length("x", a.x, "rows * columns", &[a.rows, a.columns])?;
-        self.length("sum", a.sum, "rank * columns", &[self.rank, a.columns])?;
-        Ok(Grid::line(a.columns.div_ceil(COLUMNS)))
+        let &LoraGradientsArgs { columns, rows, .. } = a;
+        let rank = self.rank;
+        self.multiple("the kernel's rank", rank, 16)?;
+        self.range("the kernel's rank", rank, 16, 128)?;
+        self.range("rows", rows, 1, 1 << 24)?;
+        self.multiple("columns", columns, 8)?;
+        check_lengths! { self, a:
+            u == rows * rank,
+            x == rows * columns,
+            sum == rank * columns,
+        }
+        Ok(Grid::line(columns.div_ceil(COLUMNS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraGradientsArgs<Dev<'k>>) {

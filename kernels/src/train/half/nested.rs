@@ -3,7 +3,7 @@
 use super::convert::{AT_ONCE, EIGHT, THREADS};
 use super::rows::store;
 use crate::harness::{Case, Variant};
-use crate::shared::Contract;
+use crate::shared::{Contract, check_lengths};
 use crate::train::nested::{BLOCK, NestedArgs, case, check_lengths, numbers};
 use crate::train::nf4::{self, code, values};
 use ptx_gen::*;
@@ -51,10 +51,13 @@ impl KernelDef for NestedDequantize {
     }
 
     fn grid(&self, a: &NestedDequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, EIGHT)?;
-        check_lengths(self, a.n, a.from)?;
-        self.length("w", a.w, "n", &[a.n])?;
-        Ok(Grid::line(a.n.div_ceil(AT_ONCE * EIGHT * THREADS)))
+        let &NestedDequantizeArgs { n, .. } = a;
+        self.multiple("n", n, EIGHT)?;
+        check_lengths(self, n, a.from)?;
+        check_lengths! { self, a:
+            w == n,
+        }
+        Ok(Grid::line(n.div_ceil(AT_ONCE * EIGHT * THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: NestedDequantizeArgs<Dev<'k>>) {

@@ -14,7 +14,7 @@ use super::rows::unpack;
 use super::{narrow, wide};
 use crate::harness::{Case, Variant};
 use crate::shared::reduce::warp_sum;
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::simple::rope::{Pairing, angle, revolutions};
 use crate::train::rope::{self, Angles, Direction, frequencies};
 use crate::train::{buffers, rms_norm};
@@ -227,12 +227,15 @@ impl KernelDef for RotateForward {
     }
 
     fn grid(&self, a: &RotateForwardArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &RotateForwardArgs { tokens, .. } = a;
         let dim = self.head_dim;
-        let rows = a.tokens.saturating_mul(a.heads);
+        let rows = tokens.saturating_mul(a.heads);
         self.multiple("the kernel's head_dim", dim, 4)?;
         self.range("the kernel's head_dim", dim, 4, 256)?;
         self.range("tokens * heads", rows, 1, 1 << 28)?;
-        self.length("positions", a.positions, "tokens", &[a.tokens])?;
+        check_lengths! { self, a:
+            positions == tokens,
+        }
         self.length("freq", a.freq, "head_dim", &[dim])?;
         self.length("x", a.x, "tokens * heads * head_dim", &[rows, dim])?;
         self.length("y", a.y, "tokens * heads * head_dim", &[rows, dim])?;
@@ -304,13 +307,16 @@ impl KernelDef for HeadsBackward {
     }
 
     fn grid(&self, a: &HeadsBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &HeadsBackwardArgs { tokens, .. } = a;
         let dim = self.head_dim;
-        let rows = a.tokens.saturating_mul(a.heads);
+        let rows = tokens.saturating_mul(a.heads);
         self.multiple("the kernel's head_dim", dim, 4)?;
         self.range("the kernel's head_dim", dim, 4, 256)?;
         self.range("tokens * heads", rows, 1, 1 << 28)?;
         self.range("group", a.group, 1, 1 << 16)?;
-        self.length("positions", a.positions, "tokens", &[a.tokens])?;
+        check_lengths! { self, a:
+            positions == tokens,
+        }
         self.length("freq", a.freq, "head_dim", &[dim])?;
         self.length(
             "parts",

@@ -8,7 +8,7 @@
 
 use crate::harness::{Case, Variant};
 use crate::shared::reduce::block_sum;
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::train::buffers::wide;
 use ptx_gen::*;
 
@@ -69,9 +69,12 @@ impl KernelDef for SquareSums {
     }
 
     fn grid(&self, a: &SquareSumsArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, 4)?;
-        self.range("n", a.n, 4, 1 << 30)?;
-        self.length("g", a.g, "n", &[a.n])?;
+        let &SquareSumsArgs { n, .. } = a;
+        self.multiple("n", n, 4)?;
+        self.range("n", n, 4, 1 << 30)?;
+        check_lengths! { self, a:
+            g == n,
+        }
         self.exactly("parts", a.parts, PARTS as usize)?;
         Ok(Grid::line(PARTS))
     }

@@ -7,7 +7,7 @@
 
 use super::state::{COUNTERS, MICRO};
 use crate::harness::{Case, Variant};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 /// The number of words before the lists.
@@ -50,11 +50,15 @@ impl KernelDef for FetchMicroBatch {
     }
 
     fn grid(&self, a: &FetchMicroBatchArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("words", a.words, 1, 1 << 28)?;
-        self.length("slots", a.slots, "slots * words", &[self.slots, a.words])?;
-        self.length("batch", a.batch, "words", &[a.words])?;
+        let &FetchMicroBatchArgs { words, .. } = a;
+        let slots = self.slots;
+        self.range("words", words, 1, 1 << 28)?;
+        check_lengths! { self, a:
+            slots == slots * words,
+            batch == words,
+        }
         self.exactly("counters", a.counters, COUNTERS)?;
-        Ok(Grid::line(a.words.div_ceil(self.threads)))
+        Ok(Grid::line(words.div_ceil(self.threads)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: FetchMicroBatchArgs<Dev<'k>>) {

@@ -9,7 +9,7 @@ use super::clip::{self, PARTS};
 use super::schedule::{Decay, Schedule};
 use crate::harness::{Case, Variant};
 use crate::shared::reduce::block_sum;
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::train::buffers::{narrow, wide};
 use ptx_gen::*;
 use std::f32::consts::PI;
@@ -69,8 +69,11 @@ impl KernelDef for EndMicroBatch {
     }
 
     fn grid(&self, a: &EndMicroBatchArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("tokens", a.tokens, 1, 1 << 24)?;
-        self.length("losses", a.losses, "tokens", &[a.tokens])?;
+        let &EndMicroBatchArgs { tokens, .. } = a;
+        self.range("tokens", tokens, 1, 1 << 24)?;
+        check_lengths! { self, a:
+            losses == tokens,
+        }
         self.exactly("factor", a.factor, 1)?;
         self.exactly("counters", a.counters, COUNTERS)?;
         self.exactly("carried", a.carried, CARRIED)?;
@@ -190,15 +193,18 @@ impl KernelDef for EndStep {
     }
 
     fn grid(&self, a: &EndStepArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("slots", a.slots, 1, 1 << 16)?;
+        let &EndStepArgs { slots, .. } = a;
+        self.range("slots", slots, 1, 1 << 16)?;
         self.range("decay_steps", a.decay_steps, 1, u32::MAX)?;
         self.exactly("parts", a.parts, PARTS as usize)?;
         self.exactly("counters", a.counters, COUNTERS)?;
         self.exactly("carried", a.carried, CARRIED)?;
         self.exactly("rates", a.rates, 4)?;
         self.exactly("taken", a.taken, 1)?;
-        self.length("records", a.records, "4 * slots", &[RECORD, a.slots])?;
-        self.length("outcomes", a.outcomes, "slots", &[a.slots])?;
+        self.length("records", a.records, "4 * slots", &[RECORD, slots])?;
+        check_lengths! { self, a:
+            outcomes == slots,
+        }
         Ok(Grid::line(1))
     }
 

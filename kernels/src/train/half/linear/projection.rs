@@ -4,7 +4,7 @@ use super::ahead::{self, Ahead, AheadArgs};
 use super::operands::{BOUND, Operands, ProjectionSizes, X, Y, matrix, pair};
 use crate::harness::{Case, Variant};
 use crate::shared::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{MatmulLayout, add_scaled, nn, nt};
@@ -184,15 +184,14 @@ impl KernelDef for LoraLinear {
         let bias = if self.bias { a.columns } else { 0 };
         self.length("bias", a.bias, "columns", &[bias])?;
         if self.residual {
-            self.length(
-                "residual",
-                a.residual,
-                "rows * columns",
-                &[a.rows, a.columns],
-            )?;
+            check_lengths! { self, a:
+                residual == rows * columns,
+            }
         }
         self.exactly("factor", a.factor, 1)?;
-        self.length("y", a.y, "rows * columns", &[a.rows, a.columns])?;
+        check_lengths! { self, a:
+            y == rows * columns,
+        }
         ahead::grid(
             self,
             &a.ahead,

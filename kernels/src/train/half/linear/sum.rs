@@ -12,7 +12,7 @@ use super::operands::{BOUND, Y, matrix, pair, scalar};
 use super::{LoraLinear, MapTiles};
 use crate::harness::{Case, Variant};
 use crate::shared::tiled::{GROUPS, Leaving, OutputShape, ProductTile, Summed, Tiled};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::train::half::{narrow, wide};
 use crate::train::products::{MatmulLayout, nn};
 use ptx_gen::*;
@@ -134,9 +134,10 @@ impl KernelDef for LoraSum {
     }
 
     fn grid(&self, a: &LoraSumArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("rows", a.rows, 1, 1 << 24)?;
+        let &LoraSumArgs { columns, rows, .. } = a;
+        self.range("rows", rows, 1, 1 << 24)?;
         self.range("blocks", a.blocks, 1, 1 << 16)?;
-        self.multiple("columns", a.columns, 8)?;
+        self.multiple("columns", columns, 8)?;
         self.range("depth0", a.depth0, 8, 1 << 24)?;
         let frozen = [
             (a.x0, a.w0, a.depth0),
@@ -157,15 +158,10 @@ impl KernelDef for LoraSum {
             self.operands(&format!("x{i}, w{i}, depth{i}"), a, [x, w], depth)?;
             self.operands(&format!("u{i}, a{i}, rank{i}"), a, [u, b], rank)?;
         }
-        self.length("y", a.y, "rows * columns", &[a.rows, a.columns])?;
-        ahead::grid(
-            self,
-            &a.ahead,
-            self.tile,
-            [a.rows, a.columns],
-            a.blocks,
-            BESIDE,
-        )
+        check_lengths! { self, a:
+            y == rows * columns,
+        }
+        ahead::grid(self, &a.ahead, self.tile, [rows, columns], a.blocks, BESIDE)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraSumArgs<Dev<'k>>) {
