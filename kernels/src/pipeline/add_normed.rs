@@ -73,16 +73,16 @@ impl KernelDef for AddNormed {
     }
 
     fn grid(&self, a: &AddNormedArgs<Shape>) -> Result<Grid, ShapeError> {
+        let batch = self.batch;
         let &AddNormedArgs { n, .. } = a;
-        self.range("the kernel's batch", self.batch, 1, 1 << 16)?;
+        self.range("the kernel's batch", batch, 1, 1 << 16)?;
         self.range("n", n, 4, 1 << 24)?;
         self.multiple("n", n, 4)?;
-        self.range("blocks", a.blocks, self.batch, 1 << 16)?;
+        self.range("blocks", a.blocks, batch, 1 << 16)?;
         check_lengths! { self, a:
             gamma == n,
-        }
-        for (name, found) in [("x", a.x), ("y", a.y)] {
-            self.length(name, found, "batch * n", &[self.batch, n])?;
+            x == batch * n,
+            y == batch * n,
         }
         Ok(Grid {
             shared: a.shared,

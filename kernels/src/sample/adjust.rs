@@ -15,8 +15,8 @@ use super::limits::{BINS, CHUNK, MAX_BIASES, MAX_WINDOW, THREADS};
 use super::reference::adjusted;
 use super::rows::{self, RowsArgs, SampledRow};
 use super::{SampleParams, blocks};
-use crate::shared::Contract;
 use crate::shared::reduce::block_max;
+use crate::shared::{Contract, check_lengths};
 use crate::simple::argmax::{key, key_on_cpu};
 use ptx_gen::*;
 
@@ -74,14 +74,11 @@ impl KernelDef for SampleAdjust {
             ..
         } = a.of;
         rows::check(self, &a.of, a.state)?;
-        self.length("logits", a.logits, "capacity * vocab", &[capacity, vocab])?;
-        self.length("z", a.z, "capacity * vocab", &[capacity, vocab])?;
-        self.length(
-            "tokens",
-            a.tokens,
-            "sequences * max_tokens",
-            &[sequences, max_tokens],
-        )?;
+        check_lengths! { self, a:
+            logits == capacity * vocab,
+            z == capacity * vocab,
+            tokens == sequences * max_tokens,
+        }
         self.length(
             "bias",
             a.bias,

@@ -15,7 +15,7 @@
 use super::blocks;
 use super::limits::{CHUNK, THREADS};
 use super::rows::{self, RowsArgs, SampledRow};
-use crate::shared::Contract;
+use crate::shared::{Contract, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -66,7 +66,9 @@ impl KernelDef for AllowTokens {
             ..
         } = a.of;
         rows::check(self, &a.of, a.state)?;
-        self.length("logits", a.logits, "capacity * vocab", &[capacity, vocab])?;
+        check_lengths! { self, a:
+            logits == capacity * vocab,
+        }
         self.length(
             "allowed",
             a.allowed,

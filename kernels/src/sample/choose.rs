@@ -51,7 +51,9 @@ impl KernelDef for SampleToken {
             ..
         } = a.of;
         rows::check(self, &a.of, a.state)?;
-        self.length("z", a.z, "capacity * vocab", &[capacity, vocab])?;
+        check_lengths! { self, a:
+            z == capacity * vocab,
+        }
         self.at_least(
             "largest",
             a.largest,
@@ -59,7 +61,9 @@ impl KernelDef for SampleToken {
             &[count, blocks(vocab)],
         )?;
         self.at_least("mask", a.mask, "count * words", &[count, mask_words(vocab)])?;
-        self.at_least("listed", a.listed, "count", &[count])?;
+        check_lengths! { self, a:
+            listed >= count,
+        }
         self.at_least(
             "mass",
             a.mass,
@@ -67,21 +71,11 @@ impl KernelDef for SampleToken {
             &[count, 2, blocks(vocab)],
         )?;
         self.at_least("histogram", a.histogram, "count * 1024", &[count, BINS])?;
-        self.length(
-            "tokens",
-            a.tokens,
-            "sequences * max_tokens",
-            &[sequences, max_tokens],
-        )?;
         check_lengths! { self, a:
+            tokens == sequences * max_tokens,
             stop >= stops,
+            out == sequences * max_tokens,
         }
-        self.length(
-            "out",
-            a.out,
-            "sequences * max_tokens",
-            &[sequences, max_tokens],
-        )?;
         self.range("record", a.record, 0, RECORD_HEAD + 2 * MAX_BEST)?;
         let formula = "sequences * max_tokens * record";
         self.at_least(

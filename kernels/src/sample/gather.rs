@@ -12,7 +12,7 @@ use super::params::DeviceParams;
 use super::rows::{self, RowsArgs, SampledRow};
 use super::weight::{self, weight};
 use super::{SampleParams, block, blocks};
-use crate::shared::Contract;
+use crate::shared::{Contract, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -74,7 +74,9 @@ impl KernelDef for SampleGather {
             ..
         } = a.of;
         rows::check(self, &a.of, a.state)?;
-        self.length("z", a.z, "capacity * vocab", &[capacity, vocab])?;
+        check_lengths! { self, a:
+            z == capacity * vocab,
+        }
         self.at_least(
             "largest",
             a.largest,
@@ -83,7 +85,9 @@ impl KernelDef for SampleGather {
         )?;
         self.at_least("histogram", a.histogram, "count * 1024", &[count, BINS])?;
         self.at_least("mask", a.mask, "count * words", &[count, mask_words(vocab)])?;
-        self.at_least("listed", a.listed, "count", &[count])?;
+        check_lengths! { self, a:
+            listed >= count,
+        }
         self.at_least(
             "mass",
             a.mass,

@@ -114,6 +114,7 @@ impl KernelDef for Rope {
     }
 
     fn grid(&self, a: &RopeArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &RopeArgs { kv_heads, .. } = a;
         let &RopeArgs {
             head_dim,
             heads,
@@ -125,7 +126,7 @@ impl KernelDef for Rope {
         })?;
         self.exactly("state", a.state, LEN)?;
         self.range("heads", heads, 1, 1 << 16)?;
-        self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
+        self.range("kv_heads", kv_heads, 1, 1 << 16)?;
         // Every position below 2^24 is exact as an f32.
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         self.multiple("rope_dim", rope_dim, 2)?;
@@ -138,14 +139,13 @@ impl KernelDef for Rope {
         check_lengths! { self, a:
             freq == rope_dim,
             q == heads * head_dim,
-        }
-        for (name, found) in [("k", a.k), ("v", a.v)] {
-            self.length(name, found, "kv_heads * head_dim", &[a.kv_heads, head_dim])?;
+            k == kv_heads * head_dim,
+            v == kv_heads * head_dim,
         }
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_own(self, name, found, [a.ctx, a.kv_heads, head_dim])?;
+            cache::check_own(self, name, found, [a.ctx, kv_heads, head_dim])?;
         }
-        Ok(Grid::line(heads + 2 * a.kv_heads))
+        Ok(Grid::line(heads + 2 * kv_heads))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: RopeArgs<Dev<'k>>) {

@@ -11,7 +11,7 @@
 
 use super::buffers::{narrow, wide};
 use crate::harness::{Case, Variant};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::simple::swiglu::Activation;
 use ptx_gen::*;
 use std::array::from_fn;
@@ -73,17 +73,16 @@ impl KernelDef for SwiGluBackward {
     }
 
     fn grid(&self, a: &SwiGluBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, 4)?;
-        for (name, len) in [
-            ("da", a.da),
-            ("g", a.g),
-            ("up", a.up),
-            ("dg", a.dg),
-            ("dup", a.dup),
-        ] {
-            self.length(name, len, "n", &[a.n])?;
+        let &SwiGluBackwardArgs { n, .. } = a;
+        self.multiple("n", n, 4)?;
+        check_lengths! { self, a:
+            da == n,
+            g == n,
+            up == n,
+            dg == n,
+            dup == n,
         }
-        Ok(Grid::line(a.n.div_ceil(4 * self.threads)))
+        Ok(Grid::line(n.div_ceil(4 * self.threads)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: SwiGluBackwardArgs<Dev<'k>>) {

@@ -73,19 +73,22 @@ impl KernelDef for BatchAttention {
     }
 
     fn grid(&self, a: &BatchAttentionArgs<Shape>) -> Result<Grid, ShapeError> {
-        let &BatchAttentionArgs { capacity, .. } = a;
+        let &BatchAttentionArgs {
+            capacity, heads, ..
+        } = a;
+        let head_dim = self.head_dim;
         self.check_kernel()?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
-        self.require(a.heads == a.kv_heads * self.queries, || {
+        self.require(heads == a.kv_heads * self.queries, || {
             format!(
                 "heads is {}, must be kv_heads * queries = {}",
-                a.heads,
+                heads,
                 a.kv_heads * self.queries
             )
         })?;
         self.multiple(
             "heads * head_dim",
-            a.heads * self.head_dim,
+            heads * head_dim,
             PANEL.max(4 * self.order.group),
         )?;
         self.check_cache(a)?;
@@ -93,19 +96,13 @@ impl KernelDef for BatchAttention {
         self.range("rows", a.rows, 1, capacity.min(MAX_ROWS))?;
         self.range("splits", a.splits, 1, MAX_SPLITS)?;
         self.at_least("state", a.state, "rows * 8", &[a.rows, LEN as u32])?;
-        for (name, found) in [("q", a.q), ("y", a.y)] {
-            self.length(
-                name,
-                found,
-                "capacity * heads * head_dim",
-                &[capacity, a.heads, self.head_dim],
-            )?;
-        }
         check_lengths! { self, a:
+            q == capacity * heads * head_dim,
+            y == capacity * heads * head_dim,
             y_scale == capacity,
         }
         let splits = if a.splits == 1 { 0 } else { a.splits };
-        let partials = [a.rows, a.heads, splits, self.head_dim + 2];
+        let partials = [a.rows, heads, splits, head_dim + 2];
         self.at_least(
             "partials",
             a.partials,

@@ -80,37 +80,31 @@ impl KernelDef for PromptAttention {
     }
 
     fn grid(&self, a: &PromptAttentionArgs<Shape>) -> Result<Grid, ShapeError> {
-        let &PromptAttentionArgs { capacity, .. } = a;
-        self.multiple("the kernel's head_dim", self.head_dim, ROWS)?;
-        self.range("the kernel's head_dim", self.head_dim, ROWS, 256)?;
+        let &PromptAttentionArgs {
+            capacity, heads, ..
+        } = a;
+        let head_dim = self.head_dim;
+        self.multiple("the kernel's head_dim", head_dim, ROWS)?;
+        self.range("the kernel's head_dim", head_dim, ROWS, 256)?;
         self.multiple("the kernel's queries", self.queries, WARPS * ROWS)?;
-        let most = PromptAttention::new(self.head_dim, self.order).queries;
+        let most = PromptAttention::new(head_dim, self.order).queries;
         self.range("the kernel's queries", self.queries, WARPS * ROWS, most)?;
         self.range("the kernel's window", self.window.unwrap_or(1), 1, 1 << 24)?;
-        self.range("heads", a.heads, 1, 1 << 16)?;
-        self.range("kv_heads", a.kv_heads, 1, a.heads)?;
-        self.multiple("heads", a.heads, a.kv_heads)?;
+        self.range("heads", heads, 1, 1 << 16)?;
+        self.range("kv_heads", a.kv_heads, 1, heads)?;
+        self.multiple("heads", heads, a.kv_heads)?;
         self.multiple(
             "heads * head_dim",
-            a.heads * self.head_dim,
+            heads * head_dim,
             PANEL.max(4 * self.order.group),
         )?;
         self.multiple("capacity", capacity, TOKENS)?;
-        for (name, found) in [("q", a.q), ("y", a.y)] {
-            self.length(
-                name,
-                found,
-                "capacity * heads * head_dim",
-                &[capacity, a.heads, self.head_dim],
-            )?;
+        check_lengths! { self, a:
+            q == capacity * heads * head_dim,
+            y == capacity * heads * head_dim,
         }
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_pages(
-                self,
-                name,
-                found,
-                [a.cache_pages, a.kv_heads, self.head_dim],
-            )?;
+            cache::check_pages(self, name, found, [a.cache_pages, a.kv_heads, head_dim])?;
         }
         cache::check_table(self, a.pages, [a.sequences, a.max_pages])?;
         self.range("item_count", a.item_count, 1, u16::MAX.into())?;
@@ -125,7 +119,7 @@ impl KernelDef for PromptAttention {
         }
         Ok(Grid {
             shared: self.shared(),
-            ..Grid::plane(a.heads, a.item_count)
+            ..Grid::plane(heads, a.item_count)
         })
     }
 

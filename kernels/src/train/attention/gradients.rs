@@ -58,29 +58,41 @@ impl KernelDef for QueryGradients {
     }
 
     fn grid(&self, a: &QueryGradientsArgs<Shape>) -> Result<Grid, ShapeError> {
-        check(self, self.head_dim, a.heads, a.kv_heads)?;
+        let &QueryGradientsArgs { heads, .. } = a;
+        check(self, self.head_dim, heads, a.kv_heads)?;
         let tokens = a.starts as u32;
         let dim = self.head_dim;
-        for (name, len) in [("q", a.q), ("o", a.o), ("grad", a.grad), ("dq", a.dq)] {
-            self.length(
-                name,
-                len,
-                "tokens * heads * head_dim",
-                &[tokens, a.heads, dim],
-            )?;
+        self.length("q", a.q, "tokens * heads * head_dim", &[tokens, heads, dim])?;
+        self.length("o", a.o, "tokens * heads * head_dim", &[tokens, heads, dim])?;
+        self.length(
+            "grad",
+            a.grad,
+            "tokens * heads * head_dim",
+            &[tokens, heads, dim],
+        )?;
+        self.length(
+            "dq",
+            a.dq,
+            "tokens * heads * head_dim",
+            &[tokens, heads, dim],
+        )?;
+        self.length(
+            "k",
+            a.k,
+            "tokens * kv_heads * head_dim",
+            &[tokens, a.kv_heads, dim],
+        )?;
+        self.length(
+            "v",
+            a.v,
+            "tokens * kv_heads * head_dim",
+            &[tokens, a.kv_heads, dim],
+        )?;
+        check_lengths! { self, a:
+            lse == tokens * heads,
+            delta == tokens * heads,
         }
-        for (name, len) in [("k", a.k), ("v", a.v)] {
-            self.length(
-                name,
-                len,
-                "tokens * kv_heads * head_dim",
-                &[tokens, a.kv_heads, dim],
-            )?;
-        }
-        for (name, len) in [("lse", a.lse), ("delta", a.delta)] {
-            self.length(name, len, "tokens * heads", &[tokens, a.heads])?;
-        }
-        Ok(Grid::line(tokens * a.heads))
+        Ok(Grid::line(tokens * heads))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: QueryGradientsArgs<Dev<'k>>) {
@@ -180,30 +192,47 @@ impl KernelDef for KeyGradients {
     }
 
     fn grid(&self, a: &KeyGradientsArgs<Shape>) -> Result<Grid, ShapeError> {
-        check(self, self.head_dim, a.heads, a.kv_heads)?;
+        let &KeyGradientsArgs { heads, .. } = a;
+        check(self, self.head_dim, heads, a.kv_heads)?;
         let tokens = a.starts as u32;
         let dim = self.head_dim;
-        for (name, len) in [("q", a.q), ("grad", a.grad), ("dk", a.dk), ("dv", a.dv)] {
-            self.length(
-                name,
-                len,
-                "tokens * heads * head_dim",
-                &[tokens, a.heads, dim],
-            )?;
-        }
-        for (name, len) in [("k", a.k), ("v", a.v)] {
-            self.length(
-                name,
-                len,
-                "tokens * kv_heads * head_dim",
-                &[tokens, a.kv_heads, dim],
-            )?;
-        }
-        for (name, len) in [("lse", a.lse), ("delta", a.delta)] {
-            self.length(name, len, "tokens * heads", &[tokens, a.heads])?;
+        self.length("q", a.q, "tokens * heads * head_dim", &[tokens, heads, dim])?;
+        self.length(
+            "grad",
+            a.grad,
+            "tokens * heads * head_dim",
+            &[tokens, heads, dim],
+        )?;
+        self.length(
+            "dk",
+            a.dk,
+            "tokens * heads * head_dim",
+            &[tokens, heads, dim],
+        )?;
+        self.length(
+            "dv",
+            a.dv,
+            "tokens * heads * head_dim",
+            &[tokens, heads, dim],
+        )?;
+        self.length(
+            "k",
+            a.k,
+            "tokens * kv_heads * head_dim",
+            &[tokens, a.kv_heads, dim],
+        )?;
+        self.length(
+            "v",
+            a.v,
+            "tokens * kv_heads * head_dim",
+            &[tokens, a.kv_heads, dim],
+        )?;
+        check_lengths! { self, a:
+            lse == tokens * heads,
+            delta == tokens * heads,
         }
         Ok(Grid {
-            y: a.heads,
+            y: heads,
             ..Grid::line(tokens)
         })
     }

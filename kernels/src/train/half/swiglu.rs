@@ -4,7 +4,7 @@
 use super::rows::{load, store};
 use super::{narrow, wide};
 use crate::harness::{Case, Variant};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::simple::swiglu::Activation;
 use crate::train::swiglu::{backward, forward};
 use ptx_gen::*;
@@ -66,11 +66,14 @@ impl KernelDef for SwiGluForward {
     }
 
     fn grid(&self, a: &SwiGluForwardArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, 8)?;
-        for (name, len) in [("g", a.g), ("up", a.up), ("a", a.a)] {
-            self.length(name, len, "n", &[a.n])?;
+        let &SwiGluForwardArgs { n, .. } = a;
+        self.multiple("n", n, 8)?;
+        check_lengths! { self, a:
+            g == n,
+            up == n,
+            a == n,
         }
-        Ok(Grid::line(a.n.div_ceil(8 * self.threads)))
+        Ok(Grid::line(n.div_ceil(8 * self.threads)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: SwiGluForwardArgs<Dev<'k>>) {
@@ -102,17 +105,16 @@ impl KernelDef for SwiGluBackward {
     }
 
     fn grid(&self, a: &SwiGluBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, 8)?;
-        for (name, len) in [
-            ("da", a.da),
-            ("g", a.g),
-            ("up", a.up),
-            ("dg", a.dg),
-            ("dup", a.dup),
-        ] {
-            self.length(name, len, "n", &[a.n])?;
+        let &SwiGluBackwardArgs { n, .. } = a;
+        self.multiple("n", n, 8)?;
+        check_lengths! { self, a:
+            da == n,
+            g == n,
+            up == n,
+            dg == n,
+            dup == n,
         }
-        Ok(Grid::line(a.n.div_ceil(8 * self.threads)))
+        Ok(Grid::line(n.div_ceil(8 * self.threads)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: SwiGluBackwardArgs<Dev<'k>>) {

@@ -14,7 +14,7 @@
 //! cancel at small `t`.
 
 use crate::harness::{Case, Variant};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::train::buffers::{narrow, wide};
 use ptx_gen::*;
 use std::array::from_fn;
@@ -135,13 +135,17 @@ impl KernelDef for AdamWUpdate {
     }
 
     fn grid(&self, a: &AdamWUpdateArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, 4)?;
-        for (name, len) in [("p", a.p), ("m", a.m), ("v", a.v), ("g", a.g)] {
-            self.length(name, len, "n", &[a.n])?;
+        let &AdamWUpdateArgs { n, .. } = a;
+        self.multiple("n", n, 4)?;
+        check_lengths! { self, a:
+            p == n,
+            m == n,
+            v == n,
+            g == n,
         }
         self.exactly("rates", a.rates, 4)?;
         self.exactly("taken", a.taken, 1)?;
-        Ok(Grid::line(a.n.div_ceil(4 * self.threads)))
+        Ok(Grid::line(n.div_ceil(4 * self.threads)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AdamWUpdateArgs<Dev<'k>>) {

@@ -13,7 +13,7 @@ use super::operands::{BOUND, Operands, ProjectionSizes, X, Y, pair};
 use super::{LoraLinear, MapTiles};
 use crate::harness::{Case, Variant};
 use crate::shared::tiled::{GROUPS, Leaving, OutputShape, ProductTile, Summed, Tiled};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::simple::swiglu::Activation;
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
@@ -142,8 +142,10 @@ impl KernelDef for LoraSwiGlu {
             adapter,
         }
         .check(self, "b")?;
-        for (name, len) in [("g", a.g), ("up", a.up), ("a", a.a)] {
-            self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
+        check_lengths! { self, a:
+            g == rows * columns,
+            up == rows * columns,
+            a == rows * columns,
         }
         ahead::grid(
             self,

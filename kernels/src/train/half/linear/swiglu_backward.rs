@@ -13,7 +13,7 @@ use super::operands::{BOUND, Operands, ProjectionSizes, X, Y, matrix, pair};
 use super::{LoraLinear, MapTiles};
 use crate::harness::{Case, Variant};
 use crate::shared::tiled::{GROUPS, Leaving, OutputShape, ProductTile, Summed, Tiled};
-use crate::shared::{Contract, Random};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::simple::swiglu::Activation;
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
@@ -151,8 +151,11 @@ impl KernelDef for LoraSwiGluBackward {
             adapter,
         }
         .check(self, "a")?;
-        for (name, len) in [("g", a.g), ("up", a.up), ("dg", a.dg), ("dup", a.dup)] {
-            self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
+        check_lengths! { self, a:
+            g == rows * columns,
+            up == rows * columns,
+            dg == rows * columns,
+            dup == rows * columns,
         }
         ahead::grid(
             self,
