@@ -237,12 +237,11 @@ impl TileFormat for Legacy {
         let words = 4 + u32::from(self.fifth);
         let fifth = [0, 1].map(|s| {
             let (words, header) = lane.blocks(rows, self.block().bytes, words, s);
-            lane.halves_of_nibbles(
-                s,
-                words
-                    .each_ref()
-                    .map(|w| [4, 3, 2, 1].map(|back| w[w.len() - back])),
-            );
+            // The nibbles are the last four words, after the fifth bits if there are any.
+            let nibbles = words
+                .each_ref()
+                .map(|w| [4, 3, 2, 1].map(|back| w[w.len() - back]));
+            lane.halves_of_nibbles(s, nibbles);
             lane.group_halves(self.scales(), s, header[0]);
             if self.min {
                 lane.group_halves(self.minima(), s, header[1]);

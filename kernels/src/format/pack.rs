@@ -76,9 +76,13 @@ impl<'k> PackLane<'k> {
     ) -> ([Vec<U32<'k>>; 2], Vec<U32<'k>>) {
         if bytes.is_multiple_of(4) {
             let from = rows.map(|row| row.at(4 * bytes * s).row(self.t, bytes).cast::<u32>());
-            let [a, b] = from.map(|row| (0..=words).map(|i| row.at(i).ld()).collect::<Vec<_>>());
-            let header = [0x5410, 0x7632].map(|half| a[0].prmt(b[0], half));
-            return ([a[1..].into(), b[1..].into()], header.into());
+            let [first, second] =
+                from.map(|row| (0..=words).map(|i| row.at(i).ld()).collect::<Vec<_>>());
+            // The selectors of the low and the high halves of both rows' headers.
+            let halves = [0x5410, 0x7632];
+            let header = halves.map(|half| first[0].prmt(second[0], half));
+            let codes = [first[1..].into(), second[1..].into()];
+            return (codes, header.into());
         }
         // Blocks of other sizes are aligned to two bytes only.
         let (words, scale) = self.halfword_blocks(rows, bytes, words, s);

@@ -162,14 +162,13 @@ impl TileFormat for Q5_K {
         let scales = TileScales::load(multiplier, tile, SCALES);
         for (item, rows) in (0..).zip(batch) {
             multiplier.token();
-            scales.apply(
-                rows,
-                &multiplier.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b)),
-            );
+            let sets = multiplier.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b));
+            scales.apply(rows, &sets);
         }
     }
 
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
-        row.scaled_k(SCALES, row.codes(FIVE, row.five_bits()))
+        let codes = row.codes(FIVE, row.five_bits());
+        row.scaled_k(SCALES, codes)
     }
 }

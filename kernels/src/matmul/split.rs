@@ -301,17 +301,20 @@ pub(super) fn reference(matmul: &Matmul, a: &mut MatmulArgs<Cpu<'_>>) {
     let sums = MatmulOperands::of(matmul, a);
     let items = 0..matmul.jobs(a.rows, a.tokens_given) * matmul.split;
     for (item, part) in items.zip(a.partials.chunks_mut(matmul.part_len() as usize)) {
-        let [job, first] = [item / matmul.split, item % matmul.split];
-        let inner =
-            first * tiles / matmul.split * columns..(first + 1) * tiles / matmul.split * columns;
+        let job = item / matmul.split;
+        let slice = item % matmul.split;
+        let bound = |slice: u32| slice * tiles / matmul.split * columns;
+        let inner = bound(slice)..bound(slice + 1);
+        let first_block = job / token_jobs * matmul.row_blocks();
+        let first_token = job % token_jobs * matmul.tokens;
         for (i, to) in (0..).zip(part) {
             // A lane has four adjacent sums of every eight tokens. The warps follow each other.
             let j = i % 4;
             let lane = i / 4 % 32;
             let eight = i / 128 % (matmul.tokens / 8);
-            let row_block = job / token_jobs * matmul.row_blocks() + i / (ROWS * matmul.tokens);
+            let row_block = first_block + i / (ROWS * matmul.tokens);
             let row = row_block * ROWS + lane / 4 + j / 2 * 8;
-            let token = job % token_jobs * matmul.tokens + 8 * eight + lane % 4 * 2 + j % 2;
+            let token = first_token + 8 * eight + lane % 4 * 2 + j % 2;
             if row < a.rows {
                 *to = sums.of_columns(row, token, inner.clone());
             }

@@ -88,12 +88,16 @@ impl Multiply {
         );
         let rows = self.rows(k, a.w);
         let lane = k.lane();
-        let first = a.x.at((lane >> 2).mad(self.depth(), (lane & 3) << 1));
+        let place = (lane >> 2).mad(self.depth(), (lane & 3) << 1);
+        let first = a.x.at(place);
         let pair = |token, column| first.at(token * self.depth() + column).cast::<u32>().ld();
         let eight = |token| {
-            (0..self.depth())
-                .step_by(16)
-                .map(move |from| RightFragment([pair(token, from), pair(token, from + 8)]))
+            let fragment = move |from| {
+                let low = pair(token, from);
+                let high = pair(token, from + 8);
+                RightFragment([low, high])
+            };
+            (0..self.depth()).step_by(16).map(fragment)
         };
         let tokens: Vec<Vec<RightFragment<_>>> = (0..self.tokens())
             .step_by(8)

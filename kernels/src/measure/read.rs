@@ -98,7 +98,8 @@ impl KernelDef for Read {
             }
         });
         let [s0, s1, s2, s3] = sums.map(|sum| sum.get());
-        let sum = block_sum(k, self.threads / 32, (s0 + s1) + (s2 + s3));
+        let own = (s0 + s1) + (s2 + s3);
+        let sum = block_sum(k, self.threads / 32, own);
         k.when(k.tid().eq(0), || a.y.at(k.ctaid()).st(sum));
     }
 

@@ -132,7 +132,8 @@ impl<'k>
 
     fn advance(&self, k: Builder<'k>, chosen: U32<'k>, position: U32<'k>) {
         let next = position + 1;
-        let prompted = next.lt(self.state.fresh().at(PROMPT_LEN).ld().min(self.ctx));
+        let prompt_len = self.state.fresh().at(PROMPT_LEN).ld();
+        let prompted = next.lt(prompt_len.min(self.ctx));
         let mut token = k.var(chosen);
         k.when(prompted, || token.set(self.prompt.at(next).ld()));
         // A prompt may contain stop tokens, so only a chosen token is compared with them.

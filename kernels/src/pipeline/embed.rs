@@ -126,10 +126,14 @@ impl KernelDef for EmbedTiled {
                 let y = y.row(i, 4 * len);
                 let factor = self.scale.factor(a.n);
                 let scaled = |v: F32<'k>| factor.map_or(v, |factor| v * factor);
-                let store =
-                    |j: usize, v: &[F32<'k>]| y.at(4 * j as u32).st4(from_fn(|i| scaled(v[i])));
+                let store = |j: usize, v: &[F32<'k>]| {
+                    let to = y.at(4 * j as u32);
+                    let scaled = from_fn(|i| scaled(v[i]));
+                    to.st4(scaled)
+                };
                 k.when(token.lt(a.vocab), || {
-                    let index = (token >> 4).mad(row_tiles, i >> fragments.ilog2());
+                    let row_block = token >> 4;
+                    let index = row_block.mad(row_tiles, i >> fragments.ilog2());
 
                     k.section(
                         self.format.section("embed_tile_row"),

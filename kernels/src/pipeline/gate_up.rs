@@ -186,12 +186,14 @@ impl LoraProduct for GateUp {
             let gated = |i: usize| {
                 let block = i / HALF as usize;
                 let r = i % HALF as usize;
-                let [gate, up] =
-                    [0, HALF as usize].map(|half| sums[block * ROWS as usize + half + r]);
+                // A row block has eight rows of the gate, then the same rows of up.
+                let row = |half: usize| sums[block * ROWS as usize + half + r];
+                let gate = row(0);
+                let up = row(HALF as usize);
                 self.activation.exact(gate) * up
             };
-            let (values, scales) =
-                block_float::encode(&(0..y.len()).map(gated).collect::<Vec<_>>());
+            let gated: Vec<f64> = (0..y.len()).map(gated).collect();
+            let (values, scales) = block_float::encode(&gated);
             y.copy_from_slice(&values);
             y_scale.copy_from_slice(&scales);
         }

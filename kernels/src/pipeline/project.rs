@@ -89,9 +89,11 @@ impl KernelDef for Project {
 
     fn grid(&self, a: &ProjectArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("rows", a.rows, ROWS)?;
-        super::contract::bfp_lengths(self, self.plan.batch, "x", [a.x, a.x_scale], "n", &[a.n])?;
-        super::contract::batched(self, self.plan.batch, "y", a.y, "rows", &[a.rows])?;
-        super::contract::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, &a.stream)
+        let batch = self.plan.batch;
+        super::contract::bfp_lengths(self, batch, "x", [a.x, a.x_scale], "n", &[a.n])?;
+        super::contract::batched(self, batch, "y", a.y, "rows", &[a.rows])?;
+        let segments = self.segments(a.rows);
+        super::contract::contract(self, a.w, &segments, self.plan, a.n, &a.stream)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ProjectArgs<Dev<'k>>) {

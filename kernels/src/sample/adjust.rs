@@ -108,12 +108,12 @@ impl KernelDef for SampleAdjust {
         let blocks = blocks(a.of.vocab) as usize;
         for row in rows::on_cpu(&a.of, a.state) {
             let params = SampleParams::of_words(&a.of.params[row.sequence * SampleParams::WORDS..]);
-            let tokens = &a.tokens[row.sequence * a.of.max_tokens as usize..][..=row.position];
+            let first = row.sequence * a.of.max_tokens as usize;
+            let tokens = &a.tokens[first..][..=row.position];
             let window = params.window.min(MAX_WINDOW) as usize;
             let latest = &tokens[tokens.len().saturating_sub(window)..];
-            let biases = a.bias[row.sequence * 2 * MAX_BIASES as usize..]
-                .as_chunks::<2>()
-                .0;
+            let pairs = &a.bias[row.sequence * 2 * MAX_BIASES as usize..];
+            let (biases, _) = pairs.as_chunks::<2>();
             let biases = &biases[..params.biases.min(MAX_BIASES) as usize];
             let logits = &a.logits[row.index * vocab..][..vocab];
             let z = &mut a.z[row.index * vocab..][..vocab];
@@ -122,13 +122,10 @@ impl KernelDef for SampleAdjust {
             for &z in z.iter() {
                 histogram[bin_on_cpu(z) as usize] += 1;
             }
-            for (z, largest) in z
-                .chunks(CHUNK as usize)
-                .zip(&mut a.largest[row.index * blocks..])
-            {
-                *largest = z
-                    .iter()
-                    .fold(f32::NEG_INFINITY, |most, &z| most.max(key_on_cpu(z)));
+            let largest = &mut a.largest[row.index * blocks..];
+            for (z, largest) in z.chunks(CHUNK as usize).zip(largest) {
+                let keys = z.iter().map(|&z| key_on_cpu(z));
+                *largest = keys.fold(f32::NEG_INFINITY, f32::max);
             }
         }
     }

@@ -103,12 +103,16 @@ impl<'k> FewTokens<'_, 'k> {
         let last = params.top_k.min(self.len) - 1;
         // Keys differ, so one token has the last rank. The mass up to it is the whole of top-p.
         k.when(self.stands & rank.eq(last), || {
-            all.st(before + self.masses.at(self.own).ld())
+            let own = self.masses.at(self.own).ld();
+            all.st(before + own)
         });
         k.barrier();
         let border = weight::border(all.ld(), params.top_p);
-        let near = (self.item(self.own).z - self.draw.most).ge(params.min_gap);
-        rank.le(last) & (params.top_p.eq(0) | before.le(border)) & near
+        let own = self.item(self.own);
+        let in_min_p = (own.z - self.draw.most).ge(params.min_gap);
+        let in_top_k = rank.le(last);
+        let in_top_p = params.top_p.eq(0) | before.le(border);
+        in_top_k & in_top_p & in_min_p
     }
 
     /// Returns the token at the random share of the kept mass.

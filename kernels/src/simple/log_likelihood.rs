@@ -71,7 +71,10 @@ impl KernelDef for LogLikelihood {
             let logit = key(x.at(i).ld());
             let largest = max.get().max(logit);
             let e = |v: F32<'k>| ((v - largest) * LOG2_E).ex2();
-            sum.set(sum.get().fma(e(max.get()), e(logit)));
+            let so_far = sum.get();
+            let rescaled = e(max.get());
+            let term = e(logit);
+            sum.set(so_far.fma(rescaled, term));
             max.set(largest);
         });
 
@@ -80,8 +83,10 @@ impl KernelDef for LogLikelihood {
             "y = x[token] - (max + log(sum of e^(x - max))); a thread without logits adds 0",
         );
         let largest = block_max(k, warps, max.get());
-        let sum = sum.get() * ((max.get() - largest) * LOG2_E).ex2();
-        let all = block_sum(k, warps, sum).lg2().fma(LN_2, largest);
+        let own = sum.get();
+        let rescale = ((max.get() - largest) * LOG2_E).ex2();
+        let sum = block_sum(k, warps, own * rescale);
+        let all = sum.lg2().fma(LN_2, largest);
         k.when(k.tid().eq(0), || {
             let token = a.token.at(row).ld();
             let mut y = k.var(f32::NAN);

@@ -45,8 +45,16 @@ impl<'k> SoftmaxPartial<'k> {
 /// Rounds four values to `f16`. Returns the rounded values and their residuals, two to a word.
 pub(super) fn halves(v: [F32<'_>; 4]) -> [[U32<'_>; 2]; 2] {
     let high = v.map(|v| v.cvt::<f16>());
-    let low: [_; 4] = from_fn(|i| (v[i] - high[i].cvt::<f32>()).cvt::<f16>());
-    [high, low].map(|h| [h[0].pack(h[1]).bits(), h[2].pack(h[3]).bits()])
+    let residual = |i: usize| {
+        let rest = v[i] - high[i].cvt::<f32>();
+        rest.cvt::<f16>()
+    };
+    let low: [_; 4] = from_fn(residual);
+    [high, low].map(|four| {
+        let first_two = four[0].pack(four[1]).bits();
+        let last_two = four[2].pack(four[3]).bits();
+        [first_two, last_two]
+    })
 }
 
 /// The running sums of a warp. For query `g = lane / 4`, a lane has the maximum and its share of

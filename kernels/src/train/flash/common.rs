@@ -38,7 +38,7 @@ pub(super) fn check_op<K: Contract>(
 
 /// Checks the lengths of buffers `[tokens, heads, head_dim]`, `[tokens, kv_heads, head_dim]` and
 /// `[tokens, heads]`.
-pub(super) fn check_lengths<K: Contract>(
+pub(super) fn check_buffers<K: Contract>(
     kernel: &K,
     [tokens, heads, kv_heads, head_dim]: [u32; 4],
     of_heads: &[(&str, usize)],

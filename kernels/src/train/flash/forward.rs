@@ -1,7 +1,7 @@
 //! The forward pass: `o` and `lse`.
 
 use super::block::{FlashBlock, Sizes, TensorHead, TensorOp, WARPS};
-use super::common::{check, check_lengths, check_op, heads, log2_scale, wide};
+use super::common::{check, check_buffers, check_op, heads, log2_scale, wide};
 use super::fragments::{self, Tile};
 use super::softmax::{self, Softmax};
 use super::steps::{self, KeyStep, Keys};
@@ -126,7 +126,7 @@ impl KernelDef for FlashForward {
             )
         })?;
         let sizes = [tokens, a.heads, a.kv_heads, self.head_dim];
-        check_lengths(
+        check_buffers(
             self,
             sizes,
             &[("q", a.q), ("o", a.o)],

@@ -2,7 +2,7 @@
 
 use super::block::{FlashBlock, Sizes, TensorHead, TensorOp, WARPS};
 use super::columns::{QUERIES, Queries, QueryField, QueryStep, STEP_BYTES};
-use super::common::{check, check_lengths, check_op, log2_scale, scale, wide};
+use super::common::{check, check_buffers, check_op, log2_scale, scale, wide};
 use super::fragments::{self, Tile};
 use super::key_args::FlashKeysArgs;
 use crate::shared::{Contract, check_lengths};
@@ -88,7 +88,7 @@ impl KernelDef for FlashKeys {
         };
         let sizes = [tokens, a.heads, a.kv_heads, self.head_dim];
         let of_queries = [("lse", a.lse), ("delta", a.delta)];
-        check_lengths(self, sizes, &of_heads, &of_kv_heads, &of_queries)?;
+        check_buffers(self, sizes, &of_heads, &of_kv_heads, &of_queries)?;
         check_lengths! { self, a:
             starts == tokens,
         }
@@ -259,7 +259,9 @@ impl FlashKeys {
         let delta = queries.columns(step, QueryField::Delta);
         let left = grads.iter().zip(&p).map(|(grads, p)| {
             let of = |dp: F32<'k>, _, column| dp.fma(scale(head_dim) as f32, delta(column));
-            fragments::rounded(&fragments::times(p, &fragments::map(grads, of)))
+            let grads = fragments::map(grads, of);
+            let ds = fragments::times(p, &grads);
+            fragments::rounded(&ds)
         });
         let left: Vec<_> = left.collect();
 

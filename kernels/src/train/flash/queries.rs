@@ -1,7 +1,7 @@
 //! The backward pass of queries: `D` and `dq`.
 
 use super::block::{FlashBlock, Sizes, TensorHead, TensorOp, WARPS};
-use super::common::{check, check_lengths, check_op, heads, log2_scale, scale, wide};
+use super::common::{check, check_buffers, check_op, heads, log2_scale, scale, wide};
 use super::forward::{check_queries, first_query};
 use super::fragments::{self, Tile};
 use super::softmax::QUAD;
@@ -131,7 +131,7 @@ impl KernelDef for FlashQueries {
         let of_heads = [("q", a.q), ("o", a.o), ("grad", a.grad), ("dq", a.dq)];
         let sizes = [tokens, a.heads, a.kv_heads, self.head_dim];
         let of_queries = [("lse", a.lse), ("delta", a.delta)];
-        check_lengths(
+        check_buffers(
             self,
             sizes,
             &of_heads,

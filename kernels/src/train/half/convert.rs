@@ -103,7 +103,11 @@ impl KernelDef for Round {
 
     fn program<'k>(&self, k: Builder<'k>, a: RoundArgs<Dev<'k>>) {
         let i = (k.ctaid() * THREADS + k.tid()) * EIGHT;
-        k.when(i.lt(a.n), || store(a.y.at(i), load_f32(a.x.at(i))));
+        k.when(i.lt(a.n), || {
+            let to = a.y.at(i);
+            let x = load_f32(a.x.at(i));
+            store(to, x)
+        });
     }
 
     fn reference(&self, a: RoundArgs<Cpu<'_>>) {
@@ -150,15 +154,10 @@ impl KernelDef for Nf4Dequantize {
             let i = first + eight as u32 * (EIGHT * THREADS);
             let mut word = k.var(0u32);
             let mut absmax = k.var(0.0);
-            a.packed
-                .cast::<u32>()
-                .at(i / EIGHT)
-                .fresh()
-                .ld_if(i.lt(a.n), &mut word);
-            a.absmax
-                .at(i / BLOCK as u32)
-                .fresh()
-                .ld_if(i.lt(a.n), &mut absmax);
+            let codes = a.packed.cast::<u32>().at(i / EIGHT).fresh();
+            codes.ld_if(i.lt(a.n), &mut word);
+            let scale = a.absmax.at(i / BLOCK as u32).fresh();
+            scale.ld_if(i.lt(a.n), &mut absmax);
             (i, word.get(), absmax.get())
         });
         // The barrier inside is reached with all loads in flight.
@@ -170,10 +169,9 @@ impl KernelDef for Nf4Dequantize {
         );
         for (i, word, absmax) in eights {
             k.when(i.lt(a.n), || {
-                store(
-                    a.w.at(i),
-                    from_fn(|j| values.at(code(word, j as u32)).ld() * absmax),
-                )
+                let to = a.w.at(i);
+                let weight = |j: usize| values.at(code(word, j as u32)).ld() * absmax;
+                store(to, from_fn(weight))
             });
         }
     }
@@ -230,11 +228,15 @@ impl KernelDef for ApplyMask {
                 on_device([i / 4 + half, k.val(0u32), a.stream, micro], key)
             });
             // The threshold has 24 bits, so the upper 24 bits of a word are compared with it.
-            let kept: [F32; 8] =
-                from_fn(|j| (words[j / 4][j % 4] >> 8).ge(a.threshold).select(x[j], 0.0));
+            let kept: [F32; 8] = from_fn(|j| {
+                let random = words[j / 4][j % 4] >> 8;
+                random.ge(a.threshold).select(x[j], 0.0)
+            });
             if self.add {
                 let residual = load(a.residual.at(i));
-                store(a.y.at(i), from_fn(|j| kept[j] + residual[j]));
+                let to = a.y.at(i);
+                let sum = from_fn(|j| kept[j] + residual[j]);
+                store(to, sum);
             } else {
                 store(a.y.at(i), kept);
             }

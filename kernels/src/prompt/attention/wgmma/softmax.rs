@@ -52,7 +52,8 @@ impl<'k> Softmax<'k> {
         [0, 1].map(|r| {
             let factor = (self.max[r].get() - maxima[r]).ex2();
             let sum = chains(of_query(&scores.0, r).map(Var::get), |a, b| a + b);
-            self.weights[r].set(self.weights[r].get().fma(factor, sum));
+            let so_far = self.weights[r].get();
+            self.weights[r].set(so_far.fma(factor, sum));
             self.max[r].set(maxima[r]);
             factor
         })
