@@ -15,8 +15,12 @@
 //! - [`batch`]: attention and token choice for one step of many sequences.
 //! - [`sample`]: sampling from the logits.
 //! - [`train`]: the operations of a training step, forward and backward.
-//! - [`read`] and [`multiply`]: measurements of the memory and the tensor cores, as upper bounds
-//!   for the others.
+//! - [`measure`]: measurements of the memory and the tensor cores, as upper bounds for the others.
+//! - [`format`]: the formats of weights, which every family reads.
+//!
+//! [`shared`] has the helpers that several families use, and [`harness`] the test cases, the
+//! comparison with the reference, and the list of all variants. A family knows nothing of the list:
+//! each owns its variants, and the list concatenates them.
 //!
 //! Activations and sums are `f32` unless a kernel documents otherwise. No kernel assumes a size
 //! that its launch contract does not check.
@@ -33,38 +37,25 @@
 
 #![forbid(unsafe_code)]
 
-mod add_normed;
-pub mod advance;
 pub mod batch;
-pub mod cache;
-pub mod case;
-mod contract;
 pub mod format;
-mod list;
+pub mod harness;
 pub mod matmul;
-pub mod multiply;
-mod overlap;
+pub mod measure;
 pub mod pipeline;
 pub mod prompt;
-pub mod read;
-pub mod reduce;
 pub mod sample;
-mod shared_rows;
+pub mod shared;
 pub mod simple;
-pub mod state;
-mod tiled;
 pub mod train;
 
-pub use add_normed::{AddNormed, AddNormedArgs};
-pub use advance::Advance;
-pub use case::{Case, Comparison, Random, Variant, compare};
+pub use crate::format::tile::Tile;
 pub use format::Format;
-pub use format::tile::{RowOrder, Tile};
-pub use list::ALL;
-pub use multiply::Multiply;
-pub use overlap::Overlap;
-pub use pipeline::{EmbedRows, EmbedTiled, Pack};
-pub use read::Read;
+pub use format::tile::RowOrder;
+pub use harness::{ALL, Case, Comparison, Variant, compare};
+pub use measure::{Multiply, Read};
+pub use pipeline::{AddNormed, AddNormedArgs, Advance, EmbedRows, EmbedTiled, Pack};
+pub use shared::{Overlap, ProductTile, Random};
 pub use simple::argmax::{ArgmaxBlocks, ArgmaxFinal};
 pub use simple::attention::{Attention, AttentionCombine};
 pub use simple::embed::{Embed, EmbeddingScale};
@@ -73,4 +64,20 @@ pub use simple::log_likelihood::LogLikelihood;
 pub use simple::rms_norm::RmsNorm;
 pub use simple::rope::{Pairing, Rope};
 pub use simple::swiglu::{Activation, SwiGlu};
-pub use tiled::ProductTile;
+
+// The paths of modules before the families were separated from the shared code.
+#[doc(hidden)]
+pub use harness::comparison as case;
+#[doc(hidden)]
+pub use measure::{multiply, read};
+#[doc(hidden)]
+pub use pipeline::advance;
+#[doc(hidden)]
+pub use shared::{cache, reduce, state};
+
+#[doc(hidden)]
+impl format::activations::Encoding {
+    pub fn of(format: Format) -> Option<Self> {
+        format.encoding()
+    }
+}

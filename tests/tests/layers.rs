@@ -17,6 +17,7 @@ const LAYERED: &[&str] = &[
     "cuda-emu",
     "model",
     "engine",
+    "kernels",
     "train",
     "emu-cli",
     "cli",

@@ -8,10 +8,10 @@
 //! is done when it chose a stop token or no token, or when it has no capacity for another one. If
 //! no token was chosen, the state does not change otherwise.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::state::{DONE, LEN, LIMIT, NO_TOKEN, POSITION, SEQUENCE, TOKEN};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::simple::argmax::{Best, NONE, best_of, first_largest, key, key_on_cpu};
-use crate::state::{DONE, LEN, LIMIT, NO_TOKEN, POSITION, SEQUENCE, TOKEN};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -34,8 +34,8 @@ args! {
         ticket: InOut<u32>,
         /// `[stops]`: tokens that end a sequence. The buffer may be longer.
         stop: In<u32>,
-        /// `[states, 8]`: the states, see [`state`](crate::state). A state that is done is skipped,
-        /// and so is one whose sequence or position is outside of `out`.
+        /// `[states, 8]`: the states, see [`state`](crate::shared::state). A state that is done is
+        /// skipped, and so is one whose sequence or position is outside of `out`.
         state: InOut<u32>,
         /// `[sequences, max_tokens]`: the token that follows each position, for the host
         out: Out<u32>,
@@ -84,31 +84,35 @@ impl KernelDef for ChooseTokens {
     }
 
     fn grid(&self, a: &ChooseTokensArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("vocab", a.vocab, WIDTH)?;
-        self.range("count", a.count, 1, u16::MAX.into())?;
-        self.range("capacity", a.capacity, a.count, 1 << 24)?;
-        self.range("blocks", a.blocks, 1, 1 << 16)?;
-        self.range("sequences", a.sequences, 1, 1 << 16)?;
-        self.range("max_tokens", a.max_tokens, 1, 1 << 24)?;
-        self.length(
-            "logits",
-            a.logits,
-            "capacity * vocab",
-            &[a.capacity, a.vocab],
-        )?;
-        self.at_least("rows", a.rows, "count", &[a.count])?;
-        self.at_least("value", a.value, "count * blocks", &[a.count, a.blocks])?;
-        self.at_least("index", a.index, "count * blocks", &[a.count, a.blocks])?;
-        self.at_least("ticket", a.ticket, "count", &[a.count])?;
-        self.at_least("stop", a.stop, "stops", &[a.stops])?;
+        let &ChooseTokensArgs {
+            blocks,
+            capacity,
+            count,
+            max_tokens,
+            sequences,
+            stops,
+            vocab,
+            ..
+        } = a;
+        self.multiple("vocab", vocab, WIDTH)?;
+        self.range("count", count, 1, u16::MAX.into())?;
+        self.range("capacity", capacity, count, 1 << 24)?;
+        self.range("blocks", blocks, 1, 1 << 16)?;
+        self.range("sequences", sequences, 1, 1 << 16)?;
+        self.range("max_tokens", max_tokens, 1, 1 << 24)?;
+        check_lengths! { self, a:
+            logits == capacity * vocab,
+            rows >= count,
+            value >= count * blocks,
+            index >= count * blocks,
+            ticket >= count,
+            stop >= stops,
+        }
         self.length("state", a.state, "states * 8", &[a.states, LEN as u32])?;
-        self.length(
-            "out",
-            a.out,
-            "sequences * max_tokens",
-            &[a.sequences, a.max_tokens],
-        )?;
-        Ok(Grid::plane(a.blocks, a.count))
+        check_lengths! { self, a:
+            out == sequences * max_tokens,
+        }
+        Ok(Grid::plane(blocks, count))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ChooseTokensArgs<Dev<'k>>) {
@@ -132,27 +136,27 @@ impl KernelDef for ChooseTokens {
             if state[DONE as usize] != 0 || sequence >= a.sequences || position >= a.max_tokens {
                 continue;
             }
-            for block in 0..blocks {
-                let keys = logits
-                    .iter()
-                    .enumerate()
-                    .map(|(i, &x)| (key_on_cpu(x), i as u32));
-                let best = first_largest(keys.skip(block * share).take(share));
-                (a.value[i * blocks + block], a.index[i * blocks + block]) = best;
-            }
-            let all = first_largest(
+            let keys = || {
                 logits
                     .iter()
-                    .enumerate()
-                    .map(|(i, &x)| (key_on_cpu(x), i as u32)),
-            );
-            let chosen = if all.0 < f32::INFINITY {
-                all.1
+                    .zip(0..)
+                    .map(|(&x, token)| (key_on_cpu(x), token))
+            };
+            for block in 0..blocks {
+                let (value, index) = first_largest(keys().skip(block * share).take(share));
+                a.value[i * blocks + block] = value;
+                a.index[i * blocks + block] = index;
+            }
+            let (value, token) = first_largest(keys());
+            let chosen = if value < f32::INFINITY {
+                token
             } else {
                 NO_TOKEN
             };
-            a.out[sequence as usize * a.max_tokens as usize + position as usize] = chosen;
-            step_on_cpu(state, chosen, a.stop[..a.stops as usize].contains(&chosen));
+            let out = sequence as usize * a.max_tokens as usize;
+            a.out[out + position as usize] = chosen;
+            let stops = a.stop[..a.stops as usize].contains(&chosen);
+            step_on_cpu(state, chosen, stops);
         }
     }
 }
@@ -190,8 +194,8 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
     /// Loads the state of row `of`.
     fn new(k: Builder<'k>, a: &'a ChooseTokensArgs<Dev<'k>>, of: U32<'k>) -> Self {
         let state = a.state.row(of, 4 * LEN as u32);
-        let [position, done, sequence, limit] =
-            [POSITION, DONE, SEQUENCE, LIMIT].map(|i| state.at(i).ld());
+        let words = [POSITION, DONE, SEQUENCE, LIMIT];
+        let [position, done, sequence, limit] = words.map(|word| state.at(word).ld());
         ChosenRow {
             k,
             a,
@@ -214,11 +218,13 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
     fn process(&self) {
         let k = self.k;
         let a = self.a;
+
         k.section(
             "batch/choose/thread_maximum",
             "largest logit of the thread's share",
         );
         let best = self.of_thread().of_warp();
+
         k.section("batch/choose/block_maximum", "largest logit of the block");
         let warps = THREADS / WARP;
         let values = k.shared::<f32>("values", warps);
@@ -241,6 +247,7 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
                 a.index.at(at).st(best.index);
                 drawn.set(a.ticket.at(self.row).ticket(a.blocks - 1));
             });
+
             k.section(
                 "batch/choose/last_block",
                 "the last block to finish chooses",
@@ -265,8 +272,11 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
         let mut value = k.var(f32::NEG_INFINITY);
         let mut index = k.var(NONE);
         k.for_each(first + k.tid(), end, IN_FLIGHT * THREADS, |i| {
-            let places: [U32; IN_FLIGHT as usize] =
-                from_fn(|j| (i + j as u32 * THREADS).min(end - 1) * WIDTH);
+            let place = |j: usize| {
+                let load = (i + j as u32 * THREADS).min(end - 1);
+                load * WIDTH
+            };
+            let places: [U32; IN_FLIGHT as usize] = from_fn(place);
             let loaded = places.map(|at| logits.at(at).stream().ld4());
             for (at, four) in places.into_iter().zip(loaded) {
                 for (j, logit) in (0..).zip(four) {
@@ -297,6 +307,7 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
         };
         let best = best_of(k, k.lane(), a.blocks, WARP, of).of_warp();
         let chosen = best.value.lt(f32::INFINITY).select(best.index, NO_TOKEN);
+
         k.section(
             "batch/choose/end_of_sequence",
             "check whether the token ends the sequence",
@@ -308,10 +319,8 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
         let stops = stops.get().eq(1).any();
         k.when(k.lane().eq(0), || {
             let next = self.position + 1;
-            a.out
-                .row(self.sequence, a.max_tokens * 4)
-                .at(self.position)
-                .st(chosen);
+            let out = a.out.row(self.sequence, a.max_tokens * 4);
+            out.at(self.position).st(chosen);
             // A stop token is stored like any other token, and ends the sequence after it.
             let none = chosen.eq(NO_TOKEN);
             k.when(!none, || {

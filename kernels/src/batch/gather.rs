@@ -1,8 +1,8 @@
 //! Copies some rows of a matrix, one after another: `y[i] = x[rows[i]]`. The LM head needs only the
 //! last token of each sequence.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -45,13 +45,18 @@ impl KernelDef for GatherRows {
     }
 
     fn grid(&self, a: &GatherRowsArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, WIDTH)?;
-        self.range("capacity", a.capacity, 1, 1 << 24)?;
-        self.range("count", a.count, 1, u16::MAX.into())?;
-        self.length("x", a.x, "capacity * n", &[a.capacity, a.n])?;
-        self.at_least("rows", a.rows, "count", &[a.count])?;
-        self.at_least("y", a.y, "count * n", &[a.count, a.n])?;
-        Ok(Grid::plane(a.n.div_ceil(WIDTH * THREADS), a.count))
+        let &GatherRowsArgs {
+            capacity, count, n, ..
+        } = a;
+        self.multiple("n", n, WIDTH)?;
+        self.range("capacity", capacity, 1, 1 << 24)?;
+        self.range("count", count, 1, u16::MAX.into())?;
+        check_lengths! { self, a:
+            x == capacity * n,
+            rows >= count,
+            y >= count * n,
+        }
+        Ok(Grid::plane(n.div_ceil(WIDTH * THREADS), count))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GatherRowsArgs<Dev<'k>>) {

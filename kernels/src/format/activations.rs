@@ -7,14 +7,13 @@
 //! value and the residual. Both components are columns of one matrix instruction, whose other
 //! columns would be idle.
 //!
-//! Where that is too coarse ([`Format::activation_bytes`]), the integer has a third byte: the
-//! remainder of the rounding, in units of 1 / `THIRD_BYTES_A_UNIT`. It takes separate matrix
-//! instructions, in which half of the columns are idle.
+//! Where that is too coarse ([`Format::activation_bytes`](super::Format::activation_bytes)), the
+//! integer has a third byte: the remainder of the rounding, in units of 1 / `THIRD_BYTES_A_UNIT`.
+//! It takes separate matrix instructions, in which half of the columns are idle.
 //!
 //! The activations of a batch follow each other as if they were one vector: all values, then all
 //! third bytes, then all scales. Their size bounds the batch.
 
-use super::Format;
 use ptx_gen::*;
 
 /// The number of units of a third byte in a unit of the integer. A half, which is the largest
@@ -44,12 +43,6 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// Returns the encoding for GEMVs with a format's tiles, with two bytes per integer, or `None`
-    /// for a format without tiles.
-    pub fn of(format: Format) -> Option<Encoding> {
-        Some(format.of().tiles()?.encoding())
-    }
-
     /// Returns this encoding with `bytes` bytes per activation, if activations are integers.
     pub(crate) fn with_bytes(self, bytes: ActivationBytes) -> Encoding {
         match self {

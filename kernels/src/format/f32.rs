@@ -2,8 +2,8 @@
 
 use super::bits::{Bits, Field, one};
 use super::fragment::{Fragment, LaneSplit, Unquantized};
-use super::{Block, BlockFormat, TileFormat};
-use crate::case::Random;
+use super::traits::{Block, BlockFormat, TileFormat};
+use crate::shared::Random;
 use ptx_gen::*;
 
 /// The format `F32`.

@@ -1,13 +1,12 @@
 //! The 512 bytes of fifth bits after the nibbles of a tile.
 
 use super::bits::BitRange;
-use super::dequantize;
+use super::layout::lane;
 use super::multiply::{AND_OR, Codes, TileLane, TilePtr};
-use super::nibbles;
 use super::pack::PackLane;
 use super::row::RowFragment;
-use super::tile::lane;
 use super::unpack::SELECT;
+use super::{codes, nibbles};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -22,11 +21,8 @@ pub(super) const BYTES: u32 = 512;
 pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
     let c = 2 * (k / 128) + k / 16 % 2;
     let j = k / 4 % 4;
-    BitRange::new(
-        AT as usize + 16 * lane(r, k / 32) + 4 * c + k % 4,
-        2 * j + r / 8,
-        1,
-    )
+    let word = AT as usize + 16 * lane(r, k / 32) + 4 * c;
+    BitRange::new(word + k % 4, 2 * j + r / 8, 1)
 }
 
 impl<'k> PackLane<'k> {
@@ -36,19 +32,18 @@ impl<'k> PackLane<'k> {
         self.k
             .section("format/common/fifth_bits", "pack fifth bits");
         let one = |r: usize, c: u32, j: usize| bits(r, c, j) << (2 * j + r) as u32;
+        // Bit `i` of a byte belongs to row `g + 8 (i mod 2)` and word `i / 2`.
         let word = |c| (1..8).fold(one(0, c, 0), |word, i| word | one(i % 2, c, i / 2));
-        self.tile
-            .at(AT)
-            .row(self.lane, 16)
-            .cast::<u32>()
-            .st4([0, 1, 2, 3].map(word));
+        let to = self.tile.at(AT).row(self.lane, 16).cast::<u32>();
+        to.st4([0, 1, 2, 3].map(word));
     }
 
     /// Stores the lane's words, given the fifth bits of group `4 s + t` of each row in column order
     /// as the word `words[s][r]`.
     pub(super) fn fifth_bits_in_order(&self, words: [[U32<'k>; 2]; 2]) {
         self.fifth_bits(|r, c, j| {
-            let four = (words[c as usize / 2][r] >> (16 * (c % 2) + 4 * j as u32)) & 15;
+            let word = words[c as usize / 2][r];
+            let four = (word >> (16 * (c % 2) + 4 * j as u32)) & 15;
             // The multiplication moves bit i of the four to bit 8 i. The mask drops the other
             // copies.
             (four * 0x0020_4081) & 0x0101_0101
@@ -61,7 +56,7 @@ impl<'k> TileLane<'k> {
     /// word `c` of the nibbles, and its bit `2 j + r` to row `g + 8 r`.
     pub(super) fn five_bits(&self, tile: TilePtr<'k>) -> Codes<'k> {
         let words = self.nibble_words(tile);
-        let high = tile.at(self.lane * 16).at(AT).cast::<u32>().ld4();
+        let high = self.four_words(tile, AT);
         from_fn(|s| {
             from_fn(|i| {
                 self.k.section(
@@ -80,12 +75,11 @@ impl<'k> TileLane<'k> {
 
 impl<'k> TileLane<'k> {
     /// Returns the codes of set `set` of 128 columns.
-    pub(super) fn five_bit_codes(&self, tile: TilePtr<'k>, set: u32) -> Vec<dequantize::Codes<'k>> {
+    pub(super) fn five_bit_codes(&self, tile: TilePtr<'k>, set: u32) -> Vec<codes::Codes<'k>> {
         let high = tile.at(self.lane * 16).at(AT + 8 * set).cast::<u32>().ld2();
         let rows = |(i, word): (usize, U32<'k>)| {
-            dequantize::Codes::Bytes(
-                [0, 1].map(|r| five_bits(word, high[i / 4], 2 * (i % 4) + r, 4 * r as u32)),
-            )
+            let row = |r: usize| five_bits(word, high[i / 4], 2 * (i % 4) + r, 4 * r as u32);
+            codes::Codes::Bytes([0, 1].map(row))
         };
         self.nibble_set(tile, set).enumerate().map(rows).collect()
     }
@@ -106,14 +100,9 @@ impl<'k> RowFragment<'k> {
     pub(super) fn five_bits(&self) -> [U32<'k>; 4] {
         let [n0, n1, n2, n3] = self.nibbles();
         let c = ((self.index >> 3) << 1) | (self.index & 1);
-        let bits = self
-            .tile
-            .at(AT)
-            .row(self.group_lane(), 16)
-            .row(c, 4)
-            .cast::<u32>()
-            .ld()
-            >> self.second;
+        let lane_bits = self.tile.at(AT).row(self.group_lane(), 16);
+        let both_rows = lane_bits.row(c, 4).cast::<u32>().ld();
+        let bits = both_rows >> self.second;
         let with =
             |nibble: U32<'k>, fifth: U32<'k>| nibble.lop3(fifth & 0x1010_1010, 0x0f0f_0f0f, SELECT);
         [

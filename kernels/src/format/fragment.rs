@@ -5,7 +5,6 @@
 //! yields [`Group`]s: weights `scale * q + offset` with individual codes `q` and a common scale and
 //! offset. The GEMV and the copy of a row are both built from the groups.
 
-use super::Format;
 use ptx_gen::*;
 
 /// The bytes of a matrix.
@@ -25,11 +24,6 @@ pub(crate) struct LaneSplit {
 }
 
 impl LaneSplit {
-    /// Returns the division of a format's rows.
-    pub(crate) fn of(format: Format) -> LaneSplit {
-        format.of().split()
-    }
-
     /// Returns the number of blocks in `n` weights.
     pub(crate) fn blocks<'k>(&self, n: U32<'k>) -> U32<'k> {
         n >> self.len.ilog2()
@@ -92,30 +86,5 @@ where
             scale: None,
             offset: None,
         }]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fragments_make_up_whole_blocks() {
-        for format in Format::ALL {
-            let LaneSplit {
-                len,
-                bytes,
-                lanes,
-                float4s,
-            } = LaneSplit::of(format);
-            assert_eq!(len % format.block_len(), 0, "{}", format.name());
-            assert_eq!(
-                format.row_bytes(len as usize),
-                bytes as usize,
-                "{}",
-                format.name()
-            );
-            assert_eq!(lanes * 4 * float4s.len() as u32, len, "{}", format.name());
-        }
     }
 }

@@ -4,15 +4,16 @@
 
 use super::activations::Encoding;
 use super::bits::{Bits, Field, one};
-use super::dequantize::{Affine, CodeValues, Codes, Units};
+use super::codes::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Fragment, LaneSplit, Unquantized};
+use super::layout::{lane, word};
 use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
+use super::numbers::{f16_value, put_f16};
 use super::pack::PackLane;
 use super::row::RowFragment;
-use super::tile::{lane, word};
+use super::traits::{Block, BlockFormat, TileFormat};
 use super::unpack::halves;
-use super::{Block, BlockFormat, TileFormat, f16_value, put_f16};
-use crate::case::Random;
+use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -105,6 +106,8 @@ impl TileFormat for Half {
     }
 
     fn in_tile(&self, r: usize, k: usize, _: Field) -> Bits {
+        // A lane has eight adjacent columns of each 32: two steps, in which two pairs of columns of
+        // two rows are the registers of an A fragment.
         let x = 8 * (k / 32) + 4 * (k / 4 % 2) + 2 * (k / 2 % 2) + r / 8;
         one(word(x, lane(r, k / 8)) + 2 * (k % 2), 0, 16)
     }
@@ -169,8 +172,9 @@ impl TileFormat for Half {
                 (*self == Half::F16).then(|| multiplier.side(kt, 4, item).cast::<f32>().ld());
             for (r, row) in rows.iter_mut().enumerate() {
                 // The columns of the rounded values and of the residuals add up to the activations.
-                let parts = sums.each_ref().map(|s| s.0[2 * r].get() + &s.0[2 * r + 1]);
-                let sum = parts[0] + parts[1];
+                let of_columns = |s: &Sums<'k, f32>| s.0[2 * r].get() + &s.0[2 * r + 1];
+                let [even, odd] = sums.each_ref().map(of_columns);
+                let sum = even + odd;
                 match scale {
                     Some(scale) => row.fma(sum, scale),
                     None => *row += sum,

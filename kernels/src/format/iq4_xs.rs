@@ -6,16 +6,18 @@
 //! has the nibbles, the scales, then `d`.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes, Units, times};
+use super::codes::{Affine, CodeValues, Codes, Units, times};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::layout::{half_of_row, lane};
 use super::lookup::{IQ4, Table};
 use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
+use super::nibbles;
+use super::numbers::{f16_value, put_f16};
 use super::pack::PackLane;
 use super::row::RowFragment;
-use super::tile::lane;
+use super::traits::{Block, BlockFormat, TileFormat};
 use super::unpack::{SIX_LESS_32, halfword, halves, join};
-use super::{Block, BlockFormat, TileFormat, f16_value, nibbles, put_f16};
-use crate::case::Random;
+use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -136,7 +138,7 @@ impl TileFormat for IQ4_XS {
                 let low = BitRange::new(LOW as usize + 2 * lane, 4 * i, 4);
                 two(low, BitRange::new(HIGH as usize + lane, 2 * i, 2))
             }
-            _ => one(D as usize + 4 * (r % 8) + 2 * (r / 8), 0, 16),
+            _ => half_of_row(D, r),
         }
     }
 
@@ -144,25 +146,37 @@ impl TileFormat for IQ4_XS {
         let rows = lane.bytes();
         let headers = rows.map(|row| row.cast::<u32>().ld2());
         for s in 0..2 {
-            let four = |row: Bytes<'k>| {
+            let group_words = |row: Bytes<'k>| {
                 let words = row.at(8 + 64 * s).row(lane.t, 16).cast::<u32>();
                 [0, 1, 2, 3].map(|i| words.at(i).ld())
             };
-            lane.halves_of_nibbles(s, rows.map(four));
+            let words = rows.map(group_words);
+            lane.halves_of_nibbles(s, words);
         }
+
         lane.k
             .section("format/iq4_xs/pack_scales", "IQ4_XS: pack the scales");
         let group = |s: u32| lane.t + 4 * s;
+        // The sets and the rows in the order of the tile.
         let order = [(0, 0), (0, 1), (1, 0), (1, 1)];
-        // The scale of a group has four bits in the second word, and two in the upper half of the
-        // first.
-        let lows = order.map(|(s, r): (u32, usize)| (headers[r][1] >> (group(s) << 2)) & 15);
-        let highs = order.map(|(s, r): (u32, usize)| (headers[r][0] >> ((group(s) << 1) + 16)) & 3);
+        // The scale of a group has four bits in the second word of the header, and two in the upper
+        // half of the first.
+        let low_bits = |(s, r): (u32, usize)| {
+            let word = headers[r][1];
+            (word >> (group(s) << 2)) & 15
+        };
+        let high_bits = |(s, r): (u32, usize)| {
+            let word = headers[r][0];
+            (word >> ((group(s) << 1) + 16)) & 3
+        };
+        let lows = order.map(low_bits);
+        let highs = order.map(high_bits);
         let low = lows[0] | (lows[1] << 4) | (lows[2] << 8) | (lows[3] << 12);
         let high = highs[0] | (highs[1] << 2) | (highs[2] << 4) | (highs[3] << 6);
         lane.tile.at(LOW).row(lane.lane, 2).cast::<u16>().st(low);
         lane.tile.at(HIGH).row(lane.lane, 1).st(high);
-        lane.row_words(D, [join(headers[0][0], headers[1][0])]);
+        let d = join(headers[0][0], headers[1][0]);
+        lane.row_words(D, [d]);
     }
 
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
@@ -179,13 +193,11 @@ impl TileFormat for IQ4_XS {
         tile: TilePtr<'k>,
         unit: Units<'k>,
     ) -> Vec<[Affine<'k>; 2]> {
-        let low = tile.at(lane.lane * 2).at(LOW).cast::<u16>().ld();
-        let high = tile.at(lane.lane).at(HIGH).ld();
-        let d = times(halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld()), unit);
-        let scale = |i: u32| SIX_LESS_32.at(low.bfe(4 * i, 4) | (high.bfe(2 * i, 2) << 4), 0);
+        let scales = LaneScales::load(lane, tile);
+        let d = times(lane.row_halves(tile, D), unit);
         let row = |s: u32, r: u32| Affine::Block {
             block: d[r as usize],
-            scale: scale(2 * s + r),
+            scale: scales.scale(2 * s + r),
         };
         [0, 1].map(|s| [0, 1].map(|r| row(s, r))).into()
     }
@@ -201,23 +213,45 @@ impl TileFormat for IQ4_XS {
         multiplier
             .k
             .section("format/iq4_xs/tile_scales", "IQ4_XS: scales of a tile");
-        let low = tile.at(multiplier.lane * 2).at(LOW).cast::<u16>().ld();
-        let high = tile.at(multiplier.lane).at(HIGH).ld();
-        let d = halves(tile.at(multiplier.g * 4).at(D).cast::<u32>().ld());
-        let scale = |i: u32| SIX_LESS_32.at(low.bfe(4 * i, 4) | (high.bfe(2 * i, 2) << 4), 0);
+        let scales = LaneScales::load(multiplier, tile);
+        let d = multiplier.row_halves(tile, D);
         // The multiplication is exact: an `f16` has 11 significant bits, and a scale has six.
-        let d = from_fn(|s| from_fn(|r| d[r] * scale(2 * s as u32 + r as u32)));
+        let d = from_fn(|s| from_fn(|r| d[r] * scales.scale(2 * s as u32 + r as u32)));
         multiplier.multiply_entries(&codes, d, kt, batch);
     }
 
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
-        let s = row.index >> 3;
+        let set = row.index >> 3;
         let lane = row.group_lane();
-        let i = (s << 1) + row.second;
+        let i = (set << 1) + row.second;
         let low = halfword(row.tile.at(LOW).row(lane, 2), 0) >> (i << 2);
         let high = row.tile.at(HIGH).row(lane, 1).ld() >> (i << 1);
         let scale = SIX_LESS_32.at((low & 15) | ((high & 3) << 4), 0);
-        let scale = row.half(D, row.g, 4) * scale;
+        let d = row.half(D, row.g, 4);
+        let scale = d * scale;
         row.entries(&IQ4).into_iter().map(|q| q * scale).collect()
+    }
+}
+
+/// The scales of a lane's groups in a tile.
+struct LaneScales<'k> {
+    low: U32<'k>,
+    high: U32<'k>,
+}
+
+impl<'k> LaneScales<'k> {
+    /// Loads the scales.
+    fn load(lane: &TileLane<'k>, tile: TilePtr<'k>) -> Self {
+        LaneScales {
+            low: tile.at(lane.lane * 2).at(LOW).cast::<u16>().ld(),
+            high: tile.at(lane.lane).at(HIGH).ld(),
+        }
+    }
+
+    /// Returns scale `i`, which is `2 s + r` for set `s` and row `g + 8 r`.
+    fn scale(&self, i: u32) -> F32<'k> {
+        let low = self.low.bfe(4 * i, 4);
+        let high = self.high.bfe(2 * i, 2);
+        SIX_LESS_32.at(low | (high << 4), 0)
     }
 }

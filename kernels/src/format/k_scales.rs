@@ -1,15 +1,15 @@
 //! Packed six-bit integers, and the scales and minima of Q4_K and Q5_K, which are such integers.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Units, times};
+use super::codes::{Affine, CodeValues, Units, times};
 use super::fragment::{Bytes, Group};
+use super::layout::{lane, pair_of_row};
 use super::multiply::{AND_OR, RowSums, Set, TileLane, TilePtr, number};
+use super::numbers::{f16_value, put_f16};
 use super::pack::{PackLane, load8};
 use super::row::RowFragment;
-use super::tile::lane;
 use super::unpack::{SELECT, SIX, bytes, halves, join, split};
-use super::{f16_value, put_f16};
-use crate::case::Random;
+use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -23,8 +23,10 @@ pub(super) const SIX_BITS: u32 = 192;
 /// `(v, 0)` and `(v, 1)` of the even lane, then of the odd lane.
 pub(super) fn six_bits(at: u32, lane: usize, v: usize, h: usize) -> Bits {
     let at = at as usize;
-    let high = BitRange::new(at + 128 + 4 * (lane / 2) + v, 4 * (lane % 2) + 2 * h, 2);
-    two(BitRange::new(at + 4 * lane + v, 4 * h, 4), high)
+    let low = BitRange::new(at + 4 * lane + v, 4 * h, 4);
+    let pair = at + 128 + 4 * (lane / 2);
+    let high = BitRange::new(pair + v, 4 * (lane % 2) + 2 * h, 2);
+    two(low, high)
 }
 
 impl<'k> PackLane<'k> {
@@ -53,12 +55,10 @@ impl<'k> TileLane<'k> {
     /// Loads the words that [`six_bits`](TileLane::six_bits) takes.
     pub(super) fn six_bit_words(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 2] {
         let low = tile.at(self.lane * 4).at(at).cast::<u32>().ld();
-        let high = tile
-            .at((self.lane >> 1) * 4)
-            .at(at + 128)
-            .cast::<u32>()
-            .ld()
-            >> ((self.lane & 1) * 4);
+        // Two lanes share a word of upper bits, of which the odd lane has the high nibbles.
+        let pair = tile.at((self.lane >> 1) * 4);
+        let both = pair.at(at + 128).cast::<u32>().ld();
+        let high = both >> ((self.lane & 1) * 4);
         [low, high]
     }
 }
@@ -85,7 +85,7 @@ pub(super) fn in_block(field: Field) -> Bits {
 /// `d` and `dmin`.
 pub(super) fn in_tile(at: u32, r: usize, field: Field) -> Bits {
     let second = r / 8;
-    let d = (at + SIX_BITS) as usize + 8 * (r % 8) + 4 * second;
+    let d = pair_of_row(at + SIX_BITS, r);
     match field {
         Field::Scale(j) => six_bits(at, lane(r, j), 2 * second, j / 4),
         Field::Min(j) => six_bits(at, lane(r, j), 2 * second + 1, j / 4),
@@ -156,7 +156,8 @@ impl<'k> LaneScales<'k> {
     ) -> Vec<Group<'k>> {
         let [d, dmin] = halves(d);
         let less = -dmin;
-        let [scale0, scale1, min0, min1] = bytes(SIX, split(self.scales([s0, s1, s2])), 0);
+        let six = self.scales([s0, s1, s2]);
+        let [scale0, scale1, min0, min1] = bytes(SIX, split(six), 0);
         let scales = [(scale0, min0), (scale1, min1)];
         let group = |(q, (scale, min))| Group {
             q,
@@ -173,7 +174,8 @@ impl<'k> PackLane<'k> {
     pub(super) fn nibbles_k(&self, codes: [Bytes<'k>; 2], s: u32) {
         let pair = |codes: Bytes<'k>| load8(codes.at(64 * s).row(self.t >> 1, 32));
         let shift = (self.t & 1) << 2;
-        self.nibbles(s, codes.map(|codes| pair(codes).map(|word| word >> shift)));
+        let group = codes.map(|codes| pair(codes).map(|word| word >> shift));
+        self.nibbles(s, group);
     }
 
     /// Stores scales and minima, starting at byte `at`: low bits, high bits, then `d` and `dmin`.
@@ -189,9 +191,14 @@ impl<'k> PackLane<'k> {
             "pack the scales and minima of Q4_K and Q5_K",
         );
         let pick = self.t.mad(0x11, 0x40);
-        let [first, second] = [a, b].map(|h| (h[1].prmt(h[2], pick), h[3].prmt(h[3] >> 4, pick)));
-        let low = join(first.0, second.0);
-        let next = join(first.1, second.1);
+        // For each row, the scale and the minimum of group `t`, and the low bits of group `4 + t`.
+        let [(first, first_next), (second, second_next)] = [a, b].map(|header| {
+            let lower = header[1].prmt(header[2], pick);
+            let next = header[3].prmt(header[3] >> 4, pick);
+            (lower, next)
+        });
+        let low = join(first, second);
+        let next = join(first_next, second_next);
         let word = low.lop3(next << 4, 0x0f0f_0f0f, SELECT);
         self.six_bits(at, word, || (low >> 4) & 0x0f0f_0f0f);
         self.row_words(at + SIX_BITS, [a[0], b[0]]);
@@ -214,16 +221,10 @@ impl<'k> TileScales<'k> {
             "load scales and minima of a tile of Q4_K and Q5_K",
         );
         let [low, high] = lane.six_bit_words(tile, at);
-        let d = tile.at(lane.g * 8).at(at + SIX_BITS).cast::<u32>();
-        let [first, second] = d.ld2().map(halves);
-        let numbers = lane
-            .six_bits(low, high)
-            .map(|word| from_fn(|byte| number(word, byte as u32)));
-        TileScales {
-            numbers,
-            d: [first[0], second[0]],
-            dmin: [first[1], second[1]],
-        }
+        let [d, dmin] = lane.row_pairs(tile, at + SIX_BITS);
+        let words = lane.six_bits(low, high);
+        let numbers = words.map(|word| from_fn(|byte| number(word, byte as u32)));
+        TileScales { numbers, d, dmin }
     }
 
     /// Returns the scales by set and row, for codes less the bias of `values`, times the rows'
@@ -232,7 +233,9 @@ impl<'k> TileScales<'k> {
         let d = times(self.d, unit);
         let dmin = times(self.dmin, unit);
         let row = |numbers: &[F32<'k>; 4], r: usize| {
-            Affine::less(d[r] * numbers[2 * r], dmin[r] * numbers[2 * r + 1], values)
+            let scale = d[r] * numbers[2 * r];
+            let min = dmin[r] * numbers[2 * r + 1];
+            Affine::less(scale, min, values)
         };
         self.numbers
             .iter()
@@ -245,11 +248,14 @@ impl<'k> TileScales<'k> {
     pub(super) fn apply(&self, rows: &mut RowSums<'k>, sets: &[Set<'k>; 2]) {
         let products = sets.each_ref().map(Set::scaled);
         for (r, row) in rows.iter_mut().enumerate() {
-            let [[a, m], [b, n]] = self
+            let [[scale_0, min_0], [scale_1, min_1]] = self
                 .numbers
                 .map(|numbers| [numbers[2 * r], numbers[2 * r + 1]]);
-            row.fma(self.d[r], a.fma(products[0][r], b * products[1][r]));
-            row.fma(-self.dmin[r], m.fma(sets[0].sum, n * sets[1].sum));
+            let scaled = scale_0.fma(products[0][r], scale_1 * products[1][r]);
+            row.fma(self.d[r], scaled);
+            let less = -self.dmin[r];
+            let offset = min_0.fma(sets[0].sum, min_1 * sets[1].sum);
+            row.fma(less, offset);
         }
     }
 }
@@ -258,23 +264,17 @@ impl<'k> RowFragment<'k> {
     /// Applies the scale and the minimum of the fragment's group, which are in the words at byte
     /// `at`.
     pub(super) fn scaled_k(&self, at: u32, codes: Vec<F32<'k>>) -> Vec<F32<'k>> {
-        let s = self.index >> 3;
+        let set = self.index >> 3;
         let lane = self.group_lane();
         let words = self.tile.at(at);
+        // Two bytes of each word belong to a row: the scale, then the minimum.
         let row = self.second << 4;
-        let low = words.row(lane, 4).cast::<u32>().ld() >> s.mad(4, row);
-        let high =
-            words.at(128).row(lane >> 1, 4).cast::<u32>().ld() >> (lane & 1).mad(4, s.mad(2, row));
+        let low = words.row(lane, 4).cast::<u32>().ld() >> set.mad(4, row);
+        let high = words.at(128).row(lane >> 1, 4).cast::<u32>().ld();
+        let high = high >> (lane & 1).mad(4, set.mad(2, row));
         // Bits 0 to 3 of each byte come from the first word, bits 4 and 5 from the second.
         let six = low.lop3(high << 4, 0x0f0f_0f0f, SELECT);
-        let [d, dmin] = halves(
-            words
-                .at(SIX_BITS)
-                .row(self.g, 8)
-                .row(self.second, 4)
-                .cast::<u32>()
-                .ld(),
-        );
+        let [d, dmin] = self.pair(words.at(SIX_BITS));
         let scale = d * SIX.at(six, 0);
         let min = dmin * SIX.at(six, 8);
         codes.into_iter().map(|q| q * scale - min).collect()

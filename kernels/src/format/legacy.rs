@@ -6,16 +6,18 @@
 //! group.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes, Units};
+use super::codes::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::layout::halves_in_tile;
 use super::lookup::{Lookup, Table};
 use super::multiply::{RowSums, Set, TileLane, TileMultiplier, TilePtr};
+use super::numbers::{f16_value, put_f16};
 use super::pack::PackLane;
 use super::row::RowFragment;
-use super::tile::halves_in_tile;
+use super::traits::{Block, BlockFormat, TileFormat};
 use super::unpack::{Code, SELECT, bytes, halfword, halves, join, split};
-use super::{Block, BlockFormat, TileFormat, f16_value, fifth_bits, nibbles, put_f16};
-use crate::case::Random;
+use super::{fifth_bits, nibbles};
+use crate::shared::Random;
 use ptx_gen::*;
 
 /// A format with such blocks.
@@ -235,12 +237,11 @@ impl TileFormat for Legacy {
         let words = 4 + u32::from(self.fifth);
         let fifth = [0, 1].map(|s| {
             let (words, header) = lane.blocks(rows, self.block().bytes, words, s);
-            lane.halves_of_nibbles(
-                s,
-                words
-                    .each_ref()
-                    .map(|w| [4, 3, 2, 1].map(|back| w[w.len() - back])),
-            );
+            // The nibbles are the last four words, after the fifth bits if there are any.
+            let nibbles = words
+                .each_ref()
+                .map(|w| [4, 3, 2, 1].map(|back| w[w.len() - back]));
+            lane.halves_of_nibbles(s, nibbles);
             lane.group_halves(self.scales(), s, header[0]);
             if self.min {
                 lane.group_halves(self.minima(), s, header[1]);
@@ -273,10 +274,10 @@ impl TileFormat for Legacy {
         tile: TilePtr<'k>,
         unit: Units<'k>,
     ) -> Vec<[Affine<'k>; 2]> {
-        let d = lane.group_halves(tile, self.scales()).map(halves);
+        let d = lane.two_words(tile, self.scales()).map(halves);
         let m = self
             .min
-            .then(|| lane.group_halves(tile, self.minima()).map(halves));
+            .then(|| lane.two_words(tile, self.minima()).map(halves));
         let affine = |s: usize, r: usize| {
             let scale = d[s][r] * unit[r];
             m.map_or(Affine::Scale(scale), |m| {
@@ -298,14 +299,15 @@ impl TileFormat for Legacy {
             Values::Numbers(_) if self.fifth => multiplier.five_bits(tile),
             Values::Numbers(_) => multiplier.nibbles(tile),
         };
+
         multiplier.k.section(
             multiplier.format.section("tile_scales"),
             format!("{}: scales of a tile", multiplier.format.name()),
         );
-        let d = multiplier.group_halves(tile, self.scales()).map(halves);
+        let d = multiplier.two_words(tile, self.scales()).map(halves);
         let m = self
             .min
-            .then(|| multiplier.group_halves(tile, self.minima()).map(halves));
+            .then(|| multiplier.two_words(tile, self.minima()).map(halves));
         for (item, rows) in (0..).zip(batch) {
             multiplier.token();
             // Entries of a table are signed bytes. Plain codes are unsigned, and `add` subtracts

@@ -1,6 +1,6 @@
 //! Codes of four bits that are indices into a table of 16 signed bytes.
 
-use super::dequantize;
+use super::codes;
 use super::multiply::{Codes, RowSums, TileLane, TileMultiplier, TilePtr};
 use super::row::RowFragment;
 use super::unpack::{BYTE, bytes, split};
@@ -78,10 +78,10 @@ impl<'k> TileLane<'k> {
         tile: TilePtr<'k>,
         lookup: &Lookup,
         set: u32,
-    ) -> Vec<dequantize::Codes<'k>> {
+    ) -> Vec<codes::Codes<'k>> {
         let table = lookup.load(self.k);
         self.nibble_set(tile, set)
-            .map(|word| dequantize::Codes::Bytes(table.both(word)))
+            .map(|word| codes::Codes::Bytes(table.both(word)))
             .collect()
     }
 }
@@ -134,6 +134,7 @@ impl<'k> RowFragment<'k> {
             .into_iter()
             .flat_map(|word| table.numbers(word))
             .collect();
+
         self.k
             .section("format/common/scale_lookup", "scale the entries of a row");
         entries

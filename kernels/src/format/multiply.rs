@@ -14,8 +14,9 @@
 //!
 //! `tile.rs` defines where a lane's weights are in a tile.
 
-use super::Format;
 use super::activations::{Activations, Encoding, THIRD_BYTES_A_UNIT};
+use super::name::FormatName;
+use super::unpack::halves;
 use ptx_gen::*;
 use std::array::from_fn;
 use std::ops::Deref;
@@ -27,7 +28,7 @@ pub(crate) type TilePtr<'k> = Ptr<'k, u8, Shared>;
 #[derive(Clone, Copy)]
 pub(crate) struct TileLane<'k> {
     pub(crate) k: Builder<'k>,
-    pub(super) format: Format,
+    pub(super) format: FormatName,
     pub(super) lane: U32<'k>,
     pub(super) g: U32<'k>,
     pub(super) t: U32<'k>,
@@ -35,7 +36,7 @@ pub(crate) struct TileLane<'k> {
 
 impl<'k> TileLane<'k> {
     /// Creates the view of this lane.
-    pub(crate) fn new(k: Builder<'k>, format: Format) -> Self {
+    pub(crate) fn new(k: Builder<'k>, format: FormatName) -> Self {
         let lane = k.lane();
         TileLane {
             k,
@@ -51,10 +52,31 @@ impl<'k> TileLane<'k> {
         tile.at(self.lane * 16).at(512 * c).cast::<u32>().ld4()
     }
 
-    /// Loads the `f16` values of the lane's groups of 32, starting at byte `at`: a word per set,
-    /// with both rows.
-    pub(super) fn group_halves(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 2] {
+    /// Loads the lane's two words among the words of all lanes that start at byte `at`.
+    ///
+    /// Formats with groups of 32 have an `f16` value of each group there: a word per set, with both
+    /// rows.
+    pub(super) fn two_words(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 2] {
         tile.at(self.lane * 8).at(at).cast::<u32>().ld2()
+    }
+
+    /// Loads the lane's four words among the words of all lanes that start at byte `at`.
+    pub(super) fn four_words(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 4] {
+        tile.at(self.lane * 16).at(at).cast::<u32>().ld4()
+    }
+
+    /// Loads the `f16` value of each of the lane's rows, among the values of all rows that start at
+    /// byte `at`.
+    pub(super) fn row_halves(&self, tile: TilePtr<'k>, at: u32) -> [F32<'k>; 2] {
+        halves(tile.at(self.g * 4).at(at).cast::<u32>().ld())
+    }
+
+    /// Loads the two `f16` values of each of the lane's rows, among the pairs of all rows that
+    /// start at byte `at`. Returns the first values of both rows, then their second values.
+    pub(super) fn row_pairs(&self, tile: TilePtr<'k>, at: u32) -> [[F32<'k>; 2]; 2] {
+        let words = tile.at(self.g * 8).at(at).cast::<u32>().ld2();
+        let [first_row, second_row] = words.map(halves);
+        [0, 1].map(|i| [first_row[i], second_row[i]])
     }
 }
 
@@ -71,6 +93,7 @@ pub(crate) struct TileMultiplier<'k> {
     pub(super) side: Ptr<'k, u8, Shared>,
     /// The bytes of values and of scales per token, or `None` for a batch of one.
     pub(super) next: Option<[U32<'k>; 2]>,
+    encoding: Encoding,
 }
 
 impl<'k> Deref for TileMultiplier<'k> {
@@ -131,11 +154,13 @@ impl<'k> Set<'k> {
 
 impl<'k> TileMultiplier<'k> {
     /// Creates the view of this lane for activations `x`.
-    pub(crate) fn new(k: Builder<'k>, format: Format, x: Activations<'k>) -> Self {
+    ///
+    /// `group` is the number of adjacent columns of a lane in the format's tiles.
+    pub(crate) fn new(k: Builder<'k>, format: FormatName, group: u32, x: Activations<'k>) -> Self {
         let tile = TileLane::new(k, format);
         let g = tile.g;
         let t = tile.t;
-        let sixteen = format.tiles().group() == 16;
+        let sixteen = group == 16;
         // With integers, the columns `2 t` and `2 t + 1` hold the activations of group `t` and
         // zeros for the other groups. One instruction thus gives the sums of four groups.
         let (active, offset) = match x.encoding {
@@ -151,9 +176,7 @@ impl<'k> TileMultiplier<'k> {
             _ => x.side(),
         };
         let next = (x.batch > 1).then(|| x.token_bytes());
-        let thirds = x
-            .thirds()
-            .map(|all| (all.at(t * format.tiles().group()), x.n));
+        let thirds = x.thirds().map(|all| (all.at(t * group), x.n));
         TileMultiplier {
             tile,
             active,
@@ -161,23 +184,14 @@ impl<'k> TileMultiplier<'k> {
             thirds,
             side,
             next,
+            encoding: x.encoding,
         }
-    }
-
-    /// Multiplies tile `kt` of a row by the activations of each token, and adds the results to the
-    /// token's sums. The whole warp must call it.
-    pub(crate) fn add(&self, tile: TilePtr<'k>, kt: U32<'k>, batch: &mut [RowSums<'k>]) {
-        self.k.section(
-            self.format.section("tile_unpack"),
-            format!("{}: unpack a tile", self.format.name()),
-        );
-        self.format.tiles().multiply(self, tile, kt, batch);
     }
 
     /// Returns the sum over the lanes of a row, in every lane or in the lanes with `t` = 0. The
     /// whole warp must call it.
     pub(crate) fn total(&self, v: F32<'k>) -> F32<'k> {
-        match self.format.tiles().encoding() {
+        match self.encoding {
             Encoding::SplitInt8(_) => {
                 let v = v + v.shfl_bfly(1);
                 v + v.shfl_bfly(2)

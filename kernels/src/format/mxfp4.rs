@@ -7,15 +7,16 @@
 //! tile has the nibbles, then `e` of each group of 32.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes, Units};
+use super::codes::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::layout::lane;
 use super::lookup::{Lookup, Table};
 use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
+use super::nibbles;
 use super::pack::PackLane;
 use super::row::RowFragment;
-use super::tile::lane;
-use super::{Block, BlockFormat, TileFormat, nibbles};
-use crate::case::Random;
+use super::traits::{Block, BlockFormat, TileFormat};
+use crate::shared::Random;
 use ptx_gen::*;
 
 /// Twice the values of E2M1.

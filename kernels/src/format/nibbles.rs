@@ -2,11 +2,11 @@
 //! has the low four bits of a column: row `g` in the low nibble, row `g + 8` in the high nibble.
 
 use super::bits::BitRange;
-use super::dequantize;
+use super::codes;
+use super::layout::{lane, word};
 use super::multiply::{Codes, TileLane, TilePtr};
 use super::pack::PackLane;
 use super::row::RowFragment;
-use super::tile::{lane, word};
 use super::unpack::SELECT;
 use ptx_gen::*;
 use std::array::from_fn;
@@ -17,11 +17,9 @@ pub(super) const BYTES: u32 = 2048;
 /// Returns the low four bits of column `k` of row `r`. A lane has the groups `t` and `4 + t` of 32
 /// columns, in eight words each.
 pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
-    BitRange::new(
-        word(8 * (k / 128) + k / 4 % 8, lane(r, k / 32)) + k % 4,
-        4 * (r / 8),
-        4,
-    )
+    let x = 8 * (k / 128) + k / 4 % 8;
+    let word = word(x, lane(r, k / 32));
+    BitRange::new(word + k % 4, 4 * (r / 8), 4)
 }
 
 impl<'k> PackLane<'k> {
@@ -33,7 +31,10 @@ impl<'k> PackLane<'k> {
                 "format/common/pack_nibbles",
                 "16 columns of nibbles of both rows",
             );
-            let word = |j: usize| a[4 * h + j].lop3(b[4 * h + j] << 4, 0x0f0f_0f0f, SELECT);
+            let word = |j: usize| {
+                let high = b[4 * h + j] << 4;
+                a[4 * h + j].lop3(high, 0x0f0f_0f0f, SELECT)
+            };
             self.words(2 * s + h as u32, from_fn(word));
         }
     }
@@ -41,10 +42,8 @@ impl<'k> PackLane<'k> {
     /// Stores set `s` of nibbles, given four words of each row. The low nibbles are the first 16
     /// codes, and the high nibbles are the others.
     pub(super) fn halves_of_nibbles(&self, s: u32, rows: [[U32<'k>; 4]; 2]) {
-        self.nibbles(
-            s,
-            rows.map(|w| from_fn(|i| if i < 4 { w[i] } else { w[i - 4] >> 4 })),
-        );
+        let codes = rows.map(|w| from_fn(|i| if i < 4 { w[i] } else { w[i - 4] >> 4 }));
+        self.nibbles(s, codes);
     }
 }
 
@@ -63,9 +62,9 @@ impl<'k> TileLane<'k> {
     }
 
     /// Returns the nibbles of set `set` of 128 columns as codes without further bits.
-    pub(super) fn nibble_codes(&self, tile: TilePtr<'k>, set: u32) -> Vec<dequantize::Codes<'k>> {
+    pub(super) fn nibble_codes(&self, tile: TilePtr<'k>, set: u32) -> Vec<codes::Codes<'k>> {
         self.nibble_set(tile, set)
-            .map(dequantize::Codes::Nibbles)
+            .map(codes::Codes::Nibbles)
             .collect()
     }
 
@@ -104,7 +103,7 @@ impl<'k> RowFragment<'k> {
     }
 
     /// Returns the `f16` value of the fragment's group of 32, among the values that start at byte
-    /// `at` (see [`halves_in_tile`](super::tile::halves_in_tile)).
+    /// `at` (see [`halves_in_tile`](super::layout::halves_in_tile)).
     pub(super) fn half_of_group(&self, at: u32) -> F32<'k> {
         self.half(at, self.group_lane().mad(2, self.index >> 3), 4)
     }

@@ -4,7 +4,6 @@
 //! halfwords, words are loaded from the last multiple of four bytes on, and [`Shift`] realigns
 //! them.
 
-use super::Format;
 use super::fragment::Bytes;
 use ptx_gen::*;
 use std::array::from_fn;
@@ -18,10 +17,8 @@ pub(crate) struct TileRow<'k> {
 
 impl<'k> TileRow<'k> {
     /// Returns the address of the part's bytes.
-    pub(super) fn bytes(&self, format: Format) -> Bytes<'k> {
-        let columns = format.tile().map_or(0, |tile| tile.columns);
-        self.matrix
-            .row(self.index, format.row_bytes(columns as usize) as u32)
+    fn bytes(&self, row_bytes: u32) -> Bytes<'k> {
+        self.matrix.row(self.index, row_bytes)
     }
 }
 
@@ -33,22 +30,14 @@ pub(crate) struct PackLane<'k> {
     pub(crate) t: U32<'k>,
     pub(crate) rows: [TileRow<'k>; 2],
     pub(crate) tile: Ptr<'k, u8, WriteOnly>,
-    pub(crate) format: Format,
+    /// The bytes of a row of a tile.
+    pub(crate) row_bytes: u32,
 }
 
 impl<'k> PackLane<'k> {
-    /// Packs the lane's share of a tile.
-    pub(crate) fn pack(&self) {
-        self.k.section(
-            self.format.section("pack"),
-            format!("{}: pack both rows", self.format.name()),
-        );
-        self.format.tiles().pack(self);
-    }
-
     /// Returns the addresses of the lane's rows.
     pub(super) fn bytes(&self) -> [Bytes<'k>; 2] {
-        self.rows.each_ref().map(|row| row.bytes(self.format))
+        self.rows.each_ref().map(|row| row.bytes(self.row_bytes))
     }
 
     /// Stores the lane's words `4 c` to `4 c + 3`.
@@ -87,9 +76,13 @@ impl<'k> PackLane<'k> {
     ) -> ([Vec<U32<'k>>; 2], Vec<U32<'k>>) {
         if bytes.is_multiple_of(4) {
             let from = rows.map(|row| row.at(4 * bytes * s).row(self.t, bytes).cast::<u32>());
-            let [a, b] = from.map(|row| (0..=words).map(|i| row.at(i).ld()).collect::<Vec<_>>());
-            let header = [0x5410, 0x7632].map(|half| a[0].prmt(b[0], half));
-            return ([a[1..].into(), b[1..].into()], header.into());
+            let [first, second] =
+                from.map(|row| (0..=words).map(|i| row.at(i).ld()).collect::<Vec<_>>());
+            // The selectors of the low and the high halves of both rows' headers.
+            let halves = [0x5410, 0x7632];
+            let header = halves.map(|half| first[0].prmt(second[0], half));
+            let codes = [first[1..].into(), second[1..].into()];
+            return (codes, header.into());
         }
         // Blocks of other sizes are aligned to two bytes only.
         let (words, scale) = self.halfword_blocks(rows, bytes, words, s);

@@ -6,18 +6,25 @@
 
 use super::activations::ActivationBytes;
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes, Units, times};
+use super::codes::{Affine, CodeValues, Codes, Units, times};
+use super::four_of_each_32::FourOfEach32;
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::layout::{lane, pair_of_row};
 use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr, number};
+use super::numbers::{f16_value, put_f16};
 use super::pack::PackLane;
 use super::row::RowFragment;
-use super::tile::lane;
+use super::traits::{Block, BlockFormat, TileFormat};
+use super::two_bits;
 use super::unpack::{NIBBLE, TWO, TWO_LESS_2, bytes, halves, join, split};
-use super::{Block, BlockFormat, TileFormat, f16_value, put_f16, two_bits};
-use crate::case::Random;
+use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 
+/// The offset of the codes in a block.
+const BLOCK_CODES: u32 = 16;
+/// The offset of `d` and `dmin` in a block.
+const BLOCK_D: u32 = 80;
 /// The scales in a tile: eight bytes of each lane, in which byte `2 s + r` belongs to set `s` and
 /// row `g + 8 r`.
 const SCALES: u32 = two_bits::BYTES;
@@ -64,20 +71,11 @@ impl BlockFormat for Q2_K {
     }
 
     fn split(&self) -> LaneSplit {
-        LaneSplit {
-            len: 256,
-            bytes: 84,
-            lanes: 16,
-            float4s: &[0, 32, 64, 96],
-        }
+        FourOfEach32::split(84)
     }
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
-        let lane = thread & 15;
-        Box::new(FourOfEach32 {
-            half: lane >> 3,
-            four: lane & 7,
-        })
+        Box::new(BlockFragment(FourOfEach32::of(thread)))
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -85,29 +83,26 @@ impl BlockFormat for Q2_K {
     }
 }
 
-/// A fragment of four consecutive weights of each 32 in half a block.
-struct FourOfEach32<'k> {
-    /// The index of the half.
-    half: U32<'k>,
-    /// The index of the four weights in each 32.
-    four: U32<'k>,
-}
+/// A lane's fragment of a block.
+struct BlockFragment<'k>(FourOfEach32<'k>);
 
-impl<'k> Fragment<'k> for FourOfEach32<'k> {
+impl<'k> Fragment<'k> for BlockFragment<'k> {
     fn first(&self) -> U32<'k> {
-        self.half.mad(128, self.four << 2)
+        self.0.first()
     }
     fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
-        let codes = self.half.mad(32, self.four << 2);
-        let scale = self.half.mad(8, self.four >> 2);
+        let FourOfEach32 { half, four } = self.0;
+        let codes = half.mad(32, four << 2);
+        let scale = half.mad(8, four >> 2);
         vec![block, block.at(codes), block.at(scale)]
     }
     fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
         let &[block, codes, scale] = addresses else {
             unreachable!("three addresses are given")
         };
-        let d = block.at(bytes + 80).cast::<u32>().ld();
-        let codes = codes.at(bytes + 16).stream().cast::<u32>().ld();
+        let d = block.at(bytes + BLOCK_D).cast::<u32>().ld();
+        let codes = codes.at(bytes + BLOCK_CODES).stream();
+        let codes = codes.cast::<u32>().ld();
         let scales = [0, 2, 4, 6].map(|at| scale.at(bytes + at).ld());
         [&[d, codes][..], &scales].concat()
     }
@@ -139,8 +134,11 @@ impl TileFormat for Q2_K {
     }
 
     fn in_tile(&self, r: usize, _: usize, field: Field) -> Bits {
-        let scales = |j: usize| SCALES as usize + 8 * lane(r, j) + 2 * (j / 4) + r / 8;
-        let d = D as usize + 8 * (r % 8) + 4 * (r / 8);
+        let scales = |j: usize| {
+            let set = j / 4;
+            SCALES as usize + 8 * lane(r, j) + 2 * set + r / 8
+        };
+        let d = pair_of_row(D, r);
         match field {
             Field::Code(k) => two(two_bits::in_tile(r, k), BitRange::NONE),
             Field::Scale(j) => one(scales(j), 0, 4),
@@ -156,20 +154,25 @@ impl TileFormat for Q2_K {
         let odd = lane.t & 1;
         let shift = (lane.t >> 1) << 1;
         let codes = rows.map(|row| {
-            let row = row.at(16).row(odd, 16).cast::<u32>();
+            let codes = row.at(BLOCK_CODES).row(odd, 16).cast::<u32>();
             from_fn(|s: usize| {
-                let from = row.at(8 * (s as u32 / 2));
-                from_fn(|i| from.at(i as u32).ld() >> (shift + 4 * (s as u32 % 2)))
+                let s = s as u32;
+                let half = codes.at(8 * (s / 2));
+                from_fn(|i| half.at(i as u32).ld() >> (shift + 4 * (s % 2)))
             })
         });
         lane.two_bits(&codes);
+
         lane.k
             .section("format/q2_k/pack_scales", "Q2_K: pack the scales");
         let scales = rows.map(|row| [0, 1, 2, 3].map(|s| row.at(4 * s).at(lane.t).ld()));
+        // A halfword has the scales and minima of both rows for a set.
         let set = |s: usize| scales[0][s] | (scales[1][s] << 8);
         let to = lane.tile.at(SCALES).row(lane.lane, 8).cast::<u32>();
-        to.st2([join(set(0), set(1)), join(set(2), set(3))]);
-        let d = rows.map(|row| row.at(80).cast::<u32>().ld());
+        let first_sets = join(set(0), set(1));
+        let last_sets = join(set(2), set(3));
+        to.st2([first_sets, last_sets]);
+        let d = rows.map(|row| row.at(BLOCK_D).cast::<u32>().ld());
         lane.row_words(D, d);
     }
 
@@ -187,15 +190,19 @@ impl TileFormat for Q2_K {
         tile: TilePtr<'k>,
         unit: Units<'k>,
     ) -> Vec<[Affine<'k>; 2]> {
-        let words = tile.at(lane.lane * 8).at(SCALES).cast::<u32>().ld2();
-        let [first, second] = tile.at(lane.g * 8).at(D).cast::<u32>().ld2().map(halves);
-        let d = times([first[0], second[0]], unit);
-        let dmin = times([first[1], second[1]], unit);
+        let words = lane.two_words(tile, SCALES);
+        let [d, dmin] = lane.row_pairs(tile, D);
+        let d = times(d, unit);
+        let dmin = times(dmin, unit);
         let row = |s: usize, r: usize| {
+            let word = words[s / 2];
             let byte = (2 * (s % 2) + r) as u32;
-            let [scale, min] =
-                [0, 4].map(|from| number((words[s / 2] >> from) & 0x0f0f_0f0f, byte));
-            Affine::less(d[r] * scale, dmin[r] * min, self.values())
+            // The scale is the low nibble of the byte, the minimum the high one.
+            let nibble = |from: u32| number((word >> from) & 0x0f0f_0f0f, byte);
+            let [scale, min] = [0, 4].map(nibble);
+            let scale = d[r] * scale;
+            let min = dmin[r] * min;
+            Affine::less(scale, min, self.values())
         };
         (0..4).map(|s| [0, 1].map(|r| row(s, r))).collect()
     }
@@ -211,17 +218,13 @@ impl TileFormat for Q2_K {
         multiplier
             .k
             .section("format/q2_k/tile_scales", "Q2_K: scales of a tile");
-        let words = tile.at(multiplier.lane * 8).at(SCALES).cast::<u32>().ld2();
-        let [first, second] = tile
-            .at(multiplier.g * 8)
-            .at(D)
-            .cast::<u32>()
-            .ld2()
-            .map(halves);
-        let d = [first[0], second[0]];
-        let less = [-first[1], -second[1]];
+        let words = multiplier.two_words(tile, SCALES);
+        let [d, dmin] = multiplier.row_pairs(tile, D);
+        let less = dmin.map(|dmin| -dmin);
+        // Byte `2 s + r` of the two words belongs to set `s` and row `g + 8 r`.
         let numbers = |words: [U32<'k>; 2]| -> [[F32<'k>; 2]; 4] {
-            from_fn(|s| from_fn(|r| number(words[s / 2], (2 * (s % 2) + r) as u32)))
+            let byte = |s: usize, r: usize| number(words[s / 2], (2 * (s % 2) + r) as u32);
+            from_fn(|s| from_fn(|r| byte(s, r)))
         };
         let scales = numbers(words.map(|word| word & 0x0f0f_0f0f));
         let mins = numbers(words.map(|word| (word >> 4) & 0x0f0f_0f0f));
@@ -251,20 +254,10 @@ impl TileFormat for Q2_K {
 
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
         let codes = row.codes(TWO, row.two_bits());
-        let at = row
-            .tile
-            .at(SCALES)
-            .row(row.group_lane(), 8)
-            .row(row.index >> 3, 2);
-        let scales = at.at(row.second).ld();
-        let [d, dmin] = halves(
-            row.tile
-                .at(D)
-                .row(row.g, 8)
-                .row(row.second, 4)
-                .cast::<u32>()
-                .ld(),
-        );
+        let lane_scales = row.tile.at(SCALES).row(row.group_lane(), 8);
+        let set_scales = lane_scales.row(row.index >> 3, 2);
+        let scales = set_scales.at(row.second).ld();
+        let [d, dmin] = row.pair(row.tile.at(D));
         let scale = d * NIBBLE.at(scales, 0);
         let min = dmin * NIBBLE.at(scales, 4);
         codes.into_iter().map(|q| q * scale - min).collect()

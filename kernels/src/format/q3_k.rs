@@ -8,20 +8,28 @@
 //! tile has the low bits, the third bits, the scales, then `d`.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes, Units, times};
+use super::codes::{Affine, CodeValues, Codes, Units, times};
+use super::four_of_each_32::FourOfEach32;
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{SIX_BITS, six_bits};
+use super::layout::{half_of_row, lane};
 use super::multiply::{AND_OR, RowSums, TileLane, TileMultiplier, TilePtr, number};
+use super::numbers::{f16_value, put_f16};
 use super::pack::{PackLane, Shift, TileRow};
 use super::row::RowFragment;
-use super::tile::lane;
-use super::two_bits::to_bit;
+use super::traits::{Block, BlockFormat, TileFormat};
+use super::two_bits::{self, to_bit};
 use super::unpack::{SIX_LESS_32, THREE_LESS_4, bytes, halfword, halves, join, split};
-use super::{Block, BlockFormat, TileFormat, f16_value, put_f16, two_bits};
-use crate::case::Random;
+use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 
+/// The offset of the low bits in a block.
+const BLOCK_LOW: u32 = 32;
+/// The offset of the scales in a block: eight bytes of low bits, then four of upper bits.
+const BLOCK_SCALES: u32 = 96;
+/// The offset of the scale `d` in a block.
+const BLOCK_D: u32 = 108;
 /// The third bits in a tile.
 const THIRD: u32 = two_bits::BYTES;
 /// The scales in a tile.
@@ -49,7 +57,9 @@ impl BlockFormat for Q3_K {
     fn in_block(&self, field: Field) -> Bits {
         match field {
             Field::Code(k) => {
-                let low = BitRange::new(32 + 32 * (k / 128) + k % 32, 2 * (k / 32 % 4), 2);
+                let half = k / 128;
+                let quarter = k / 32 % 4;
+                let low = BitRange::new(32 + 32 * half + k % 32, 2 * quarter, 2);
                 two(low, BitRange::new(k % 32, k / 32, 1))
             }
             Field::Scale(j) => {
@@ -70,20 +80,11 @@ impl BlockFormat for Q3_K {
     }
 
     fn split(&self) -> LaneSplit {
-        LaneSplit {
-            len: 256,
-            bytes: 110,
-            lanes: 16,
-            float4s: &[0, 32, 64, 96],
-        }
+        FourOfEach32::split(110)
     }
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
-        let lane = thread & 15;
-        Box::new(FourOfEach32 {
-            half: lane >> 3,
-            four: lane & 7,
-        })
+        Box::new(BlockFragment(FourOfEach32::of(thread)))
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -91,36 +92,30 @@ impl BlockFormat for Q3_K {
     }
 }
 
-/// A fragment of four consecutive weights of each 32 in half a block. Blocks have 110 bytes, so
-/// only halfwords are aligned.
-struct FourOfEach32<'k> {
-    /// The index of the half.
-    half: U32<'k>,
-    /// The index of the four weights in each 32.
-    four: U32<'k>,
-}
+/// A lane's fragment of a block. Blocks have 110 bytes, so only halfwords are aligned.
+struct BlockFragment<'k>(FourOfEach32<'k>);
 
-impl<'k> Fragment<'k> for FourOfEach32<'k> {
+impl<'k> Fragment<'k> for BlockFragment<'k> {
     fn first(&self) -> U32<'k> {
-        self.half.mad(128, self.four << 2)
+        self.0.first()
     }
     fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
-        let four = self.four << 2;
-        vec![
-            block,
-            block.at(four),
-            block.at(self.half.mad(32, four)),
-            block.at(self.four >> 2),
-        ]
+        let FourOfEach32 { half, four } = self.0;
+        let first = four << 2;
+        let third_bits = block.at(first);
+        let low_bits = block.at(half.mad(32, first));
+        let scale = block.at(four >> 2);
+        vec![block, third_bits, low_bits, scale]
     }
     fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
         let &[block, third, low, scale] = addresses else {
             unreachable!("four addresses are given")
         };
         let thirds = [0, 2].map(|at| halfword(third, bytes + at));
-        let lows = [32, 34].map(|at| halfword(low, bytes + at));
-        let scales = [96, 98, 100, 102, 104, 106].map(|at| scale.at(bytes + at).ld());
-        [&[halfword(block, bytes + 108)][..], &thirds, &lows, &scales].concat()
+        let lows = [0, 2].map(|at| halfword(low, bytes + BLOCK_LOW + at));
+        let scales = [0, 2, 4, 6, 8, 10].map(|at| scale.at(bytes + BLOCK_SCALES + at).ld());
+        let d = halfword(block, bytes + BLOCK_D);
+        [&[d][..], &thirds, &lows, &scales].concat()
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
         let &[d, h0, h1, l0, l1, ref scales @ ..] = words else {
@@ -128,14 +123,17 @@ impl<'k> Fragment<'k> for FourOfEach32<'k> {
         };
         let d = halves(d)[0];
         let low = join(l0, l1);
-        let third = join(h0, h1) >> (self.half << 2);
+        let half = self.0.half;
+        let third = join(h0, h1) >> (half << 2);
         let group = |j: u32| {
-            let code =
-                ((third >> j) << 2).lop3(0x0404_0404, (low >> (2 * j)) & 0x0303_0303, AND_OR);
+            let third_bit = (third >> j) << 2;
+            let low_bits = (low >> (2 * j)) & 0x0303_0303;
+            let code = third_bit.lop3(0x0404_0404, low_bits, AND_OR);
             // The low bits of the scales of groups `8 half + 2 j` and `8 half + 2 j + 1` are in
             // nibble `half`.
-            let low = (scales[j as usize] >> (self.half << 2)) & 15;
-            let high = (scales[4 + j as usize % 2] >> ((self.half << 2) + 2 * (j / 2))) & 3;
+            let low = (scales[j as usize] >> (half << 2)) & 15;
+            let high_byte = scales[4 + j as usize % 2];
+            let high = (high_byte >> ((half << 2) + 2 * (j / 2))) & 3;
             let scale = d * SIX_LESS_32.at(low | (high << 4), 0);
             Group {
                 q: bytes(THREE_LESS_4, split(code), 0).into(),
@@ -157,38 +155,44 @@ impl TileFormat for Q3_K {
     fn in_tile(&self, r: usize, _: usize, field: Field) -> Bits {
         match field {
             Field::Code(k) => {
-                let byte = THIRD as usize + 16 * lane(r, k / 16) + 4 * (k / 64) + k % 4;
+                let word = THIRD as usize + 16 * lane(r, k / 16) + 4 * (k / 64);
+                let byte = word + k % 4;
+                // The eight codes of a byte are in the order of the words, then of their columns.
                 let bit = 4 * (k / 8 % 2) + 2 * (k / 4 % 2) + r / 8;
                 two(two_bits::in_tile(r, k), BitRange::new(byte, bit, 1))
             }
             Field::Scale(j) => six_bits(SCALES, lane(r, j), j / 4, r / 8),
-            _ => one(D as usize + 4 * (r % 8) + 2 * (r / 8), 0, 16),
+            _ => half_of_row(D, r),
         }
     }
 
     fn pack<'k>(&self, lane: &PackLane<'k>) {
         let rows = lane.bytes();
-        let [a, b] = lane.rows.each_ref().map(|row| codes(lane, row));
-        lane.two_bits(&[a.0, b.0]);
+        let [codes, codes_8] = lane.rows.each_ref().map(|row| codes(lane, row));
+        lane.two_bits(&[codes.low, codes_8.low]);
         let third = |s: usize| {
             lane.k.section(
                 "format/q3_k/pack_third_bits",
                 "Q3_K: pack the third bits of a group of both rows",
             );
+            // Even bits belong to row `g`, odd bits to row `g + 8`.
             let one = |n: usize| {
-                let words = if n.is_multiple_of(2) { &a.1 } else { &b.1 };
-                (words[s][n / 2] & 0x0101_0101) << n as u32
+                let row = if n.is_multiple_of(2) {
+                    &codes.third
+                } else {
+                    &codes_8.third
+                };
+                (row[s][n / 2] & 0x0101_0101) << n as u32
             };
             (1..8).fold(one(0), |word, n| word | one(n))
         };
-        lane.tile
-            .at(THIRD)
-            .row(lane.lane, 16)
-            .cast::<u32>()
-            .st4([0, 1, 2, 3].map(third));
+        let to = lane.tile.at(THIRD).row(lane.lane, 16).cast::<u32>();
+        to.st4([0, 1, 2, 3].map(third));
+
         lane.k
             .section("format/q3_k/pack_scales", "Q3_K: pack the scales");
-        let scales = rows.map(|row| [96, 100, 104].map(|at| row.at(at).at(lane.t).ld()));
+        let bytes = [0, 4, 8].map(|at| BLOCK_SCALES + at);
+        let scales = rows.map(|row| bytes.map(|at| row.at(at).at(lane.t).ld()));
         // Bytes 0 and 1 have the nibbles of the sets 0 and 2, and of the sets 1 and 3.
         let low = |[a, b, _]: [U32<'k>; 3]| {
             let pair = a | (b << 8);
@@ -200,15 +204,16 @@ impl TileFormat for Q3_K {
             let [high0, high1] = scales.map(two);
             high0 | (high1 << 2)
         });
-        let [a, b] = rows.map(|row| halfword(row, 108));
-        lane.row_words(D, [join(a, b)]);
+        let [d, d_8] = rows.map(|row| halfword(row, BLOCK_D));
+        lane.row_words(D, [join(d, d_8)]);
     }
 
     /// Returns codes that start at bit 4, because then `scale * (64 + 4)` has only eleven bits.
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
-        let third = tile.at(lane.lane * 16).at(THIRD).cast::<u32>().ld4();
+        let third = lane.four_words(tile, THIRD);
         lane.two_bit_codes(tile, set, 4, |low, s, i, n| {
-            to_bit(6, third[s], 4 * i as u32 + n as u32).lop3(0x4040_4040, low, AND_OR)
+            let third_bit = to_bit(6, third[s], 4 * i as u32 + n as u32);
+            third_bit.lop3(0x4040_4040, low, AND_OR)
         })
     }
 
@@ -224,7 +229,7 @@ impl TileFormat for Q3_K {
     ) -> Vec<[Affine<'k>; 2]> {
         let [low, high] = lane.six_bit_words(tile, SCALES);
         let words = lane.six_bits(low, high);
-        let d = times(halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld()), unit);
+        let d = times(lane.row_halves(tile, D), unit);
         let row = |s: usize, r: usize| {
             let scale = number(words[r], s as u32) - 32.0;
             Affine::Block { block: d[r], scale }
@@ -239,16 +244,17 @@ impl TileFormat for Q3_K {
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],
     ) {
-        let third = tile.at(multiplier.lane * 16).at(THIRD).cast::<u32>().ld4();
+        let third = multiplier.four_words(tile, THIRD);
         let codes = multiplier.two_bits(tile, |low, s, i, n| {
-            to_bit(2, third[s], 4 * i as u32 + n as u32).lop3(0x0404_0404, low, AND_OR)
+            let third_bit = to_bit(2, third[s], 4 * i as u32 + n as u32);
+            third_bit.lop3(0x0404_0404, low, AND_OR)
         });
         multiplier
             .k
             .section("format/q3_k/tile_scales", "Q3_K: scales of a tile");
         let [low, high] = multiplier.six_bit_words(tile, SCALES);
         let words = multiplier.six_bits(low, high);
-        let d = halves(tile.at(multiplier.g * 4).at(D).cast::<u32>().ld());
+        let d = multiplier.row_halves(tile, D);
         let scales: [[F32; 2]; 4] = from_fn(|s| from_fn(|r| number(words[r], s as u32) - 32.0));
         for (item, rows) in (0..).zip(batch) {
             multiplier.token();
@@ -274,55 +280,65 @@ impl TileFormat for Q3_K {
     }
 
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
-        let s = row.index >> 3;
+        let set = row.index >> 3;
         let lane = row.group_lane();
-        let third = row
-            .tile
-            .at(THIRD)
-            .row(lane, 16)
-            .row(s, 4)
-            .cast::<u32>()
-            .ld();
+        let lane_thirds = row.tile.at(THIRD).row(lane, 16);
+        let third = lane_thirds.row(set, 4).cast::<u32>().ld();
+        // The four bits of the fragment's word, then the bit of its row.
         let third = third >> ((row.index & 1) << 2) >> row.second;
-        let [a, b] = row.two_bits();
+        let [first, second] = row.two_bits();
         let code =
             |low: U32<'k>, third: U32<'k>| third.lop3(0x0404_0404, low & 0x0303_0303, AND_OR);
-        let codes = row.codes(THREE_LESS_4, [code(a, third << 2), code(b, third)]);
-        let low = row.tile.at(SCALES).row(lane, 4).row(s, 1).ld() >> (row.second << 2);
-        let high = row.tile.at(SCALES + 128).row(lane >> 1, 4).row(s, 1).ld();
+        let words = [code(first, third << 2), code(second, third)];
+        let codes = row.codes(THREE_LESS_4, words);
+        // See [`six_bits`] for the places of a scale's low and upper bits.
+        let low = row.tile.at(SCALES).row(lane, 4).row(set, 1).ld() >> (row.second << 2);
+        let high = row.tile.at(SCALES + 128).row(lane >> 1, 4).row(set, 1).ld();
         let high = high >> (lane & 1).mad(4, row.second << 1);
         let scale = SIX_LESS_32.at((low & 15) | ((high & 3) << 4), 0);
-        let scale = row.half(D, row.g, 4) * scale;
+        let d = row.half(D, row.g, 4);
+        let scale = d * scale;
         codes.into_iter().map(|q| q * scale).collect()
     }
 }
 
-/// Returns the codes of the groups `4 s + t` of 16, in four words each: the low bits and the third
-/// bits, both in the low bits of bytes.
+/// The codes of a row's groups `4 s + t` of 16, in four words each. Both parts are in the low bits
+/// of bytes, whose other bits are arbitrary.
+struct RowCodes<'k> {
+    low: [[U32<'k>; 4]; 4],
+    third: [[U32<'k>; 4]; 4],
+}
+
+/// Returns the codes of a row.
 ///
 /// Blocks have 110 bytes, so every other block starts in the middle of a word.
-fn codes<'k>(lane: &PackLane<'k>, row: &TileRow<'k>) -> ([[U32<'k>; 4]; 4], [[U32<'k>; 4]; 4]) {
+fn codes<'k>(lane: &PackLane<'k>, row: &TileRow<'k>) -> RowCodes<'k> {
     let t = lane.t;
     let odd = row.index & 1;
     let shift = Shift::halfword(odd, 0x3210);
+    // Two blocks have 220 bytes. The second one is read from two bytes before its start on, and
+    // `shift` drops them.
     let block = row.matrix.row(row.index >> 1, 220).row(odd, 108);
     let half = block.row(t & 1, 16).cast::<u32>();
-    let four = |at: u32| shift.of::<4>(&[0, 1, 2, 3, 4].map(|i| half.at(at / 4 + i).ld()));
-    let thirds = four(0);
+    let four_words = |at: u32| {
+        let five = [0, 1, 2, 3, 4].map(|i| half.at(at / 4 + i).ld());
+        shift.of::<4>(&five)
+    };
+    let thirds = four_words(0);
     let pair = t >> 1;
     let low = |s: usize| {
         lane.k
             .section("format/q3_k/tile_low_bits", "Q3_K: low bits of a group");
-        let from = (pair << 1) + 4 * (s as u32 % 2);
-        four(32 + 32 * (s as u32 / 2)).map(|word| word >> from)
+        let s = s as u32;
+        let bit = (pair << 1) + 4 * (s % 2);
+        four_words(BLOCK_LOW + 32 * (s / 2)).map(|word| word >> bit)
     };
     let low = from_fn(low);
+
     lane.k.section(
         "format/q3_k/tile_third_bits",
         "Q3_K: third bits of all groups",
     );
-    (
-        low,
-        from_fn(|s| thirds.map(|word| word >> (pair + 2 * s as u32))),
-    )
+    let third = from_fn(|s| thirds.map(|word| word >> (pair + 2 * s as u32)));
+    RowCodes { low, third }
 }

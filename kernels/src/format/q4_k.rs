@@ -4,16 +4,17 @@
 //! nibbles. A tile has the nibbles, then the scales.
 
 use super::bits::{Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes, Units};
+use super::codes::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{self, LaneScales, TileScales};
 use super::multiply::{RowSums, Set, TileLane, TileMultiplier, TilePtr};
+use super::nibbles;
 use super::pack::PackLane;
 use super::row::RowFragment;
+use super::traits::{Block, BlockFormat, TileFormat};
 use super::unpack::{NIBBLE, NIBBLE_LESS_8, bytes, split};
-use super::{Block, BlockFormat, TileFormat, nibbles};
-use crate::case::Random;
 use crate::format::bits::BitRange;
+use crate::shared::Random;
 use ptx_gen::*;
 
 /// The offset of the scales in a tile.

@@ -5,16 +5,17 @@
 //! group `j`. A tile has the nibbles, the fifth bits, then the scales.
 
 use super::bits::{BitRange, Bits, Field, two};
-use super::dequantize::{Affine, CodeValues, Codes, Units};
+use super::codes::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{self, TileScales};
 use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
 use super::pack::{PackLane, load8};
 use super::q4_k::EightBytes;
 use super::row::RowFragment;
+use super::traits::{Block, BlockFormat, TileFormat};
 use super::unpack::{FIVE, FIVE_LESS_16, SELECT, bytes, split};
-use super::{Block, BlockFormat, TileFormat, fifth_bits, nibbles};
-use crate::case::Random;
+use super::{fifth_bits, nibbles};
+use crate::shared::Random;
 use ptx_gen::*;
 
 /// The offset of the scales in a tile.
@@ -161,14 +162,13 @@ impl TileFormat for Q5_K {
         let scales = TileScales::load(multiplier, tile, SCALES);
         for (item, rows) in (0..).zip(batch) {
             multiplier.token();
-            scales.apply(
-                rows,
-                &multiplier.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b)),
-            );
+            let sets = multiplier.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b));
+            scales.apply(rows, &sets);
         }
     }
 
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
-        row.scaled_k(SCALES, row.codes(FIVE, row.five_bits()))
+        let codes = row.codes(FIVE, row.five_bits());
+        row.scaled_k(SCALES, codes)
     }
 }

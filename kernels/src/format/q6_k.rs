@@ -6,19 +6,27 @@
 //! bytes, and the bits of a fourth word in the two bits that remain.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, CodeValues, Codes, Units, times};
+use super::codes::{Affine, CodeValues, Codes, Units, times};
+use super::four_of_each_32::FourOfEach32;
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::layout::{half_of_row, lane, word};
 use super::multiply::{AND_OR, RowSums, TileLane, TileMultiplier, TilePtr};
+use super::numbers::{f16_value, put_f16};
 use super::pack::{PackLane, Shift, TileRow};
 use super::row::RowFragment;
 use super::sixteens::SixteenCodes;
-use super::tile::{lane, word};
+use super::traits::{Block, BlockFormat, TileFormat};
 use super::unpack::{BYTE, SELECT, SIX_LESS_32, bytes, halfword, halves, join, split};
-use super::{Block, BlockFormat, TileFormat, f16_value, put_f16};
-use crate::case::Random;
+use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 
+/// The offset of the high bits in a block.
+const BLOCK_HIGH: u32 = 128;
+/// The offset of the scales in a block.
+const BLOCK_SCALES: u32 = 192;
+/// The offset of the scale `d` in a block.
+const BLOCK_D: u32 = 208;
 /// The offset of the scales in a tile.
 const SCALES: u32 = 3072;
 /// The offset of the scale `d` of each row in a tile.
@@ -65,20 +73,11 @@ impl BlockFormat for Q6_K {
     }
 
     fn split(&self) -> LaneSplit {
-        LaneSplit {
-            len: 256,
-            bytes: 210,
-            lanes: 16,
-            float4s: &[0, 32, 64, 96],
-        }
+        FourOfEach32::split(210)
     }
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
-        let lane = thread & 15;
-        Box::new(FourOfEach32 {
-            half: lane >> 3,
-            four: lane & 7,
-        })
+        Box::new(BlockFragment(FourOfEach32::of(thread)))
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -86,24 +85,19 @@ impl BlockFormat for Q6_K {
     }
 }
 
-/// A fragment of four consecutive weights of each 32 in half a block. Blocks have 210 bytes, so
-/// only halfwords are aligned.
-struct FourOfEach32<'k> {
-    /// The index of the half.
-    half: U32<'k>,
-    /// The index of the four weights in each 32.
-    four: U32<'k>,
-}
+/// A lane's fragment of a block. Blocks have 210 bytes, so only halfwords are aligned.
+struct BlockFragment<'k>(FourOfEach32<'k>);
 
-impl<'k> Fragment<'k> for FourOfEach32<'k> {
+impl<'k> Fragment<'k> for BlockFragment<'k> {
     fn first(&self) -> U32<'k> {
-        self.half.mad(128, self.four << 2)
+        self.0.first()
     }
     fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
-        let four = self.four << 2;
-        let low = self.half.mad(64, four);
-        let high = self.half.mad(32, four);
-        let scale = self.half.mad(8, self.four >> 2);
+        let FourOfEach32 { half, four } = self.0;
+        let first = four << 2;
+        let low = half.mad(64, first);
+        let high = half.mad(32, first);
+        let scale = half.mad(8, four >> 2);
         vec![block, block.at(low), block.at(high), block.at(scale)]
     }
     fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
@@ -111,28 +105,35 @@ impl<'k> Fragment<'k> for FourOfEach32<'k> {
             unreachable!("four addresses are given")
         };
         let lows = [0, 2, 32, 34].map(|at| halfword(low, bytes + at));
-        let highs = [128, 130].map(|at| halfword(high, bytes + at));
-        let scales = [192, 194, 196, 198].map(|at| scale.at(bytes + at).ld());
-        [&[halfword(block, bytes + 208)][..], &lows, &highs, &scales].concat()
+        let highs = [0, 2].map(|at| halfword(high, bytes + BLOCK_HIGH + at));
+        let scales = [0, 2, 4, 6].map(|at| scale.at(bytes + BLOCK_SCALES + at).ld());
+        let d = halfword(block, bytes + BLOCK_D);
+        [&[d][..], &lows, &highs, &scales].concat()
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
-        let &[d, a, b, c, e, f, g, ref scales @ ..] = words else {
+        let &[d, l0, l1, l2, l3, h0, h1, ref scales @ ..] = words else {
             unreachable!("eleven words are loaded")
         };
         let d = halves(d)[0];
-        let low0 = join(a, b);
-        let low1 = join(c, e);
-        let high = join(f, g);
+        let low0 = join(l0, l1);
+        let low1 = join(l2, l3);
+        let high = join(h0, h1);
+        // The low bits of each four weights, and their high bits, moved to bits 4 and 5.
         let codes = [
             (low0, high << 4),
             (low1, high << 2),
             (low0 >> 4, high),
             (low1 >> 4, high >> 2),
         ];
-        let group = |((low, high), &scale): ((U32<'k>, U32<'k>), &U32<'k>)| Group {
-            q: bytes(SIX_LESS_32, split(low.lop3(high, 0x0f0f_0f0f, SELECT)), 0).into(),
-            scale: Some(d * BYTE.at(scale, 0)),
-            offset: None,
+        let group = |((low, high), &scale): ((U32<'k>, U32<'k>), &U32<'k>)| {
+            let code = low.lop3(high, 0x0f0f_0f0f, SELECT);
+            let q = bytes(SIX_LESS_32, split(code), 0);
+            let scale = BYTE.at(scale, 0);
+            Group {
+                q: q.into(),
+                scale: Some(d * scale),
+                offset: None,
+            }
         };
         codes.into_iter().zip(scales).map(group).collect()
     }
@@ -146,47 +147,58 @@ impl TileFormat for Q6_K {
     fn in_tile(&self, r: usize, _: usize, field: Field) -> Bits {
         match field {
             Field::Code(k) => code_in_tile(r, k),
-            Field::Scale(j) => one(SCALES as usize + 8 * lane(r, j) + 2 * (j / 4) + r / 8, 0, 8),
-            _ => one(D as usize + 4 * (r % 8) + 2 * (r / 8), 0, 16),
+            Field::Scale(j) => {
+                let set = j / 4;
+                one(SCALES as usize + 8 * lane(r, j) + 2 * set + r / 8, 0, 8)
+            }
+            _ => half_of_row(D, r),
         }
     }
 
     fn pack<'k>(&self, lane: &PackLane<'k>) {
         let rows = lane.bytes();
         let codes = lane.rows.each_ref().map(|row| codes(lane.t, row));
+
         lane.k.section(
             "format/q6_k/pack_codes",
             "pack four words of six-bit codes into three",
         );
-        let words: Vec<_> = (0..8)
-            .flat_map(|m| pack_six_bits(codes.each_ref().map(|row| &row[2 * m..])))
-            .collect();
-        for (c, w) in words.chunks(4).enumerate() {
-            lane.words(c as u32, [w[0], w[1], w[2], w[3]]);
+        // Eight columns are two words of each row.
+        let eight_columns = |m: usize| {
+            let both_rows = codes.each_ref().map(|row| &row[2 * m..]);
+            pack_six_bits(both_rows)
+        };
+        let words: Vec<_> = (0..8).flat_map(eight_columns).collect();
+        for (c, four) in (0..).zip(words.chunks(4)) {
+            lane.words(c, [four[0], four[1], four[2], four[3]]);
         }
+
         lane.k
             .section("format/q6_k/pack_scales", "Q6_K: pack the scales");
-        let scale = |row: Bytes<'k>, s: u32| row.at(192 + 4 * s).at(lane.t).ld();
+        let scale = |row: Bytes<'k>, s: u32| row.at(BLOCK_SCALES + 4 * s).at(lane.t).ld();
+        // A halfword has the scales of both rows for a set.
         let set = |s| scale(rows[0], s) | (scale(rows[1], s) << 8);
-        let scales = [join(set(0), set(1)), join(set(2), set(3))];
-        lane.tile
-            .at(SCALES)
-            .row(lane.lane, 8)
-            .cast::<u32>()
-            .st2(scales);
-        let [a, b] = rows.map(|row| halfword(row, 208));
-        lane.row_words(D, [join(a, b)]);
+        let first_sets = join(set(0), set(1));
+        let last_sets = join(set(2), set(3));
+        let to = lane.tile.at(SCALES).row(lane.lane, 8).cast::<u32>();
+        to.st2([first_sets, last_sets]);
+        let [d, d_8] = rows.map(|row| halfword(row, BLOCK_D));
+        lane.row_words(D, [join(d, d_8)]);
     }
 
     /// Returns codes that start at bit 2, as the codes of row `g + 8` do anyway (see [`six_bits`]).
     /// Then `scale * (256 + 32)` has eleven bits, but `scale * (1024 + 32)` would have 13.
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
         let words: Vec<U32> = (0..3).flat_map(|c| lane.words(tile, 3 * set + c)).collect();
-        let two = |words| {
-            let [a, b, c, d] = six_bits(words);
-            [Codes::Bytes([a << 2, b]), Codes::Bytes([c << 2, d])]
+        // Three words hold eight columns of both rows, which are two steps of four columns.
+        let two_steps = |three| {
+            let [first, first_8, second, second_8] = six_bits(three);
+            [
+                Codes::Bytes([first << 2, first_8]),
+                Codes::Bytes([second << 2, second_8]),
+            ]
         };
-        words.chunks(3).flat_map(two).collect()
+        words.chunks(3).flat_map(two_steps).collect()
     }
 
     fn values(&self) -> CodeValues {
@@ -199,17 +211,11 @@ impl TileFormat for Q6_K {
         tile: TilePtr<'k>,
         unit: Units<'k>,
     ) -> Vec<[Affine<'k>; 2]> {
-        let scales = tile.at(lane.lane * 8).at(SCALES).cast::<u32>().ld2();
-        let d = times(halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld()), unit);
-        let factor = |byte: usize| {
-            scales[byte / 4]
-                .bits::<i32>()
-                .bfe(8 * (byte as u32 % 4), 8)
-                .cvt::<f32>()
-        };
+        let scales = lane.two_words(tile, SCALES);
+        let d = times(lane.row_halves(tile, D), unit);
         let row = |s: usize, r: usize| Affine::Block {
             block: d[r],
-            scale: factor(2 * s + r),
+            scale: signed_byte(scales, 2 * s + r),
         };
         (0..4).map(|s| [0, 1].map(|r| row(s, r))).collect()
     }
@@ -224,16 +230,10 @@ impl TileFormat for Q6_K {
         batch: &mut [RowSums<'k>],
     ) {
         let words: Vec<U32> = (0..6).flat_map(|c| multiplier.words(tile, c)).collect();
-        let scales = tile.at(multiplier.lane * 8).at(SCALES).cast::<u32>().ld2();
-        let d = halves(tile.at(multiplier.g * 4).at(D).cast::<u32>().ld());
+        let scales = multiplier.two_words(tile, SCALES);
+        let d = multiplier.row_halves(tile, D);
         let codes: SixteenCodes = from_fn(|s| from_fn(|i| six_bits(&words[6 * s + 3 * i..])));
-        let factor = |byte: usize| {
-            scales[byte / 4]
-                .bits::<i32>()
-                .bfe(8 * (byte as u32 % 4), 8)
-                .cvt::<f32>()
-        };
-        let factors: [[_; 2]; 4] = from_fn(|s| from_fn(|r| factor(2 * s + r)));
+        let factors: [[_; 2]; 4] = from_fn(|s| from_fn(|r| signed_byte(scales, 2 * s + r)));
         for (item, rows) in (0..).zip(batch) {
             multiplier.token();
             let sixteens = multiplier.sixteens(kt, item);
@@ -264,25 +264,25 @@ impl TileFormat for Q6_K {
 
     /// Returns the weights of fragment `8 s + 2 t + i`.
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
-        let s = row.index >> 3;
+        let set = row.index >> 3;
         let lane = row.group_lane();
-        let first = ((s << 1) | (row.index & 1)) * 3;
+        // A set has two triples of words, one for each eight columns of the lane.
+        let triple = (set << 1) | (row.index & 1);
+        let first = triple * 3;
         let word = |i: u32| {
             let x = first + i;
             row.words(x >> 2, lane).at(x & 3).ld()
         };
         let [a, b, c] = [0, 1, 2].map(word);
-        let fourth = ((a & 0xc0c0_c0c0) >> 2) | ((c & 0xc0c0_c0c0) >> 4) | (b & 0x0303_0303);
+        // The fourth word consists of the two bits that the codes in the other words leave free.
+        let from_outer = ((a & 0xc0c0_c0c0) >> 2) | ((c & 0xc0c0_c0c0) >> 4);
+        let fourth = from_outer | (b & 0x0303_0303);
         let first_row = row.second.eq(0);
         let six = [first_row.select(a, b >> 2), first_row.select(c, fourth)];
-        let scale = row
-            .tile
-            .at(SCALES)
-            .row(lane, 8)
-            .row(s, 2)
-            .at(row.second)
-            .ld();
-        let scale = row.half(D, row.g, 4) * BYTE.at(scale, 0);
+        let lane_scales = row.tile.at(SCALES).row(lane, 8);
+        let scale = lane_scales.row(set, 2).at(row.second).ld();
+        let d = row.half(D, row.g, 4);
+        let scale = d * BYTE.at(scale, 0);
         row.codes(SIX_LESS_32, six)
             .into_iter()
             .map(|q| q * scale)
@@ -292,7 +292,10 @@ impl TileFormat for Q6_K {
 
 /// Returns the bits of the code of column `k` of row `r` in a tile.
 fn code_in_tile(r: usize, k: usize) -> Bits {
-    let first = 3 * (k / 64 * 2 + k / 8 % 2);
+    // A lane has two triples of words in each set of 64 columns, one for each eight columns.
+    let set = k / 64;
+    let triple = 2 * set + k / 8 % 2;
+    let first = 3 * triple;
     let lane = lane(r, k / 16);
     let e = k % 4;
     let at = |x: usize, bit, len| BitRange::new(word(first + x, lane) + e, bit, len);
@@ -310,15 +313,19 @@ fn code_in_tile(r: usize, k: usize) -> Bits {
 fn codes<'k>(t: U32<'k>, row: &TileRow<'k>) -> Vec<U32<'k>> {
     let odd = row.index & 1;
     let shift = Shift::halfword(odd, 0x3210);
+    // Two blocks have 420 bytes. The second one is read from two bytes before its start on, and
+    // `shift` drops them.
     let block = row.matrix.row(row.index >> 1, 420).row(odd, 208);
     let low = block.row(t, 16);
     let high = block.row(t & 1, 16);
-    let four = |from: Bytes<'k>, at| {
-        shift.of::<4>(&[0, 1, 2, 3, 4].map(|i| from.cast::<u32>().at(at / 4 + i).ld()))
+    let four_words = |from: Bytes<'k>, at| {
+        let five = [0, 1, 2, 3, 4].map(|i| from.cast::<u32>().at(at / 4 + i).ld());
+        shift.of::<4>(&five)
     };
     let half = |half: u32| {
-        let lows = four(low, 64 * half);
-        let highs = four(high, 128 + 32 * half).map(|word| word >> ((t >> 1) << 1));
+        let lows = four_words(low, 64 * half);
+        let highs = four_words(high, BLOCK_HIGH + 32 * half);
+        let highs = highs.map(|word| word >> ((t >> 1) << 1));
         let code = |low: U32<'k>, high: U32<'k>| low.lop3(high, 0x0f0f_0f0f, SELECT) & 0x3f3f_3f3f;
         let first: [_; 4] = from_fn(|i| code(lows[i], highs[i] << 4));
         let second: [_; 4] = from_fn(|i| code(lows[i] >> 4, highs[i]));
@@ -327,7 +334,15 @@ fn codes<'k>(t: U32<'k>, row: &TileRow<'k>) -> Vec<U32<'k>> {
     [half(0), half(1)].concat()
 }
 
-/// Packs eight columns of two rows, two words of six-bit codes each, into three words.
+/// Returns a signed byte of two words.
+fn signed_byte<'k>(words: [U32<'k>; 2], byte: usize) -> F32<'k> {
+    let word = words[byte / 4].bits::<i32>();
+    let bit = 8 * (byte as u32 % 4);
+    word.bfe(bit, 8).cvt::<f32>()
+}
+
+/// Packs eight columns of two rows, two words of six-bit codes each, into three words. The fourth
+/// word of codes fills the bits that the codes of the others leave free.
 fn pack_six_bits<'k>([a, b]: [&[U32<'k>]; 2]) -> [U32<'k>; 3] {
     let last = b[1];
     [

@@ -3,15 +3,16 @@
 //! A tile has the bytes, then `d` of each group of 32.
 
 use super::bits::{Bits, Field, one};
-use super::dequantize::{Affine, CodeValues, Codes, Units};
+use super::codes::{Affine, CodeValues, Codes, Units};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::layout::{halves_in_tile, lane, word};
 use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
+use super::numbers::{f16_value, put_f16};
 use super::pack::PackLane;
 use super::row::RowFragment;
-use super::tile::{halves_in_tile, lane, word};
+use super::traits::{Block, BlockFormat, Loads, TileFormat};
 use super::unpack::{BYTE, halfword, halves};
-use super::{Block, BlockFormat, Loads, TileFormat, f16_value, put_f16};
-use crate::case::Random;
+use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -153,7 +154,7 @@ impl TileFormat for Q8_0 {
         tile: TilePtr<'k>,
         unit: Units<'k>,
     ) -> Vec<[Affine<'k>; 2]> {
-        let d = lane.group_halves(tile, CODES).map(halves);
+        let d = lane.two_words(tile, CODES).map(halves);
         d.map(|rows| [0, 1].map(|r| Affine::Scale(rows[r] * unit[r])))
             .into()
     }
@@ -167,7 +168,7 @@ impl TileFormat for Q8_0 {
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],
     ) {
-        let d = multiplier.group_halves(tile, CODES).map(halves);
+        let d = multiplier.two_words(tile, CODES).map(halves);
         for (s, d) in (0..).zip(d) {
             let codes = from_fn(|i| multiplier.words(tile, 4 * s + i as u32));
             for (item, rows) in (0..).zip(&mut *batch) {

@@ -43,10 +43,14 @@ impl<'k> RowFragment<'k> {
 
     /// Returns the `f16` value at byte `at` plus `i` times `bytes`, for the fragment's row.
     pub(super) fn half(&self, at: u32, i: U32<'k>, bytes: u32) -> F32<'k> {
-        halves(halfword(
-            self.tile.at(at).row(i, bytes).row(self.second, 2),
-            0,
-        ))[0]
+        let value = self.tile.at(at).row(i, bytes).row(self.second, 2);
+        halves(halfword(value, 0))[0]
+    }
+
+    /// Returns the two `f16` values of the fragment's row, among the pairs of all rows at `pairs`.
+    pub(super) fn pair(&self, pairs: Bytes<'k>) -> [F32<'k>; 2] {
+        let pair = pairs.row(self.g, 8).row(self.second, 4);
+        halves(pair.cast::<u32>().ld())
     }
 
     /// Returns the values of the codes in the bytes of some words.

@@ -11,42 +11,10 @@
 //! Most of a tile is "words": word `x` of lane `l` is at byte `512 (x / 4) + 16 l + 4 (x mod 4)`,
 //! so that a warp loads four words of each lane at once.
 
-use super::bits::{Bits, get, one, put};
-use super::{Format, TileFormat};
-use crate::case::Random;
-
-/// The number of rows of a tile.
-pub const ROWS: u32 = 16;
-
-/// The size of a format's tiles.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tile {
-    /// The number of columns. The length of a row is a multiple of it.
-    pub columns: u32,
-    /// The number of bytes, a multiple of 32. It equals the bytes of the GGUF blocks.
-    pub bytes: u32,
-}
-
-impl Format {
-    /// Returns the format's tile, or `None` if no kernel reads tiles of it.
-    pub fn tile(self) -> Option<Tile> {
-        let columns = self.of().tiles()?.columns();
-        Some(Tile {
-            columns,
-            bytes: ROWS * self.row_bytes(columns as usize) as u32,
-        })
-    }
-
-    /// Returns the knowledge of kernels about the format's tiles.
-    ///
-    /// # Panics
-    /// Panics if the format has no tile.
-    pub(crate) fn tiles(self) -> &'static dyn TileFormat {
-        self.of()
-            .tiles()
-            .unwrap_or_else(|| panic!("{} has no tile", self.name()))
-    }
-}
+use super::Format;
+use super::bits::{get, put};
+pub use super::layout::{ROWS, Tile};
+use crate::shared::Random;
 
 /// Returns the tile of a format that has one.
 pub(crate) fn of(format: Format) -> Tile {
@@ -201,28 +169,9 @@ pub fn random(format: Format, tiles: usize, size: f32, random: &mut Random) -> V
     pack(format, RowOrder::PLAIN, &rows, &rows, n)
 }
 
-/// Returns the lane of row `r` that holds `group`, among the row's four lanes.
-pub(super) fn lane(r: usize, group: usize) -> usize {
-    4 * (r % 8) + group % 4
-}
-
-/// Returns the first byte of a lane's word `x`.
-pub(super) fn word(x: usize, lane: usize) -> usize {
-    512 * (x / 4) + 16 * lane + 4 * (x % 4)
-}
-
-/// Returns the bits of the `f16` value of group `j` of 32 columns of row `r`, among the values that
-/// start at byte `at`.
-pub(super) fn halves_in_tile(at: u32, r: usize, j: usize) -> Bits {
-    one(
-        at as usize + 8 * lane(r, j) + 4 * (j / 4) + 2 * (r / 8),
-        0,
-        16,
-    )
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::bits::Bits;
     use super::super::bits::Field::{self, *};
     use super::*;
     use Format::*;

@@ -9,12 +9,12 @@
 //! | 6, 7 | `4 + e` | `g + 8` |
 
 use super::bits::BitRange;
-use super::dequantize;
+use super::codes;
+use super::layout::{lane, word};
 use super::multiply::{TileLane, TilePtr};
 use super::pack::PackLane;
 use super::row::RowFragment;
 use super::sixteens::SixteenCodes;
-use super::tile::{lane, word};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -86,7 +86,7 @@ impl<'k> TileLane<'k> {
         set: u32,
         at: u32,
         above: impl Fn(U32<'k>, usize, usize, usize) -> U32<'k>,
-    ) -> Vec<dequantize::Codes<'k>> {
+    ) -> Vec<codes::Codes<'k>> {
         let words = self.words(tile, set);
         let row = |(word, s, i): (U32<'k>, usize, usize), n: usize| {
             above(
@@ -98,7 +98,7 @@ impl<'k> TileLane<'k> {
         };
         let two = |(x, &word): (usize, &U32<'k>)| {
             let at = (word, 2 * set as usize + x / 2, x % 2);
-            [0, 2].map(|j| dequantize::Codes::Bytes([0, 1].map(|r| row(at, j + r))))
+            [0, 2].map(|j| codes::Codes::Bytes([0, 1].map(|r| row(at, j + r))))
         };
         words.iter().enumerate().flat_map(two).collect()
     }

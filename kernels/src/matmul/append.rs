@@ -9,66 +9,15 @@
 //! The epilogue stores and drops the same values as `RotateTokens`, with one exception. Queries of
 //! tokens whose state is done are stored, although no kernel reads them.
 
-use super::epilogue::{AT_ONCE, LaneSums};
-use super::kernel::MatmulArgs;
-use crate::cache::{self, PAGE, key, key_pair};
-use crate::contract::Contract;
+use super::definition::{Append, AppendArgs, MatmulArgs};
+use super::lane_sums::{AT_ONCE, LaneSums};
 use crate::format::tile::{ROWS, RowOrder};
+use crate::shared::Contract;
+use crate::shared::cache::{self, PAGE, key, key_pair};
+use crate::shared::state::{DONE, LEN, POSITION, SEQUENCE};
 use crate::simple::rope::Pairing;
-use crate::state::{DONE, LEN, POSITION, SEQUENCE};
 use ptx_gen::*;
 use std::f32::consts::LOG2_E;
-
-args! {
-    /// The arguments of [`Append`]. For other epilogues, all buffers are empty.
-    pub struct AppendArgs {
-        /// `[heads + 2 * kv_heads, head_dim]`: the bias, if the kernel adds one, else empty
-        bias: In<f32>,
-        /// `[rows, angle_row / 2, 2]`: cosine and sine of each token's pairs, starting at pair
-        /// `angle_first / 2`. There are at least `tokens_given` rows.
-        angles: In<f32>,
-        /// `[rows, 8]`: the state of each token with its position, below `2^24`, its sequence, and
-        /// its end flag. There are at least `tokens_given` rows. See [`state`](crate::state).
-        state: In<u32>,
-        /// `[sequences, max_pages]`: the page table. A page that this launch writes must belong to
-        /// a single sequence.
-        pages: In<u32>,
-        /// `[capacity, heads, head_dim]`: the queries times `scale * log2(e)`, or NaN beyond the
-        /// range of `f16`
-        q: Out<f16>,
-        /// `[cache_pages, kv_heads, 64, head_dim]`: the keys, see [`cache`]
-        k_cache: InOut<f16>,
-        /// `[cache_pages, kv_heads, 64, head_dim]`: the values, see [`cache`]
-        v_cache: InOut<f16>,
-        /// The number of query heads.
-        heads: u32,
-        /// The number of KV heads.
-        kv_heads: u32,
-        /// The number of pages of the caches.
-        cache_pages: u32,
-        /// The number of sequences of the page table.
-        sequences: u32,
-        /// The maximum number of pages of a sequence.
-        max_pages: u32,
-        /// The number of elements of a token's angles, an even number.
-        angle_row: u32,
-        /// The first element of a token's angles that is used, an even number.
-        angle_first: u32,
-        /// The factor of the scores: `1 / sqrt(head_dim)`.
-        scale: f32,
-    }
-}
-
-/// The epilogue that stores queries, keys and values.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Append {
-    /// The number of dimensions of a head: a multiple of 16. All are rotated.
-    pub head_dim: u32,
-    /// The pairing of dimensions in the rotation.
-    pub pairing: Pairing,
-    /// Whether a bias is added.
-    pub bias: bool,
-}
 
 /// The matrix that a row belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,28 +28,6 @@ enum Matrix {
 }
 
 impl Append {
-    /// Returns the part of a kernel's name.
-    pub(super) fn name(self) -> String {
-        let pairing = match self.pairing {
-            Pairing::Interleaved => "interleaved",
-            Pairing::HalfSplit => "half_split",
-        };
-        format!(
-            "append_{}_{pairing}{}",
-            self.head_dim,
-            if self.bias { "_bias" } else { "" }
-        )
-    }
-
-    /// Returns the order of the rows of queries and keys. The order of values is
-    /// [`RowOrder::PLAIN`].
-    pub const fn pairs(self) -> RowOrder {
-        match self.pairing {
-            Pairing::Interleaved => RowOrder::interleaved(self.head_dim),
-            Pairing::HalfSplit => RowOrder::half_split(self.head_dim),
-        }
-    }
-
     /// Returns the dimensions of rows `g` and `g + 8` of row block `block` of a head.
     fn dims(self, matrix: Matrix, block: u32, g: u32) -> [u32; 2] {
         let order = if matrix == Matrix::Values {
@@ -145,7 +72,9 @@ impl Append {
             },
         )?;
         kernel.require(order == self.pairs() || (order == RowOrder::PLAIN && first >= values), || {
-            format!("rows from {first} on, of which values begin at {values}, in the order {order:?}")
+            format!(
+                "rows from {first} on, of which values begin at {values}, in the order {order:?}"
+            )
         })?;
         self.buffers(kernel, a)
     }
@@ -346,12 +275,13 @@ impl<'k> LaneSums<'_, 'k> {
         }
         let k = self.k;
         let p = &a.append;
+
         k.section("matmul/append/addresses", "cache rows of keys and values");
         let slot = |first: u32| {
             let token = self.token + k.lane() + first;
             let state = p.state.row(token.min(a.tokens_given - 1), 4 * LEN as u32);
-            let [done, position, sequence] =
-                [DONE, POSITION, SEQUENCE].map(|word| self.load(state.at(word)));
+            let word = |word: u32| self.load(state.at(word));
+            let [done, position, sequence] = [DONE, POSITION, SEQUENCE].map(word);
             let index = position >> PAGE.ilog2();
             let known = done.eq(0) & sequence.lt(p.sequences) & index.lt(p.max_pages);
             let mut page = k.var(u32::MAX);
@@ -363,7 +293,9 @@ impl<'k> LaneSums<'_, 'k> {
             } else {
                 entry.ld_if(known, &mut page)
             }
-            let row = page.get() * p.kv_heads * PAGE + (position & (PAGE - 1));
+            // The row of head 0. A page has all positions of a head, then those of the next.
+            let first = page.get() * p.kv_heads * PAGE;
+            let row = first + (position & (PAGE - 1));
             page.get().lt(p.cache_pages).select(row, u32::MAX)
         };
         (0..self.sums.columns()).step_by(32).map(slot).collect()
@@ -483,13 +415,8 @@ pub(super) fn reference(append: Append, a: &mut MatmulArgs<Cpu<'_>>, token: usiz
         };
         let cached = |head| {
             let table = [a.append.sequences, a.append.max_pages, a.append.cache_pages];
-            let row = cache::paged_row(
-                a.append.pages,
-                table,
-                sequence,
-                [kv_heads, head],
-                position as usize,
-            );
+            let of = [kv_heads, head];
+            let row = cache::paged_row(a.append.pages, table, sequence, of, position as usize);
             row.filter(|_| done == 0).map(|row| row * dim)
         };
         let (to, first): (&mut [f16], _) = match matrix {
@@ -515,14 +442,17 @@ pub(super) fn reference(append: Append, a: &mut MatmulArgs<Cpu<'_>>, token: usiz
                     0.0
                 }
             };
-            let [x, y] = [sums[g] + bias(dims[0]), sums[g + 8] + bias(dims[1])];
-            let at = token * a.append.angle_row as usize + a.append.angle_first as usize;
-            let angle = &a.append.angles[at + 2 * (block * 8 + g)..];
+            let x = sums[g] + bias(dims[0]);
+            let y = sums[g + 8] + bias(dims[1]);
+            let angles = token * a.append.angle_row as usize + a.append.angle_first as usize;
+            let pair = block * 8 + g;
+            let angle = &a.append.angles[angles + 2 * pair..];
             let [cos, sin] = match matrix {
                 Matrix::Values => [1.0, 0.0],
                 _ => [angle[0], angle[1]].map(f64::from),
             };
-            for (d, x) in dims.into_iter().zip([x * cos - y * sin, x * sin + y * cos]) {
+            let rotated = [x * cos - y * sin, x * sin + y * cos];
+            for (d, x) in dims.into_iter().zip(rotated) {
                 to[first + d] = key((x * factor) as f32);
             }
         }

@@ -1,13 +1,15 @@
 //! Bounds of each row's weights, which the conversion to `f16` needs.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use super::load_tile::load_tile;
 use crate::format::Format;
-use crate::format::dequantize::{Affine, CodeValues, Codes, SET};
+use crate::format::codes::{Affine, CodeValues, Codes};
+use crate::format::dequantize::SET;
 use crate::format::multiply::{TileLane, number};
 use crate::format::tile::{self, ROWS};
 use crate::format::unpack::halves;
-use crate::reduce::{lanes_max, lanes_sum};
+use crate::harness::{Case, Variant};
+use crate::shared::reduce::{lanes_max, lanes_sum};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -54,6 +56,7 @@ impl RowBounds {
     ) {
         let tiles = self.format.tiles();
         let scales = tiles.scales(lane, tile, [lane.k.val(1.0); 2]);
+
         // A scale must be finite in `f16` even if all its weights are zero.
         lane.k
             .section("matmul/bounds/scales", "a quarter of each scale");
@@ -95,7 +98,9 @@ fn weights<'k>(
         } else {
             (word, values.bias)
         };
-        let code = |byte| number(word, byte).fma(1.0 / (1 << values.shift) as f32, -(bias as f32));
+        let unit = 1.0 / (1 << values.shift) as f32;
+        let less = -(bias as f32);
+        let code = |byte| number(word, byte).fma(unit, less);
         affine.weights((0..4).map(code))
     };
     let pairs = |words: &[U32<'k>; 4], numbers: fn(U32<'k>) -> [F32<'k>; 2]| {
@@ -124,51 +129,51 @@ impl KernelDef for RowBounds {
     }
 
     fn grid(&self, a: &RowBoundsArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &RowBoundsArgs { rows, .. } = a;
         let tile = tile::of(self.format);
-        self.multiple("rows", a.rows, ROWS)?;
+        self.multiple("rows", rows, ROWS)?;
         self.multiple("n", a.n, tile.columns)?;
-        self.length("unit", a.unit, "rows", &[a.rows])?;
-        self.length("length", a.length, "rows", &[a.rows])?;
-        let tiles = (a.rows / ROWS) as usize * (a.n / tile.columns) as usize;
+        check_lengths! { self, a:
+            unit == rows,
+            length == rows,
+        }
+        let tiles = (rows / ROWS) as usize * (a.n / tile.columns) as usize;
         self.exactly("w", a.w, tiles * tile.bytes as usize)?;
-        Ok(Grid::line(a.rows / ROWS))
+        Ok(Grid::line(rows / ROWS))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: RowBoundsArgs<Dev<'k>>) {
         let size = tile::of(self.format);
         let memory = k.shared::<u8>("tile", size.bytes);
-        let lane = TileLane::new(k, self.format);
+        let lane = TileLane::new(k, self.format.section_name());
         let mut rows = [[k.var(0.0), k.var(0.0)], [k.var(0.0), k.var(0.0)]];
         let tiles = a.n / size.columns;
         let first = a.w.row(k.ctaid() * tiles, size.bytes);
         k.for_each(0, tiles, 1, |column| {
             k.section("matmul/bounds/tile", "copy a tile to shared memory");
-            let from = first.row(column, size.bytes);
-            k.for_each(k.lane(), size.bytes / 16, 32, |i| {
-                memory
-                    .row(i, 16)
-                    .cast::<u32>()
-                    .st4(from.row(i, 16).cast::<u32>().ld4());
-            });
-            k.warp_barrier();
+            load_tile(k, first.row(column, size.bytes), memory, size.bytes);
             self.tile(&lane, memory, &mut rows);
             // The next iteration overwrites the tile.
             k.warp_barrier();
         });
+
         k.section(
             "matmul/bounds/reduce",
             "reduce over the four lanes of a row",
         );
-        let results = rows
-            .map(|[largest, squares]| [lanes_max(3, largest.get()), lanes_sum(3, squares.get())]);
+        let results = rows.map(|[largest, squares]| {
+            let largest = lanes_max(3, largest.get());
+            let squares = lanes_sum(3, squares.get());
+            [largest, squares]
+        });
         k.when((k.lane() & 3).eq(0), || {
             for (r, [largest, squares]) in (0..).zip(results) {
                 let row = k.ctaid() * ROWS + (k.lane() >> 2) + 8 * r;
                 let exponent = largest.bits::<u32>() >> 23;
-                let unit = (exponent.min(254 + EXPONENT) * u32::MAX + (254 + EXPONENT))
-                    .max(1)
-                    .min(253)
-                    << 23;
+                // `254 + EXPONENT - exponent` is the exponent of the unit. It stays that of a normal
+                // number whose reciprocal is normal.
+                let inverse = exponent.min(254 + EXPONENT) * u32::MAX + (254 + EXPONENT);
+                let unit = inverse.max(1).min(253) << 23;
                 a.unit.at(row).st(unit.bits::<f32>());
                 a.length.at(row).st(squares.sqrt_rn());
             }

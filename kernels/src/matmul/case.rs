@@ -1,17 +1,16 @@
 //! Test cases of [`Matmul`] and [`MatmulSync`].
 
 use super::activations;
-use super::append::Append;
-use super::epilogue::Epilogue;
-use super::kernel::Matmul;
+use super::definition::{Append, Epilogue, Matmul};
 use super::pair::MatmulPair;
-use super::sync::MatmulSync;
-use crate::cache::PAGE;
-use crate::case::{Case, Random, Variant};
+use super::sync::definition::MatmulSync;
 use crate::format::Format;
 use crate::format::dequantize::SET;
 use crate::format::tile::{self, ROWS, RowOrder};
-use crate::state::{LEN, StepState};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::cache::PAGE;
+use crate::shared::state::{LEN, StepState};
 use ptx_gen::*;
 
 /// A shape to run.

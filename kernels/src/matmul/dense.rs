@@ -1,7 +1,7 @@
 //! `y = x w^T` for two `f16` matrices that are copied through tensor maps, with `f32` sums.
 
-use crate::contract::Contract;
-use crate::tiled::{GROUPS, OUT, OutputShape, PART, Pair, ProductTile, Tiled};
+use crate::shared::tiled::{GROUPS, OUT, OutputShape, PART, Pair, ProductTile, Tiled};
+use crate::shared::{Contract, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -65,15 +65,18 @@ impl KernelDef for Dense {
     }
 
     fn grid(&self, a: &DenseArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("rows", a.rows, 1, 1 << 24)?;
-        self.range("k", a.k, 8, 1 << 24)?;
+        let &DenseArgs { k, n, rows, .. } = a;
+        self.range("rows", rows, 1, 1 << 24)?;
+        self.range("k", k, 8, 1 << 24)?;
         self.range("blocks", a.blocks, 1, 1 << 16)?;
-        self.multiple("k", a.k, 8)?;
-        self.multiple("n", a.n, 8)?;
-        self.length("x", a.x, "rows * k", &[a.rows, a.k])?;
-        self.length("w", a.w, "n * k", &[a.n, a.k])?;
-        self.length("y", a.y, "rows * n", &[a.rows, a.n])?;
-        Ok(self.tile.grid([a.rows, a.n], a.blocks, BESIDE))
+        self.multiple("k", k, 8)?;
+        self.multiple("n", n, 8)?;
+        check_lengths! { self, a:
+            x == rows * k,
+            w == n * k,
+            y == rows * n,
+        }
+        Ok(self.tile.grid([rows, n], a.blocks, BESIDE))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: DenseArgs<Dev<'k>>) {

@@ -1,11 +1,12 @@
 //! Dequantizes tiles to `f16` values in memory, to make the weights that the matmuls use visible to
 //! tests.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use super::load_tile::load_tile;
 use crate::format::Format;
 use crate::format::dequantize::{ColumnOrder, Dequantizer, SET};
 use crate::format::tile::{self, ROWS};
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -44,43 +45,45 @@ impl KernelDef for DequantizeTiles {
     }
 
     fn grid(&self, a: &DequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &DequantizeArgs { n, rows, .. } = a;
         let tile = tile::of(self.format);
-        self.multiple("rows", a.rows, ROWS)?;
-        self.multiple("n", a.n, tile.columns)?;
-        self.length("unit", a.unit, "rows", &[a.rows])?;
-        self.length("y", a.y, "rows * n", &[a.rows, a.n])?;
-        let tiles = (a.rows / ROWS) as usize * (a.n / tile.columns) as usize;
+        self.multiple("rows", rows, ROWS)?;
+        self.multiple("n", n, tile.columns)?;
+        check_lengths! { self, a:
+            unit == rows,
+            y == rows * n,
+        }
+        let tiles = (rows / ROWS) as usize * (n / tile.columns) as usize;
         self.exactly("w", a.w, tiles * tile.bytes as usize)?;
-        Ok(Grid::plane(a.n / tile.columns, a.rows / ROWS))
+        Ok(Grid::plane(n / tile.columns, rows / ROWS))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: DequantizeArgs<Dev<'k>>) {
         let size = tile::of(self.format);
+
         k.section("matmul/dequantize/tile", "copy the tile to shared memory");
         let tile = k.shared::<u8>("tile", size.bytes);
-        let from =
-            a.w.row(k.ctaid_y() * (a.n / size.columns) + k.ctaid(), size.bytes);
-        k.for_each(k.lane(), size.bytes / 16, 32, |i| {
-            tile.row(i, 16)
-                .cast::<u32>()
-                .st4(from.row(i, 16).cast::<u32>().ld4());
-        });
-        // A block is one warp, so a barrier of the warp publishes the tile.
-        k.warp_barrier();
+        let row_block = k.ctaid_y();
+        let row_tiles = a.n / size.columns;
+        let index = row_block * row_tiles + k.ctaid();
+        load_tile(k, a.w.row(index, size.bytes), tile, size.bytes);
         let g = k.lane() >> 2;
         let t = k.lane() & 3;
         let rows = [0, 8].map(|r| k.ctaid_y() * ROWS + g + r);
-        let w = Dequantizer::new(k, self.format, rows.map(|row| a.unit.at(row).ld()));
+        let units = rows.map(|row| a.unit.at(row).ld());
+        let w = Dequantizer::new(k, self.format, units);
         let scales = w.scales(tile);
         let first = k.ctaid() * size.columns + t * 2;
         for set in 0..w.sets() {
             for (step, codes) in (0..).zip(w.codes(tile, set)) {
                 let LeftFragment(regs) = w.fragment(&codes, &scales, 8 * set + step);
+                // Registers 0 and 1 are two columns of rows `g` and `g + 8`. Registers 2 and 3 are the
+                // same rows, eight columns later.
                 for (r, pair) in (0..).zip(regs) {
                     let column = first + (SET * set + 16 * step + r / 2 * 8);
-                    a.y.at(rows[r as usize % 2].mad(a.n, column))
-                        .cast::<u32>()
-                        .st(pair);
+                    let row = rows[r as usize % 2];
+                    let to = a.y.at(row.mad(a.n, column)).cast::<u32>();
+                    to.st(pair);
                 }
             }
         }

@@ -1,49 +1,15 @@
 //! The epilogue of a matmul of many tokens: the use of its sums.
 
 use super::activations::{self, PANEL};
-use super::append::{self, Append};
-use super::kernel::MatmulArgs;
-use crate::contract::Contract;
+use super::append;
+use super::definition::{Epilogue, MatmulArgs};
+use super::lane_sums::{AT_ONCE, LaneSums};
 use crate::format::Format;
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::{self, ROWS, RowOrder};
+use crate::shared::Contract;
 use crate::simple::swiglu::Activation;
 use ptx_gen::*;
-
-/// The use of the sums.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Epilogue {
-    /// Stores them: `y = W x`.
-    Store,
-    /// Adds them: `y += W x`, by reductions in the L2 cache, so that nothing waits for the previous
-    /// `y`.
-    Add,
-    /// Computes gated activations, `f(gate) up`, as the input of the next matmul, whose columns
-    /// have this order. Each row block has eight rows of the gate projection and the same eight of
-    /// the up projection.
-    ///
-    /// A token's values need a common power of two before all of them are known. `|gate up|` is at
-    /// most `|x|^2` times the lengths of a row of each matrix. The argument `bound` is the product
-    /// of the largest of these lengths.
-    Gated(Activation, ColumnOrder),
-    /// Rotates queries and keys, stores queries, and appends keys and values to the cache.
-    Append(Append),
-}
-
-/// A lane's sums: of rows `g` and `g + 8` of a row block, for the tokens `8 j + 2 t` and `8 j + 2 t
-/// + 1`.
-pub(super) struct LaneSums<'a, 'k> {
-    pub(super) k: Builder<'k>,
-    pub(super) row_block: U32<'k>,
-    /// The first token.
-    pub(super) token: U32<'k>,
-    pub(super) sums: &'a Accumulators<'k, f32>,
-    /// The scales of both of the lane's tokens in each group of eight tokens. They were loaded
-    /// while the sums were computed. The slice is empty where registers are short.
-    pub(super) loaded: &'a [[F32<'k>; 2]],
-    /// Whether other kernels may still write their results while this one starts.
-    pub(super) overlap: bool,
-}
 
 impl Epilogue {
     /// Returns the part of a kernel's name.
@@ -124,49 +90,7 @@ impl Epilogue {
     }
 }
 
-/// The number of groups of eight tokens whose loads are in flight together.
-pub(super) const AT_ONCE: u32 = 4;
-
 impl<'k> LaneSums<'_, 'k> {
-    /// Loads a value that an earlier kernel has written.
-    pub(super) fn load<T: Elem>(&self, from: Ptr<'k, T, ReadOnly>) -> Val<'k, T::Reg> {
-        if self.overlap {
-            from.fresh().ld()
-        } else {
-            from.ld()
-        }
-    }
-
-    /// Loads two adjacent values that an earlier kernel has written.
-    pub(super) fn load_two<T: Elem>(&self, from: Ptr<'k, T, ReadOnly>) -> [Val<'k, T::Reg>; 2] {
-        if self.overlap {
-            from.fresh().ld2()
-        } else {
-            from.ld2()
-        }
-    }
-
-    /// Loads the values of a token and the next.
-    fn of_two(&self, numbers: Ptr<'k, f32, ReadOnly>, token: U32<'k>) -> [F32<'k>; 2] {
-        self.load_two(numbers.at(token))
-    }
-
-    /// Loads the scales of all tokens of the job.
-    pub(super) fn load_scales(&self, a: &MatmulArgs<Dev<'k>>) -> Vec<[F32<'k>; 2]> {
-        (0..self.sums.columns() / 8)
-            .map(|group| self.scales(a, group))
-            .collect()
-    }
-
-    /// Returns the scales of the lane's tokens of a group of eight.
-    pub(super) fn scales(&self, a: &MatmulArgs<Dev<'k>>, group: u32) -> [F32<'k>; 2] {
-        let token = self.token + (self.k.lane() & 3) * 2 + 8 * group;
-        self.loaded
-            .get(group as usize)
-            .copied()
-            .unwrap_or_else(|| self.of_two(a.x_scale, token))
-    }
-
     /// Calls `body` for each group of eight tokens, with the lane's first token of it and the
     /// scaled sums of both tokens and rows.
     fn each(
@@ -287,7 +211,9 @@ impl<'k> LaneSums<'_, 'k> {
         let lane = k.lane();
         let feature = self.row_block * 8 + a.y_first;
         let two = feature + (lane & 3) * 2;
-        let slot = order.slot_of_four(two & !3u32) + ((two & 2) << 2);
+        let four = two & !3u32;
+        // The second pair of four features is 8 slots after the first.
+        let slot = order.slot_of_four(four) + ((two & 2) << 2);
         // One lane per token writes the scale, in the warp that has the first features.
         let writes_scales = feature.eq(0) & (lane >> 2).eq(0);
         for (j, sums) in (0..).zip(self.sums.0.chunks(4 * AT_ONCE as usize)) {
@@ -300,11 +226,15 @@ impl<'k> LaneSums<'_, 'k> {
                 .zip(&scales)
                 .zip(&units)
                 .map(|((sums, scales), units)| {
-                    let [low, high] = [0, 1].map(|i| {
-                        let [gate, up] =
-                            [0, 1].map(|r| sums[2 * r + i].get() * scales[i] * reciprocals[r]);
-                        (gate * activation.sigmoid(gate) * up * units[i][0]).cvt::<f16>()
-                    });
+                    // The lane has two tokens. Row `g` is their gate, row `g + 8` their up.
+                    let of_token = |i: usize| {
+                        let row = |r: usize| sums[2 * r + i].get() * scales[i] * reciprocals[r];
+                        let [gate, up] = [0, 1].map(row);
+                        let sigmoid = activation.sigmoid(gate);
+                        let gated = gate * sigmoid * up * units[i][0];
+                        gated.cvt::<f16>()
+                    };
+                    let [low, high] = [0, 1].map(of_token);
                     low.pack(high).bits::<u32>()
                 });
             let gated: Vec<_> = gated.collect();
@@ -368,8 +298,8 @@ pub(super) fn reference(
                     let at = feature / 8 * ROWS as usize + feature % 8;
                     let gated = activation.exact(sums[at]) * sums[at + 8] * f64::from(unit);
                     let slot = order.slot(feature as u32 + a.y_first) as usize;
-                    a.gated[activations::index(capacity, token, slot)] =
-                        f16::from_f32(gated as f32);
+                    let to = activations::index(capacity, token, slot);
+                    a.gated[to] = f16::from_f32(gated as f32);
                 }
             }
             Epilogue::Append(append) => append::reference(append, a, token, &sums),

@@ -12,94 +12,21 @@
 //! result therefore depend only on its own token, on the widths and on the split.
 
 use super::activations::{PANEL, TOKENS};
-use super::append::AppendArgs;
-use super::epilogue::{Epilogue, LaneSums};
+use super::definition::{Epilogue, MAX_SPLIT, Matmul, MatmulArgs};
+use super::lane_sums::LaneSums;
 use super::ring::{Cursor, Ring};
-use super::sm_share::{BARRIERS, SmShare, Stages};
+use super::sm_share::SmShare;
 use super::split::{JobSlice, Jobs};
-use crate::contract::Contract;
+use super::stages::{BARRIERS, Stages};
 use crate::format::Format;
 use crate::format::dequantize::{Dequantizer, SET};
 use crate::format::tile::{self, ROWS, RowOrder};
-use crate::overlap::Overlap;
+use crate::shared::Contract;
 use ptx_gen::*;
 
 /// The maximum number of tokens of a job for which registers can hold the operands of the epilogue
 /// during the multiplication.
 const MOST_LOADED: u32 = 128;
-/// The maximum number of slices of the columns.
-pub(super) const MAX_SPLIT: u32 = 16;
-
-/// Kernel that multiplies tiles of weights by many tokens.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Matmul {
-    /// The format of `W`.
-    pub format: Format,
-    /// The use of the sums.
-    pub epilogue: Epilogue,
-    /// The order of the result's rows in the tiles.
-    pub rows: RowOrder,
-    /// The number of tokens of a job, a multiple of 8 up to 256.
-    pub tokens: u32,
-    /// The number of tokens of a job of the tail, smaller than `tokens`, or 0 for no tail. The tail
-    /// is the last rows, whose jobs of full width would not fill a round of the blocks.
-    pub tail: u32,
-    /// The number of slices of the columns, for different blocks: 1 to 16.
-    pub split: u32,
-    /// The division of a multiprocessor among blocks.
-    pub form: SmShare,
-    /// The overlap with the kernels before and after it.
-    pub overlap: Overlap,
-}
-
-args! {
-    /// Arguments of [`Matmul`].
-    pub struct MatmulArgs {
-        /// `[rows, n]`: the weights as tiles
-        w: In<u8>,
-        /// `[rows]`: the power of two of each row, in the order of the tiles
-        unit: In<f32>,
-        /// `[n / 64, capacity, 64]`: the activations, see [`activations`]
-        x: In<f16>,
-        /// `[capacity]`: the factor of each token's sums
-        x_scale: In<f32>,
-        /// `[capacity]`: the sum of the squares of each token's activations, if the epilogue needs
-        /// it, else empty
-        squares: In<f32>,
-        /// `[capacity, y_rows]`: the result that sums are added to or stored in
-        y: InOut<f32>,
-        /// `[y_rows / 64, capacity, 64]`: the gated activations, if the epilogue computes them,
-        /// else empty
-        gated: Out<f16>,
-        /// `[capacity]`: the scales of the gated activations
-        gated_scale: Out<f32>,
-        /// The bound of the gated activations, see [`Epilogue::Gated`].
-        bound: f32,
-        /// The number of rows of the matrix, a multiple of 16.
-        rows: u32,
-        /// The number of columns, a multiple of the tile's columns.
-        n: u32,
-        /// The number of rows of `y`. The matmul computes some of them.
-        y_rows: u32,
-        /// The first row of `y` that the matmul computes.
-        y_first: u32,
-        /// The number of tokens.
-        tokens_given: u32,
-        /// The capacity of the buffers in tokens, a multiple of the tokens of each of the kernel's
-        /// jobs.
-        capacity: u32,
-        /// The maximum number of blocks of the grid.
-        blocks: u32,
-        /// `[partial sums]`: scratch space if the columns are split. It may be longer than
-        /// [`Matmul::scratch`].
-        partials: InOut<f32>,
-        /// `[tickets]`: one ticket for each warp of a job if the columns are split, which must be
-        /// zero before the launch and are zero after it. The buffer may be longer.
-        tickets: InOut<u32>,
-        /// The arguments of queries, keys and values.
-        append: AppendArgs,
-    }
-}
 
 impl MatmulArgs<Shape> {
     /// Checks the arguments that every matmul kernel has, given the format of its weights, the
@@ -129,27 +56,6 @@ impl MatmulArgs<Shape> {
 }
 
 impl Matmul {
-    /// Creates a matmul with jobs of one width, without a split or overlap, with one block per
-    /// multiprocessor.
-    pub const fn new(format: Format, epilogue: Epilogue, rows: RowOrder, tokens: u32) -> Matmul {
-        Matmul {
-            format,
-            epilogue,
-            rows,
-            tokens,
-            tail: 0,
-            split: 1,
-            form: SmShare::Whole,
-            overlap: Overlap::No,
-        }
-    }
-
-    /// Returns the number of jobs for `rows` rows and `tokens` tokens if all jobs have
-    /// [`tokens`](Matmul::tokens).
-    pub fn jobs(&self, rows: u32, tokens: u32) -> u32 {
-        (rows / ROWS).div_ceil(self.row_blocks()) * tokens.div_ceil(self.tokens)
-    }
-
     /// Checks all arguments.
     pub(super) fn check_all(&self, a: &MatmulArgs<Shape>) -> Result<(), ShapeError> {
         self.multiple("the kernel's tokens", self.tokens, TOKENS)?;
@@ -196,11 +102,6 @@ impl Matmul {
             format!("{}_{}{tail}", self.format.suffix(), self.tokens),
             split,
         ]
-    }
-
-    /// Returns the number of row blocks of a job, one for each warp that multiplies.
-    pub(super) fn row_blocks(&self) -> u32 {
-        4 * self.form.groups()
     }
 }
 
@@ -261,6 +162,7 @@ impl KernelDef for Matmul {
 /// of the first may leave those blocks without a job.
 pub(super) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, MatmulArgs<Dev<'k>>)]) {
     let (matmul, _) = all[0];
+
     k.section(
         "matmul/wgmma/shared",
         "shared memory: barriers, weights, panels of activations",
@@ -496,6 +398,7 @@ impl<'k> MatmulBlock<'_, 'k> {
         if self.matmul.form != SmShare::Whole || part.width > MOST_LOADED {
             return vec![];
         }
+
         self.k.section(
             "matmul/wgmma/epilogue_loads",
             "load the operands of the epilogue",

@@ -2,11 +2,10 @@
 //! each token.
 
 use super::activations::{self, PANEL, TOKENS};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
 use crate::format::dequantize::ColumnOrder;
-use crate::overlap::Overlap;
-use crate::reduce::block_sums_and_max;
+use crate::harness::{Case, Variant};
+use crate::shared::reduce::block_sums_and_max;
+use crate::shared::{Contract, Overlap, Random, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -71,19 +70,22 @@ impl KernelDef for NormTokens {
     }
 
     fn grid(&self, a: &NormTokensArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &NormTokensArgs { capacity, n, .. } = a;
         let tokens = a.y_scale as u32;
-        self.multiple("n", a.n, 2 * PANEL)?;
-        self.multiple("capacity", a.capacity, TOKENS)?;
-        self.range("tokens", tokens, 1, a.capacity)?;
-        self.length("x", a.x, "tokens * n", &[tokens, a.n])?;
-        self.length("gamma", a.gamma, "n", &[a.n])?;
-        self.length("squares", a.squares, "tokens", &[tokens])?;
-        self.length("y", a.y, "capacity * n", &[a.capacity, a.n])?;
+        self.multiple("n", n, 2 * PANEL)?;
+        self.multiple("capacity", capacity, TOKENS)?;
+        self.range("tokens", tokens, 1, capacity)?;
+        check_lengths! { self, a:
+            x == tokens * n,
+            gamma == n,
+            squares == tokens,
+            y == capacity * n,
+        }
         self.length(
             "y2",
             a.y2,
             "capacity * n",
-            &[if self.second.is_some() { a.capacity } else { 0 }, a.n],
+            &[if self.second.is_some() { capacity } else { 0 }, n],
         )?;
         Ok(Grid::line(tokens))
     }
@@ -95,11 +97,13 @@ impl KernelDef for NormTokens {
         }
         let token = k.ctaid();
         let x = a.x.fresh().at(token * a.n);
+
         k.section(
             "matmul/norm/load_first",
             "load the first elements, which stay in registers",
         );
         let kept = load(k, &a, x, k.tid() * 4);
+
         k.section(
             "matmul/norm/statistics",
             "sum of x^2; sum and maximum of (x gamma)^2 and |x gamma|",
@@ -122,12 +126,14 @@ impl KernelDef for NormTokens {
             [squares.get(), scaled.get()],
             largest.get(),
         );
-        let rms = (squares * a.n.cvt::<f32>().rcp() + a.epsilon).rsqrt();
+        let mean = squares * a.n.cvt::<f32>().rcp();
+        let rms = (mean + a.epsilon).rsqrt();
         let [unit, scale] = activations::unit(largest * rms);
         k.when(k.tid().eq(0), || {
             a.y_scale.at(token).st(scale);
             a.squares.at(token).st(scaled * (rms * rms));
         });
+
         k.section(
             "matmul/norm/scale",
             "y = x gamma / sqrt(mean + epsilon), times a power of two",
@@ -138,15 +144,19 @@ impl KernelDef for NormTokens {
         ];
         let store = |&Four { i, there, x, gamma }: &Four<'k>| {
             let y: [F32; 4] = std::array::from_fn(|j| x[j] * gamma[j] * rms * unit);
-            let pairs = [[y[0], y[1]], [y[2], y[3]]]
-                .map(|[low, high]| low.cvt::<f16>().pack(high.cvt::<f16>()));
+            let pack = |low: F32<'k>, high: F32<'k>| {
+                let low = low.cvt::<f16>();
+                let high = high.cvt::<f16>();
+                low.pack(high)
+            };
+            let pairs = [pack(y[0], y[1]), pack(y[2], y[3])];
             k.when(there, || {
                 for (y, order) in to.iter().flatten() {
                     let slot = order.slot_of_four(i);
                     for (half, pair) in (0..).zip(pairs) {
-                        activations::place(*y, a.capacity, token, slot + 8 * half)
-                            .cast::<u32>()
-                            .st(pair.bits::<u32>());
+                        // The second pair of four columns is 8 slots after the first.
+                        let to = activations::place(*y, a.capacity, token, slot + 8 * half);
+                        to.cast::<u32>().st(pair.bits::<u32>());
                     }
                 }
             });
@@ -167,16 +177,19 @@ impl KernelDef for NormTokens {
                 .zip(a.gamma)
                 .map(|(&x, &g)| f64::from(x) * f64::from(g) * rms)
                 .collect();
-            let unit = activations::unit_of(y.iter().fold(0.0, |m: f64, y| m.max(y.abs())) as f32);
+            let largest = y.iter().fold(0.0, |most: f64, y| most.max(y.abs()));
+            let unit = activations::unit_of(largest as f32);
             a.y_scale[token] = 1.0 / unit;
             a.squares[token] = y.iter().map(|y| y * y).sum::<f64>() as f32;
             for (k, y) in y.iter().enumerate() {
                 let value = f16::from_f32((y * f64::from(unit)) as f32);
-                a.y[activations::index(capacity, token, self.order.slot(k as u32) as usize)] =
-                    value;
+                let index = |order: ColumnOrder| {
+                    let slot = order.slot(k as u32) as usize;
+                    activations::index(capacity, token, slot)
+                };
+                a.y[index(self.order)] = value;
                 if let Some(order) = self.second {
-                    a.y2[activations::index(capacity, token, order.slot(k as u32) as usize)] =
-                        value;
+                    a.y2[index(order)] = value;
                 }
             }
         }
@@ -229,6 +242,7 @@ fn each_other<'k>(
             "several loads of x and gamma, zeros past the end",
         );
         let loaded = load(k, a, x, first);
+
         k.section("matmul/norm/add", "process each of them");
         loaded.into_iter().for_each(&mut body);
     });

@@ -13,8 +13,7 @@
 //! on the number of tokens within a width. If the jobs of few tokens fill the device anyway, two
 //! blocks per multiprocessor are faster, or one block of 256 rows for 64 tokens.
 
-use super::epilogue::Epilogue;
-use super::kernel::{MAX_SPLIT, Matmul};
+use super::definition::{Epilogue, MAX_SPLIT, Matmul};
 use super::sm_share::SmShare;
 use super::split::at_once;
 use crate::format::Format;

@@ -11,10 +11,10 @@
 //! including its own, in the order of the columns. The result is therefore equal in every run.
 
 use super::activations::{self, TOKENS};
-use super::kernel::{Matmul, MatmulArgs};
-use crate::contract::Contract;
+use super::definition::{Matmul, MatmulArgs};
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::{self, ROWS};
+use crate::shared::Contract;
 use ptx_gen::*;
 
 /// The number of partial sums that a thread loads at once.
@@ -192,6 +192,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
         let (k, Some(tail)) = (self.k, &self.tail) else {
             return;
         };
+
         k.section("matmul/split/tail_jobs", "jobs of the tail");
         // The first job of the tail goes to the block after the last full job. This keeps the
         // number of jobs per block even.
@@ -234,6 +235,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
             for (i, four) in (0..).zip(sums.0.chunks(4)) {
                 to.at(128 * i).st4([0, 1, 2, 3].map(|j| four[j].get()));
             }
+
             k.section(
                 "matmul/split/ticket",
                 "draw a ticket: the last warp adds all slices",
@@ -299,17 +301,20 @@ pub(super) fn reference(matmul: &Matmul, a: &mut MatmulArgs<Cpu<'_>>) {
     let sums = MatmulOperands::of(matmul, a);
     let items = 0..matmul.jobs(a.rows, a.tokens_given) * matmul.split;
     for (item, part) in items.zip(a.partials.chunks_mut(matmul.part_len() as usize)) {
-        let [job, first] = [item / matmul.split, item % matmul.split];
-        let inner =
-            first * tiles / matmul.split * columns..(first + 1) * tiles / matmul.split * columns;
+        let job = item / matmul.split;
+        let slice = item % matmul.split;
+        let bound = |slice: u32| slice * tiles / matmul.split * columns;
+        let inner = bound(slice)..bound(slice + 1);
+        let first_block = job / token_jobs * matmul.row_blocks();
+        let first_token = job % token_jobs * matmul.tokens;
         for (i, to) in (0..).zip(part) {
             // A lane has four adjacent sums of every eight tokens. The warps follow each other.
             let j = i % 4;
             let lane = i / 4 % 32;
             let eight = i / 128 % (matmul.tokens / 8);
-            let row_block = job / token_jobs * matmul.row_blocks() + i / (ROWS * matmul.tokens);
+            let row_block = first_block + i / (ROWS * matmul.tokens);
             let row = row_block * ROWS + lane / 4 + j / 2 * 8;
-            let token = job % token_jobs * matmul.tokens + 8 * eight + lane % 4 * 2 + j % 2;
+            let token = first_token + 8 * eight + lane % 4 * 2 + j % 2;
             if row < a.rows {
                 *to = sums.of_columns(row, token, inner.clone());
             }

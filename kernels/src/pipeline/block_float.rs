@@ -6,7 +6,7 @@
 //! encoding takes 2.5 bytes per element instead of the 4 of `f32`. It loses no accuracy, because
 //! the GEMV encodes `f32` activations with the same number of bits (see `load_activations.rs`).
 
-use crate::reduce::lanes_max_u32;
+use crate::shared::reduce::lanes_max_u32;
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -66,9 +66,12 @@ impl<'k> BlockFloat<'k, WriteOnly> {
     /// consecutive elements, starting at a multiple of eight.
     pub(crate) fn store(self, i: U32<'k>, inside: Pred<'k>, v: F32<'k>) {
         let k = self.k;
-        let scale = scale(lanes_max_u32(7, v.abs().bits()));
+        let most = lanes_max_u32(7, v.abs().bits());
+        let scale = scale(most);
         let whole = whole(v, scale.rcp());
-        let pair = whole.prmt(whole.shfl_bfly(1), 0x5410);
+        // An even lane stores its integer together with the next lane's.
+        let next = whole.shfl_bfly(1);
+        let pair = whole.prmt(next, 0x5410);
         k.when(inside & (i & 1).eq(0), || {
             self.values.cast::<u32>().at(i >> 1).st(pair)
         });
@@ -82,7 +85,9 @@ impl<'k> BlockFloat<'k, WriteOnly> {
         let bits = v.map(|v| v.abs().bits::<u32>());
         // The bits of magnitudes have the order of the magnitudes, and a NaN has the largest bits.
         // The maximum of floats would drop the NaN.
-        let most = lanes_max_u32(1, bits[0].max(bits[1]).max(bits[2].max(bits[3])));
+        let first_two = bits[0].max(bits[1]);
+        let last_two = bits[2].max(bits[3]);
+        let most = lanes_max_u32(1, first_two.max(last_two));
         let scale = scale(most);
         let inverse = scale.rcp();
         let whole = v.map(|v| whole(v, inverse));

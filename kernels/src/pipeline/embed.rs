@@ -9,15 +9,14 @@
 
 use super::batch::BatchItem;
 use super::split_prompt::MAX_PROMPT_BATCH;
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
 use crate::format::Format;
-use crate::format::fragment::LaneSplit;
 use crate::format::row::RowFragment;
 use crate::format::tile::{ROWS, Tile};
+use crate::harness::{Case, Variant};
+use crate::shared::state::{self, StepState};
+use crate::shared::{Contract, Random};
 use crate::simple::embed::{EmbeddingScale, Table, copy_fragment, copy_row};
 use crate::simple::rope::{angle, exact_angles, frequencies};
-use crate::state::{self, StepState};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -27,7 +26,7 @@ const THREADS: u32 = 64;
 args! {
     /// Arguments of [`EmbedTiled`] and [`EmbedRows`].
     pub struct EmbedTokenArgs {
-        /// `[batch, 8]`: the decode states, see [`state`](crate::state)
+        /// `[batch, 8]`: the decode states, see [`state`](crate::shared::state)
         state: In<u32>,
         /// `[vocab, n]`: tiles in plain row order, or rows, at an address that is a multiple of 16
         table: In<u8>,
@@ -127,10 +126,15 @@ impl KernelDef for EmbedTiled {
                 let y = y.row(i, 4 * len);
                 let factor = self.scale.factor(a.n);
                 let scaled = |v: F32<'k>| factor.map_or(v, |factor| v * factor);
-                let store =
-                    |j: usize, v: &[F32<'k>]| y.at(4 * j as u32).st4(from_fn(|i| scaled(v[i])));
+                let store = |j: usize, v: &[F32<'k>]| {
+                    let to = y.at(4 * j as u32);
+                    let scaled = from_fn(|i| scaled(v[i]));
+                    to.st4(scaled)
+                };
                 k.when(token.lt(a.vocab), || {
-                    let index = (token >> 4).mad(row_tiles, i >> fragments.ilog2());
+                    let row_block = token >> 4;
+                    let index = row_block.mad(row_tiles, i >> fragments.ilog2());
+
                     k.section(
                         self.format.section("embed_tile_row"),
                         format!("{}: weights of a row of a tile", self.format.name()),
@@ -194,12 +198,12 @@ impl KernelDef for EmbedRows {
     }
 
     fn grid(&self, a: &EmbedTokenArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, LaneSplit::of(self.format).len)?;
+        self.multiple("n", a.n, self.format.split().len)?;
         contract(self, self.format, self.batch, a)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: EmbedTokenArgs<Dev<'k>>) {
-        let split = LaneSplit::of(self.format);
+        let split = self.format.split();
         embed(k, self.overlap, self.batch, a, |a, tokens| {
             tokens.run(k, a, split.blocks(a.n) * split.lanes, |i, token, y| {
                 let format = self.format;
@@ -235,10 +239,10 @@ fn contract(
     kernel.range("the kernel's batch", batch, 1, MAX_PROMPT_BATCH)?;
     kernel.exactly("state", a.state, batch as usize * state::LEN)?;
     kernel.matrix("table", a.table, format, a.vocab, a.n)?;
-    super::batched(kernel, batch, "y", a.y, "n", &[a.n])?;
+    super::contract::batched(kernel, batch, "y", a.y, "n", &[a.n])?;
     kernel.multiple("rope_dim", a.rope_dim, 2)?;
     kernel.length("freq", a.freq, "rope_dim", &[a.rope_dim])?;
-    super::batched(kernel, batch, "angles", a.angles, "rope_dim", &[a.rope_dim])?;
+    super::contract::batched(kernel, batch, "angles", a.angles, "rope_dim", &[a.rope_dim])?;
     kernel.range("blocks", a.blocks, 1, 1 << 16)?;
     Ok(Grid {
         shared: a.shared,
@@ -261,6 +265,7 @@ fn embed<'k>(
     if overlap {
         k.grid_wait();
     }
+
     k.section("pipeline/embed/rows", "rows of the tokens");
     let word = |item: BatchItem<'k>, i| item.of(a.state, state::LEN as u32).at(i).fresh().ld();
     let only =
@@ -272,6 +277,7 @@ fn embed<'k>(
             token: only.map(|[token, _]| token),
         },
     );
+
     // Threads take the angles in reverse order, so that the last blocks compute the angles and the
     // first ones the rows.
     k.section("pipeline/embed/angles", "angles of the positions");
@@ -403,7 +409,7 @@ impl Variant for EmbedTiled {
 
 impl Variant for EmbedRows {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let block = LaneSplit::of(self.format).len;
+        let block = self.format.split().len;
         [
             EmbedCase {
                 token: 0,

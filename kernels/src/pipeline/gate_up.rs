@@ -3,15 +3,15 @@
 //! Variants Improve Transformer", 2020, arXiv:2002.05202.
 
 use super::block_float::{self, BlockFloat};
-use super::epilogue::{Results, Store};
-use super::lora::{self, AdapterSegments, LoraArgs, LoraProduct, Tail, WithLora};
-use super::stream::{Input, StreamArgs, WeightStream};
-use super::{Packed, case};
-use super::{Plan, Segments};
-use crate::case::{Case, Variant};
-use crate::contract::Contract;
+use super::gemv::case;
+use super::gemv::epilogue::{Results, Store};
+use super::gemv::lora::{self, AdapterSegments, LoraArgs, LoraProduct, Tail, WithLora};
+use super::gemv::stream::{Input, StreamArgs, WeightStream};
+use super::{Packed, Plan, Segments};
 use crate::format::Format;
 use crate::format::tile::ROWS;
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, check_lengths};
 use crate::simple::swiglu::Activation;
 use ptx_gen::*;
 
@@ -82,10 +82,13 @@ impl KernelDef for GateUp {
     }
 
     fn grid(&self, a: &GateUpArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &GateUpArgs { n, .. } = a;
         self.multiple("rows", a.rows, HALF)?;
-        super::batched(self, self.plan.batch, "x", a.x, "n", &[a.n])?;
-        self.length("gamma", a.gamma, "n", &[a.n])?;
-        super::bfp_lengths(
+        super::contract::batched(self, self.plan.batch, "x", a.x, "n", &[n])?;
+        check_lengths! { self, a:
+            gamma == n,
+        }
+        super::contract::bfp_lengths(
             self,
             self.plan.batch,
             "y",
@@ -93,7 +96,7 @@ impl KernelDef for GateUp {
             "rows",
             &[a.rows],
         )?;
-        super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, &a.stream)
+        super::contract::contract(self, a.w, &self.segments(a.rows), self.plan, n, &a.stream)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GateUpArgs<Dev<'k>>) {
@@ -175,20 +178,22 @@ impl LoraProduct for GateUp {
                 .zip(scales)
                 .zip(a.x.chunks(a.n as usize));
         for (token, ((y, y_scale), x)) in tokens.enumerate() {
-            let x = super::normed(x, a.gamma, a.epsilon);
+            let x = super::reference::normed(x, a.gamma, a.epsilon);
             let adapter =
                 |row: usize| lora::exact(lora.as_ref(), 2, token, row as u32 / HALF % 2, row);
-            let sums = super::exact64(self.format, a.w, &x).enumerate();
+            let sums = super::reference::exact64(self.format, a.w, &x).enumerate();
             let sums: Vec<f64> = sums.map(|(row, sum)| sum + adapter(row)).collect();
             let gated = |i: usize| {
                 let block = i / HALF as usize;
                 let r = i % HALF as usize;
-                let [gate, up] =
-                    [0, HALF as usize].map(|half| sums[block * ROWS as usize + half + r]);
+                // A row block has eight rows of the gate, then the same rows of up.
+                let row = |half: usize| sums[block * ROWS as usize + half + r];
+                let gate = row(0);
+                let up = row(HALF as usize);
                 self.activation.exact(gate) * up
             };
-            let (values, scales) =
-                block_float::encode(&(0..y.len()).map(gated).collect::<Vec<_>>());
+            let gated: Vec<f64> = (0..y.len()).map(gated).collect();
+            let (values, scales) = block_float::encode(&gated);
             y.copy_from_slice(&values);
             y_scale.copy_from_slice(&scales);
         }

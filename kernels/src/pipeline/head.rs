@@ -7,18 +7,18 @@
 //! With a batch, the kernel stores the argmax token of each token and does not update the state.
 //! The caller knows which tokens continue, because it assigned them.
 
+use super::advance::DecodeStep;
 use super::batch::BatchItem;
-use super::epilogue::{Results, Store};
-use super::stream::{Input, StreamArgs, WeightStream};
-use super::{Packed, case};
-use super::{Plan, Segments};
-use crate::advance::DecodeStep;
-use crate::case::{Case, Variant};
-use crate::contract::Contract;
+use super::gemv::case;
+use super::gemv::epilogue::{Results, Store};
+use super::gemv::stream::{Input, StreamArgs, WeightStream};
+use super::{Packed, Plan, Segments};
 use crate::format::Format;
 use crate::format::tile::ROWS;
+use crate::harness::{Case, Variant};
+use crate::shared::state::{LEN, NO_TOKEN, POSITION, StepState};
+use crate::shared::{Contract, check_lengths};
 use crate::simple::argmax::{key, key_on_cpu};
-use crate::state::{LEN, NO_TOKEN, POSITION, StepState};
 use ptx_gen::*;
 
 args! {
@@ -44,7 +44,7 @@ args! {
         prompt: In<u32>,
         /// `[stops]`: tokens that end decoding. The buffer may be longer.
         stop: In<u32>,
-        /// `[batch, 8]`: the decode states, see [`state`](crate::state)
+        /// `[batch, 8]`: the decode states, see [`state`](crate::shared::state)
         state: InOut<u32>,
         /// `[ctx]`: the token that follows each position, for the host
         out: Out<u32>,
@@ -95,18 +95,23 @@ impl KernelDef for LmHead {
     }
 
     fn grid(&self, a: &LmHeadArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &LmHeadArgs { ctx, n, .. } = a;
         self.multiple("rows", a.rows, ROWS)?;
-        self.range("ctx", a.ctx, 1, 1 << 24)?;
+        self.range("ctx", ctx, 1, 1 << 24)?;
         let batched = |name, found, formula, len| {
-            super::batched(self, self.plan.batch, name, found, formula, &[len])
+            super::contract::batched(self, self.plan.batch, name, found, formula, &[len])
         };
-        batched("x", a.x, "n", a.n)?;
-        self.length("gamma", a.gamma, "n", &[a.n])?;
+        batched("x", a.x, "n", n)?;
+        check_lengths! { self, a:
+            gamma == n,
+        }
         batched("logits", a.logits, "rows", a.rows)?;
         batched("value", a.value, "blocks", a.stream.blocks)?;
         batched("index", a.index, "blocks", a.stream.blocks)?;
         self.exactly("ticket", a.ticket, 1)?;
-        self.length("prompt", a.prompt, "ctx", &[a.ctx])?;
+        check_lengths! { self, a:
+            prompt == ctx,
+        }
         self.require(a.stop >= a.stops as usize, || {
             format!(
                 "stop has {} elements, must have at least stops = {}",
@@ -114,8 +119,11 @@ impl KernelDef for LmHead {
             )
         })?;
         self.exactly("state", a.state, self.plan.batch as usize * LEN)?;
-        self.length("out", a.out, "ctx", &[a.ctx])?;
-        super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, &a.stream)
+        check_lengths! { self, a:
+            out == ctx,
+        }
+        let segments = self.segments(a.rows);
+        super::contract::contract(self, a.w, &segments, self.plan, n, &a.stream)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LmHeadArgs<Dev<'k>>) {
@@ -143,13 +151,16 @@ impl KernelDef for LmHead {
         let blocks = a.stream.blocks as usize;
         let batch = self.plan.batch as usize;
         for item in 0..batch {
-            let x = super::normed(
+            let x = super::reference::normed(
                 &a.x[item * a.n as usize..][..a.n as usize],
                 a.gamma,
                 a.epsilon,
             );
             let logits = &mut a.logits[item * rows..][..rows];
-            for (y, sum) in logits.iter_mut().zip(super::exact64(self.format, a.w, &x)) {
+            for (y, sum) in logits
+                .iter_mut()
+                .zip(super::reference::exact64(self.format, a.w, &x))
+            {
                 *y = sum as f32;
             }
             let mut all = (f32::NEG_INFINITY, u32::MAX);
@@ -257,6 +268,7 @@ impl<'k> BestLogit<'k> {
 fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
     let k = r.k;
     let (first, count) = r.shares[0];
+
     k.section(
         "pipeline/head/logits",
         "epilogue: logits of the block and their maximum",
@@ -272,6 +284,7 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
             item.of(a.logits, a.rows).at(row).st(logit);
             best.update(k, key(logit), row);
         });
+
         k.section("pipeline/head/block_maximum", "maximum logit of the block");
         best.block(r);
         k.when(r.thread.eq(0), || {
@@ -290,6 +303,7 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
             r.barrier();
         }
     });
+
     k.section(
         "pipeline/head/last_block",
         "the last block to finish chooses the next token",
@@ -309,6 +323,7 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
 fn choose<'k>(k: Builder<'k>, a: &LmHeadArgs<Dev<'k>>, item: BatchItem<'k>) {
     let value = item.of(a.value, a.stream.blocks);
     let index = item.of(a.index, a.stream.blocks);
+
     k.section("pipeline/head/maximum", "maximum logit of all blocks");
     let mut best = BestLogit::none(k);
     k.for_each(k.lane(), a.stream.blocks, 32, |i| {

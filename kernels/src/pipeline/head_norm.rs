@@ -12,13 +12,13 @@
 //! time. The next kernel's blocks then become resident evenly, one per SM.
 
 use super::batch::BatchItem;
-use super::case::HeadsCase;
-use super::plan::MAX_BATCH;
-use crate::cache::{self, OwnRows, key, keys};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::reduce::warp_sum;
-use crate::state::{LEN, POSITION, StepState};
+use super::gemv::case::HeadsCase;
+use super::gemv::plan::MAX_BATCH;
+use crate::harness::{Case, Variant};
+use crate::shared::cache::{self, OwnRows, key, keys};
+use crate::shared::reduce::warp_sum;
+use crate::shared::state::{LEN, POSITION, StepState};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -29,7 +29,7 @@ args! {
         x: In<f32>,
         /// `[2, head_dim]`: weights of the norms of queries and of keys
         gamma: In<f32>,
-        /// `[batch, 8]`: the decode states, see [`state`](crate::state)
+        /// `[batch, 8]`: the decode states, see [`state`](crate::shared::state)
         state: In<u32>,
         /// `[batch, sets, head_dim / 2, 2]`: cosine and sine at the position
         angles: In<f32>,
@@ -134,24 +134,27 @@ impl KernelDef for HeadNorm {
     }
 
     fn grid(&self, a: &HeadNormArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("head_dim", a.head_dim, 2)?;
-        self.range("head_dim", a.head_dim, 2, MAX_HEAD_DIM)?;
+        let &HeadNormArgs { head_dim, .. } = a;
+        self.multiple("head_dim", head_dim, 2)?;
+        self.range("head_dim", head_dim, 2, MAX_HEAD_DIM)?;
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         self.range("blocks", a.blocks, 1, 1 << 16)?;
         self.range("the kernel's batch", self.batch, 1, MAX_BATCH)?;
         let batched = |name, found, formula, factors: &[u32]| {
-            super::batched(self, self.batch, name, found, formula, factors)
+            super::contract::batched(self, self.batch, name, found, formula, factors)
         };
         let heads = a.heads + 2 * a.kv_heads;
         batched(
             "x",
             a.x,
             "(heads + 2 * kv_heads) * head_dim",
-            &[heads, a.head_dim],
+            &[heads, head_dim],
         )?;
-        self.length("gamma", a.gamma, "2 * head_dim", &[2, a.head_dim])?;
+        check_lengths! { self, a:
+            gamma == 2 * head_dim,
+        }
         self.exactly("state", a.state, self.batch as usize * LEN)?;
         self.range(
             "the kernel's set of angles",
@@ -160,14 +163,14 @@ impl KernelDef for HeadNorm {
             self.angles.count - 1,
         )?;
         match self.angles {
-            AngleSet::ONLY => batched("angles", a.angles, "head_dim", &[a.head_dim])?,
+            AngleSet::ONLY => batched("angles", a.angles, "head_dim", &[head_dim])?,
             AngleSet { count, .. } => {
-                batched("angles", a.angles, "sets * head_dim", &[count, a.head_dim])?
+                batched("angles", a.angles, "sets * head_dim", &[count, head_dim])?
             }
         }
-        batched("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
+        batched("q", a.q, "heads * head_dim", &[a.heads, head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_own(self, name, found, [a.ctx, a.kv_heads, a.head_dim])?;
+            cache::check_own(self, name, found, [a.ctx, a.kv_heads, head_dim])?;
         }
         Ok(Grid {
             shared: a.shared,
@@ -179,6 +182,7 @@ impl KernelDef for HeadNorm {
         if self.overlap {
             k.grid_trigger();
         }
+
         k.section("pipeline/head_norm/weights", "weights of the norms");
         let lane = NormLane::new(k, self.angles, &a);
         if self.overlap {
@@ -197,6 +201,7 @@ impl KernelDef for HeadNorm {
         } else {
             heads * self.batch
         };
+
         k.section("pipeline/head_norm/head", "one head for each warp");
         k.for_each(0, (all + a.blocks - 1) / a.blocks, 1, |round| {
             let i = round * a.blocks + k.ctaid();
@@ -230,26 +235,30 @@ impl KernelDef for HeadNorm {
         let heads = a.heads as usize;
         let kv_heads = a.kv_heads as usize;
         let rotated = |x: &[f32], gamma: &[f32], angles: &[f32]| -> Vec<f32> {
-            let normed = super::normed(x, gamma, a.epsilon);
+            let normed = super::reference::normed(x, gamma, a.epsilon);
             let half = dim / 2;
             let value = |d: usize| {
                 let [cos, sin] = [0, 1].map(|i| f64::from(angles[2 * (d % half) + i]));
                 let x = normed[d % half];
                 let y = normed[d % half + half];
-                (if d < half {
+                let rotated = if d < half {
                     x * cos - y * sin
                 } else {
                     x * sin + y * cos
-                }) as f32
+                };
+                rotated as f32
             };
             (0..dim).map(value).collect()
         };
+        // A token's heads are queries, then keys, then values.
+        let all_heads = heads + 2 * kv_heads;
         for (row, x) in a.x.chunks(dim).enumerate() {
-            let item = row / (heads + 2 * kv_heads);
-            let i = row % (heads + 2 * kv_heads);
+            let item = row / all_heads;
+            let i = row % all_heads;
             let position = a.state[item * LEN + POSITION as usize] as usize;
             let AngleSet { index, count } = self.angles;
-            let angles = &a.angles[(item * count as usize + index as usize) * dim..][..dim];
+            let set = item * count as usize + index as usize;
+            let angles = &a.angles[set * dim..][..dim];
             let (y, cache) = match i {
                 _ if i < heads => {
                     let y = rotated(x, &a.gamma[..dim], angles);
@@ -315,6 +324,7 @@ impl<'a, 'k> NormLane<'a, 'k> {
     fn process(&self, head: NormedHead<'k>, position: U32<'k>) {
         let k = self.k;
         let a = self.a;
+
         k.section(
             "pipeline/head_norm/angles",
             "load the head and the angles of its position",
@@ -323,13 +333,12 @@ impl<'a, 'k> NormLane<'a, 'k> {
             from_fn(|i| pair(k, a, a.x.row(head.row, a.head_dim * 4).fresh(), i));
         let angles: [Pair; PAIRS] = from_fn(|i| {
             let mut angle = [k.var(1.0), k.var(0.0)];
-            self.angles
-                .of(a.angles, head.item, a.head_dim)
-                .row(j(k, i), 8)
-                .fresh()
-                .ld2_if(has(k, a, i), &mut angle);
+            let angles = self.angles.of(a.angles, head.item, a.head_dim);
+            let own = angles.row(j(k, i), 8).fresh();
+            own.ld2_if(has(k, a, i), &mut angle);
             angle.map(|v| v.get())
         });
+
         k.section("pipeline/head_norm/sum_of_squares", "sum of squares");
         let squares = x.iter().flatten().fold(k.val(0.0), |sum, &x| x.fma(x, sum));
         let mean = warp_sum(squares) * a.head_dim.cvt::<f32>().rcp();

@@ -7,10 +7,10 @@
 //! tokens one by one. The factor `s = alpha / rank` is contained in A.
 
 use super::block_float::{self, BFP_BLOCK, BlockFloat};
-use super::plan::MAX_BATCH;
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::reduce::block_sum;
+use super::gemv::plan::MAX_BATCH;
+use crate::harness::{Case, Variant};
+use crate::shared::reduce::block_sum;
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -109,7 +109,7 @@ fn grid(
     kernel.range("n", n, BFP_BLOCK, 1 << 24)?;
     kernel.multiple("n", n, BFP_BLOCK)?;
     kernel.length("a", a, "ranks * n", &[ranks, n])?;
-    super::batched(kernel, batch, "u", u, "ranks", &[ranks])?;
+    super::contract::batched(kernel, batch, "u", u, "ranks", &[ranks])?;
     Ok(Grid {
         shared,
         ..Grid::line(ranks * batch)
@@ -140,6 +140,7 @@ impl<'k> Unit<'k> {
         if overlap {
             k.grid_trigger();
         }
+
         k.section(
             "pipeline/lora_a/work",
             "the row and the token of this block",
@@ -157,6 +158,7 @@ impl<'k> Unit<'k> {
             k.for_each(k.tid() * LINE, n, THREADS * LINE, |i| {
                 row.at(i).prefetch_l2()
             });
+
             k.section(
                 "pipeline/overlap/wait",
                 "nothing before this wait reads results of earlier kernels",
@@ -184,7 +186,7 @@ impl KernelDef for LoraA {
 
     fn grid(&self, a: &LoraAArgs<Shape>) -> Result<Grid, ShapeError> {
         let grid = grid(self, self.batch, [a.a, a.u], [a.ranks, a.n], a.shared)?;
-        super::bfp_lengths(self, self.batch, "x", [a.x, a.x_scale], "n", &[a.n])?;
+        super::contract::bfp_lengths(self, self.batch, "x", [a.x, a.x_scale], "n", &[a.n])?;
         Ok(grid)
     }
 
@@ -194,6 +196,7 @@ impl KernelDef for LoraA {
         let values = a.x.row(unit.item, a.n * 2).fresh();
         let scales = a.x_scale.at(unit.item * blocks).fresh();
         let x = BlockFloat { k, values, scales };
+
         k.section(
             "pipeline/lora_a/multiply",
             "multiply blocks of eight elements",
@@ -201,7 +204,8 @@ impl KernelDef for LoraA {
         let mut sum = k.var(0.0);
         k.for_each(k.tid(), blocks, THREADS, |i| {
             let a = [0, 4].map(|half| unit.row.row(i, 4 * BFP_BLOCK).at(half).ld4());
-            let (x, scale) = x.load(i, i.lt(blocks)).get();
+            let loaded = x.load(i, i.lt(blocks));
+            let (x, scale) = loaded.get();
             // The block scale multiplies the sum of eight once, instead of each element.
             let mut eight = k.var(0.0);
             for (a, x) in a.concat().into_iter().zip(x) {
@@ -235,22 +239,27 @@ impl KernelDef for LoraANormed {
     }
 
     fn grid(&self, a: &LoraANormedArgs<Shape>) -> Result<Grid, ShapeError> {
-        let grid = grid(self, self.batch, [a.a, a.u], [a.ranks, a.n], a.shared)?;
-        super::batched(self, self.batch, "x", a.x, "n", &[a.n])?;
-        self.length("gamma", a.gamma, "n", &[a.n])?;
+        let &LoraANormedArgs { n, .. } = a;
+        let grid = grid(self, self.batch, [a.a, a.u], [a.ranks, n], a.shared)?;
+        super::contract::batched(self, self.batch, "x", a.x, "n", &[n])?;
+        check_lengths! { self, a:
+            gamma == n,
+        }
         Ok(grid)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraANormedArgs<Dev<'k>>) {
         let unit = Unit::begin(k, self.overlap, self.batch, a.a, a.u, [a.ranks, a.n]);
         let x = a.x.row(unit.item, a.n * 4).fresh();
+
         k.section(
             "pipeline/lora_a/multiply_normed",
             "multiply, and add the squares",
         );
         // The factor of the norm is common to all terms, so one pass suffices and the factor is
         // applied last.
-        let [mut sum, mut squares] = [k.var(0.0), k.var(0.0)];
+        let mut sum = k.var(0.0);
+        let mut squares = k.var(0.0);
         k.for_each(k.tid() * 4, a.n, 4 * THREADS, |i| {
             let w = unit.row.at(i).ld4();
             let gamma = a.gamma.at(i).ld4();
@@ -261,7 +270,8 @@ impl KernelDef for LoraANormed {
             }
         });
         let [sum, squares] = [sum, squares].map(|v| block_sum(k, WARPS, v.get()));
-        let factor = squares.fma(a.n.cvt::<f32>().rcp(), a.epsilon).rsqrt();
+        let share = a.n.cvt::<f32>().rcp();
+        let factor = squares.fma(share, a.epsilon).rsqrt();
         k.when(k.tid().eq(0), || unit.u.st(sum * factor));
     }
 
@@ -270,7 +280,7 @@ impl KernelDef for LoraANormed {
             a.u.chunks_mut(a.ranks as usize)
                 .zip(a.x.chunks(a.n as usize))
         {
-            multiply(a.a, &super::normed(x, a.gamma, a.epsilon), u);
+            multiply(a.a, &super::reference::normed(x, a.gamma, a.epsilon), u);
         }
     }
 }

@@ -34,158 +34,41 @@
 //!   caller knows which tokens continue, because it assigned them: [`SplitPrompt`] for a prompt,
 //!   [`PlaceDrafts`] for guesses.
 
+pub mod add_normed;
+pub mod advance;
 pub mod attention;
 mod batch;
 pub mod block_float;
-mod case;
-mod consumer;
+mod contract;
 mod embed;
-mod epilogue;
 mod gate_up;
+pub mod gemv;
 mod head;
 mod head_norm;
-mod layout;
-mod load_activations;
-pub mod lora;
 mod lora_a;
 pub mod pack;
 mod place_drafts;
-pub mod plan;
-mod producer;
 mod project;
 mod qkv;
-mod ring;
+pub(super) mod reference;
 mod split_prompt;
-pub mod stream;
+pub(crate) mod variants;
 
+pub use add_normed::{AddNormed, AddNormedArgs};
+pub use advance::Advance;
 pub use attention::{PipelinedAttention, PipelinedAttentionArgs};
-pub(crate) use case::Packed;
 pub use embed::{EmbedRows, EmbedTiled, EmbedTokenArgs};
 pub use gate_up::{GateUp, GateUpArgs};
+pub(crate) use gemv::case::Packed;
+pub use gemv::layout::{Layout, Segments};
+pub use gemv::lora::{self, LoraArgs, LoraProduct, WithLora, WithLoraArgs};
+pub use gemv::plan::{self, Copies, Plan};
+pub use gemv::stream::{self, StreamArgs};
 pub use head::{LmHead, LmHeadArgs};
 pub use head_norm::{AngleSet, HeadNorm, HeadNormArgs};
-pub use layout::{Layout, Segments};
-pub use lora::{LoraArgs, LoraProduct, WithLora, WithLoraArgs};
 pub use lora_a::{LORA_A_SHARED, LoraA, LoraAArgs, LoraANormed, LoraANormedArgs};
 pub use pack::{Pack, PackArgs};
 pub use place_drafts::{DRAFTS_HEAD, PlaceDrafts, PlaceDraftsArgs};
-pub use plan::{Copies, Plan};
 pub use project::{Project, ProjectArgs, ProjectOutput};
 pub use qkv::{Qkv, QkvArgs, QkvOutput};
 pub use split_prompt::{MAX_PROMPT_BATCH, SplitPrompt, SplitPromptArgs};
-pub use stream::StreamArgs;
-
-use crate::contract::Contract;
-use crate::format::{Format, tile};
-use ptx_gen::{Grid, KernelDef, Shape, ShapeError};
-
-/// Checks the parts of a contract that all GEMVs share: matrix, segments and layout. Returns the
-/// grid.
-fn contract(
-    kernel: &impl KernelDef,
-    w: usize,
-    segments: &Segments,
-    plan: Plan,
-    n: u32,
-    args: &StreamArgs<Shape>,
-) -> Result<Grid, ShapeError> {
-    let layout = args.layout();
-    let wrong = |what: String| kernel.require(false, || what);
-    kernel.range("the plan's batch", plan.batch, 1, plan::MAX_BATCH)?;
-    segments.check(plan, n, layout).or_else(wrong)?;
-    let bytes =
-        |&(format, count): &(Format, u32)| count as usize * 16 * format.row_bytes(n as usize);
-    kernel.exactly("w", w, segments.0.iter().map(bytes).sum())?;
-    kernel.length("progress", args.progress, "blocks", &[layout.blocks])?;
-    check_timestamps(kernel, plan.profile, layout.blocks, args.timestamps)?;
-    Ok(Grid {
-        shared: layout.shared,
-        ..Grid::line(layout.blocks)
-    })
-}
-
-/// Checks that `name` has `batch` times as many elements as the product of `factors`, which
-/// `formula` spells.
-fn batched(
-    kernel: &impl KernelDef,
-    batch: u32,
-    name: &str,
-    found: usize,
-    formula: &str,
-    factors: &[u32],
-) -> Result<(), ShapeError> {
-    match batch {
-        1 => kernel.length(name, found, formula, factors),
-        _ => kernel.length(
-            name,
-            found,
-            &format!("batch * {formula}"),
-            &[&[batch], factors].concat(),
-        ),
-    }
-}
-
-/// Checks the lengths of a batch in block floating point: the 16-bit integers and the block scales.
-fn bfp_lengths(
-    kernel: &impl KernelDef,
-    count: u32,
-    name: &str,
-    [values, scales]: [usize; 2],
-    formula: &str,
-    factors: &[u32],
-) -> Result<(), ShapeError> {
-    batched(kernel, count, name, values, formula, factors)?;
-    let [first, rest @ ..] = factors else {
-        unreachable!("a formula has factors")
-    };
-    let factors = [&[first / block_float::BFP_BLOCK], rest].concat();
-    batched(
-        kernel,
-        count,
-        &format!("{name}_scale"),
-        scales,
-        &format!("{formula} / 8"),
-        &factors,
-    )
-}
-
-/// Checks that a kernel that profiles has space for the timestamps of each block.
-fn check_timestamps(
-    kernel: &impl KernelDef,
-    profile: bool,
-    blocks: u32,
-    timestamps: usize,
-) -> Result<(), ShapeError> {
-    let least = blocks as usize * plan::TIMESTAMPS as usize;
-    kernel.require(!profile || timestamps >= least, || {
-        format!(
-            "timestamps has {timestamps} elements, must have at least blocks * {} = {least}",
-            plan::TIMESTAMPS
-        )
-    })
-}
-
-/// Returns the sums of the rows in double precision, over the dequantized tiles.
-fn exact64<'a>(format: Format, w: &[u8], x: &'a [f64]) -> impl Iterator<Item = f64> + 'a {
-    let weights = tile::dequantize(format, w, x.len());
-    let rows = weights
-        .chunks(x.len().max(1))
-        .map(|row| row.iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum());
-    rows.collect::<Vec<f64>>().into_iter()
-}
-
-/// Returns the sums of the rows in double precision, for `f32` activations.
-fn exact(format: Format, w: &[u8], x: &[f32]) -> Vec<f64> {
-    let x: Vec<f64> = x.iter().map(|&x| x.into()).collect();
-    exact64(format, w, &x).collect()
-}
-
-/// Returns `x * gamma / rms(x)` in double precision.
-pub(crate) fn normed(x: &[f32], gamma: &[f32], epsilon: f32) -> Vec<f64> {
-    let square = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>() / x.len() as f64;
-    let factor = 1.0 / (square + f64::from(epsilon)).sqrt();
-    x.iter()
-        .zip(gamma)
-        .map(|(&x, &g)| f64::from(x) * f64::from(g) * factor)
-        .collect()
-}

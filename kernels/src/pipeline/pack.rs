@@ -1,11 +1,11 @@
 //! Packs GGUF rows into tiles. One warp packs a tile, and each lane writes its own words (see
 //! `format/pack.rs`).
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
 use crate::format::Format;
 use crate::format::pack::{PackLane, TileRow};
-use crate::format::tile::{RowOrder, pack};
+use crate::format::tile::{RowOrder, Tile, pack};
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 /// The number of warps of a block.
@@ -78,10 +78,10 @@ impl KernelDef for Pack {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: PackArgs<Dev<'k>>) {
-        let tile = self.format.tile().expect("the format has a tile");
+        let Tile { columns, bytes } = self.format.tile().expect("the format has a tile");
         let lane = k.lane();
         let index = k.ctaid() * WARPS + k.warp();
-        let row_tiles = a.n >> tile.columns.ilog2();
+        let row_tiles = a.n >> columns.ilog2();
         k.when(index.lt(a.row_blocks * row_tiles), || {
             // A lane packs row `lane / 4` of both halves of the row block, as `mma` distributes
             // rows.
@@ -94,16 +94,16 @@ impl KernelDef for Pack {
                 index: row * row_tiles + column,
             };
             let rows = [row_of(a.lo, row), row_of(a.hi, row + a.delta)];
-            let tile = a.y.row(index, tile.bytes);
-            PackLane {
+            let tile = a.y.row(index, bytes);
+            let packer = PackLane {
                 k,
                 lane,
                 t: lane & 3,
                 rows,
                 tile,
-                format: self.format,
-            }
-            .pack();
+                row_bytes: self.format.row_bytes(columns as usize) as u32,
+            };
+            self.format.pack_tile(&packer);
         });
     }
 

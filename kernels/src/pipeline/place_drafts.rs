@@ -7,10 +7,10 @@
 //! choose nothing. Their cache rows are overwritten by the tokens that belong there before anything
 //! reads them.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::pipeline::plan::MAX_BATCH;
-use crate::state::{LEN, StepState};
+use super::gemv::plan::MAX_BATCH;
+use crate::harness::{Case, Variant};
+use crate::shared::state::{LEN, StepState};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -21,7 +21,7 @@ args! {
         drafts: In<u32>,
         /// `[ctx]`: the token at each position
         tokens: Out<u32>,
-        /// `[batch, 8]`: the state of each item, see [`state`](crate::state)
+        /// `[batch, 8]`: the state of each item, see [`state`](crate::shared::state)
         batch_state: Out<u32>,
         /// The number of positions of the cache.
         ctx: u32,
@@ -50,10 +50,13 @@ impl KernelDef for PlaceDrafts {
     }
 
     fn grid(&self, a: &PlaceDraftsArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &PlaceDraftsArgs { ctx, .. } = a;
         self.range("the kernel's batch", self.batch, 1, MAX_BATCH)?;
-        self.range("ctx", a.ctx, 1, 1 << 24)?;
+        self.range("ctx", ctx, 1, 1 << 24)?;
         self.at_least("drafts", a.drafts, "2 + batch", &[DRAFTS_HEAD + self.batch])?;
-        self.length("tokens", a.tokens, "ctx", &[a.ctx])?;
+        check_lengths! { self, a:
+            tokens == ctx,
+        }
         self.exactly("batch_state", a.batch_state, self.batch as usize * LEN)?;
         Ok(Grid::line(1))
     }

@@ -4,15 +4,15 @@
 
 use super::batch::BatchItem;
 use super::block_float::{self, BlockFloat};
-use super::epilogue::{Epilogue, Results, Store};
-use super::lora::{self, AdapterSegments, LoraArgs, LoraProduct, Tail, WithLora};
-use super::stream::{Input, StreamArgs, WeightStream};
-use super::{Packed, case};
-use super::{Plan, Segments};
-use crate::case::{Case, Variant};
-use crate::contract::Contract;
+use super::gemv::case;
+use super::gemv::epilogue::{Epilogue, Results, Store};
+use super::gemv::lora::{self, AdapterSegments, LoraArgs, LoraProduct, Tail, WithLora};
+use super::gemv::stream::{Input, StreamArgs, WeightStream};
+use super::{Packed, Plan, Segments};
 use crate::format::Format;
 use crate::format::tile::ROWS;
+use crate::harness::{Case, Variant};
+use crate::shared::Contract;
 use ptx_gen::*;
 
 args! {
@@ -89,9 +89,11 @@ impl KernelDef for Project {
 
     fn grid(&self, a: &ProjectArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("rows", a.rows, ROWS)?;
-        super::bfp_lengths(self, self.plan.batch, "x", [a.x, a.x_scale], "n", &[a.n])?;
-        super::batched(self, self.plan.batch, "y", a.y, "rows", &[a.rows])?;
-        super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, &a.stream)
+        let batch = self.plan.batch;
+        super::contract::bfp_lengths(self, batch, "x", [a.x, a.x_scale], "n", &[a.n])?;
+        super::contract::batched(self, batch, "y", a.y, "rows", &[a.rows])?;
+        let segments = self.segments(a.rows);
+        super::contract::contract(self, a.w, &segments, self.plan, a.n, &a.stream)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ProjectArgs<Dev<'k>>) {
@@ -161,7 +163,7 @@ impl LoraProduct for Project {
         {
             for (row, (y, sum)) in y
                 .iter_mut()
-                .zip(super::exact(self.format, a.w, x))
+                .zip(super::reference::exact(self.format, a.w, x))
                 .enumerate()
             {
                 let sum = sum + lora::exact(lora.as_ref(), 1, token, 0, row);

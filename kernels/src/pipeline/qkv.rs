@@ -8,18 +8,18 @@
 //! of both. The kernel that embeds the token provides the angles as cosine and sine.
 
 use super::batch::BatchItem;
-use super::case;
-use super::epilogue::{Epilogue, Results, Store};
-use super::lora::{self, AdapterSegments, LoraArgs, LoraProduct, Tail, WithLora};
-use super::stream::{Input, StreamArgs, WeightStream};
+use super::gemv::case;
+use super::gemv::epilogue::{Epilogue, Results, Store};
+use super::gemv::lora::{self, AdapterSegments, LoraArgs, LoraProduct, Tail, WithLora};
+use super::gemv::stream::{Input, StreamArgs, WeightStream};
 use super::{Plan, Segments};
-use crate::cache::{self, OwnRows, key, keys};
-use crate::case::{Case, Variant};
-use crate::contract::Contract;
 use crate::format::Format;
 use crate::format::tile::ROWS;
+use crate::harness::{Case, Variant};
+use crate::shared::cache::{self, OwnRows, key, keys};
+use crate::shared::state::{LEN, POSITION, StepState};
+use crate::shared::{Contract, check_lengths};
 use crate::simple::rope::Pairing;
-use crate::state::{LEN, POSITION, StepState};
 use ptx_gen::*;
 
 args! {
@@ -36,7 +36,7 @@ args! {
         /// `[(heads + 2 * kv_heads) * head_dim]`: the bias of queries, keys and values, in this
         /// order. It is not read without bias.
         bias: In<f32>,
-        /// `[batch, 8]`: the decode states, see [`state`](crate::state)
+        /// `[batch, 8]`: the decode states, see [`state`](crate::shared::state)
         state: In<u32>,
         /// `[batch, head_dim / 2, 2]`: cosine and sine at the position
         angles: In<f32>,
@@ -142,16 +142,19 @@ impl KernelDef for Qkv {
     }
 
     fn grid(&self, a: &QkvArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &QkvArgs { n, .. } = a;
         self.multiple("head_dim", a.head_dim, ROWS)?;
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         let batched = |name, found, formula, factors: &[u32]| {
-            super::batched(self, self.plan.batch, name, found, formula, factors)
+            super::contract::batched(self, self.plan.batch, name, found, formula, factors)
         };
         self.exactly("state", a.state, self.plan.batch as usize * LEN)?;
-        batched("x", a.x, "n", &[a.n])?;
-        self.length("gamma", a.gamma, "n", &[a.n])?;
+        batched("x", a.x, "n", &[n])?;
+        check_lengths! { self, a:
+            gamma == n,
+        }
         if self.bias {
             let rows = [a.heads + 2 * a.kv_heads, a.head_dim];
             self.length("bias", a.bias, "(heads + 2 * kv_heads) * head_dim", &rows)?;
@@ -167,14 +170,8 @@ impl KernelDef for Qkv {
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             cache::check_own(self, name, found, [a.ctx, a.kv_heads, a.head_dim])?;
         }
-        super::contract(
-            self,
-            a.w,
-            &self.segments(a.heads, a.kv_heads, a.head_dim),
-            self.plan,
-            a.n,
-            &a.stream,
-        )
+        let segments = self.segments(a.heads, a.kv_heads, a.head_dim);
+        super::contract::contract(self, a.w, &segments, self.plan, n, &a.stream)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: QkvArgs<Dev<'k>>) {
@@ -283,7 +280,7 @@ impl Qkv {
     ) {
         let n = a.n as usize;
         let dim = a.head_dim as usize;
-        let x = super::normed(&a.x[token * n..][..n], a.gamma, a.epsilon);
+        let x = super::reference::normed(&a.x[token * n..][..n], a.gamma, a.epsilon);
         let mut from = 0;
         let mut first = 0;
         for (matrix, count) in [a.heads, a.kv_heads, a.kv_heads].into_iter().enumerate() {
@@ -291,7 +288,8 @@ impl Qkv {
             let rows = count as usize * dim;
             let bytes = rows * format.row_bytes(n);
             let adapter = |row| lora::exact(lora, 3, token, matrix as u32, first + row);
-            let sums = super::exact64(format, &a.w[from..from + bytes], &x).enumerate();
+            let weights = &a.w[from..from + bytes];
+            let sums = super::reference::exact64(format, weights, &x).enumerate();
             let sums: Vec<f64> = sums.map(|(row, sum)| sum + adapter(row)).collect();
             for (b, sums) in sums.chunks(ROWS as usize).enumerate() {
                 for r in 0..PAIRS as usize {
@@ -713,6 +711,7 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
         ) in first.into_iter().zip(&angles).enumerate()
         {
             let pairs = share.count * PAIRS;
+
             k.section(
                 format!("pipeline/qkv/{}_{}", MATRICES[m], self.pairing_id()),
                 format!("epilogue: {}, {}", MATRICES[m], self.pairing()),
@@ -735,6 +734,7 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
                 self.rotate(r, share, i, pair, angle, PlacedToken::only(position));
             });
         }
+
         k.section(
             "pipeline/qkv/values",
             "epilogue: append the values to the cache",
@@ -774,7 +774,7 @@ impl Qkv {
         } = shape;
         let n = 512;
         let segments = self.segments(heads, kv, dim);
-        let mut random = crate::case::Random(seed);
+        let mut random = crate::shared::Random(seed);
         let tiles = |&(format, count): &(Format, u32)| {
             let tile_columns = crate::format::tile::of(format).columns;
             crate::format::tile::random(

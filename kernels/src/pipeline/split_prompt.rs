@@ -5,9 +5,9 @@
 //! positions. Their cache rows are overwritten by the tokens that belong there before anything
 //! reads them.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::state::{LEN, POSITION, PROMPT_LEN, StepState, TOKEN};
+use crate::harness::{Case, Variant};
+use crate::shared::state::{LEN, POSITION, PROMPT_LEN, StepState, TOKEN};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -15,8 +15,8 @@ args! {
     pub struct SplitPromptArgs {
         /// `[ctx]`: the prompt. The state's `PROMPT_LEN` tokens are used, at least 1.
         prompt: In<u32>,
-        /// `[8]`: the decode state, see [`state`](crate::state). The kernel advances it past the
-        /// batch, but at most to the prompt's last token.
+        /// `[8]`: the decode state, see [`state`](crate::shared::state). The kernel advances it
+        /// past the batch, but at most to the prompt's last token.
         state: InOut<u32>,
         /// `[batch, 8]`: the state of each item
         batch_state: Out<u32>,
@@ -47,9 +47,12 @@ impl KernelDef for SplitPrompt {
     }
 
     fn grid(&self, a: &SplitPromptArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &SplitPromptArgs { ctx, .. } = a;
         self.range("the kernel's batch", self.batch, 1, MAX_PROMPT_BATCH)?;
-        self.range("ctx", a.ctx, 1, 1 << 24)?;
-        self.length("prompt", a.prompt, "ctx", &[a.ctx])?;
+        self.range("ctx", ctx, 1, 1 << 24)?;
+        check_lengths! { self, a:
+            prompt == ctx,
+        }
         self.exactly("state", a.state, LEN)?;
         self.exactly("batch_state", a.batch_state, self.batch as usize * LEN)?;
         Ok(Grid::line(1))

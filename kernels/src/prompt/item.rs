@@ -4,10 +4,10 @@
 //! consecutive positions of one sequence. In memory, it is four words in the order of the fields of
 //! [`Item`].
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
 use crate::matmul::activations::TOKENS;
-use crate::state::{LEN, POSITION, SEQUENCE};
+use crate::shared::state::{LEN, POSITION, SEQUENCE};
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 
 /// A work item of attention.
@@ -71,7 +71,7 @@ args! {
     /// Arguments of [`ChunkItems`].
     pub struct ChunkItemsArgs {
         /// `[rows, 8]`: the decode states, of which only the first is read, see
-        /// [`state`](crate::state)
+        /// [`state`](crate::shared::state)
         state: In<u32>,
         /// `[ceil(tokens / queries), 4]`: the work items, see [`Item`]
         items: Out<u32>,

@@ -8,20 +8,19 @@
 //!
 //! Queries are stored in `f16`, times the factor of the scores and `log2(e)`. The combined factor
 //! is below 1 for all heads with more than 2 dimensions. A query thus exceeds the range of `f16`
-//! only if it did so before. It is then stored as NaN, like a [key](crate::cache).
+//! only if it did so before. It is then stored as NaN, like a [key](crate::shared::cache).
 //!
 //! A token whose state is done is skipped. If a token's page does not exist, according to its state
 //! or the page table, its key and value are dropped. No state or table can make the kernel write
 //! outside of the caches.
 
-use crate::cache::{self, PAGE, key, key_pair};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::overlap::Overlap;
-use crate::pipeline::normed;
-use crate::reduce::lanes_sum;
+use crate::harness::{Case, Variant};
+use crate::pipeline::reference::normed;
+use crate::shared::cache::{self, PAGE, key, key_pair};
+use crate::shared::reduce::lanes_sum;
+use crate::shared::state::{DONE, LEN, POSITION, SEQUENCE, StepState};
+use crate::shared::{Contract, Overlap, Random, check_lengths};
 use crate::simple::rope::{Pairing, angle, exact_angles, frequencies};
-use crate::state::{DONE, LEN, POSITION, SEQUENCE, StepState};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;
@@ -40,7 +39,7 @@ args! {
         /// [`revolutions`](crate::simple::rope::revolutions) splits them
         freq: In<f32>,
         /// `[rows, 8]`: the state of each token with its position, below `2^24`, its sequence, and
-        /// its end flag. There are at least `tokens` rows. See [`state`](crate::state).
+        /// its end flag. There are at least `tokens` rows. See [`state`](crate::shared::state).
         state: In<u32>,
         /// `[sequences, max_pages]`: the page table. A page that this launch writes must belong to
         /// a single sequence.
@@ -129,8 +128,9 @@ impl KernelDef for RotateTokens {
     }
 
     fn grid(&self, a: &RotateTokensArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("the kernel's head_dim", self.head_dim, DIMS)?;
-        self.range("the kernel's head_dim", self.head_dim, DIMS, 32 * DIMS)?;
+        let head_dim = self.head_dim;
+        self.multiple("the kernel's head_dim", head_dim, DIMS)?;
+        self.range("the kernel's head_dim", head_dim, DIMS, 32 * DIMS)?;
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
         self.range("tokens", a.tokens, 1, a.capacity)?;
@@ -143,8 +143,8 @@ impl KernelDef for RotateTokens {
         cache::check_table(self, a.pages, [a.sequences, a.max_pages])?;
         let rows = a.heads + 2 * a.kv_heads;
         let formula = "(heads + 2 * kv_heads) * head_dim";
-        let row = [rows, self.head_dim];
-        let [capacity, height, width] = [a.capacity, rows, self.head_dim];
+        let row = [rows, head_dim];
+        let [capacity, height, width] = [a.capacity, rows, head_dim];
         self.length(
             "x",
             a.x,
@@ -156,22 +156,19 @@ impl KernelDef for RotateTokens {
             "gamma",
             a.gamma,
             "2 * head_dim",
-            &[if self.norm { 2 } else { 0 }, self.head_dim],
+            &[if self.norm { 2 } else { 0 }, head_dim],
         )?;
-        self.length("freq", a.freq, "head_dim", &[self.head_dim])?;
+        check_lengths! { self, a:
+            freq == head_dim,
+        }
         self.length(
             "q",
             a.q,
             "capacity * heads * head_dim",
-            &[a.capacity, a.heads, self.head_dim],
+            &[a.capacity, a.heads, head_dim],
         )?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_pages(
-                self,
-                name,
-                found,
-                [a.cache_pages, a.kv_heads, self.head_dim],
-            )?;
+            cache::check_pages(self, name, found, [a.cache_pages, a.kv_heads, head_dim])?;
         }
         Ok(Grid::line(a.tokens))
     }
@@ -190,6 +187,7 @@ impl KernelDef for RotateTokens {
             let lane = RotaryLane::new(k, self, &a, state);
             let heads = a.heads + a.kv_heads * 2;
             let teams = THREADS / self.team();
+
             k.section("prompt/rotate/head", "one head for each team");
             k.for_each(0, (heads + (teams - 1)) / teams, 1, |round| {
                 let index = round * teams + k.tid() / self.team();
@@ -351,9 +349,8 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         let def = self.def;
         let a = self.a;
         let heads = a.heads + a.kv_heads * 2;
-        let x =
-            a.x.row(self.token, heads * (4 * def.head_dim))
-                .row(index, 4 * def.head_dim);
+        let token_heads = a.x.row(self.token, heads * (4 * def.head_dim));
+        let x = token_heads.row(index, 4 * def.head_dim);
         let mut x = if def.overlap.waits() {
             self.load(x.fresh())
         } else {
@@ -366,6 +363,7 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
             x = from_fn(|i| from_fn(|half| x[i][half] + bias[i][half]));
         }
         let y = if def.norm { self.normed(x, keys) } else { x };
+
         k.section("prompt/rotate/rotate", "rotate the pairs");
         let rotated = |i: usize| {
             let [u, v] = y[i];
@@ -398,11 +396,14 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         let k = self.k;
         let def = self.def;
         let a = self.a;
+
         k.section("prompt/rotate/head_norm", "head norm");
         let squares = x.iter().flatten().fold(k.val(0.0), |sum, &x| x.fma(x, sum));
         // Lanes without dimensions repeat others and must not count twice.
-        let sum = lanes_sum(def.team() - 1, self.inside.select(squares, 0.0));
-        let factor = (sum * (1.0 / def.head_dim as f32) + a.epsilon).rsqrt();
+        let own = self.inside.select(squares, 0.0);
+        let sum = lanes_sum(def.team() - 1, own);
+        let mean = sum * (1.0 / def.head_dim as f32);
+        let factor = (mean + a.epsilon).rsqrt();
         let gamma = self.load(a.gamma.row(keys.select(1, 0), 4 * def.head_dim));
         from_fn(|i| from_fn(|half| x[i][half] * factor * gamma[i][half]))
     }
@@ -428,15 +429,16 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         let word = |x: F32<'k>, y: F32<'k>| key_pair(self.k, [x, y]).bits::<u32>();
         match self.def.pairing {
             Pairing::Interleaved => {
-                head.at(self.number * DIMS)
-                    .cast::<u32>()
-                    .st4(y.map(|[x, y]| word(x, y)));
+                let to = head.at(self.number * DIMS).cast::<u32>();
+                to.st4(y.map(|[x, y]| word(x, y)));
             }
             Pairing::HalfSplit => {
                 let own = head.at(self.number * PAIRS as u32);
+                // The first dimensions of the pairs are adjacent, and so are the second ones.
                 for (half, at) in [0, self.def.head_dim / 2].into_iter().enumerate() {
-                    let words = [word(y[0][half], y[1][half]), word(y[2][half], y[3][half])];
-                    own.at(at).cast::<u32>().st2(words);
+                    let low = word(y[0][half], y[1][half]);
+                    let high = word(y[2][half], y[3][half]);
+                    own.at(at).cast::<u32>().st2([low, high]);
                 }
             }
         }

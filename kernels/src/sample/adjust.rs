@@ -11,12 +11,12 @@
 //! that are in its chunk. It can then read each logit once and in order. A logit that is not finite
 //! makes the maximum of its chunk infinite, and then no token is chosen.
 
+use super::limits::{BINS, CHUNK, MAX_BIASES, MAX_WINDOW, THREADS};
 use super::reference::adjusted;
 use super::rows::{self, RowsArgs, SampledRow};
-use super::{BINS, CHUNK, MAX_BIASES, MAX_WINDOW, SampleParams, THREADS, blocks};
-use crate::case::{Case, Variant};
-use crate::contract::Contract;
-use crate::reduce::block_max;
+use super::{SampleParams, blocks};
+use crate::shared::reduce::block_max;
+use crate::shared::{Contract, check_lengths};
 use crate::simple::argmax::{key, key_on_cpu};
 use ptx_gen::*;
 
@@ -25,7 +25,7 @@ args! {
     pub struct SampleAdjustArgs {
         /// `[capacity, vocab]`, of which `count` rows are read
         logits: In<f32>,
-        /// `[states, 8]`, as in [`state`](crate::state)
+        /// `[states, 8]`, as in [`state`](crate::shared::state)
         state: In<u32>,
         /// `[sequences, max_tokens]`: the token at each position, up to the position of the state
         tokens: In<u32>,
@@ -74,14 +74,11 @@ impl KernelDef for SampleAdjust {
             ..
         } = a.of;
         rows::check(self, &a.of, a.state)?;
-        self.length("logits", a.logits, "capacity * vocab", &[capacity, vocab])?;
-        self.length("z", a.z, "capacity * vocab", &[capacity, vocab])?;
-        self.length(
-            "tokens",
-            a.tokens,
-            "sequences * max_tokens",
-            &[sequences, max_tokens],
-        )?;
+        check_lengths! { self, a:
+            logits == capacity * vocab,
+            z == capacity * vocab,
+            tokens == sequences * max_tokens,
+        }
         self.length(
             "bias",
             a.bias,
@@ -111,12 +108,12 @@ impl KernelDef for SampleAdjust {
         let blocks = blocks(a.of.vocab) as usize;
         for row in rows::on_cpu(&a.of, a.state) {
             let params = SampleParams::of_words(&a.of.params[row.sequence * SampleParams::WORDS..]);
-            let tokens = &a.tokens[row.sequence * a.of.max_tokens as usize..][..=row.position];
+            let first = row.sequence * a.of.max_tokens as usize;
+            let tokens = &a.tokens[first..][..=row.position];
             let window = params.window.min(MAX_WINDOW) as usize;
             let latest = &tokens[tokens.len().saturating_sub(window)..];
-            let biases = a.bias[row.sequence * 2 * MAX_BIASES as usize..]
-                .as_chunks::<2>()
-                .0;
+            let pairs = &a.bias[row.sequence * 2 * MAX_BIASES as usize..];
+            let (biases, _) = pairs.as_chunks::<2>();
             let biases = &biases[..params.biases.min(MAX_BIASES) as usize];
             let logits = &a.logits[row.index * vocab..][..vocab];
             let z = &mut a.z[row.index * vocab..][..vocab];
@@ -125,13 +122,10 @@ impl KernelDef for SampleAdjust {
             for &z in z.iter() {
                 histogram[bin_on_cpu(z) as usize] += 1;
             }
-            for (z, largest) in z
-                .chunks(CHUNK as usize)
-                .zip(&mut a.largest[row.index * blocks..])
-            {
-                *largest = z
-                    .iter()
-                    .fold(f32::NEG_INFINITY, |most, &z| most.max(key_on_cpu(z)));
+            let largest = &mut a.largest[row.index * blocks..];
+            for (z, largest) in z.chunks(CHUNK as usize).zip(largest) {
+                let keys = z.iter().map(|&z| key_on_cpu(z));
+                *largest = keys.fold(f32::NEG_INFINITY, f32::max);
             }
         }
     }
@@ -202,6 +196,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
     /// It reads nothing that the kernels before this one write, so it runs before the wait.
     fn prepare(&self) {
         let k = self.k;
+
         k.section(
             "sample/adjust/flags",
             "penalties and biases of the tokens of this chunk",
@@ -221,6 +216,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
     /// Adjusts the logits of the chunk and stores their maximum and their histogram.
     fn process(&self) {
         let k = self.k;
+
         k.section("sample/adjust/logit", "adjust each logit");
         let mut most = k.var(f32::NEG_INFINITY);
         for i in [0, THREADS] {
@@ -300,6 +296,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
 
     fn add_histogram(&self) {
         let k = self.k;
+
         k.section(
             "sample/adjust/histogram",
             "add the block's histogram, which the barrier of the maximum completed",
@@ -308,14 +305,5 @@ impl<'a, 'k> Chunk<'a, 'k> {
         let own = self.histogram.at(k.tid()).ld();
         let all = self.a.histogram.row(self.row.index, 4 * BINS);
         k.when(own.gt(0), || all.at(k.tid()).red_add(own));
-    }
-}
-
-impl Variant for SampleAdjust {
-    fn cases(&self, seed: u64) -> Vec<Case> {
-        super::case::stages(seed)
-            .into_iter()
-            .map(|stage| stage.adjust)
-            .collect()
     }
 }

@@ -12,10 +12,10 @@
 //! mass at any temperature up to 100. While at least one token is allowed, no forbidden token is
 //! chosen. A logit that is not finite stays as it is, so that the kernels that follow find it.
 
+use super::blocks;
+use super::limits::{CHUNK, THREADS};
 use super::rows::{self, RowsArgs, SampledRow};
-use super::{CHUNK, THREADS, blocks};
-use crate::case::{Case, Variant};
-use crate::contract::Contract;
+use crate::shared::{Contract, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -23,7 +23,7 @@ args! {
     pub struct AllowTokensArgs {
         /// `[capacity, vocab]`, of which `count` rows are changed
         logits: InOut<f32>,
-        /// `[states, 8]`, as in [`state`](crate::state)
+        /// `[states, 8]`, as in [`state`](crate::shared::state)
         state: In<u32>,
         /// `[sequences, words]`: a bit for each token, set if the token is allowed. A word has 32
         /// tokens, the first one in the lowest bit.
@@ -66,7 +66,9 @@ impl KernelDef for AllowTokens {
             ..
         } = a.of;
         rows::check(self, &a.of, a.state)?;
-        self.length("logits", a.logits, "capacity * vocab", &[capacity, vocab])?;
+        check_lengths! { self, a:
+            logits == capacity * vocab,
+        }
         self.length(
             "allowed",
             a.allowed,
@@ -127,14 +129,5 @@ fn allow<'k>(k: Builder<'k>, a: &AllowTokensArgs<Dev<'k>>, row: &SampledRow<'k>)
                 .at(token)
                 .st(logit.abs().lt(f32::INFINITY).select(ruled, logit));
         });
-    }
-}
-
-impl Variant for AllowTokens {
-    fn cases(&self, seed: u64) -> Vec<Case> {
-        super::case::stages(seed)
-            .into_iter()
-            .map(|stage| stage.allow)
-            .collect()
     }
 }

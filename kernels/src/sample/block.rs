@@ -1,9 +1,9 @@
 //! Exact sums of 64-bit integers over a block of [`THREADS`] threads, and values that its threads
 //! share.
 
-use super::THREADS;
+use super::limits::THREADS;
 use super::weight::halves;
-use crate::reduce::block_max;
+use crate::shared::reduce::block_max;
 use ptx_gen::*;
 
 const WARPS: u32 = THREADS / 32;

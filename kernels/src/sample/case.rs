@@ -1,13 +1,16 @@
 //! Test cases of the sampling kernels. The inputs of each kernel are the results of the references
 //! of the kernels before it.
 
+use super::allow::{AllowTokens, allowed_words};
+use super::choose::SampleToken;
+use super::limits::{BINS, MAX_BIASES, RECORD_HEAD};
 use super::rows::blocks;
-use super::{
-    BINS, MAX_BIASES, RECORD_HEAD, SampleAdjust, SampleGather, SampleParams, allow::allowed_words,
-    mask_words, weight::scale,
-};
-use crate::case::{Case, Random};
-use crate::state::{DONE, LEN, LIMIT, POSITION, PROMPT_LEN, SEQUENCE};
+use super::weight::scale;
+use super::{SampleAdjust, SampleGather, SampleParams, mask_words};
+use crate::harness::Case;
+pub(super) use crate::harness::case::Variant;
+use crate::shared::Random;
+use crate::shared::state::{DONE, LEN, LIMIT, POSITION, PROMPT_LEN, SEQUENCE};
 use ptx_gen::*;
 
 /// The cases of one batch of rows, one per kernel.
@@ -356,4 +359,40 @@ fn logits(random: &mut Random, kind: Logits, vocab: u32) -> Vec<f32> {
         logits[vocab as usize / 2] = f32::NAN;
     }
     logits
+}
+
+impl Variant for SampleAdjust {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        super::case::stages(seed)
+            .into_iter()
+            .map(|stage| stage.adjust)
+            .collect()
+    }
+}
+
+impl Variant for AllowTokens {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        super::case::stages(seed)
+            .into_iter()
+            .map(|stage| stage.allow)
+            .collect()
+    }
+}
+
+impl Variant for SampleGather {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        super::case::stages(seed)
+            .into_iter()
+            .map(|stage| stage.gather)
+            .collect()
+    }
+}
+
+impl Variant for SampleToken {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        super::case::stages(seed)
+            .into_iter()
+            .map(|stage| stage.choose)
+            .collect()
+    }
 }

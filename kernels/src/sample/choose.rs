@@ -10,54 +10,16 @@
 
 use super::block::{self, warp_max};
 use super::draw::{Draw, DrawStart, Mask, TokenItem};
+use super::few::{self, FEW};
 use super::gather::{load_largest, mask_words};
+use super::limits::{BINS, MAX_BEST, RECORD_HEAD, THREADS};
 use super::rows::{self, CpuRow, RowsArgs, SampledRow};
+use super::token_args::SampleTokenArgs;
 use super::weight::halves;
-use super::{BINS, MAX_BEST, RECORD_HEAD, SampleParams, THREADS, blocks, reference};
-use crate::case::{Case, Variant};
-use crate::contract::Contract;
-use crate::state::{DONE, LEN, LIMIT, NO_TOKEN, POSITION, PROMPT_LEN, TOKEN};
-use crate::train::philox;
+use super::{SampleParams, blocks, reference};
+use crate::shared::state::{DONE, LEN, LIMIT, NO_TOKEN, POSITION, PROMPT_LEN, TOKEN};
+use crate::shared::{Contract, check_lengths, philox};
 use ptx_gen::*;
-
-args! {
-    /// Arguments of [`SampleToken`].
-    pub struct SampleTokenArgs {
-        /// `[capacity, vocab]`: the result of [`SampleAdjust`](super::SampleAdjust)
-        z: In<f32>,
-        /// `[count, blocks]`: the maximum of each chunk. The buffer may be longer.
-        largest: In<f32>,
-        /// `[count, words]`: the mask that [`SampleGather`](super::SampleGather) stores. The buffer
-        /// may be longer.
-        mask: In<u32>,
-        /// `[count]`: the number of tokens of each mask. The buffer may be longer.
-        listed: In<u32>,
-        /// `[count, 2, blocks]`: the masses of the chunks. The buffer may be longer.
-        mass: In<u64>,
-        /// `[count, 1024]`: the histogram, which is zero afterwards. The buffer may be longer.
-        histogram: InOut<u32>,
-        /// `[states, 8]`, as in [`state`](crate::state). If its `LIMIT` is 0, the limit is
-        /// `max_tokens`.
-        state: InOut<u32>,
-        /// `[sequences, max_tokens]`: the token at each position. The chosen token is stored at the
-        /// next position.
-        tokens: InOut<u32>,
-        /// `[stops]`: the tokens that end a sequence. The buffer may be longer.
-        stop: In<u32>,
-        /// `[sequences, max_tokens]`: the token after each position, for the host
-        out: Out<u32>,
-        /// `[sequences, max_tokens, record]`: the bits of the largest logit, the two words of the
-        /// mass of all tokens, and the bits of the chosen token's logit. The best tokens follow
-        /// with the bits of their logits, the best one first. The buffer may be longer.
-        records: Out<u32>,
-        /// The number of stop tokens.
-        stops: u32,
-        /// The number of words of a record, or 0 to record nothing.
-        record: u32,
-        /// The rows and sequences.
-        of: RowsArgs,
-    }
-}
 
 /// Kernel that chooses the next token and advances the state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +41,7 @@ impl KernelDef for SampleToken {
     }
 
     fn grid(&self, a: &SampleTokenArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &SampleTokenArgs { stops, .. } = a;
         let RowsArgs {
             vocab,
             count,
@@ -88,7 +51,9 @@ impl KernelDef for SampleToken {
             ..
         } = a.of;
         rows::check(self, &a.of, a.state)?;
-        self.length("z", a.z, "capacity * vocab", &[capacity, vocab])?;
+        check_lengths! { self, a:
+            z == capacity * vocab,
+        }
         self.at_least(
             "largest",
             a.largest,
@@ -96,7 +61,9 @@ impl KernelDef for SampleToken {
             &[count, blocks(vocab)],
         )?;
         self.at_least("mask", a.mask, "count * words", &[count, mask_words(vocab)])?;
-        self.at_least("listed", a.listed, "count", &[count])?;
+        check_lengths! { self, a:
+            listed >= count,
+        }
         self.at_least(
             "mass",
             a.mass,
@@ -104,19 +71,11 @@ impl KernelDef for SampleToken {
             &[count, 2, blocks(vocab)],
         )?;
         self.at_least("histogram", a.histogram, "count * 1024", &[count, BINS])?;
-        self.length(
-            "tokens",
-            a.tokens,
-            "sequences * max_tokens",
-            &[sequences, max_tokens],
-        )?;
-        self.at_least("stop", a.stop, "stops", &[a.stops])?;
-        self.length(
-            "out",
-            a.out,
-            "sequences * max_tokens",
-            &[sequences, max_tokens],
-        )?;
+        check_lengths! { self, a:
+            tokens == sequences * max_tokens,
+            stop >= stops,
+            out == sequences * max_tokens,
+        }
         self.range("record", a.record, 0, RECORD_HEAD + 2 * MAX_BEST)?;
         let formula = "sequences * max_tokens * record";
         self.at_least(
@@ -204,6 +163,7 @@ impl<'k> Chooser<'_, 'k> {
     fn draw_word(&self) {
         let k = self.k;
         let zero = k.val(0);
+
         k.section("sample/token/random", "a random word");
         k.when(k.tid().eq(0), || {
             let [word, ..] =
@@ -216,7 +176,8 @@ impl<'k> Chooser<'_, 'k> {
         let k = self.k;
         let a = self.a;
         let row = self.row;
-        let blocks = (a.of.vocab + (super::CHUNK - 1)) / super::CHUNK;
+        let blocks = (a.of.vocab + (super::limits::CHUNK - 1)) / super::limits::CHUNK;
+
         k.section(
             "sample/token/inputs",
             "results of the kernels before, all loaded at once",
@@ -255,6 +216,7 @@ impl<'k> Chooser<'_, 'k> {
                 self.record(&mut draw, &row, token)
             });
         });
+
         k.section(
             "sample/token/next",
             "the next token; no thread reads the state any more",
@@ -268,11 +230,10 @@ impl<'k> Chooser<'_, 'k> {
     fn record(&self, draw: &mut Draw<'_, 'k>, row: &SampledRow<'k>, token: U32<'k>) {
         let k = self.k;
         let a = self.a;
+
         k.section("sample/token/record", "the record");
-        let record = a.records.row(
-            row.sequence.mad(a.of.max_tokens, row.position),
-            a.record * 4,
-        );
+        let place = row.sequence.mad(a.of.max_tokens, row.position);
+        let record = a.records.row(place, a.record * 4);
         k.when(k.tid().eq(0), || {
             let [low, high] = halves(draw.total.ld());
             let z = draw.z(token);
@@ -306,9 +267,9 @@ impl<'k> Chooser<'_, 'k> {
             k.when(k.tid().eq(0), || {
                 let token = TokenItem::token_of(before.get());
                 record.at(i * 2 + RECORD_HEAD).st(token);
-                record
-                    .at(i * 2 + (RECORD_HEAD + 1))
-                    .st(draw.z(token).bits::<u32>());
+                let to = record.at(i * 2 + (RECORD_HEAD + 1));
+                let z = draw.z(token);
+                to.st(z.bits::<u32>());
             });
         });
     }
@@ -321,8 +282,12 @@ impl<'k> Chooser<'_, 'k> {
         let state = a.state.row(row.state, 4 * LEN as u32);
         let next = row.position + 1;
         let tokens = a.tokens.row(row.sequence, a.of.max_tokens * 4);
-        let [prompt, limit] =
-            [PROMPT_LEN, LIMIT].map(|word| state.at(word).fresh().ld().min(a.of.max_tokens));
+        let length = |word: u32| {
+            let length = state.at(word).fresh().ld();
+            length.min(a.of.max_tokens)
+        };
+        let [prompt, limit] = [PROMPT_LEN, LIMIT].map(length);
+        // A state without a limit ends with its buffer.
         let limit = limit.eq(0).select(a.of.max_tokens, limit);
         let mut token = k.var(chosen);
         // A prompt may contain stop tokens, so only a chosen token is compared with them.
@@ -332,10 +297,8 @@ impl<'k> Chooser<'_, 'k> {
                     k.when(a.stop.at(i).ld().eq(&token), || state.at(DONE).st(1));
                 });
             });
-        a.out
-            .row(row.sequence, a.of.max_tokens * 4)
-            .at(row.position)
-            .st(&token);
+        let out = a.out.row(row.sequence, a.of.max_tokens * 4);
+        out.at(row.position).st(&token);
         k.when(next.lt(limit) & token.get().ne(NO_TOKEN), || {
             tokens.at(next).st(&token);
             state.at(TOKEN).st(&token);
@@ -345,11 +308,22 @@ impl<'k> Chooser<'_, 'k> {
     }
 }
 
-impl Variant for SampleToken {
-    fn cases(&self, seed: u64) -> Vec<Case> {
-        super::case::stages(seed)
-            .into_iter()
-            .map(|stage| stage.choose)
-            .collect()
+impl<'k> Draw<'_, 'k> {
+    /// Returns the drawn token, given a mask with the first `listed` tokens.
+    ///
+    /// The whole block must call it, with zero at `count`.
+    fn token(&mut self, mask: &Mask<'k>, count: Ptr<'k, u32, Shared>, listed: U32<'k>) -> U32<'k> {
+        let k = self.k;
+        let params = &self.row.params;
+        let mut token = k.var(0);
+        k.when(listed.gt(0), || {
+            k.section("sample/draw/listed", "the listed tokens");
+            self.items.list(mask, count, listed);
+        });
+        // If nothing is listed, the difference wraps around and is not few.
+        let few = (listed - 1).lt(FEW) & params.top_k.gt(0) & params.typical_p.eq(0);
+        k.when(few, || token.set(few::choose(self, listed)))
+            .otherwise(|| token.set(self.select(listed)));
+        token.get()
     }
 }

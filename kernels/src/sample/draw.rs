@@ -1,13 +1,11 @@
 //! The draw: the filters of a row, and the token at a random share of the mass that they keep. A
 //! whole block executes it.
 
-use super::block;
-use super::choose::SampleTokenArgs;
-use super::few::{self, FEW};
+use super::limits::{CHUNK, ID_BITS, LISTED, THREADS};
 use super::rows::SampledRow;
 use super::select::{End, Selection};
-use super::weight;
-use super::{CHUNK, ID_BITS, LISTED, SampleParams, THREADS};
+use super::token_args::SampleTokenArgs;
+use super::{SampleParams, block, weight};
 use ptx_gen::*;
 
 /// The number of bits of a key: a number's and a token's.
@@ -118,7 +116,7 @@ impl<'k> TokenItems<'k> {
     ///
     /// The whole block must call it, with zero at `count`. The order depends on the atomic
     /// additions, and no result depends on the order.
-    fn list(&mut self, mask: &Mask<'k>, count: Ptr<'k, u32, Shared>, listed: U32<'k>) {
+    pub(super) fn list(&mut self, mask: &Mask<'k>, count: Ptr<'k, u32, Shared>, listed: U32<'k>) {
         let k = self.k;
         let own = mask.len();
         k.when(own.gt(0), || {
@@ -283,32 +281,10 @@ impl<'a, 'k> Draw<'a, 'k> {
         });
     }
 
-    /// Returns the drawn token, given a mask with the first `listed` tokens.
-    ///
-    /// The whole block must call it, with zero at `count`.
-    pub(super) fn token(
-        &mut self,
-        mask: &Mask<'k>,
-        count: Ptr<'k, u32, Shared>,
-        listed: U32<'k>,
-    ) -> U32<'k> {
-        let k = self.k;
-        let params = &self.row.params;
-        let mut token = k.var(0);
-        k.when(listed.gt(0), || {
-            k.section("sample/draw/listed", "the listed tokens");
-            self.items.list(mask, count, listed);
-        });
-        // If nothing is listed, the difference wraps around and is not few.
-        let few = (listed - 1).lt(FEW) & params.top_k.gt(0) & params.typical_p.eq(0);
-        k.when(few, || token.set(few::choose(self, listed)))
-            .otherwise(|| token.set(self.select(listed)));
-        token.get()
-    }
-
     /// Returns the drawn token, for any number of tokens.
-    fn select(&mut self, listed: U32<'k>) -> U32<'k> {
+    pub(super) fn select(&mut self, listed: U32<'k>) -> U32<'k> {
         let k = self.k;
+
         k.section("sample/draw/unbounded", "any number of tokens");
         let zero = k.val(0u64);
         let all = KeptBounds {
@@ -328,6 +304,7 @@ impl<'a, 'k> Draw<'a, 'k> {
         .otherwise(|| {
             self.widen(listed);
             let kept = self.filter(all);
+
             k.section("sample/draw/kept_mass", "the mass of what is kept");
             order.set(kept.order);
             typical.set(kept.typical);
@@ -345,6 +322,7 @@ impl<'a, 'k> Draw<'a, 'k> {
             ..all
         };
         let most = most.get();
+
         k.section(
             "sample/draw/token",
             "the token at the random share of the mass, in the order of tokens",
@@ -396,6 +374,7 @@ impl<'a, 'k> Draw<'a, 'k> {
     /// the kernel before stored then suffice to find the chunk.
     fn find_chunk(&mut self) -> U64<'k> {
         let k = self.k;
+
         k.section(
             "sample/draw/min_p",
             "only min-p: the chunk at the random share of the mass",
@@ -467,10 +446,10 @@ impl<'a, 'k> Draw<'a, 'k> {
             let mut mass = k.var(0u64);
             // Without the filters before, the mass of all tokens is known already.
             k.when((params.top_k | params.typical_p).gt(0), || {
-                mass.set(
-                    self.items
-                        .sum(|item, sum| self.when_kept(kept, item, |mass| *sum += mass)),
-                );
+                let kept_mass = self
+                    .items
+                    .sum(|item, sum| self.when_kept(kept, item, |mass| *sum += mass));
+                mass.set(kept_mass);
             })
             .otherwise(|| mass.set(self.total.ld()));
             let number = weight::border(mass.get(), params.top_p);
@@ -503,6 +482,7 @@ impl<'a, 'k> Draw<'a, 'k> {
             let mass = self
                 .items
                 .sum(|item, sum| self.when_kept(kept, item, |mass| *sum += mass));
+
             k.section("sample/draw/typical_p_mean", "typical-p: the mean surprise");
             let surprise = self.items.sum(|item, sum| {
                 self.when_kept(kept, item, |mass| *sum += moment(mass, self.most - item.z));
@@ -515,10 +495,11 @@ impl<'a, 'k> Draw<'a, 'k> {
                 ..kept
             };
             let number = weight::border(mass, params.typical_p);
-            border.set(self.selection.border(KEY_BITS, End::Apart, number, |add| {
+            let last = self.selection.border(KEY_BITS, End::Apart, number, |add| {
                 self.items
                     .each(|item| self.when_kept(kept, item, |mass| add(kept.distance(item), mass)));
-            }));
+            });
+            border.set(last);
         });
         KeptBounds {
             typical: border.get(),
@@ -555,10 +536,8 @@ fn mass_of_chunk<'k>(
 ) -> U64<'k> {
     let masses = a.mass.row(row.index, blocks * 16);
     let mut mass = k.var(0u64);
-    masses
-        .at(k.tid() + blocks * which)
-        .fresh()
-        .ld_if(k.tid().lt(blocks), &mut mass);
+    let own = masses.at(k.tid() + blocks * which).fresh();
+    own.ld_if(k.tid().lt(blocks), &mut mass);
     mass.get()
 }
 
@@ -570,11 +549,12 @@ const GAP_BITS: u32 = 20;
 /// `exp(-x) x` is below 1, so a moment has no more bits than a mass.
 fn moment<'k>(mass: U64<'k>, gap: F32<'k>) -> U64<'k> {
     // Beyond a gap of 63, no mass is left.
-    let gap = (gap * (1 << GAP_BITS) as f32)
-        .cvt::<u32>()
-        .min(63 << GAP_BITS);
+    let gap = (gap * (1 << GAP_BITS) as f32).cvt::<u32>();
+    let gap = gap.min(63 << GAP_BITS);
     let [low, high] = weight::halves(mass);
-    (high.mul_wide(gap) << (32 - GAP_BITS)) + (low.mul_wide(gap) >> GAP_BITS)
+    let of_high = high.mul_wide(gap) << (32 - GAP_BITS);
+    let of_low = low.mul_wide(gap) >> GAP_BITS;
+    of_high + of_low
 }
 
 /// Returns [`moment`] on the CPU.

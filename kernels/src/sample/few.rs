@@ -11,8 +11,8 @@
 //! Each of [`LANES`] neighboring lanes compares the token that they share with every eighth token.
 //! Two rounds of comparisons and a few barriers replace the rounds of the general selection.
 
-use super::THREADS;
 use super::draw::{Draw, TokenItem};
+use super::limits::THREADS;
 use super::weight;
 use ptx_gen::*;
 
@@ -41,6 +41,7 @@ struct FewTokens<'a, 'k> {
 /// must call it.
 pub(super) fn choose<'k>(draw: &Draw<'_, 'k>, len: U32<'k>) -> U32<'k> {
     let k = draw.k;
+
     k.section("sample/few/pairs", "few tokens: each is compared with each");
     let own = k.tid() / LANES;
     let lane = k.tid() & (LANES - 1);
@@ -85,6 +86,7 @@ impl<'k> FewTokens<'_, 'k> {
     fn filter(&self) -> Pred<'k> {
         let k = self.k;
         let params = &self.draw.row.params;
+
         k.section("sample/few/rank", "rank, and mass before it");
         let order = self.orders.at(self.own).ld();
         let mut rank = k.var(0);
@@ -101,12 +103,16 @@ impl<'k> FewTokens<'_, 'k> {
         let last = params.top_k.min(self.len) - 1;
         // Keys differ, so one token has the last rank. The mass up to it is the whole of top-p.
         k.when(self.stands & rank.eq(last), || {
-            all.st(before + self.masses.at(self.own).ld())
+            let own = self.masses.at(self.own).ld();
+            all.st(before + own)
         });
         k.barrier();
         let border = weight::border(all.ld(), params.top_p);
-        let near = (self.item(self.own).z - self.draw.most).ge(params.min_gap);
-        rank.le(last) & (params.top_p.eq(0) | before.le(border)) & near
+        let own = self.item(self.own);
+        let in_min_p = (own.z - self.draw.most).ge(params.min_gap);
+        let in_top_k = rank.le(last);
+        let in_top_p = params.top_p.eq(0) | before.le(border);
+        in_top_k & in_top_p & in_min_p
     }
 
     /// Returns the token at the random share of the kept mass.
@@ -119,6 +125,7 @@ impl<'k> FewTokens<'_, 'k> {
             drawn.at(self.own).st(kept.select(mass, 0u64));
         });
         k.barrier();
+
         k.section("sample/few/lower_mass", "mass of lower tokens, and of all");
         let mut start = k.var(0u64);
         let mut all = k.var(0u64);

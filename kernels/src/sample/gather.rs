@@ -7,13 +7,12 @@
 //! no others, except where the mask's mass does not reach the share of top-p.
 
 use super::adjust::{bin, bin_on_cpu};
-use super::block;
+use super::limits::{BINS, CHUNK, LISTED, THREADS};
 use super::params::DeviceParams;
 use super::rows::{self, RowsArgs, SampledRow};
 use super::weight::{self, weight};
-use super::{BINS, CHUNK, LISTED, SampleParams, THREADS, blocks};
-use crate::case::{Case, Variant};
-use crate::contract::Contract;
+use super::{SampleParams, block, blocks};
+use crate::shared::{Contract, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -21,7 +20,7 @@ args! {
     pub struct SampleGatherArgs {
         /// `[capacity, vocab]`: the result of [`SampleAdjust`](super::SampleAdjust)
         z: In<f32>,
-        /// `[states, 8]`, as in [`state`](crate::state)
+        /// `[states, 8]`, as in [`state`](crate::shared::state)
         state: In<u32>,
         /// `[count, blocks]`: the maximum of each chunk. The buffer may be longer.
         largest: In<f32>,
@@ -75,7 +74,9 @@ impl KernelDef for SampleGather {
             ..
         } = a.of;
         rows::check(self, &a.of, a.state)?;
-        self.length("z", a.z, "capacity * vocab", &[capacity, vocab])?;
+        check_lengths! { self, a:
+            z == capacity * vocab,
+        }
         self.at_least(
             "largest",
             a.largest,
@@ -84,7 +85,9 @@ impl KernelDef for SampleGather {
         )?;
         self.at_least("histogram", a.histogram, "count * 1024", &[count, BINS])?;
         self.at_least("mask", a.mask, "count * words", &[count, mask_words(vocab)])?;
-        self.at_least("listed", a.listed, "count", &[count])?;
+        check_lengths! { self, a:
+            listed >= count,
+        }
         self.at_least(
             "mass",
             a.mass,
@@ -113,32 +116,28 @@ impl KernelDef for SampleGather {
             if most == f32::INFINITY {
                 continue;
             }
-            let (first, listed) = upper(
-                &a.histogram[row.index * BINS as usize..][..BINS as usize],
-                &params,
-            );
+            let bins = BINS as usize;
+            let histogram = &a.histogram[row.index * bins..][..bins];
+            let (first, listed) = upper(histogram, &params);
             a.listed[row.index] = listed;
             let words = mask_words(a.of.vocab) as usize;
             let mask = &mut a.mask[row.index * words..][..words];
             mask.fill(0);
+            let in_mask = |z: f32| listed > 0 && bin_on_cpu(z) >= first;
             for (word, z) in mask.iter_mut().zip(z.chunks(32)) {
-                let bits = z
-                    .iter()
-                    .enumerate()
-                    .map(|(i, &z)| u32::from(listed > 0 && bin_on_cpu(z) >= first) << i);
-                *word = bits.sum();
+                let bits = z.iter().enumerate();
+                *word = bits.map(|(i, &z)| u32::from(in_mask(z)) << i).sum();
             }
             if !params.needs_masses() {
                 continue;
             }
             let masses = &mut a.mass[2 * row.index * blocks..][..2 * blocks];
             for (i, z) in z.chunks(CHUNK as usize).enumerate() {
+                let plain = |&z: &f32| weight(z, most, SampleParams::OFF.scale);
+                masses[i] = z.iter().map(plain).sum();
                 let kept = z.iter().filter(|&&z| z - most >= params.min_gap);
-                masses[i] = z
-                    .iter()
-                    .map(|&z| weight(z, most, SampleParams::OFF.scale))
-                    .sum();
-                masses[blocks + i] = kept.map(|&z| weight(z, most, params.scale)).sum();
+                let drawn = |&z: &f32| weight(z, most, params.scale);
+                masses[blocks + i] = kept.map(drawn).sum();
             }
         }
     }
@@ -190,17 +189,17 @@ impl<'a, 'k> Chunk<'a, 'k> {
             "sample/gather/maximum",
             "the maximum of a chunk, a bin, and two tokens for each thread",
         );
-        let largest = load_largest(k, a.largest.row(row.index, k.nctaid() * 4), k.nctaid());
+        let maxima = a.largest.row(row.index, k.nctaid() * 4);
+        let largest = load_largest(k, maxima, k.nctaid());
         let bin = k.val(BINS - 1) - k.tid();
         let binned = a.histogram.row(row.index, 4 * BINS).at(bin).fresh().ld();
         let tokens = [0, THREADS].map(|i| k.ctaid() * CHUNK + k.tid() + i);
         let z = tokens.map(|token| {
             // A token past the vocabulary is not loaded. Negative infinity is never the maximum.
             let mut z = k.var(f32::NEG_INFINITY);
-            a.z.row(row.index, a.of.vocab * 4)
-                .at(token)
-                .fresh()
-                .ld_if(token.lt(a.of.vocab), &mut z);
+            let logits = a.z.row(row.index, a.of.vocab * 4);
+            let logit = logits.at(token).fresh();
+            logit.ld_if(token.lt(a.of.vocab), &mut z);
             z
         });
         Chunk {
@@ -237,10 +236,11 @@ impl<'a, 'k> Chunk<'a, 'k> {
         let mask = a.mask.row(self.row.index, words * 4);
         for (token, z) in self.tokens.iter().zip(&self.z) {
             k.section("sample/gather/mask", "a word of the mask for each warp");
-            let first = listed.gt(0) & token.lt(a.of.vocab) & bin(z.get()).ge(first);
+            let exists = listed.gt(0) & token.lt(a.of.vocab);
+            let in_mask = exists & bin(z.get()).ge(first);
             // The 32 lanes of a warp have the 32 tokens of a word.
             let word = *token / 32;
-            let bits = first.ballot();
+            let bits = in_mask.ballot();
             k.when(k.lane().eq(0) & word.lt(words), || mask.at(word).st(bits));
         }
     }
@@ -248,6 +248,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
     fn store_masses(&self, most: F32<'k>) {
         let k = self.k;
         let a = self.a;
+
         k.section("sample/gather/masses", "the masses of the chunk");
         let mut masses = [k.var(0u64), k.var(0u64)];
         for (token, z) in self.tokens.iter().zip(&self.z) {
@@ -277,6 +278,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
             best,
             ..
         } = self.row.params;
+
         k.section(
             "sample/gather/first_bin",
             "the first bin of the mask: the last one whose tokens are needed or fit",
@@ -286,7 +288,8 @@ impl<'a, 'k> Chunk<'a, 'k> {
         let goal = counted.select(top_k.max(best), LISTED + 1);
         // Threads have falling bins, so the prefix sum counts the tokens from the uppermost bin on.
         // It rises, and one thread at most has the bin in which it reaches the goal.
-        let sum = block::scan(k, block::totals(k), own.cvt()).cvt::<u32>();
+        let counts = block::scan(k, block::totals(k), own.cvt());
+        let sum = counts.cvt::<u32>();
         let found = k.shared::<u32>("upper", 2);
         let publish = |first: U32<'k>, listed: U32<'k>| {
             found.st(first);
@@ -316,10 +319,8 @@ pub(super) fn load_largest<'k>(
     blocks: U32<'k>,
 ) -> Var<'k, f32> {
     let mut most = k.var(f32::NEG_INFINITY);
-    chunks
-        .at(k.tid())
-        .fresh()
-        .ld_if(k.tid().lt(blocks), &mut most);
+    let own = chunks.at(k.tid()).fresh();
+    own.ld_if(k.tid().lt(blocks), &mut most);
     most
 }
 
@@ -335,19 +336,11 @@ fn add<'k>(
     let [plain, drawn] = masses;
     let one = SampleParams::OFF.scale.map(|scale| k.val(scale));
     *plain += weight::on_device(z, most, one);
+
     k.section(
         "sample/gather/mass_with_temperature",
         "its mass at the sequence's temperature",
     );
     let kept = (z - most).ge(params.min_gap);
     k.when(kept, || *drawn += weight::on_device(z, most, params.scale));
-}
-
-impl Variant for SampleGather {
-    fn cases(&self, seed: u64) -> Vec<Case> {
-        super::case::stages(seed)
-            .into_iter()
-            .map(|stage| stage.gather)
-            .collect()
-    }
 }

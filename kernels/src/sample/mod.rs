@@ -39,7 +39,7 @@
 //!
 //! Parameters are words in device memory ([`SampleParams`]), so a captured graph stays valid while
 //! they change. Each sequence has separate parameters. The random word is Philox of the seed and
-//! the position ([`philox`](crate::train::philox)).
+//! the position ([`philox`](crate::shared::philox)).
 
 mod adjust;
 mod allow;
@@ -49,36 +49,20 @@ mod choose;
 mod draw;
 mod few;
 mod gather;
+mod limits;
 mod params;
 pub mod reference;
 mod rows;
 mod select;
+mod token_args;
+pub(crate) mod variants;
 pub mod weight;
 
 pub use adjust::{SampleAdjust, SampleAdjustArgs};
 pub use allow::{AllowTokens, AllowTokensArgs};
-pub use choose::{SampleToken, SampleTokenArgs};
+pub use choose::SampleToken;
 pub use gather::{SampleGather, SampleGatherArgs, mask_words};
+pub use limits::{BINS, CHUNK, LISTED, MAX_BEST, MAX_BIASES, MAX_VOCAB, MAX_WINDOW, RECORD_HEAD};
 pub use params::SampleParams;
 pub use rows::{RowsArgs, blocks};
-
-/// The number of threads of a block.
-pub(crate) const THREADS: u32 = 1024;
-/// The number of tokens that a block processes: two per thread.
-pub const CHUNK: u32 = 2048;
-/// The number of bins of the histogram: one per thread.
-pub const BINS: u32 = THREADS;
-/// The largest number of tokens that the last kernel keeps in shared memory.
-pub const LISTED: u32 = 1024;
-/// The largest vocabulary, because a token takes `ID_BITS` bits of a sort key.
-pub const MAX_VOCAB: u32 = 1 << ID_BITS;
-/// The number of bits of a token.
-pub(crate) const ID_BITS: u32 = 18;
-/// The largest number of biased tokens of a sequence.
-pub const MAX_BIASES: u32 = 256;
-/// The largest number of tokens to which penalties look back.
-pub const MAX_WINDOW: u32 = 1024;
-/// The largest number of best tokens whose log-probabilities are recorded.
-pub const MAX_BEST: u32 = 32;
-/// The number of words of a record before the entries of the best tokens. See [`SampleTokenArgs`].
-pub const RECORD_HEAD: u32 = 4;
+pub use token_args::SampleTokenArgs;

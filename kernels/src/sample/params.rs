@@ -1,6 +1,6 @@
 //! The sampling parameters of a sequence, as words in device memory.
 
-use super::LISTED;
+use super::limits::LISTED;
 use super::weight::scale;
 use ptx_gen::*;
 
@@ -29,7 +29,8 @@ pub struct SampleParams {
     pub presence: f32,
     /// The frequency penalty, which is subtracted for each time that a token is in the window.
     pub frequency: f32,
-    /// The number of latest tokens that are penalized, at most [`MAX_WINDOW`](super::MAX_WINDOW).
+    /// The number of latest tokens that are penalized, at most
+    /// [`MAX_WINDOW`](super::limits::MAX_WINDOW).
     pub window: u32,
     /// The number of entries of the sequence's biases.
     pub biases: u32,

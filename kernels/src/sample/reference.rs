@@ -4,10 +4,11 @@
 //! It uses the same integer masses ([`weight`]) as the kernels, so the results are equal bit for
 //! bit.
 
+use super::SampleParams;
 use super::draw::moment_on_cpu;
+use super::limits::ID_BITS;
 use super::weight::weight;
-use super::{ID_BITS, SampleParams};
-use crate::train::philox::philox4x32;
+use crate::shared::philox::philox4x32;
 
 /// A token and its logit.
 type Token = (u32, f32);

@@ -1,9 +1,9 @@
 //! The rows of logits that are sampled, and their sequences.
 
+use super::limits::{CHUNK, MAX_VOCAB};
 use super::params::{DeviceParams, WORDS};
-use super::{CHUNK, MAX_VOCAB};
-use crate::contract::Contract;
-use crate::state::{DONE, LEN, POSITION, SEQUENCE};
+use crate::shared::Contract;
+use crate::shared::state::{DONE, LEN, POSITION, SEQUENCE};
 use ptx_gen::*;
 
 args! {

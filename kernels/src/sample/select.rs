@@ -10,8 +10,8 @@
 //! words, and the carry of the lower word's addition is added to the upper word. Sums of integers
 //! do not depend on the order of the additions.
 
-use super::THREADS;
 use super::block::{self, join};
+use super::limits::THREADS;
 use super::weight::halves;
 use ptx_gen::*;
 
@@ -102,6 +102,7 @@ impl<'k> Selection<'k> {
         each: impl FnOnce(&dyn Fn(U64<'k>, U64<'k>)),
     ) {
         let k = self.k;
+
         // Each thread clears the bin that only it reads in `find`, so no barrier precedes.
         k.section(
             "sample/select/clear_bins",
@@ -114,6 +115,7 @@ impl<'k> Selection<'k> {
         let upper = border.shift.get();
         let key = border.key.get();
         let shift = upper - DIGIT;
+
         k.section("sample/select/items", "the items of the border's bins");
         each(&|item, mass| {
             k.section("sample/select/item", "an item");
@@ -121,6 +123,7 @@ impl<'k> Selection<'k> {
                 self.add(item >> shift, mass)
             });
         });
+
         k.section("sample/select/bin", "the bin of the border");
         k.barrier();
         self.find(border.left.get());

@@ -42,49 +42,62 @@ pub const fn scale(temperature: f64) -> [f32; 2] {
 
 /// Returns the mass of the logit `z`. `largest` must be at least as large as `z`.
 pub fn weight(z: f32, largest: f32, [hi, lo]: [f32; 2]) -> u64 {
+    // The exact difference is `d + e` (Knuth's TwoSum).
     let d = z - largest;
     let b = d - z;
     let e = (z - (d - b)) + (-largest - b);
+    // The exponent is `y + rest`. What `y` loses by rounding is part of the rest.
     let y = d * hi;
-    let rest = e.mul_add(hi, d.mul_add(lo, d.mul_add(hi, -y)));
+    let lost = d.mul_add(hi, -y);
+    let rest = e.mul_add(hi, d.mul_add(lo, lost));
+    // 2^(y + rest) = 2^n 2^f
     let n = y.round_ties_even();
     let f = (y - n) + rest;
     let power = SERIES[1..]
         .iter()
         .fold(SERIES[0], |sum, &term| sum.mul_add(f, term));
     let whole = (power * (1 << BITS) as f32) as u32;
-    (u64::from(whole) << (FRACTION - BITS)) >> ((-n) as i32 as u32).min(63)
-    // In `z - largest`, the shift is not negative. A shift of 63 leaves nothing of 45 bits.
+    // `z` is at most `largest`, so the shift is not negative. A shift of 63 leaves nothing of 45
+    // bits.
+    let shift = ((-n) as i32 as u32).min(63);
+    (u64::from(whole) << (FRACTION - BITS)) >> shift
 }
 
 /// Returns [`weight`] on the device.
 pub(crate) fn on_device<'k>(z: F32<'k>, largest: F32<'k>, [hi, lo]: [F32<'k>; 2]) -> U64<'k> {
+    // Each operation is the CPU's, in the same order, so that the bits are equal.
     let d = z - largest;
     let b = d - z;
-    let e = (z - (d - b)) + (-largest - b);
+    let of_z = z - (d - b);
+    let of_largest = -largest - b;
+    let e = of_z + of_largest;
     let y = d * hi;
-    let rest = e.fma(hi, d.fma(lo, d.fma(hi, -y)));
-    // Each operation is the CPU's, in the same order, so that the bits are equal.
+    let lost = d.fma(hi, -y);
+    let rest = e.fma(hi, d.fma(lo, lost));
     let n = y.round();
     let f = (y - n) + rest;
     let power = SERIES[2..]
         .iter()
         .fold(f.fma(SERIES[0], SERIES[1]), |sum, &term| sum.fma(f, term));
     let whole = (power * (1 << BITS) as f32).cvt::<u32>();
-    (whole.cvt::<u64>() << (FRACTION - BITS)) >> (-n).nearest().bits::<u32>().min(63)
+    let mass = whole.cvt::<u64>() << (FRACTION - BITS);
+    let shift = (-n).nearest().bits::<u32>().min(63);
+    mass >> shift
 }
 
 /// Returns `floor(total * share / 2^32)`.
 pub(crate) fn times<'k>(total: U64<'k>, share: U32<'k>) -> U64<'k> {
     let [low, high] = halves(total);
-    high.mad_wide(share, low.mul_wide(share) >> 32)
+    let carried = low.mul_wide(share) >> 32;
+    high.mad_wide(share, carried)
 }
 
 /// Returns `ceil(total * share / 2^32) - 1`. The first sum that exceeds it is the first one with at
 /// least that share.
 pub(crate) fn border<'k>(total: U64<'k>, share: U32<'k>) -> U64<'k> {
     let [low, high] = halves(total);
-    high.mad_wide(share, (low.mul_wide(share) + u64::from(u32::MAX)) >> 32) - 1
+    let rounded_up = low.mul_wide(share) + u64::from(u32::MAX);
+    high.mad_wide(share, rounded_up >> 32) - 1
 }
 
 /// Returns the low and the high word.

@@ -4,9 +4,9 @@
 //! the lowest index. A logit that is not finite counts as infinity and therefore wins. The token is
 //! then [`NO_TOKEN`].
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::state::NO_TOKEN;
+use crate::harness::{Case, Variant};
+use crate::shared::state::NO_TOKEN;
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -66,8 +66,11 @@ impl KernelDef for ArgmaxBlocks {
     }
 
     fn grid(&self, a: &ArgmaxBlocksArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &ArgmaxBlocksArgs { n, .. } = a;
         let blocks = a.value.try_into().unwrap_or(u32::MAX);
-        self.length("x", a.x, "n", &[a.n])?;
+        check_lengths! { self, a:
+            x == n,
+        }
         self.range("the length of value", blocks, 1, 1 << 16)?;
         self.length("index", a.index, "the length of value", &[blocks])?;
         Ok(Grid::line(blocks))
@@ -131,9 +134,12 @@ impl KernelDef for ArgmaxFinal {
     }
 
     fn grid(&self, a: &ArgmaxFinalArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("blocks", a.blocks, 1, 1 << 16)?;
-        self.length("value", a.value, "blocks", &[a.blocks])?;
-        self.length("index", a.index, "blocks", &[a.blocks])?;
+        let &ArgmaxFinalArgs { blocks, .. } = a;
+        self.range("blocks", blocks, 1, 1 << 16)?;
+        check_lengths! { self, a:
+            value == blocks,
+            index == blocks,
+        }
         self.exactly("token", a.token, 1)?;
         Ok(Grid::line(1))
     }

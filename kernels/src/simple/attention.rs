@@ -8,11 +8,12 @@
 //! old sums by `2^(m_old - m_new)`. At the end, the teams of a block are rescaled to their common
 //! maximum and added. [`AttentionCombine`] does the same for the blocks of a head.
 
-use crate::cache::{self, OwnRows};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::reduce::{block_max, block_sum, lanes_max, lanes_sum};
-use crate::state::{LEN, POSITION};
+use crate::harness::{Case, Variant};
+use crate::shared::attend::attend;
+use crate::shared::cache::{self, OwnRows};
+use crate::shared::reduce::{block_max, block_sum, lanes_max, lanes_sum};
+use crate::shared::state::{LEN, POSITION};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;
@@ -20,8 +21,8 @@ use std::f32::consts::LOG2_E;
 args! {
     /// Arguments of [`Attention`].
     pub struct AttentionArgs {
-        /// `[8]`: the decode state, see [`state`](crate::state). The token attends to the positions
-        /// up to `POSITION`.
+        /// `[8]`: the decode state, see [`state`](crate::shared::state). The token attends to the
+        /// positions up to `POSITION`.
         state: In<u32>,
         /// `[heads, head_dim]`: the queries
         q: In<f32>,
@@ -109,27 +110,31 @@ impl KernelDef for Attention {
     }
 
     fn grid(&self, a: &AttentionArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("the kernel's head_dim", self.head_dim, DIMS as u32)?;
-        self.range("the kernel's head_dim", self.head_dim, DIMS as u32, 256)?;
+        let &AttentionArgs { heads, .. } = a;
+        let head_dim = self.head_dim;
+        self.multiple("the kernel's head_dim", head_dim, DIMS as u32)?;
+        self.range("the kernel's head_dim", head_dim, DIMS as u32, 256)?;
         self.range("the kernel's window", self.window.unwrap_or(1), 1, 1 << 24)?;
         self.exactly("state", a.state, LEN)?;
-        self.range("kv_heads", a.kv_heads, 1, a.heads)?;
-        self.multiple("heads", a.heads, a.kv_heads)?;
-        self.multiple("heads / kv_heads", a.heads / a.kv_heads, self.queries)?;
+        self.range("kv_heads", a.kv_heads, 1, heads)?;
+        self.multiple("heads", heads, a.kv_heads)?;
+        self.multiple("heads / kv_heads", heads / a.kv_heads, self.queries)?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         self.range("splits", a.splits, 1, MAX_SPLITS)?;
-        self.length("q", a.q, "heads * head_dim", &[a.heads, self.head_dim])?;
-        for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_own(self, name, found, [a.ctx, a.kv_heads, self.head_dim])?;
+        check_lengths! { self, a:
+            q == heads * head_dim,
         }
-        let part = [a.heads, a.splits, self.head_dim + 2];
+        for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
+            cache::check_own(self, name, found, [a.ctx, a.kv_heads, head_dim])?;
+        }
+        let part = [heads, a.splits, head_dim + 2];
         self.length(
             "partials",
             a.partials,
             "heads * splits * (head_dim + 2)",
             &part,
         )?;
-        Ok(Grid::plane(a.heads / self.queries, a.splits))
+        Ok(Grid::plane(heads / self.queries, a.splits))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AttentionArgs<Dev<'k>>) {
@@ -172,45 +177,30 @@ impl KernelDef for Attention {
         let splits = a.splits as usize;
         let n = ctx.min(a.state[POSITION as usize] as usize + 1);
         let start = n - self.window.map_or(n, |window| n.min(window as usize));
-        let share =
-            (n - start).div_ceil(self.step() as usize).div_ceil(splits) * self.step() as usize;
+        // A split is a whole number of steps of a block.
+        let step = self.step() as usize;
+        let steps = (n - start).div_ceil(step);
+        let share = steps.div_ceil(splits) * step;
         for (i, part) in a.partials.chunks_mut(dim + 2).enumerate() {
             let head = i / splits;
             let split = i % splits;
             let kv_head = head / (a.heads / a.kv_heads) as usize;
-            let row = |cache: &[f16], p: usize| -> Vec<f64> {
-                cache[cache::own_row(a.kv_heads as usize, kv_head, p) * dim..][..dim]
-                    .iter()
-                    .map(|x| x.to_f32().into())
-                    .collect()
+            let row = |p: usize| {
+                let first = cache::own_row(a.kv_heads as usize, kv_head, p) * dim;
+                [a.k_cache, a.v_cache].map(|cache| &cache[first..][..dim])
             };
-            let q = &a.q[head * dim..][..dim];
-            let at = |split: usize| (start + split * share).min(n);
-            let range = at(split)..at(split + 1);
-            let scores: Vec<f64> = range
-                .clone()
-                .map(|p| {
-                    let dot: f64 = q
-                        .iter()
-                        .zip(row(a.k_cache, p))
-                        .map(|(&q, k)| f64::from(q) * k)
-                        .sum();
-                    dot * f64::from(a.scale) * std::f64::consts::LOG2_E
-                })
-                .collect();
-            let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let mut sums = vec![0.0; dim + 1];
-            for (p, score) in range.zip(scores) {
-                let weight = (score - max).exp2();
-                for (sum, v) in sums
-                    .iter_mut()
-                    .zip(row(a.v_cache, p).into_iter().chain([1.0]))
-                {
-                    *sum += weight * v;
-                }
-            }
-            for (part, v) in part.iter_mut().zip(sums.into_iter().chain([max])) {
-                *part = v as f32;
+            let q: Vec<f64> = a.q[head * dim..][..dim].iter().map(|&q| q.into()).collect();
+            let scale = f64::from(a.scale);
+            let to_log2 = |dot: f64| dot * scale * std::f64::consts::LOG2_E;
+            let bound = |split: usize| (start + split * share).min(n);
+            let positions = bound(split)..bound(split + 1);
+            let attended = attend(&q, positions.map(row), to_log2);
+            let others = [attended.sum, attended.max];
+            for (to, v) in part
+                .iter_mut()
+                .zip(attended.values.into_iter().chain(others))
+            {
+                *to = v as f32;
             }
         }
     }
@@ -266,12 +256,14 @@ impl Attention {
         let rows = OwnRows::new(a.kv_heads, kv_head);
         let keys = a.k_cache.at(dim);
         let values = a.v_cache.at(dim);
+        // The team's number in the block is the offset of its first position.
         let mine = warp * teams + (lane >> self.team().ilog2());
         let last = end - 1;
         k.for_each(begin, end, self.step(), |base| {
             let positions: Vec<_> = (0..self.ahead())
                 .map(|i| base + mine + i * teams * WARPS)
                 .collect();
+            // Positions past the end read the last row, and get no weight below.
             let cached: Vec<_> = positions.iter().map(|p| rows.at(p.min(last))).collect();
             let load = |cache: Ptr<'k, f16, ReadOnly>| -> Vec<_> {
                 let row = |&row: &U32<'k>| cache.row(row, 2 * self.head_dim).cast::<u32>().ld4();
@@ -371,6 +363,7 @@ impl Attention {
         let lane = k.lane();
         let warp = k.warp();
         let tid = k.tid();
+        // The bits of a lane's number that differ between teams.
         let across = 31 & !(self.team() - 1);
         let sums = self.head_dim + 1;
         let row = self.head_dim.next_multiple_of(4) + 4;
@@ -412,10 +405,10 @@ impl Attention {
         k.for_each(tid, self.queries * sums, 32 * WARPS, |i| {
             let query = i / sums;
             let d = i % sums;
-            let of_warps = (0..WARPS).map(|w| rows.at((query + w * self.queries) * row + d).ld());
-            part(query)
-                .at(d)
-                .st(of_warps.reduce(|a, b| a + b).expect("a block has warps"));
+            let of_warp = |w: u32| rows.at((query + w * self.queries) * row + d).ld();
+            let to = part(query).at(d);
+            let sum = (0..WARPS).map(of_warp).reduce(|a, b| a + b);
+            to.st(sum.expect("a block has warps"));
         });
     }
 }
@@ -432,19 +425,23 @@ impl KernelDef for AttentionCombine {
     }
 
     fn grid(&self, a: &AttentionCombineArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("the kernel's head_dim", self.head_dim, 1, 1024)?;
+        let &AttentionCombineArgs { heads, .. } = a;
+        let head_dim = self.head_dim;
+        self.range("the kernel's head_dim", head_dim, 1, 1024)?;
         self.range("splits", a.splits, 1, MAX_SPLITS)?;
-        let part = [a.heads, a.splits, self.head_dim + 2];
+        let part = [heads, a.splits, head_dim + 2];
         self.length(
             "partials",
             a.partials,
             "heads * splits * (head_dim + 2)",
             &part,
         )?;
-        self.length("y", a.y, "heads * head_dim", &[a.heads, self.head_dim])?;
+        check_lengths! { self, a:
+            y == heads * head_dim,
+        }
         Ok(Grid {
             shared: 4 * a.splits,
-            ..Grid::line(a.heads)
+            ..Grid::line(heads)
         })
     }
 

@@ -4,11 +4,11 @@
 //! Each thread copies one fragment of a block (`fragment.rs`). A token outside of the table reads
 //! nothing and gives NaN, which every later kernel propagates.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
 use crate::format::Format;
-use crate::format::fragment::{Bytes, Group, LaneSplit};
-use crate::state::{self, StepState};
+use crate::format::fragment::{Bytes, Group};
+use crate::harness::{Case, Variant};
+use crate::shared::state::{self, StepState};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 /// The number of threads of a block.
@@ -17,7 +17,7 @@ const THREADS: u32 = 64;
 args! {
     /// Arguments of [`Embed`].
     pub struct EmbedArgs {
-        /// `[8]`: the decode state, see [`state`](crate::state)
+        /// `[8]`: the decode state, see [`state`](crate::shared::state)
         state: In<u32>,
         /// `[vocab, row_bytes]`: the table, at an address that is a multiple of 16
         table: In<u8>,
@@ -85,17 +85,18 @@ impl KernelDef for Embed {
     }
 
     fn grid(&self, a: &EmbedArgs<Shape>) -> Result<Grid, ShapeError> {
-        let split = LaneSplit::of(self.format);
+        let &EmbedArgs { n, .. } = a;
+        let split = self.format.split();
         self.exactly("state", a.state, state::LEN)?;
-        self.matrix("table", a.table, self.format, a.vocab, a.n)?;
-        self.length("y", a.y, "n", &[a.n])?;
-        Ok(Grid::line(
-            (a.n / split.len * split.lanes).div_ceil(THREADS),
-        ))
+        self.matrix("table", a.table, self.format, a.vocab, n)?;
+        check_lengths! { self, a:
+            y == n,
+        }
+        Ok(Grid::line((n / split.len * split.lanes).div_ceil(THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: EmbedArgs<Dev<'k>>) {
-        let split = LaneSplit::of(self.format);
+        let split = self.format.split();
         let thread = k.ctaid() * THREADS + k.tid();
         k.when(split.block(thread).lt(split.blocks(a.n)), || {
             let token = a.state.at(state::TOKEN).ld();
@@ -135,7 +136,7 @@ pub(crate) fn copy_fragment<'k>(
     thread: U32<'k>,
     y: Ptr<'k, f32, WriteOnly>,
 ) {
-    let split = LaneSplit::of(table.format);
+    let split = table.format.split();
     let fragment = table.format.of().fragment(k, thread);
     let block = split.block(thread);
     let y = y.at(fragment.first()).row(block, 4 * split.len);
@@ -145,6 +146,7 @@ pub(crate) fn copy_fragment<'k>(
         let addresses = fragment.addresses(row.row(block, split.bytes));
         let section = |what| {
             let id = table.format.section(&format!("fragment_{what}"));
+
             k.section(id, format!("{}: {what} a fragment", table.format.name()));
         };
         section("load");
@@ -197,7 +199,7 @@ fn weights<'k>(groups: &[Group<'k>]) -> Vec<F32<'k>> {
 
 impl Variant for Embed {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let block = LaneSplit::of(self.format).len as usize;
+        let block = self.format.split().len as usize;
         // The first row, one in the middle, the last, and one past the last. Rows of one block, and
         // of many threads.
         [

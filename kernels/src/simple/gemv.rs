@@ -12,11 +12,11 @@
 //! Three kernels share the GEMV and differ in the epilogue: store, add a bias and store, or add to
 //! the output.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
 use crate::format::Format;
 use crate::format::fragment::{Bytes, Fragment, Group, LaneSplit};
-use crate::reduce::{block_sum, warp_sum};
+use crate::harness::{Case, Variant};
+use crate::shared::reduce::{block_sum, warp_sum};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -40,7 +40,7 @@ impl Team {
     /// It is a block if each of its warps has blocks of a row to process, and if warps alone would
     /// be too few. For example, 8192 rows are 31 warps for each of 132 SMs.
     pub fn of(format: Format, rows: u32, n: u32) -> Team {
-        let split = LaneSplit::of(format);
+        let split = format.split();
         let visited = WARPS * split.blocks_of_warp();
         if rows < 8192 && n / split.len >= visited {
             Team::Block
@@ -203,8 +203,11 @@ impl KernelDef for GemvBias {
     }
 
     fn grid(&self, a: &GemvBiasArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.length("bias", a.bias, "rows", &[a.rows])?;
-        contract(self, self.format, self.team, [a.w, a.x, a.y], a.rows, a.n)
+        let &GemvBiasArgs { rows, .. } = a;
+        check_lengths! { self, a:
+            bias == rows,
+        }
+        contract(self, self.format, self.team, [a.w, a.x, a.y], rows, a.n)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GemvBiasArgs<Dev<'k>>) {
@@ -347,7 +350,7 @@ impl<'k> GemvLane<'k> {
         rows: [U32<'k>; ROWS],
         x: Ptr<'k, f32, ReadOnly>,
     ) -> Self {
-        let split = LaneSplit::of(w.format);
+        let split = w.format.split();
         let fragment = w.format.of().fragment(k, lane);
         let blocks = split.blocks(w.n);
         let last = w.rows - 1;
@@ -384,6 +387,7 @@ impl<'k> GemvLane<'k> {
         let step = self.step;
         let stride = step * self.depth;
         let whole = self.blocks & !(stride - 1);
+
         k.section(
             "simple/gemv/deep_loop",
             "several fragments of each row at once",
@@ -391,6 +395,7 @@ impl<'k> GemvLane<'k> {
         k.for_each(first, whole, stride, |block| {
             self.round(&mut sums, block, self.depth)
         });
+
         k.section("simple/gemv/rest", "the remaining fragments, one at a time");
         k.for_each(first + whole, self.blocks, step, |block| {
             self.round(&mut sums, block, 1)
@@ -517,7 +522,7 @@ fn cases(
     seed: u64,
     rest: impl Fn(&mut Random, usize) -> Vec<Vec<f32>>,
 ) -> Vec<Case> {
-    let split = LaneSplit::of(format);
+    let split = format.split();
     let block = split.len as usize;
     let round =
         block * (split.blocks_of_warp() * team.warps() * format.of().loads().depth) as usize;

@@ -3,9 +3,9 @@
 //!
 //! The result is NaN if a logit of the row is not finite, or if the row does not contain the token.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::reduce::{block_max, block_sum};
+use crate::harness::{Case, Variant};
+use crate::shared::reduce::{block_max, block_sum};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::simple::argmax::key;
 use ptx_gen::*;
 use std::f32::consts::{LN_2, LOG2_E};
@@ -42,11 +42,14 @@ impl KernelDef for LogLikelihood {
     }
 
     fn grid(&self, a: &LogLikelihoodArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &LogLikelihoodArgs { n, .. } = a;
         let rows = a.token.try_into().unwrap_or(u32::MAX);
         self.range("the length of token", rows, 1, 1 << 24)?;
-        self.range("n", a.n, 1, 1 << 24)?;
-        self.length("x", a.x, "rows * n", &[rows, a.n])?;
-        self.length("y", a.y, "rows", &[rows])?;
+        self.range("n", n, 1, 1 << 24)?;
+        check_lengths! { self, a:
+            x == rows * n,
+            y == rows,
+        }
         Ok(Grid::line(rows))
     }
 
@@ -68,7 +71,10 @@ impl KernelDef for LogLikelihood {
             let logit = key(x.at(i).ld());
             let largest = max.get().max(logit);
             let e = |v: F32<'k>| ((v - largest) * LOG2_E).ex2();
-            sum.set(sum.get().fma(e(max.get()), e(logit)));
+            let so_far = sum.get();
+            let rescaled = e(max.get());
+            let term = e(logit);
+            sum.set(so_far.fma(rescaled, term));
             max.set(largest);
         });
 
@@ -77,8 +83,10 @@ impl KernelDef for LogLikelihood {
             "y = x[token] - (max + log(sum of e^(x - max))); a thread without logits adds 0",
         );
         let largest = block_max(k, warps, max.get());
-        let sum = sum.get() * ((max.get() - largest) * LOG2_E).ex2();
-        let all = block_sum(k, warps, sum).lg2().fma(LN_2, largest);
+        let own = sum.get();
+        let rescale = ((max.get() - largest) * LOG2_E).ex2();
+        let sum = block_sum(k, warps, own * rescale);
+        let all = sum.lg2().fma(LN_2, largest);
         k.when(k.tid().eq(0), || {
             let token = a.token.at(row).ld();
             let mut y = k.var(f32::NAN);

@@ -9,3 +9,4 @@ pub mod log_likelihood;
 pub mod rms_norm;
 pub mod rope;
 pub mod swiglu;
+pub(crate) mod variants;

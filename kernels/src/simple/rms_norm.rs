@@ -4,9 +4,9 @@
 //! The sum of squares is an `f32`. Rows are therefore correct up to a magnitude of `1.8e19 /
 //! sqrt(n)`, for example 2e17 for n = 8192.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::reduce::block_sum;
+use crate::harness::{Case, Variant};
+use crate::shared::reduce::block_sum;
+use crate::shared::{Contract, Random};
 use ptx_gen::*;
 use std::array::from_fn;
 

@@ -10,17 +10,17 @@
 //! revolutions, as a sum of two `f32`. The kernel first subtracts the whole revolutions of the
 //! exact product, so the error is equal at all positions.
 
-use crate::cache::{self, OwnRows, key, keys};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::state::{LEN, POSITION};
+use crate::harness::{Case, Variant};
+use crate::shared::cache::{self, OwnRows, key, keys};
+use crate::shared::state::{LEN, POSITION};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::f32::consts::TAU;
 
 args! {
     /// Arguments of [`Rope`].
     pub struct RopeArgs {
-        /// `[8]`: the decode state, see [`state`](crate::state)
+        /// `[8]`: the decode state, see [`state`](crate::shared::state)
         state: In<u32>,
         /// `[rope_dim / 2, 2]`: revolutions per position, as [`revolutions`] splits them
         freq: In<f32>,
@@ -114,35 +114,38 @@ impl KernelDef for Rope {
     }
 
     fn grid(&self, a: &RopeArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &RopeArgs { kv_heads, .. } = a;
+        let &RopeArgs {
+            head_dim,
+            heads,
+            rope_dim,
+            ..
+        } = a;
         self.require(self.magnitude.is_finite(), || {
             "the kernel's magnitude must be finite".into()
         })?;
         self.exactly("state", a.state, LEN)?;
-        self.range("heads", a.heads, 1, 1 << 16)?;
-        self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
+        self.range("heads", heads, 1, 1 << 16)?;
+        self.range("kv_heads", kv_heads, 1, 1 << 16)?;
         // Every position below 2^24 is exact as an f32.
         self.range("ctx", a.ctx, 1, 1 << 24)?;
-        self.multiple("rope_dim", a.rope_dim, 2)?;
-        self.require(a.rope_dim <= a.head_dim, || {
+        self.multiple("rope_dim", rope_dim, 2)?;
+        self.require(rope_dim <= head_dim, || {
             format!(
                 "rope_dim is {}, must be at most head_dim = {}",
-                a.rope_dim, a.head_dim
+                rope_dim, head_dim
             )
         })?;
-        self.length("freq", a.freq, "rope_dim", &[a.rope_dim])?;
-        self.length("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
-        for (name, found) in [("k", a.k), ("v", a.v)] {
-            self.length(
-                name,
-                found,
-                "kv_heads * head_dim",
-                &[a.kv_heads, a.head_dim],
-            )?;
+        check_lengths! { self, a:
+            freq == rope_dim,
+            q == heads * head_dim,
+            k == kv_heads * head_dim,
+            v == kv_heads * head_dim,
         }
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_own(self, name, found, [a.ctx, a.kv_heads, a.head_dim])?;
+            cache::check_own(self, name, found, [a.ctx, kv_heads, head_dim])?;
         }
-        Ok(Grid::line(a.heads + 2 * a.kv_heads))
+        Ok(Grid::line(heads + 2 * kv_heads))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: RopeArgs<Dev<'k>>) {
@@ -151,7 +154,9 @@ impl KernelDef for Rope {
         k.when(block.lt(a.heads), || {
             let q = a.q.at(block * a.head_dim);
             self.each_pair(k, &a, position, |t| {
-                let [x, y] = t.of(q.at(t.dims[0]).ld(), q.at(t.dims[1]).ld());
+                let x = q.at(t.dims[0]).ld();
+                let y = q.at(t.dims[1]).ld();
+                let [x, y] = t.of(x, y);
                 q.at(t.dims[0]).st(x);
                 q.at(t.dims[1]).st(y);
             });
@@ -159,7 +164,9 @@ impl KernelDef for Rope {
         .otherwise(|| {
             let head = (block - a.heads) % a.kv_heads;
             let from = head * a.head_dim;
-            let to = OwnRows::new(a.kv_heads, head).at(position) * a.head_dim;
+            let rows = OwnRows::new(a.kv_heads, head);
+            let to = rows.at(position) * a.head_dim;
+
             k.section(
                 "simple/rope/bounds",
                 "positions past the cache are not stored",
@@ -169,14 +176,22 @@ impl KernelDef for Rope {
                     let key = a.k.at(from);
                     let cache = a.k_cache.at(to);
                     self.each_pair(k, &a, position, |t| {
-                        let [x, y] = t.of(key.at(t.dims[0]).ld(), key.at(t.dims[1]).ld());
-                        let [x, y] = keys(k, [x, y]);
+                        let x = key.at(t.dims[0]).ld();
+                        let y = key.at(t.dims[1]).ld();
+                        let rotated = t.of(x, y);
+                        let [x, y] = keys(k, rotated);
                         cache.at(t.dims[0]).st(x);
                         cache.at(t.dims[1]).st(y);
                     });
+                    // The dimensions after the rotated ones are copied.
                     append(k, k.tid() + a.rope_dim, a.head_dim, key, cache);
                 })
-                .otherwise(|| append(k, k.tid(), a.head_dim, a.v.at(from), a.v_cache.at(to)));
+                .otherwise(|| {
+                    let first = k.tid();
+                    let value = a.v.at(from);
+                    let cache = a.v_cache.at(to);
+                    append(k, first, a.head_dim, value, cache);
+                });
             });
         });
     }

@@ -4,8 +4,8 @@
 //! For large `-g`, the power is infinite and its reciprocal is 0. The result is then 0, which is
 //! correct.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;
@@ -91,11 +91,14 @@ impl KernelDef for SwiGlu {
     }
 
     fn grid(&self, a: &SwiGluArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, 4)?;
-        self.length("gate", a.gate, "n", &[a.n])?;
-        self.length("up", a.up, "n", &[a.n])?;
-        self.length("y", a.y, "n", &[a.n])?;
-        Ok(Grid::line(a.n.div_ceil(4 * self.threads)))
+        let &SwiGluArgs { n, .. } = a;
+        self.multiple("n", n, 4)?;
+        check_lengths! { self, a:
+            gate == n,
+            up == n,
+            y == n,
+        }
+        Ok(Grid::line(n.div_ceil(4 * self.threads)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: SwiGluArgs<Dev<'k>>) {

@@ -11,10 +11,10 @@
 //! not depend on other tokens. Tokens may therefore come in chunks, so that the logits of all
 //! tokens need not be in memory at once.
 
-use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::reduce::{block_max, block_sum};
+use super::buffers::{narrow, wide};
+use crate::harness::{Case, Variant};
+use crate::shared::reduce::{block_max, block_sum};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::{LN_2, LOG2_E};
@@ -113,11 +113,14 @@ impl KernelDef for TokenLosses {
     }
 
     fn grid(&self, a: &TokenLossesArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("vocab", a.vocab, 4)?;
+        let &TokenLossesArgs { vocab, .. } = a;
+        self.multiple("vocab", vocab, 4)?;
         let tokens = a.labels as u32;
-        self.length("logits", a.logits, "tokens * vocab", &[tokens, a.vocab])?;
-        self.length("lse", a.lse, "tokens", &[tokens])?;
-        self.length("losses", a.losses, "tokens", &[tokens])?;
+        check_lengths! { self, a:
+            logits == tokens * vocab,
+            lse == tokens,
+            losses == tokens,
+        }
         Ok(Grid::line(tokens))
     }
 
@@ -127,8 +130,10 @@ impl KernelDef for TokenLosses {
         let token = k.ctaid();
         let logits = a.logits.at(token * a.vocab);
 
-        k.section("train/cross_entropy/statistics", 
-                        "of each thread's logits the maximum and the sum of e^(l - maximum), in one pass (online softmax)",
+        k.section(
+            "train/cross_entropy/statistics",
+            "of each thread's logits the maximum and the sum of e^(l - maximum), in one pass \
+             (online softmax)",
         );
         // The maximum starts at a finite number. With negative infinity, a thread without logits
         // would compute infinity minus infinity.
@@ -139,18 +144,21 @@ impl KernelDef for TokenLosses {
             let largest = four.into_iter().fold(max.get(), |a, b| a.max(b));
             let e = |l: F32<'k>| ((l - largest) * LOG2_E).ex2();
             let terms = four.map(e).into_iter().reduce(|a, b| a + b).expect("four");
-            sum.set(sum.get().fma(e(max.get()), terms));
+            let so_far = sum.get();
+            let rescaled = e(max.get());
+            sum.set(so_far.fma(rescaled, terms));
             max.set(largest);
         });
+
         k.section(
             "train/cross_entropy/lse",
             "lse = max + log(sum of e^(l - max)); a thread without logits adds 0",
         );
         let largest = block_max(k, self.threads / 32, max.get());
-        let sum = sum.get() * ((max.get() - largest) * LOG2_E).ex2();
-        let lse = block_sum(k, self.threads / 32, sum)
-            .lg2()
-            .fma(LN_2, largest);
+        let own = sum.get();
+        let rescale = ((max.get() - largest) * LOG2_E).ex2();
+        let sum = block_sum(k, self.threads / 32, own * rescale);
+        let lse = sum.lg2().fma(LN_2, largest);
 
         k.section("train/cross_entropy/loss", "loss = lse - l[label]");
         k.when(k.tid().eq(0), || {
@@ -210,10 +218,13 @@ impl KernelDef for LogitGradients {
     }
 
     fn grid(&self, a: &LogitGradientsArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("vocab", a.vocab, 4)?;
+        let &LogitGradientsArgs { vocab, .. } = a;
+        self.multiple("vocab", vocab, 4)?;
         let tokens = a.labels as u32;
-        self.length("logits", a.logits, "tokens * vocab", &[tokens, a.vocab])?;
-        self.length("lse", a.lse, "tokens", &[tokens])?;
+        check_lengths! { self, a:
+            logits == tokens * vocab,
+            lse == tokens,
+        }
         Ok(Grid::line(tokens))
     }
 

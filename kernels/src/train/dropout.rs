@@ -6,12 +6,12 @@
 //! The mask of an element depends only on its place, so the backward pass computes it again and no
 //! mask is stored.
 
-use super::philox::{on_device, philox4x32};
+use super::buffers::{narrow, wide};
+use super::optimizer::state::{COUNTERS, MICRO};
 use super::products::add_scaled;
-use super::state::{COUNTERS, MICRO};
-use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::philox::{on_device, philox4x32};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -69,7 +69,7 @@ args! {
         x: In<f32>,
         /// `[n]`: the kept elements of `x` are added to it.
         sum: InOut<f32>,
-        /// `[4]`: the counters of [`state`](super::state)
+        /// `[4]`: the counters of [`state`](super::optimizer::state)
         counters: In<u32>,
         /// `[2]`: the words of the key
         seed: In<u32>,
@@ -101,12 +101,15 @@ impl KernelDef for AddMasked {
     }
 
     fn grid(&self, a: &AddMaskedArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, 4)?;
-        self.length("x", a.x, "n", &[a.n])?;
-        self.length("sum", a.sum, "n", &[a.n])?;
+        let &AddMaskedArgs { n, .. } = a;
+        self.multiple("n", n, 4)?;
+        check_lengths! { self, a:
+            x == n,
+            sum == n,
+        }
         self.exactly("counters", a.counters, COUNTERS)?;
         self.exactly("seed", a.seed, 2)?;
-        Ok(Grid::line(a.n.div_ceil(4 * self.threads)))
+        Ok(Grid::line(n.div_ceil(4 * self.threads)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AddMaskedArgs<Dev<'k>>) {

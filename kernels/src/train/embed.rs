@@ -1,8 +1,8 @@
 //! The embedding `h[t,:] = E[id[t],:]`. The table is frozen, so it has no gradient.
 
-use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use super::buffers::{narrow, wide};
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 /// Returns the rows of `table` `[vocab, hidden]` at `ids` `[tokens]`, as `[tokens, hidden]`.
@@ -49,11 +49,14 @@ impl KernelDef for EmbedTokens {
     }
 
     fn grid(&self, a: &EmbedTokensArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("hidden", a.hidden, 4)?;
-        self.range("vocab", a.vocab, 1, 1 << 24)?;
+        let &EmbedTokensArgs { hidden, vocab, .. } = a;
+        self.multiple("hidden", hidden, 4)?;
+        self.range("vocab", vocab, 1, 1 << 24)?;
         let tokens = a.ids as u32;
-        self.length("table", a.table, "vocab * hidden", &[a.vocab, a.hidden])?;
-        self.length("h", a.h, "tokens * hidden", &[tokens, a.hidden])?;
+        check_lengths! { self, a:
+            table == vocab * hidden,
+            h == tokens * hidden,
+        }
         Ok(Grid::line(tokens))
     }
 

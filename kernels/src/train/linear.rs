@@ -11,8 +11,8 @@
 
 use super::lora::{Factors, masked};
 use super::products::{nn, nt};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 /// The frozen weight of a projection.
@@ -90,9 +90,12 @@ impl KernelDef for BroadcastRow {
     }
 
     fn grid(&self, a: &BroadcastRowArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("n", a.n, 1, 1 << 30)?;
-        self.length("row", a.row, "n", &[a.n])?;
-        self.length("y", a.y, "rows * n", &[a.rows, a.n])?;
+        let &BroadcastRowArgs { n, rows, .. } = a;
+        self.range("n", n, 1, 1 << 30)?;
+        check_lengths! { self, a:
+            row == n,
+            y == rows * n,
+        }
         Ok(Grid::line((a.y as u32).div_ceil(THREADS)))
     }
 

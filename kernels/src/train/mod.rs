@@ -14,9 +14,8 @@
 //! the attention kernels in `bf16` on tensor cores, and [`half`] has the `bf16` kernels of all
 //! other operations.
 
-pub mod adamw;
 pub mod attention;
-pub mod clip;
+mod buffers;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embed;
@@ -24,28 +23,20 @@ pub mod flash;
 pub mod half;
 pub mod linear;
 pub mod lora;
-pub mod micro_batch;
 pub mod nested;
 pub mod nf4;
-pub mod philox;
+pub mod optimizer;
 pub mod products;
 pub mod rms_norm;
 pub mod rope;
-pub mod schedule;
-pub mod state;
 mod storage;
 pub mod swiglu;
+pub(crate) mod variants;
 
 pub use storage::Storage;
 
-/// Returns the elements of a buffer as `f64`.
-fn wide(buffer: &[f32]) -> Vec<f64> {
-    buffer.iter().copied().map(f64::from).collect()
-}
-
-/// Stores numbers in a buffer.
-fn narrow(numbers: &[f64], buffer: &mut [f32]) {
-    for (to, &x) in buffer.iter_mut().zip(numbers) {
-        *to = x as f32;
-    }
-}
+// The paths of modules before the optimizer had a folder.
+#[doc(hidden)]
+pub use crate::shared::philox;
+#[doc(hidden)]
+pub use optimizer::{adamw, clip, micro_batch, schedule, state};

@@ -7,8 +7,8 @@
 //! ([Dettmers et al., 2021](https://arxiv.org/abs/2110.02861)).
 
 use super::nf4::{self, WORD, inverse};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 /// The number of `absmax` values that share a scale.
@@ -132,10 +132,13 @@ impl KernelDef for NestedDequantize {
     }
 
     fn grid(&self, a: &NestedDequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, WORD)?;
-        check_lengths(self, a.n, a.from)?;
-        self.length("w", a.w, "n", &[a.n])?;
-        Ok(Grid::line(a.n.div_ceil(WORD * self.threads)))
+        let &NestedDequantizeArgs { n, .. } = a;
+        self.multiple("n", n, WORD)?;
+        check_lengths(self, n, a.from)?;
+        check_lengths! { self, a:
+            w == n,
+        }
+        Ok(Grid::line(n.div_ceil(WORD * self.threads)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: NestedDequantizeArgs<Dev<'k>>) {

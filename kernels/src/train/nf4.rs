@@ -7,8 +7,8 @@
 //! `f32`. An element is `VALUES[code] * absmax`. The code of `w` is the number of thresholds below
 //! `w * (1 / absmax)`.
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -133,16 +133,19 @@ impl KernelDef for Nf4Dequantize {
     }
 
     fn grid(&self, a: &Nf4DequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, WORD)?;
-        self.length("packed", a.packed, "n / 2", &[a.n / 2])?;
+        let &Nf4DequantizeArgs { n, .. } = a;
+        self.multiple("n", n, WORD)?;
+        self.length("packed", a.packed, "n / 2", &[n / 2])?;
         self.length(
             "absmax",
             a.absmax,
             "ceil(n / 64)",
-            &[a.n.div_ceil(BLOCK as u32)],
+            &[n.div_ceil(BLOCK as u32)],
         )?;
-        self.length("w", a.w, "n", &[a.n])?;
-        Ok(Grid::line(a.n.div_ceil(WORD * self.threads)))
+        check_lengths! { self, a:
+            w == n,
+        }
+        Ok(Grid::line(n.div_ceil(WORD * self.threads)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: Nf4DequantizeArgs<Dev<'k>>) {
@@ -166,6 +169,7 @@ pub(super) fn unpack<'k>(
     absmax: impl Fn(U32<'k>) -> F32<'k>,
 ) {
     let values = values(k);
+
     k.section(
         "train/nf4/weights",
         "w = value * absmax; the first of two codes is in the high nibble",

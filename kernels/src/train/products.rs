@@ -7,9 +7,9 @@
 //! The kernel is the simple one: a thread sums one element of the result, or four neighbors, in the
 //! order of the depth. The order is equal in both cases, and so are the bits.
 
-use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use super::buffers::{narrow, wide};
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 /// Adds `x[m,k] w[n,k]^T` to `sum[m,n]`. Both operands have rows of `k` elements.
@@ -115,18 +115,25 @@ impl KernelDef for Product {
     }
 
     fn grid(&self, a: &ProductArgs<Shape>) -> Result<Grid, ShapeError> {
-        for (name, size) in [("rows", a.rows), ("columns", a.columns), ("depth", a.depth)] {
+        let &ProductArgs {
+            columns,
+            depth,
+            rows,
+            ..
+        } = a;
+        for (name, size) in [("rows", rows), ("columns", columns), ("depth", depth)] {
             self.range(name, size, 1, 1 << 30)?;
         }
-        self.multiple("columns", a.columns, self.width)?;
-        self.multiple("depth", a.depth, self.step())?;
-        self.length("a", a.a, "rows * depth", &[a.rows, a.depth])?;
-        self.length("b", a.b, "columns * depth", &[a.columns, a.depth])?;
-        self.length("sum", a.sum, "rows * columns", &[a.rows, a.columns])?;
+        self.multiple("columns", columns, self.width)?;
+        self.multiple("depth", depth, self.step())?;
+        check_lengths! { self, a:
+            a == rows * depth,
+            b == columns * depth,
+            sum == rows * columns,
+        }
         self.exactly("factor", a.factor, 1)?;
-        Ok(Grid::line(
-            (a.rows * (a.columns / self.width)).div_ceil(THREADS),
-        ))
+        let threads = rows * (columns / self.width);
+        Ok(Grid::line(threads.div_ceil(THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ProductArgs<Dev<'k>>) {
@@ -143,7 +150,10 @@ impl KernelDef for Product {
             let to = a.sum.at(row * a.columns + column);
             let factor = a.factor.ld();
             for (j, sum) in (0u32..).zip(sums) {
-                to.at(j).st(sum.get().fma(factor, to.at(j).ld()));
+                let element = to.at(j);
+                let product = sum.get();
+                let old = to.at(j).ld();
+                element.st(product.fma(factor, old));
             }
         });
     }
@@ -196,7 +206,8 @@ impl Product {
                 }
             }
             MatmulLayout::Nn => {
-                for (t, x) in (0u32..).zip(load(a.a.at(row * a.depth + d))) {
+                let terms = load(a.a.at(row * a.depth + d));
+                for (t, x) in (0u32..).zip(terms) {
                     let y = load(a.b.at((d + t) * a.columns + column));
                     for (sum, y) in sums.iter_mut().zip(y) {
                         sum.fma(x, y);

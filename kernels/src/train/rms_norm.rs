@@ -11,11 +11,11 @@
 //!
 //! The kernels have a block per row. Sums have a fixed order, so equal rows give equal bits.
 
+use super::buffers::{narrow, wide};
 use super::products::dot;
-use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::reduce::block_sum;
+use crate::harness::{Case, Variant};
+use crate::shared::reduce::block_sum;
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -82,12 +82,15 @@ impl KernelDef for RmsNormForward {
     }
 
     fn grid(&self, a: &RmsNormForwardArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, 4)?;
-        let rows = (a.x / a.n as usize) as u32;
-        self.length("x", a.x, "rows * n", &[rows, a.n])?;
-        self.length("g", a.g, "n", &[a.n])?;
-        self.length("y", a.y, "rows * n", &[rows, a.n])?;
-        self.length("inv", a.inv, "rows", &[rows])?;
+        let &RmsNormForwardArgs { n, .. } = a;
+        self.multiple("n", n, 4)?;
+        let rows = (a.x / n as usize) as u32;
+        check_lengths! { self, a:
+            x == rows * n,
+            g == n,
+            y == rows * n,
+            inv == rows,
+        }
         Ok(Grid::line(rows))
     }
 
@@ -164,13 +167,16 @@ impl KernelDef for RmsNormBackward {
     }
 
     fn grid(&self, a: &RmsNormBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, 4)?;
-        let rows = (a.x / a.n as usize) as u32;
-        self.length("x", a.x, "rows * n", &[rows, a.n])?;
-        self.length("dy", a.dy, "rows * n", &[rows, a.n])?;
-        self.length("g", a.g, "n", &[a.n])?;
-        self.length("inv", a.inv, "rows", &[rows])?;
-        self.length("sum", a.sum, "rows * n", &[rows, a.n])?;
+        let &RmsNormBackwardArgs { n, .. } = a;
+        self.multiple("n", n, 4)?;
+        let rows = (a.x / n as usize) as u32;
+        check_lengths! { self, a:
+            x == rows * n,
+            dy == rows * n,
+            g == n,
+            inv == rows,
+            sum == rows * n,
+        }
         Ok(Grid::line(rows))
     }
 

@@ -6,9 +6,9 @@
 //!
 //! The kernel computes angles like the decoding kernel, with [`simple::rope`](crate::simple::rope).
 
-use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use super::buffers::{narrow, wide};
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::simple::rope::{Pairing, angle, revolutions};
 use ptx_gen::*;
 use std::f64::consts::TAU;
@@ -144,16 +144,19 @@ impl KernelDef for RotateHeads {
     }
 
     fn grid(&self, a: &RotateHeadsArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("head_dim", a.head_dim, 2)?;
-        self.range("heads", a.heads, 1, 1 << 16)?;
-        self.length("positions", a.positions, "tokens", &[a.tokens])?;
-        self.length("freq", a.freq, "head_dim", &[a.head_dim])?;
-        self.length(
-            "x",
-            a.x,
-            "tokens * heads * head_dim",
-            &[a.tokens, a.heads, a.head_dim],
-        )?;
+        let &RotateHeadsArgs {
+            head_dim,
+            heads,
+            tokens,
+            ..
+        } = a;
+        self.multiple("head_dim", head_dim, 2)?;
+        self.range("heads", heads, 1, 1 << 16)?;
+        check_lengths! { self, a:
+            positions == tokens,
+            freq == head_dim,
+            x == tokens * heads * head_dim,
+        }
         Ok(Grid::line((a.x as u32 / 2).div_ceil(THREADS)))
     }
 

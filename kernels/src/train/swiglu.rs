@@ -9,9 +9,9 @@
 //! The kernel of the forward pass is [`SwiGlu`](crate::SwiGlu). For large `-g` the power in the
 //! sigmoid is infinite and its reciprocal is 0. Both gradients are then 0, which is their limit.
 
-use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use super::buffers::{narrow, wide};
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::simple::swiglu::Activation;
 use ptx_gen::*;
 use std::array::from_fn;
@@ -73,17 +73,16 @@ impl KernelDef for SwiGluBackward {
     }
 
     fn grid(&self, a: &SwiGluBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, 4)?;
-        for (name, len) in [
-            ("da", a.da),
-            ("g", a.g),
-            ("up", a.up),
-            ("dg", a.dg),
-            ("dup", a.dup),
-        ] {
-            self.length(name, len, "n", &[a.n])?;
+        let &SwiGluBackwardArgs { n, .. } = a;
+        self.multiple("n", n, 4)?;
+        check_lengths! { self, a:
+            da == n,
+            g == n,
+            up == n,
+            dg == n,
+            dup == n,
         }
-        Ok(Grid::line(a.n.div_ceil(4 * self.threads)))
+        Ok(Grid::line(n.div_ceil(4 * self.threads)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: SwiGluBackwardArgs<Dev<'k>>) {
@@ -93,9 +92,14 @@ impl KernelDef for SwiGluBackward {
             let g = a.g.at(i).ld4();
             let up = a.up.at(i).ld4();
             let sg = g.map(|g| Activation::Silu.sigmoid(g));
+            // silu'(g) = sigmoid(g) (1 + g (1 - sigmoid(g)))
             let slope = |j: usize| sg[j] * g[j].fma(-sg[j] + 1.0, 1.0);
-            a.dg.at(i).st4(from_fn(|j| da[j] * up[j] * slope(j)));
-            a.dup.at(i).st4(from_fn(|j| da[j] * (g[j] * sg[j])));
+            let to = a.dg.at(i);
+            let dg = from_fn(|j| da[j] * up[j] * slope(j));
+            to.st4(dg);
+            let to = a.dup.at(i);
+            let dup = from_fn(|j| da[j] * (g[j] * sg[j]));
+            to.st4(dup);
         });
     }
 

@@ -1,10 +1,16 @@
 //! The program of a block: its warps copy tiles and attend to them, and their sums become a result
 //! or a partial result.
 
+use super::definition::{
+    BatchAttention, BatchAttentionArgs, DEPTH, IN_FLIGHT, LEAST_TILES, QUERIES, SET, TILE, UNITS,
+};
 use super::sums::{OnlineSoftmax, RunningSoftmax, SplitPartial, add_values};
 use super::tile::{Copier, Matrices};
-use super::*;
-use crate::pipeline::attention::divided;
+use crate::matmul::activations;
+use crate::shared::cache::PAGE;
+use crate::shared::divided::divided;
+use crate::shared::state::{DONE, LEN, POSITION, SEQUENCE};
+use ptx_gen::*;
 use std::array::from_fn;
 
 /// The values that the threads of a block compute at the start.
@@ -108,9 +114,13 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
         let tiles = end - base;
         // Many units of work fill the device without splits, so a split then has more tiles and
         // there are fewer partial results to merge.
-        let least = (a.units / UNITS).max(LEAST_TILES[0]).min(LEAST_TILES[1]) * warps;
-        let share = ((tiles + (a.splits - 1)) / a.splits).max(least);
-        let share = divided(share + (warps - 1), warps).0 * warps;
+        let [fewest, most] = LEAST_TILES;
+        let least = (a.units / UNITS).max(fewest).min(most) * warps;
+        let even = (tiles + (a.splits - 1)) / a.splits;
+        let share = even.max(least);
+        // All warps of a block get equally many tiles.
+        let (rounds, _) = divided(share + (warps - 1), warps);
+        let share = rounds * warps;
         let first = base + self.split * share;
         TileRange {
             first,
@@ -122,6 +132,7 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
     /// Stores zeros as the result of a row that is done.
     pub(super) fn store_zeros(&self) {
         let k = self.k;
+
         k.section(
             "batch/attention/finished_row",
             "zeros for a row that is done",
@@ -141,6 +152,7 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
             .map(|_| OnlineSoftmax::new(k, def))
             .collect();
         self.attend(&mut sets, copies, range);
+
         k.section(
             "batch/attention/share_sums",
             "store the warp's sums in shared memory, in place of its tiles",
@@ -159,7 +171,10 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
                 "batch/attention/single_split",
                 "a single split: store the result",
             );
-            self.each_four(|query, dim| self.store(query, dim, self.of_warps(query, dim).result()));
+            self.each_four(|query, dim| {
+                let total = self.of_warps(query, dim);
+                self.store(query, dim, total.result());
+            });
         })
         .otherwise(|| self.store_partial(range));
         k.when(self.split.eq(0), || self.store_scale());
@@ -206,6 +221,7 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
         let rows = def.tile_rows();
         let warps = def.warps();
         let first = range.first + k.warp();
+
         k.section("batch/attention/first_copies", "copy the first tiles");
         self.first_tiles(range, |ahead, tile, counts| {
             let counts = if def.overlap.waits() {
@@ -217,6 +233,7 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
             // Copies that were issued before the wait belong to the first group.
             k.commit_copies();
         });
+
         k.section(
             "batch/attention/queries",
             "load the queries as left matrices",
@@ -240,8 +257,10 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
             k.commit_copies();
             let keys = self.slot(slot.get());
             let values = Matrices::new(rows, keys.at(TILE * rows.bytes), place);
+
             k.section("batch/attention/scores", "scores: multiply queries by keys");
             let scores = self.scores(&queries, &Matrices::new(rows, keys, place), tile);
+
             k.section(
                 "batch/attention/weights",
                 "weights relative to the maximum so far",
@@ -251,6 +270,7 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
                 .zip(scores)
                 .map(|(set, scores)| set.weigh(scores))
                 .collect();
+
             k.section("batch/attention/values", "add the weighted values");
             add_values(sets, &values, &weights);
             let following = slot.get() + 1;
@@ -297,15 +317,12 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
         let whole = (first + (TILE - 1)).le(self.position);
         let whole = start.map_or(whole, |start| whole & first.ge(start));
         let halves = || {
-            [
-                (a.k_cache, to),
-                (a.v_cache, to.at(TILE * def.tile_rows().bytes)),
-            ]
+            let values = to.at(TILE * def.tile_rows().bytes);
+            [(a.k_cache, to), (a.v_cache, values)]
         };
         let from = |cache: Ptr<'k, f16, ReadOnly>, position: U32<'k>| {
-            cache
-                .row(head + (position & (PAGE - 1)), 2 * def.head_dim)
-                .row(copier.unit, 16)
+            let row = head + (position & (PAGE - 1));
+            cache.row(row, 2 * def.head_dim).row(copier.unit, 16)
         };
         k.when(whole, || {
             for (cache, to) in halves() {
@@ -339,8 +356,10 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
         let t = k.lane() & 3;
         let row = |set: u32| {
             // Rows past the last query repeat it, and their results are not stored.
-            let query = self.row.mad(a.heads, self.head) + (g + set * SET).min(self.queries - 1);
-            a.q.row(query, 2 * def.head_dim).cast::<u32>().at(t)
+            let first = self.row.mad(a.heads, self.head);
+            let in_block = (g + set * SET).min(self.queries - 1);
+            let words = a.q.row(first + in_block, 2 * def.head_dim).cast::<u32>();
+            words.at(t)
         };
         let rows: Vec<_> = (0..def.sets()).map(row).collect();
         let word = |set: usize, at: u32| match rows.get(set) {
@@ -348,8 +367,12 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
             Some(row) => row.at(at).ld(),
             None => k.val(0),
         };
-        let left =
-            |pair: u32| LeftFragment(from_fn(|r| word(r % 2, 8 * pair + 4 * (r as u32 / 2))));
+        // Registers 0 and 1 are rows `g` and `g + 8`, which are in different sets. Registers 2 and 3
+        // are the same rows, eight dimensions later.
+        let left = |pair: u32| {
+            let register = |r: usize| word(r % 2, 8 * pair + 4 * (r as u32 / 2));
+            LeftFragment(from_fn(register))
+        };
         (0..def.head_dim / 16).map(left).collect()
     }
 
@@ -383,7 +406,8 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
             start.map_or(counts, |start| counts & position.ge(start))
         });
         let score = |set: usize, i: usize| {
-            let [even, odd] = [0, 1].map(|parity| sums[parity][i / 2].0[2 * set + i % 2].get());
+            let of_parity = |parity: usize| sums[parity][i / 2].0[2 * set + i % 2].get();
+            let [even, odd] = [0, 1].map(of_parity);
             counts[i].select(even + odd, f32::NEG_INFINITY)
         };
         (0..def.sets() as usize)
@@ -410,29 +434,27 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
     fn of_warps(&self, query: U32<'k>, dim: U32<'k>) -> SplitPartial<'k> {
         let of_warp = |warp: u32| {
             let [max, weights] = self.outcome(warp, 0).at(query * 2).ld2();
-            let values = self
-                .values(warp, 0)
-                .at(query * (self.def.head_dim + 4) + dim)
-                .ld4();
+            let values = self.values(warp, 0);
+            let values = values.at(query * (self.def.head_dim + 4) + dim).ld4();
             SplitPartial {
                 max,
                 weights,
                 values,
             }
         };
-        SplitPartial::sum(&(0..self.def.warps()).map(of_warp).collect::<Vec<_>>())
+        let partials: Vec<_> = (0..self.def.warps()).map(of_warp).collect();
+        SplitPartial::sum(&partials)
     }
 
     /// Stores four dimensions of the result.
     fn store(&self, query: U32<'k>, dim: U32<'k>, values: [F32<'k>; 4]) {
         let a = self.a;
-        let slot = self
-            .def
-            .order
-            .slot_of_four((self.head + query) * self.def.head_dim + dim);
+        let column = (self.head + query) * self.def.head_dim + dim;
+        let slot = self.def.order.slot_of_four(column);
         for (i, slot) in [slot, slot + 8].into_iter().enumerate() {
             let to = activations::place(a.y, a.capacity, self.row, slot).cast::<u32>();
-            to.st(values[2 * i].pack_f16(values[2 * i + 1]));
+            let pair = values[2 * i].pack_f16(values[2 * i + 1]);
+            to.st(pair);
         }
     }
 
@@ -445,20 +467,20 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
     ) -> [Ptr<'k, f32, ReadWrite>; 2] {
         let def = self.def;
         let a = self.a;
-        let at = (self.row.mad(a.heads, self.head) + query).mad(a.splits, split);
-        let outcomes = a
-            .partials
-            .row(a.rows * a.heads * a.splits, 4 * def.head_dim);
-        [
-            a.partials.row(at, 4 * def.head_dim).at(dim),
-            outcomes.at(at * 2),
-        ]
+        let row = self.row.mad(a.heads, self.head) + query;
+        let at = row.mad(a.splits, split);
+        // The pairs of maximum and sum follow the values of all splits.
+        let all = a.rows * a.heads * a.splits;
+        let outcomes = a.partials.row(all, 4 * def.head_dim);
+        let values = a.partials.row(at, 4 * def.head_dim).at(dim);
+        [values, outcomes.at(at * 2)]
     }
 
     /// Stores the partial result of a split. The last block to do so adds all splits.
     fn store_partial(&self, range: &TileRange<'k>) {
         let k = self.k;
         let def = self.def;
+
         k.section(
             "batch/attention/partial_sums",
             "several splits: store the sums of this one",
@@ -469,6 +491,7 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
             values.st4(total.values);
             k.when(dim.eq(0), || outcome.st2([total.max, total.weights]));
         });
+
         k.section(
             "batch/attention/ticket",
             "draw a ticket: the last block adds all splits",
@@ -498,6 +521,7 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
                     sums
                 };
                 let loaded: Vec<_> = (0..IN_FLIGHT).map(of_split).collect();
+
                 k.section(
                     "batch/attention/merge_split",
                     "rescale to the common maximum and add",
@@ -508,6 +532,7 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
                     .collect();
                 all.set(SplitPartial::sum(&partials));
             });
+
             k.section("batch/attention/merged", "store the result of all splits");
             self.store(query, dim, all.get().result());
         });
@@ -531,12 +556,9 @@ impl<'k> PageLanes<'k> {
         let a = block.a;
         let index = (first + block.k.lane()).min(a.max_pages - 1);
         self.first.set(first);
-        self.page.set(
-            a.pages
-                .at(block.sequence.mad(a.max_pages, index))
-                .ld()
-                .min(a.cache_pages - 1),
-        );
+        let entry = block.sequence.mad(a.max_pages, index);
+        let page = a.pages.at(entry).ld();
+        self.page.set(page.min(a.cache_pages - 1));
     }
 
     /// Returns the number of page `index` of the sequence. Indices must not decrease. The whole

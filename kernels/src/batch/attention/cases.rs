@@ -1,7 +1,8 @@
 //! Test cases of [`BatchAttention`].
 
 use super::*;
-use crate::case::{Case, Random, Variant};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
 
 /// Rows to run.
 struct BatchCase {
@@ -101,7 +102,8 @@ impl BatchCase {
             .collect();
         let positions = positions.join(",");
         format!(
-            "positions={positions} kv_heads={kv_heads} splits={splits} common={common} outlier={outlier}"
+            "positions={positions} kv_heads={kv_heads} splits={splits} common={common} \
+             outlier={outlier}"
         )
     }
 

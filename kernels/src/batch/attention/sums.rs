@@ -1,9 +1,9 @@
 //! Sums over positions: the online softmax of a warp (Milakov and Gimelshein, 2018,
 //! arXiv:1805.02867), and the addition of partial results.
 
-use super::BatchAttention;
+use super::definition::BatchAttention;
 use super::tile::Matrices;
-use crate::reduce::{lanes_max, lanes_sum};
+use crate::shared::reduce::{lanes_max, lanes_sum};
 use ptx_gen::*;
 use std::array::from_fn;
 

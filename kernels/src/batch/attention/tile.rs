@@ -1,9 +1,9 @@
-//! Tiles of keys or values in shared memory: 16 [rows](crate::shared_rows) that a warp copies and
-//! `ldmatrix` reads.
+//! Tiles of keys or values in shared memory: 16 [rows](crate::shared::shared_rows) that a warp
+//! copies and `ldmatrix` reads.
 
-use super::TILE;
-use crate::pipeline::attention::divided;
-use crate::shared_rows::SharedRows;
+use super::definition::TILE;
+use crate::shared::divided::divided;
+use crate::shared::shared_rows::SharedRows;
 use ptx_gen::*;
 
 /// The share of a lane in copying tiles: one unit of every few rows.

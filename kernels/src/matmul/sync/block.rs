@@ -1,11 +1,12 @@
-//! The program of a block of [`MatmulSync`](super::MatmulSync).
+//! The program of a block of [`MatmulSync`](super::definition::MatmulSync).
 
-use super::{MatmulSync, PAIR, WARPS, WEIGHT_STAGES};
-use crate::format::dequantize::{Codes, Dequantizer, TileScales};
+use super::definition::{MatmulSync, PAIR, WARPS, WEIGHT_STAGES};
+use crate::format::codes::Codes;
+use crate::format::dequantize::{Dequantizer, TileScales};
 use crate::format::tile::{self, ROWS};
 use crate::matmul::activations::PANEL;
-use crate::matmul::epilogue::LaneSums;
-use crate::matmul::kernel::MatmulArgs;
+use crate::matmul::definition::MatmulArgs;
+use crate::matmul::lane_sums::LaneSums;
 use ptx_gen::*;
 
 /// The number of bytes that a thread copies at a time.
@@ -78,6 +79,7 @@ impl<'a, 'k> SyncBlock<'a, 'k> {
         k.for_each(k.ctaid(), row_jobs * token_jobs, k.nctaid(), |i| {
             let job = self.job(i / token_jobs, i % token_jobs);
             let sums = self.multiply(&job);
+
             k.section("matmul/sync/epilogue", "epilogue");
             for (b, sums) in (0..).zip(sums) {
                 // Sums of `mma` have the layout of a warp's accumulators of `wgmma`, so the
@@ -130,6 +132,7 @@ impl<'a, 'k> SyncBlock<'a, 'k> {
                 .collect()
         };
         let mut sums: Vec<RowBlockSums> = job.blocks.iter().map(|_| row_block()).collect();
+
         k.section(
             "matmul/sync/first_copies",
             "copy the first tile and panels, after the block is done with the previous job",
@@ -179,6 +182,7 @@ impl<'a, 'k> SyncBlock<'a, 'k> {
     /// and tiles.
     fn advance(&self, job: &Job<'k>, column: U32<'k>, panel: u32, stage: &PanelStages<'k>) {
         let k = self.k;
+
         k.section("matmul/sync/panel", "wait for a panel and copy a later one");
         k.wait_copies(self.stages - 2);
         // After the barrier, the copies of all threads have arrived, and all warps are done with

@@ -1,9 +1,19 @@
 //! The program of an attention block: it loads tiles, attends to them, and stores a result or a
 //! partial result.
 
-use super::sums::{OnlineSoftmax, SoftmaxPartial, divided, halves};
-use super::*;
-use crate::reduce::lanes_sum;
+use super::definition::{
+    MAX_UNSPLIT_TILES, MAX_WARPS, PARTIALS_IN_FLIGHT, PipelinedAttention, PipelinedAttentionArgs,
+    QUERIES, TILE,
+};
+use super::sums::{OnlineSoftmax, SoftmaxPartial, halves};
+use crate::pipeline::batch::BatchItem;
+use crate::pipeline::block_float::BlockFloat;
+use crate::pipeline::gemv::plan::Timestamp;
+use crate::shared::cache::OwnRows;
+use crate::shared::divided::divided;
+use crate::shared::reduce::lanes_sum;
+use crate::shared::state::{LEN, POSITION};
+use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;
 
@@ -216,6 +226,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     pub(super) fn copy_first(&self, range: &TileRange<'k>, which: RowFilter<'k>) {
         let k = self.k;
         let def = self.def;
+
         k.section("pipeline/attention/first_copies", "copy the first tiles");
         let count = range.count.get().min(def.tiles());
         k.for_each(k.warp(), count, def.warps(), |number| {
@@ -336,6 +347,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     pub(super) fn stage(&self, float4s: Vec<QueryFloat4<'k>>) {
         let k = self.k;
         let def = self.def;
+
         k.section(
             "pipeline/attention/split_queries",
             "store the queries in shared memory as two f16 values each",
@@ -377,24 +389,29 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
                 k.commit_copies();
             };
             self.wait_landed();
+
             k.section(
                 "pipeline/attention/scores",
                 "scores: multiply the queries by the keys of a tile",
             );
             let scores = self.scores(tile, number + &range.first, position);
+
             k.section("pipeline/attention/copy_keys", "copy the next keys");
             refill(0);
+
             k.section(
                 "pipeline/attention/weights",
                 "softmax weights relative to the maximum so far",
             );
             let weights = sum.weigh(k, scores);
             self.wait_landed();
+
             k.section(
                 "pipeline/attention/values",
                 "add the weighted values of a tile",
             );
             sum.add(self.matrices(tile).at(def.kv_tile_bytes() / 2), weights);
+
             k.section("pipeline/attention/copy_values", "copy the next values");
             refill(1);
             let following = slot.get() + def.warps();
@@ -563,6 +580,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     pub(super) fn store_partial(&self, range: &TileRange<'k>) {
         let k = self.k;
         let def = self.def;
+
         k.section(
             "pipeline/attention/partial_sums",
             "several splits: store the sums of this one",
@@ -600,6 +618,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     /// Merges all splits. Several loads are in flight at a time.
     fn merge(&self, range: &TileRange<'k>) {
         let k = self.k;
+
         k.section("pipeline/attention/merge", "merge all splits");
         self.each_float4(|query, dim, inside| {
             let [mut max, mut weights] = [f32::MIN, 0.0].map(|v| k.var(v));
@@ -626,6 +645,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
                 };
                 let mut partials = vec![so_far(&max, &weights, &values)];
                 partials.extend((0..PARTIALS_IN_FLIGHT).map(of_split));
+
                 k.section(
                     "pipeline/attention/merge_split",
                     "rescale to the common maximum and add",
@@ -637,6 +657,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
                     value.set(v);
                 }
             });
+
             k.section(
                 "pipeline/attention/merged",
                 "store the result as block floating point",

@@ -1,8 +1,9 @@
 //! Test cases of attention.
 
 use super::*;
-use crate::case::{Case, Random, Variant};
-use crate::state::StepState;
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
+use crate::shared::state::StepState;
 
 impl Variant for PipelinedAttention {
     fn cases(&self, seed: u64) -> Vec<Case> {

@@ -1,8 +1,8 @@
 //! Sums over positions: the online softmax of a warp (Milakov and Gimelshein, 2018,
 //! arXiv:1805.02867), and the merging of partial results.
 
-use super::PipelinedAttention;
-use crate::reduce::lanes_max;
+use super::definition::PipelinedAttention;
+use crate::shared::reduce::lanes_max;
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -42,21 +42,19 @@ impl<'k> SoftmaxPartial<'k> {
     }
 }
 
-/// Returns quotient and remainder of a division by a literal, for `v * by` below 2^32. The code
-/// uses a multiplication because `ptxas` does not optimize divisions by literals.
-pub(crate) fn divided(v: U32<'_>, by: u32) -> (U32<'_>, U32<'_>) {
-    if by.is_power_of_two() {
-        return (v >> by.ilog2(), v & (by - 1));
-    }
-    let quotient = v.mul_hi((u32::MAX / by) + 1);
-    (quotient, v - quotient * by)
-}
-
 /// Rounds four values to `f16`. Returns the rounded values and their residuals, two to a word.
 pub(super) fn halves(v: [F32<'_>; 4]) -> [[U32<'_>; 2]; 2] {
     let high = v.map(|v| v.cvt::<f16>());
-    let low: [_; 4] = from_fn(|i| (v[i] - high[i].cvt::<f32>()).cvt::<f16>());
-    [high, low].map(|h| [h[0].pack(h[1]).bits(), h[2].pack(h[3]).bits()])
+    let residual = |i: usize| {
+        let rest = v[i] - high[i].cvt::<f32>();
+        rest.cvt::<f16>()
+    };
+    let low: [_; 4] = from_fn(residual);
+    [high, low].map(|four| {
+        let first_two = four[0].pack(four[1]).bits();
+        let last_two = four[2].pack(four[3]).bits();
+        [first_two, last_two]
+    })
 }
 
 /// The running sums of a warp. For query `g = lane / 4`, a lane has the maximum and its share of

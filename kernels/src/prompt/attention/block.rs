@@ -1,11 +1,11 @@
 //! The program of a block: it copies steps of keys and values, and each warp attends to them.
 
+use super::definition::{PromptAttention, PromptAttentionArgs, ROWS, WARPS};
 use super::rows::{ItemRows, Pages};
 use super::scores::{Tile, Weights};
 use super::store::Results;
-use super::{PromptAttention, PromptAttentionArgs, ROWS, WARPS};
-use crate::cache::PAGE;
-use crate::shared_rows::{Copier, Matrices, SharedRows};
+use crate::shared::cache::PAGE;
+use crate::shared::shared_rows::{Copier, Matrices, SharedRows};
 use ptx_gen::*;
 
 /// The values that the threads of a block compute at the start.
@@ -87,8 +87,10 @@ impl<'a, 'k> PromptBlock<'a, 'k> {
     pub(super) fn attend(&self) -> Vec<Tile<'k>> {
         let k = self.k;
         let def = self.def;
+
         k.section("prompt/attention/copy_queries", "copy the queries");
         self.copy_queries();
+
         k.section(
             "prompt/attention/first_copies",
             "copy keys and values of the first step",
@@ -228,6 +230,7 @@ impl<'a, 'k> PromptBlock<'a, 'k> {
             .place((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1);
         let queries = self.memory.row(self.warp_row(), self.rows.bytes);
         let queries = Matrices::new(self.rows, queries, tall);
+
         k.section(
             "prompt/attention/scores",
             "scores: multiply queries by keys",
@@ -239,11 +242,13 @@ impl<'a, 'k> PromptBlock<'a, 'k> {
             def.head_dim,
         );
         self.mask(&mut weights, positions, step);
+
         k.section(
             "prompt/attention/weights",
             "weights relative to the maximum so far",
         );
         let weights = weights.weigh(tiles);
+
         k.section("prompt/attention/values", "add the weighted values");
         let values = Matrices::new(self.rows, values, tall);
         for (tile, weights) in tiles.iter_mut().zip(weights) {

@@ -1,10 +1,11 @@
 //! Test cases of [`PromptAttention`].
 
-use super::PromptAttention;
-use crate::cache::{self, PAGE};
-use crate::case::{Case, Random, Variant};
+use super::definition::PromptAttention;
+use crate::harness::{Case, Variant};
 use crate::matmul::activations::PANEL;
 use crate::prompt::Item;
+use crate::shared::Random;
+use crate::shared::cache::{self, PAGE};
 use ptx_gen::*;
 
 /// A shape to run.

@@ -1,7 +1,8 @@
 //! The work item of a block, and the pages of its sequence.
 
-use super::{Item, PromptAttentionArgs};
-use crate::cache::PAGE;
+use super::definition::PromptAttentionArgs;
+use crate::prompt::Item;
+use crate::shared::cache::PAGE;
 use ptx_gen::*;
 
 /// The block's work item, with all values clamped to their ranges.

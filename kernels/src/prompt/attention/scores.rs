@@ -1,9 +1,10 @@
 //! Scores of a warp's queries, their weights, and the sums of weighted values.
 
-use super::ROWS;
+use super::definition::ROWS;
+use crate::shared::reduce::tree;
 
-use crate::reduce::{lanes_max, lanes_sum};
-use crate::shared_rows::Matrices;
+use crate::shared::reduce::{lanes_max, lanes_sum};
+use crate::shared::shared_rows::Matrices;
 use ptx_gen::*;
 
 /// The mask of the lanes that share a query.
@@ -71,11 +72,10 @@ impl<'k> Weights<'k> {
     /// Converts scores to weights relative to the new maxima, and rescales the sums. Returns a left
     /// matrix for each 16 queries and each 16 keys.
     pub(super) fn weigh(self, tiles: &mut [Tile<'k>]) -> Vec<Vec<LeftFragment<'k>>> {
-        let maxima: Vec<[F32; 2]> = tiles
-            .iter()
-            .zip(&self.scores)
-            .map(|(tile, scores)| [0, 1].map(|r| tile.next_max(scores, r)))
-            .collect();
+        let next = |(tile, scores): (&Tile<'k>, &Vec<Sums<'k, f32>>)| {
+            [0, 1].map(|r| tile.next_max(scores, r))
+        };
+        let maxima: Vec<[F32; 2]> = tiles.iter().zip(&self.scores).map(next).collect();
         let rises = tiles
             .iter()
             .zip(&maxima)
@@ -105,17 +105,6 @@ impl<'k> Weights<'k> {
     }
 }
 
-/// Combines neighbors, then their results, and so on, which shortens the dependency chain.
-fn tree<'k>(mut all: Vec<F32<'k>>, combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>) -> F32<'k> {
-    while all.len() > 1 {
-        all = all
-            .chunks(2)
-            .map(|two| two.iter().copied().reduce(&combine).expect("one or two"))
-            .collect();
-    }
-    all[0]
-}
-
 impl<'k> Tile<'k> {
     /// Returns empty sums.
     pub(super) fn new(k: Builder<'k>, head_dim: u32) -> Self {
@@ -131,7 +120,8 @@ impl<'k> Tile<'k> {
         let scores = scores
             .iter()
             .flat_map(|sums| [0, 1].map(|i| sums.0[2 * r + i].get()));
-        lanes_max(QUAD, tree(scores.collect(), |a, b| a.max(b))).max(&self.max[r])
+        let largest = tree(scores.collect(), |a, b| a.max(b));
+        lanes_max(QUAD, largest).max(&self.max[r])
     }
 
     /// Returns the weights of a step as left matrices, and the sums of the lane's weights.
@@ -145,9 +135,10 @@ impl<'k> Tile<'k> {
         for sums in scores {
             for r in 0..2 {
                 // The weights are summed before they are rounded to `f16`.
-                let pair = [0, 1].map(|i| (sums.0[2 * r + i].get() - max[r]).ex2());
-                words[r].push(pair[0].pack_f16(pair[1]));
-                all[r].push(pair[0] + pair[1]);
+                let weight = |i: usize| (sums.0[2 * r + i].get() - max[r]).ex2();
+                let [low, high] = [0, 1].map(weight);
+                words[r].push(low.pack_f16(high));
+                all[r].push(low + high);
             }
         }
         let left = |i: usize| {
@@ -158,10 +149,9 @@ impl<'k> Tile<'k> {
                 words[1][2 * i + 1],
             ])
         };
-        (
-            (0..scores.len() / 2).map(left).collect(),
-            all.map(|all| tree(all, |a, b| a + b)),
-        )
+        let weights = (0..scores.len() / 2).map(left).collect();
+        let sums = all.map(|all| tree(all, |a, b| a + b));
+        (weights, sums)
     }
 
     /// Returns the factors that rescale the old sums.

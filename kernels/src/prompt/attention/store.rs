@@ -6,10 +6,10 @@
 //! for which a head has all columns is a segment. A warp first writes its results to shared memory
 //! in the order of their slots, in place of its queries. Then each lane stores whole segments.
 
+use super::definition::{PromptAttention, PromptAttentionArgs, ROWS};
 use super::rows::ItemRows;
-use super::{PromptAttention, PromptAttentionArgs, ROWS};
 use crate::matmul::activations;
-use crate::pipeline::attention::divided;
+use crate::shared::divided::divided;
 use ptx_gen::*;
 
 impl PromptAttention {
@@ -55,6 +55,7 @@ impl<'k> Results<'_, 'k> {
     /// each eight dimensions, two adjacent dimensions to a word.
     pub(super) fn store(&self, results: impl Iterator<Item = [Vec<U32<'k>>; 2]>) {
         let k = self.k;
+
         k.section(
             "prompt/attention/store",
             "rearrange the results in the order of their slots",
@@ -65,6 +66,7 @@ impl<'k> Results<'_, 'k> {
             self.arrange(results, ROWS * i);
         }
         k.warp_barrier();
+
         k.section("prompt/attention/slots", "store segments of adjacent slots");
         self.store_segments();
         let query = self.row + k.lane();

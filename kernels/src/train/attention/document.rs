@@ -1,10 +1,10 @@
 //! The forward pass of attention within documents, in `f32` without tensor cores.
 
 use super::lanes::{Lanes, Sample, add, check, heads};
-use super::{causal, forward};
-use crate::case::{Case, Variant};
-use crate::contract::Contract;
-use crate::train::{narrow, wide};
+use super::reference::{causal, forward};
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, check_lengths};
+use crate::train::buffers::{narrow, wide};
 use ptx_gen::*;
 use std::f32::consts::{LN_2, LOG2_E};
 
@@ -50,34 +50,20 @@ impl KernelDef for DocumentAttention {
     }
 
     fn grid(&self, a: &DocumentAttentionArgs<Shape>) -> Result<Grid, ShapeError> {
-        check(self, self.head_dim, a.heads, a.kv_heads)?;
+        let &DocumentAttentionArgs {
+            heads, kv_heads, ..
+        } = a;
+        let head_dim = self.head_dim;
+        check(self, head_dim, heads, kv_heads)?;
         let tokens = a.starts as u32;
-        self.length(
-            "q",
-            a.q,
-            "tokens * heads * head_dim",
-            &[tokens, a.heads, self.head_dim],
-        )?;
-        self.length(
-            "k",
-            a.k,
-            "tokens * kv_heads * head_dim",
-            &[tokens, a.kv_heads, self.head_dim],
-        )?;
-        self.length(
-            "v",
-            a.v,
-            "tokens * kv_heads * head_dim",
-            &[tokens, a.kv_heads, self.head_dim],
-        )?;
-        self.length(
-            "o",
-            a.o,
-            "tokens * heads * head_dim",
-            &[tokens, a.heads, self.head_dim],
-        )?;
-        self.length("lse", a.lse, "tokens * heads", &[tokens, a.heads])?;
-        Ok(Grid::line(tokens * a.heads))
+        check_lengths! { self, a:
+            q == tokens * heads * head_dim,
+            k == tokens * kv_heads * head_dim,
+            v == tokens * kv_heads * head_dim,
+            o == tokens * heads * head_dim,
+            lse == tokens * heads,
+        }
+        Ok(Grid::line(tokens * heads))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: DocumentAttentionArgs<Dev<'k>>) {
@@ -95,7 +81,8 @@ impl KernelDef for DocumentAttention {
         let mut acc = lanes.zeros();
         k.for_each(a.starts.at(token).ld(), token + 1, 1, |j| {
             let at = (j * a.kv_heads + kv_head) * self.head_dim;
-            let score = lanes.dot(&q, &lanes.load(a.k.at(at))) * lanes.scale();
+            let key = lanes.load(a.k.at(at));
+            let score = lanes.dot(&q, &key) * lanes.scale();
             let new = max.get().max(score);
             // The first score replaces negative infinity, so `kept` is 0 then.
             let kept = ((max.get() - new) * LOG2_E).ex2();
@@ -104,7 +91,8 @@ impl KernelDef for DocumentAttention {
             for acc in &mut acc {
                 acc.set(acc.get() * kept);
             }
-            add(&mut acc, weight, &lanes.load(a.v.at(at)));
+            let value = lanes.load(a.v.at(at));
+            add(&mut acc, weight, &value);
             max.set(new);
         });
         lanes.store(

@@ -5,10 +5,10 @@
 //! bits.
 
 use super::lanes::{Lanes, Sample, add, check, heads};
-use super::{Saved, backward, causal, delta, sum_groups};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::train::{narrow, wide};
+use super::reference::{Saved, backward, causal, delta, sum_groups};
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, Random, check_lengths};
+use crate::train::buffers::{narrow, wide};
 use ptx_gen::*;
 use std::f32::consts::LOG2_E;
 
@@ -58,29 +58,41 @@ impl KernelDef for QueryGradients {
     }
 
     fn grid(&self, a: &QueryGradientsArgs<Shape>) -> Result<Grid, ShapeError> {
-        check(self, self.head_dim, a.heads, a.kv_heads)?;
+        let &QueryGradientsArgs { heads, .. } = a;
+        check(self, self.head_dim, heads, a.kv_heads)?;
         let tokens = a.starts as u32;
         let dim = self.head_dim;
-        for (name, len) in [("q", a.q), ("o", a.o), ("grad", a.grad), ("dq", a.dq)] {
-            self.length(
-                name,
-                len,
-                "tokens * heads * head_dim",
-                &[tokens, a.heads, dim],
-            )?;
+        self.length("q", a.q, "tokens * heads * head_dim", &[tokens, heads, dim])?;
+        self.length("o", a.o, "tokens * heads * head_dim", &[tokens, heads, dim])?;
+        self.length(
+            "grad",
+            a.grad,
+            "tokens * heads * head_dim",
+            &[tokens, heads, dim],
+        )?;
+        self.length(
+            "dq",
+            a.dq,
+            "tokens * heads * head_dim",
+            &[tokens, heads, dim],
+        )?;
+        self.length(
+            "k",
+            a.k,
+            "tokens * kv_heads * head_dim",
+            &[tokens, a.kv_heads, dim],
+        )?;
+        self.length(
+            "v",
+            a.v,
+            "tokens * kv_heads * head_dim",
+            &[tokens, a.kv_heads, dim],
+        )?;
+        check_lengths! { self, a:
+            lse == tokens * heads,
+            delta == tokens * heads,
         }
-        for (name, len) in [("k", a.k), ("v", a.v)] {
-            self.length(
-                name,
-                len,
-                "tokens * kv_heads * head_dim",
-                &[tokens, a.kv_heads, dim],
-            )?;
-        }
-        for (name, len) in [("lse", a.lse), ("delta", a.delta)] {
-            self.length(name, len, "tokens * heads", &[tokens, a.heads])?;
-        }
-        Ok(Grid::line(tokens * a.heads))
+        Ok(Grid::line(tokens * heads))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: QueryGradientsArgs<Dev<'k>>) {
@@ -103,8 +115,10 @@ impl KernelDef for QueryGradients {
             let key = lanes.load(a.k.at(at));
             let value = lanes.load(a.v.at(at));
             // The saved logarithm replaces a second pass for the maximum and the sum.
-            let p = ((lanes.dot(&q, &key) * lanes.scale() - lse) * LOG2_E).ex2();
-            let ds = p * (lanes.dot(&grad, &value) - delta) * lanes.scale();
+            let score = lanes.dot(&q, &key) * lanes.scale();
+            let p = ((score - lse) * LOG2_E).ex2();
+            let dp = lanes.dot(&grad, &value);
+            let ds = p * (dp - delta) * lanes.scale();
             add(&mut dq, ds, &key);
         });
         lanes.store(a.dq.at(at), dq.iter().map(Var::get));
@@ -178,30 +192,47 @@ impl KernelDef for KeyGradients {
     }
 
     fn grid(&self, a: &KeyGradientsArgs<Shape>) -> Result<Grid, ShapeError> {
-        check(self, self.head_dim, a.heads, a.kv_heads)?;
+        let &KeyGradientsArgs { heads, .. } = a;
+        check(self, self.head_dim, heads, a.kv_heads)?;
         let tokens = a.starts as u32;
         let dim = self.head_dim;
-        for (name, len) in [("q", a.q), ("grad", a.grad), ("dk", a.dk), ("dv", a.dv)] {
-            self.length(
-                name,
-                len,
-                "tokens * heads * head_dim",
-                &[tokens, a.heads, dim],
-            )?;
-        }
-        for (name, len) in [("k", a.k), ("v", a.v)] {
-            self.length(
-                name,
-                len,
-                "tokens * kv_heads * head_dim",
-                &[tokens, a.kv_heads, dim],
-            )?;
-        }
-        for (name, len) in [("lse", a.lse), ("delta", a.delta)] {
-            self.length(name, len, "tokens * heads", &[tokens, a.heads])?;
+        self.length("q", a.q, "tokens * heads * head_dim", &[tokens, heads, dim])?;
+        self.length(
+            "grad",
+            a.grad,
+            "tokens * heads * head_dim",
+            &[tokens, heads, dim],
+        )?;
+        self.length(
+            "dk",
+            a.dk,
+            "tokens * heads * head_dim",
+            &[tokens, heads, dim],
+        )?;
+        self.length(
+            "dv",
+            a.dv,
+            "tokens * heads * head_dim",
+            &[tokens, heads, dim],
+        )?;
+        self.length(
+            "k",
+            a.k,
+            "tokens * kv_heads * head_dim",
+            &[tokens, a.kv_heads, dim],
+        )?;
+        self.length(
+            "v",
+            a.v,
+            "tokens * kv_heads * head_dim",
+            &[tokens, a.kv_heads, dim],
+        )?;
+        check_lengths! { self, a:
+            lse == tokens * heads,
+            delta == tokens * heads,
         }
         Ok(Grid {
-            y: a.heads,
+            y: heads,
             ..Grid::line(tokens)
         })
     }
@@ -227,10 +258,13 @@ impl KernelDef for KeyGradients {
             let query = i * a.heads + head;
             let [q, grad] = [a.q, a.grad].map(|x| lanes.load(x.at(query * self.head_dim)));
             let score = lanes.dot(&q, &key) * lanes.scale();
-            let p = ((score - a.lse.at(query).ld()) * LOG2_E).ex2();
+            let lse = a.lse.at(query).ld();
+            let p = ((score - lse) * LOG2_E).ex2();
             // A token of a later document gets the weight 0 and adds nothing.
             let p = a.starts.at(i).ld().le(token).select(p, 0.0);
-            let ds = p * (lanes.dot(&grad, &value) - a.delta.at(query).ld()) * lanes.scale();
+            let dp = lanes.dot(&grad, &value);
+            let delta = a.delta.at(query).ld();
+            let ds = p * (dp - delta) * lanes.scale();
             add(&mut dk, ds, &q);
             add(&mut dv, p, &grad);
         });
@@ -293,12 +327,15 @@ impl KernelDef for SumGroups {
     }
 
     fn grid(&self, a: &SumGroupsArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("group", a.group, 1, 1 << 16)?;
+        let &SumGroupsArgs { group, n, .. } = a;
+        self.range("group", group, 1, 1 << 16)?;
         self.range("head_dim", a.head_dim, 1, 1 << 16)?;
-        self.multiple("n", a.n, a.head_dim)?;
-        self.length("parts", a.parts, "n * group", &[a.n, a.group])?;
-        self.length("sum", a.sum, "n", &[a.n])?;
-        Ok(Grid::line(a.n.div_ceil(THREADS)))
+        self.multiple("n", n, a.head_dim)?;
+        check_lengths! { self, a:
+            parts == n * group,
+            sum == n,
+        }
+        Ok(Grid::line(n.div_ceil(THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: SumGroupsArgs<Dev<'k>>) {

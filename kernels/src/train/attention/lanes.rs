@@ -1,10 +1,10 @@
 //! A head distributed over the lanes of a warp, and the test cases of the kernels of attention.
 
-use super::{Heads, causal, forward};
-use crate::case::Random;
-use crate::contract::Contract;
-use crate::reduce::warp_sum;
-use crate::train::{Storage, wide};
+use super::reference::{Heads, causal, forward};
+use crate::shared::reduce::warp_sum;
+use crate::shared::{Contract, Random};
+use crate::train::Storage;
+use crate::train::buffers::wide;
 use ptx_gen::*;
 use std::ops::Range;
 

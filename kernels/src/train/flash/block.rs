@@ -1,8 +1,8 @@
 //! The shared memory of a block of a flash kernel: the rows that it owns, and the rows of two
 //! steps.
 
-use crate::pipeline::attention::divided;
-use crate::shared_rows::{Copier, Matrices, SharedRows};
+use crate::shared::divided::divided;
+use crate::shared::shared_rows::{Copier, Matrices, SharedRows};
 use ptx_gen::*;
 
 /// The number of warps of a block.

@@ -1,7 +1,9 @@
 //! Test cases of the flash kernels: documents of several lengths, and heads in groups.
 
-use super::{FlashForward, FlashKeys, FlashQueries, SummedHeads, heads, wide};
-use crate::case::{Case, Random, Variant};
+use super::common::{heads, wide};
+use super::{FlashForward, FlashKeys, FlashQueries, SummedHeads};
+use crate::harness::{Case, Variant};
+use crate::shared::Random;
 use crate::train::attention::{causal, forward};
 use ptx_gen::{CpuArg, bf16};
 

@@ -1,9 +1,10 @@
 //! The steps of a block of keys through the queries that see them. The queries are the columns of
 //! the block's matmuls.
 
+use super::FlashKeysArgs;
 use super::block::{FlashBlock, Sizes, TensorHead};
+use super::common::scale;
 use super::fragments::Tile;
-use super::{FlashKeysArgs, scale};
 use ptx_gen::*;
 use std::f32::consts::LOG2_E;
 
@@ -93,6 +94,7 @@ impl<'a, 'k> Queries<'a, 'k> {
         let k = self.block.k;
         let block = self.block;
         let last_key = (block.first + (block.sizes.owned - 1)).min(block.last);
+
         k.section(
             "train/flash/columns_first_copies",
             "flash: copy the first queries",

@@ -1,13 +1,13 @@
 //! The forward pass: `o` and `lse`.
 
 use super::block::{FlashBlock, Sizes, TensorHead, TensorOp, WARPS};
+use super::common::{check, check_buffers, check_op, heads, log2_scale, wide};
 use super::fragments::{self, Tile};
 use super::softmax::{self, Softmax};
 use super::steps::{self, KeyStep, Keys};
-use super::{check, check_lengths, check_op, heads, log2_scale, wide};
-use crate::contract::Contract;
+use crate::shared::{Contract, check_lengths};
 use crate::train::attention::{causal, forward};
-use crate::train::narrow;
+use crate::train::buffers::narrow;
 use ptx_gen::*;
 
 args! {
@@ -109,7 +109,8 @@ impl KernelDef for FlashForward {
     }
 
     fn grid(&self, a: &FlashForwardArgs<Shape>) -> Result<Grid, ShapeError> {
-        check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
+        let &FlashForwardArgs { tokens, .. } = a;
+        check(self, self.head_dim, [tokens, a.heads, a.kv_heads])?;
         check_queries(self, self.queries)?;
         check_op(self, self.op, self.head_dim)?;
         self.require(self.op == TensorOp::Mma || self.queries == 64, || {
@@ -124,16 +125,18 @@ impl KernelDef for FlashForward {
                 self.head_dim
             )
         })?;
-        let sizes = [a.tokens, a.heads, a.kv_heads, self.head_dim];
-        check_lengths(
+        let sizes = [tokens, a.heads, a.kv_heads, self.head_dim];
+        check_buffers(
             self,
             sizes,
             &[("q", a.q), ("o", a.o)],
             &[("k", a.k), ("v", a.v)],
             &[("lse", a.lse)],
         )?;
-        self.length("starts", a.starts, "tokens", &[a.tokens])?;
-        let plane = Grid::plane(a.heads, a.tokens.div_ceil(self.queries));
+        check_lengths! { self, a:
+            starts == tokens,
+        }
+        let plane = Grid::plane(a.heads, tokens.div_ceil(self.queries));
         Ok(Grid {
             shared: self.sizes().shared() + steps::bytes(self.sizes()),
             ..plane
@@ -173,6 +176,7 @@ impl KernelDef for FlashForward {
             TensorOp::Mma => self.step(&block, &keys, step, &mut softmax, &mut sums),
             TensorOp::Wgmma => self.step_together(&block, &keys, step, &mut softmax, &mut sums),
         });
+
         k.section("train/flash/store_output", "flash: store o and lse");
         for ((sums, softmax), tokens) in sums.iter().zip(&softmax).zip(block.lane_tokens()) {
             for (r, token) in tokens.into_iter().enumerate() {
@@ -211,6 +215,7 @@ impl FlashForward {
         sums: &mut [Tile<'k>],
     ) {
         let k = block.k;
+
         k.section("train/flash/scores", "flash: scores, queries times keys");
         let mut scores = fragments::zeros(k, sums.len(), self.sizes().step);
         fragments::add_transposed(
@@ -222,6 +227,7 @@ impl FlashForward {
         keys.mask(&mut scores, step);
         // The weights become left operands in registers, without a trip through shared memory.
         let weights = softmax::weigh(k, softmax, &scores, log2_scale(self.head_dim), sums);
+
         k.section("train/flash/values", "flash: add the weighted values");
         fragments::add(sums, &weights, &block.right(step.odd, 1));
     }
@@ -238,6 +244,7 @@ impl FlashForward {
         let k = block.k;
         let [[key_columns, _], [_, value_rows]] = block.step_tiles(step.odd);
         let mut scores = Accumulators::zero(k, self.sizes().step);
+
         k.section(
             "train/flash/scores_wgmma",
             "flash: scores, queries times keys, by the warpgroup",
@@ -250,6 +257,7 @@ impl FlashForward {
         // A warpgroup has one tile of 16 rows per warp, so `sums` and `softmax` have one element.
         keys.mask(&mut scores, step);
         let weights = softmax::weigh(k, softmax, &scores, log2_scale(self.head_dim), sums);
+
         k.section("train/flash/values_wgmma", "flash: add the weighted values");
         let mut values = fragments::to_warpgroup(sums.remove(0));
         for weights in weights {

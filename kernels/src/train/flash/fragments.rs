@@ -1,7 +1,7 @@
 //! Matmuls of a warp: the sums of each 16 of its rows and each eight columns.
 
 use super::block::ROWS;
-use crate::shared_rows::Matrices;
+use crate::shared::shared_rows::Matrices;
 use ptx_gen::*;
 
 /// The sums of 16 rows, for each eight columns. A lane has the rows `g` and `g + 8` and the columns
@@ -112,8 +112,9 @@ pub(super) fn map<'k>(
 /// Stores the sums of row `g + 8 r`: two neighboring columns of each eight, the first at `to`.
 pub(super) fn store<'k>(tile: &Tile<'k>, r: usize, to: Ptr<'k, f32, WriteOnly>) {
     for (sums, eight) in tile.iter().zip(0..) {
-        to.at(8 * eight)
-            .st2([0, 1].map(|i| sums.0[2 * r + i].get()));
+        let to = to.at(8 * eight);
+        let pair = [0, 1].map(|i| sums.0[2 * r + i].get());
+        to.st2(pair);
     }
 }
 

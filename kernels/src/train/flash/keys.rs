@@ -2,44 +2,13 @@
 
 use super::block::{FlashBlock, Sizes, TensorHead, TensorOp, WARPS};
 use super::columns::{QUERIES, Queries, QueryField, QueryStep, STEP_BYTES};
+use super::common::{check, check_buffers, check_op, log2_scale, scale, wide};
 use super::fragments::{self, Tile};
-use super::{check, check_lengths, check_op, log2_scale, scale, wide};
-use crate::contract::Contract;
+use super::key_args::FlashKeysArgs;
+use crate::shared::{Contract, check_lengths};
 use crate::train::attention::{Saved, backward, causal, sum_groups};
-use crate::train::{narrow, wide as wide_f32};
+use crate::train::buffers::{narrow, wide as wide_f32};
 use ptx_gen::*;
-
-args! {
-    /// Arguments of [`FlashKeys`].
-    pub struct FlashKeysArgs {
-        /// `[tokens, heads, head_dim]`: the rotated queries
-        q: In<bf16>,
-        /// `[tokens, kv_heads, head_dim]`: the rotated keys
-        k: In<bf16>,
-        /// `[tokens, kv_heads, head_dim]`: the values
-        v: In<bf16>,
-        /// `[tokens]`: the index of the first token of each token's document, at most the token's.
-        /// It must not decrease.
-        starts: In<u32>,
-        /// `[tokens, heads]`: the logarithms of the forward pass
-        lse: In<f32>,
-        /// `[tokens, heads, head_dim]`: the gradient of `o`
-        grad: In<bf16>,
-        /// `[tokens, heads]`: `D`, the result of [`FlashQueries`](super::FlashQueries)
-        delta: In<f32>,
-        /// `[tokens, heads, head_dim]` or `[tokens, kv_heads, head_dim]`, as [`SummedHeads`] says:
-        /// the gradient of the rotated keys
-        dk: Out<f32>,
-        /// The gradient of the values, with the shape of `dk`.
-        dv: Out<f32>,
-        /// The number of tokens of all documents.
-        tokens: u32,
-        /// The number of query heads.
-        heads: u32,
-        /// The number of key-value heads, a divisor of `heads`.
-        kv_heads: u32,
-    }
-}
 
 /// Kernel for `dk` and `dv`. Its reference is [`backward`].
 ///
@@ -107,7 +76,8 @@ impl KernelDef for FlashKeys {
     }
 
     fn grid(&self, a: &FlashKeysArgs<Shape>) -> Result<Grid, ShapeError> {
-        check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
+        let &FlashKeysArgs { tokens, .. } = a;
+        check(self, self.head_dim, [tokens, a.heads, a.kv_heads])?;
         check_op(self, self.op, self.head_dim)?;
         let inputs = [("q", a.q), ("grad", a.grad)];
         let keys = [("k", a.k), ("v", a.v)];
@@ -116,10 +86,12 @@ impl KernelDef for FlashKeys {
             SummedHeads::Heads => ([&inputs[..], &outputs].concat(), keys.to_vec()),
             SummedHeads::Groups => (inputs.to_vec(), [&keys[..], &outputs].concat()),
         };
-        let sizes = [a.tokens, a.heads, a.kv_heads, self.head_dim];
+        let sizes = [tokens, a.heads, a.kv_heads, self.head_dim];
         let of_queries = [("lse", a.lse), ("delta", a.delta)];
-        check_lengths(self, sizes, &of_heads, &of_kv_heads, &of_queries)?;
-        self.length("starts", a.starts, "tokens", &[a.tokens])?;
+        check_buffers(self, sizes, &of_heads, &of_kv_heads, &of_queries)?;
+        check_lengths! { self, a:
+            starts == tokens,
+        }
         let shared = self.sizes().shared() + 2 * STEP_BYTES;
         let heads = match self.parts {
             SummedHeads::Heads => a.heads,
@@ -127,7 +99,7 @@ impl KernelDef for FlashKeys {
         };
         Ok(Grid {
             shared,
-            ..Grid::plane(heads, a.tokens.div_ceil(FlashKeys::KEYS))
+            ..Grid::plane(heads, tokens.div_ceil(FlashKeys::KEYS))
         })
     }
 
@@ -172,6 +144,7 @@ impl KernelDef for FlashKeys {
             SummedHeads::Heads => a.heads,
             SummedHeads::Groups => a.kv_heads,
         };
+
         k.section("train/flash/dkv_store", "flash: store dk and dv");
         for (sums, to) in sums.iter().zip([a.dk, a.dv]) {
             for (sums, tokens) in sums.iter().zip(block.lane_tokens()) {
@@ -187,7 +160,7 @@ impl KernelDef for FlashKeys {
 
     fn reference(&self, a: FlashKeysArgs<Cpu<'_>>) {
         let visible = causal(a.starts);
-        let at = super::heads(self.head_dim, a.heads, a.kv_heads, &visible);
+        let at = super::common::heads(self.head_dim, a.heads, a.kv_heads, &visible);
         let [q, k, v, grad] = [a.q, a.k, a.v, a.grad].map(wide);
         let [lse, delta] = [a.lse, a.delta].map(wide_f32);
         let [_, dk, dv] = backward(
@@ -250,12 +223,14 @@ impl FlashKeys {
         let k = block.k;
         let [query_columns, grad_columns] = block.columns(step.odd);
         let mut scores = fragments::zeros(k, dk.len(), QUERIES);
+
         k.section(
             "train/flash/dkv_scores",
             "flash: scores, keys times queries",
         );
         fragments::add_transposed(&mut scores, &block.left(0), &query_columns, head_dim);
         queries.mask(&mut scores, step);
+
         k.section("train/flash/dkv_weights", "flash: weights of 16 keys");
         let lse = queries.columns(step, QueryField::Lse);
         let weigh = |tile: &Tile<'k>| {
@@ -264,16 +239,19 @@ impl FlashKeys {
             })
         };
         let p: Vec<_> = scores.iter().map(weigh).collect();
+
         k.section("train/flash/dkv_dv", "flash: add the weighted gradients");
         // `dv` uses the rounded weights of the forward pass. `ds` below uses them unrounded.
         let left: Vec<_> = p.iter().map(|p| fragments::rounded(p)).collect();
         fragments::add(dv, &left, &block.right(step.odd, 1));
+
         k.section(
             "train/flash/dkv_dweights",
             "flash: gradients of the weights, values times those of queries",
         );
         let mut grads = fragments::zeros(k, dk.len(), QUERIES);
         fragments::add_transposed(&mut grads, &block.left(1), &grad_columns, head_dim);
+
         k.section(
             "train/flash/dkv_dscores",
             "flash: gradients of the scores of 16 keys",
@@ -281,9 +259,12 @@ impl FlashKeys {
         let delta = queries.columns(step, QueryField::Delta);
         let left = grads.iter().zip(&p).map(|(grads, p)| {
             let of = |dp: F32<'k>, _, column| dp.fma(scale(head_dim) as f32, delta(column));
-            fragments::rounded(&fragments::times(p, &fragments::map(grads, of)))
+            let grads = fragments::map(grads, of);
+            let ds = fragments::times(p, &grads);
+            fragments::rounded(&ds)
         });
         let left: Vec<_> = left.collect();
+
         k.section("train/flash/dkv_dk", "flash: add the weighted queries");
         fragments::add(dk, &left, &block.right(step.odd, 0));
     }
@@ -304,7 +285,12 @@ impl FlashKeys {
         let always = k.always();
         let [[query_columns, query_rows], [grad_columns, grad_rows]] = block.step_tiles(step.odd);
         let [mut scores, mut grads] = [(); 2].map(|()| Accumulators::zero(k, QUERIES));
-        k.section("train/flash/dkv_scores_wgmma", "flash: scores, keys times queries; gradients of the weights, values times those of queries");
+
+        k.section(
+            "train/flash/dkv_scores_wgmma",
+            "flash: scores, keys times queries; gradients of the weights, values times those of \
+             queries",
+        );
         k.wgmma_fence();
         scores.multiply_tiles(block.owned_tile(0), query_columns, always);
         k.wgmma_commit();
@@ -314,6 +300,7 @@ impl FlashKeys {
         k.wgmma_wait(1);
         let mut scores = vec![fragments::of_warpgroup(scores)];
         queries.mask(&mut scores, step);
+
         k.section(
             "train/flash/dkv_dv_wgmma",
             "flash: weights of 64 keys; add the weighted gradients",
@@ -325,6 +312,7 @@ impl FlashKeys {
         fragments::add_together(k, dv, fragments::rounded(&p), grad_rows);
         // Groups end in order, so the gradients of the weights are ready.
         k.wgmma_wait(1);
+
         k.section(
             "train/flash/dkv_dk_wgmma",
             "flash: gradients of the scores of 64 keys; add the weighted queries",

@@ -1,15 +1,15 @@
 //! The backward pass of queries: `D` and `dq`.
 
 use super::block::{FlashBlock, Sizes, TensorHead, TensorOp, WARPS};
+use super::common::{check, check_buffers, check_op, heads, log2_scale, scale, wide};
 use super::forward::{check_queries, first_query};
 use super::fragments::{self, Tile};
 use super::softmax::QUAD;
 use super::steps::{self, KeyStep, Keys};
-use super::{check, check_lengths, check_op, heads, log2_scale, scale, wide};
-use crate::contract::Contract;
-use crate::reduce::lanes_sum;
+use crate::shared::reduce::lanes_sum;
+use crate::shared::{Contract, check_lengths};
 use crate::train::attention::{Saved, backward, causal, delta};
-use crate::train::{narrow, wide as wide_f32};
+use crate::train::buffers::{narrow, wide as wide_f32};
 use ptx_gen::*;
 use std::f32::consts::LOG2_E;
 
@@ -118,7 +118,8 @@ impl KernelDef for FlashQueries {
     }
 
     fn grid(&self, a: &FlashQueriesArgs<Shape>) -> Result<Grid, ShapeError> {
-        check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
+        let &FlashQueriesArgs { tokens, .. } = a;
+        check(self, self.head_dim, [tokens, a.heads, a.kv_heads])?;
         check_queries(self, self.queries)?;
         check_op(self, self.op, self.head_dim)?;
         self.require(self.op == TensorOp::Mma || self.queries == 64, || {
@@ -128,17 +129,19 @@ impl KernelDef for FlashQueries {
             )
         })?;
         let of_heads = [("q", a.q), ("o", a.o), ("grad", a.grad), ("dq", a.dq)];
-        let sizes = [a.tokens, a.heads, a.kv_heads, self.head_dim];
+        let sizes = [tokens, a.heads, a.kv_heads, self.head_dim];
         let of_queries = [("lse", a.lse), ("delta", a.delta)];
-        check_lengths(
+        check_buffers(
             self,
             sizes,
             &of_heads,
             &[("k", a.k), ("v", a.v)],
             &of_queries,
         )?;
-        self.length("starts", a.starts, "tokens", &[a.tokens])?;
-        let plane = Grid::plane(a.heads, a.tokens.div_ceil(self.queries));
+        check_lengths! { self, a:
+            starts == tokens,
+        }
+        let plane = Grid::plane(a.heads, tokens.div_ceil(self.queries));
         Ok(Grid {
             shared: self.shared(),
             ..plane
@@ -190,6 +193,7 @@ impl KernelDef for FlashQueries {
                 vec![fragments::of_warpgroup(dq)]
             }
         };
+
         k.section("train/flash/dq_store", "flash: store dq");
         for (dq, tokens) in dq.iter().zip(block.lane_tokens()) {
             for (r, token) in tokens.into_iter().enumerate() {
@@ -244,11 +248,15 @@ impl FlashQueries {
     /// takes four of every 16 dimensions.
     fn row<'k>(&self, block: &FlashBlock<'k>, a: &FlashQueriesArgs<Dev<'k>>, token: U32<'k>) {
         let k = block.k;
+
         k.section("train/flash/dq_delta", "flash: D of a query");
         let row = token.min(block.last) * a.heads + k.ctaid();
         let quarter = k.lane() & 3;
-        let [o, grad] =
-            [a.o, a.grad].map(|x| x.row(row, 2 * self.head_dim).cast::<u32>().at(quarter * 2));
+        let lane_words = |x: Ptr<'k, bf16, ReadOnly>| {
+            let words = x.row(row, 2 * self.head_dim).cast::<u32>();
+            words.at(quarter * 2)
+        };
+        let [o, grad] = [a.o, a.grad].map(lane_words);
         let mut sum = k.var(0.0);
         for sixteen in 0..self.head_dim / 16 {
             let [o, grad] = [o, grad].map(|x| x.at(8 * sixteen).ld2());
@@ -261,10 +269,10 @@ impl FlashQueries {
         let delta = lanes_sum(QUAD, sum.get());
         k.when(quarter.eq(0), || {
             k.when(token.le(block.last), || a.delta.at(row).st(delta));
-            let numbers = [
-                a.lse.at(row).ld() * -LOG2_E,
-                delta * -(scale(self.head_dim) as f32),
-            ];
+            // The steps add both numbers, in log2 units and scaled.
+            let less_lse = a.lse.at(row).ld() * -LOG2_E;
+            let less_delta = delta * -(scale(self.head_dim) as f32);
+            let numbers = [less_lse, less_delta];
             for (to, x) in self.numbers(block, token).into_iter().zip(numbers) {
                 to.st(x);
             }
@@ -286,10 +294,12 @@ impl FlashQueries {
             ..
         } = self.sizes();
         let [key_columns, value_columns] = block.columns(step.odd);
+
         k.section("train/flash/dq_scores", "flash: scores, queries times keys");
         let mut scores = fragments::zeros(k, dq.len(), columns);
         fragments::add_transposed(&mut scores, &block.left(0), &key_columns, head_dim);
         keys.mask(&mut scores, step);
+
         k.section(
             "train/flash/dq_dweights",
             "flash: gradients of the weights, those of queries times values",
@@ -308,6 +318,7 @@ impl FlashQueries {
                 self.of_scores(&p, grads, delta)
             })
             .collect();
+
         k.section("train/flash/dq_keys", "flash: add the weighted keys");
         fragments::add(dq, &ds, &block.right(step.odd, 0));
     }
@@ -351,7 +362,12 @@ impl FlashQueries {
         let always = k.always();
         let [[key_columns, key_rows], [value_columns, _]] = block.step_tiles(step.odd);
         let [mut scores, mut grads] = [(); 2].map(|()| Accumulators::zero(k, self.sizes().step));
-        k.section("train/flash/dq_scores_wgmma", "flash: scores, queries times keys; gradients of the weights, those of queries times values");
+
+        k.section(
+            "train/flash/dq_scores_wgmma",
+            "flash: scores, queries times keys; gradients of the weights, those of queries times \
+             values",
+        );
         k.wgmma_fence();
         scores.multiply_tiles(block.owned_tile(0), key_columns, always);
         k.wgmma_commit();
@@ -361,6 +377,7 @@ impl FlashQueries {
         k.wgmma_wait(1);
         let mut scores = vec![fragments::of_warpgroup(scores)];
         keys.mask(&mut scores, step);
+
         k.section(
             "train/flash/dq_dscores_wgmma",
             "flash: gradients of the scores of 64 queries",
@@ -369,6 +386,7 @@ impl FlashQueries {
         // Now the gradients of the weights are ready too.
         k.wgmma_wait(0);
         let ds = self.of_scores(&p, &fragments::of_warpgroup(grads), delta);
+
         k.section("train/flash/dq_keys_wgmma", "flash: add the weighted keys");
         fragments::add_together(k, dq, ds, key_rows);
         k.wgmma_wait(0);

@@ -1,7 +1,7 @@
 //! The online softmax (Milakov and Gimelshein 2018) of 16 queries. A lane has the queries `g` and
 //! `g + 8`.
 use super::fragments::{self, Tile};
-use crate::reduce::{lanes_max, lanes_sum};
+use crate::shared::reduce::{lanes_max, lanes_sum, tree};
 use ptx_gen::*;
 use std::f32::consts::LN_2;
 
@@ -39,10 +39,9 @@ impl<'k> Softmax<'k> {
                 .flat_map(|w| [w[2 * r], w[2 * r + 1]])
                 .collect()
         };
-        (
-            fragments::rounded(&weights),
-            [0, 1].map(|r| tree(all(r), |a, b| a + b)),
-        )
+        let operands = fragments::rounded(&weights);
+        let sums = [0, 1].map(|r| tree(all(r), |a, b| a + b));
+        (operands, sums)
     }
 
     /// Returns the new maximum of query `g + 8 r`.
@@ -50,7 +49,8 @@ impl<'k> Softmax<'k> {
         let scores = scores
             .iter()
             .flat_map(|sums| [0, 1].map(|i| sums.0[2 * r + i].get()));
-        (lanes_max(QUAD, tree(scores.collect(), |a, b| a.max(b))) * factor).max(&self.max[r])
+        let largest = lanes_max(QUAD, tree(scores.collect(), |a, b| a.max(b)));
+        (largest * factor).max(&self.max[r])
     }
 
     /// Rescales the sums to the new maxima.
@@ -80,7 +80,9 @@ impl<'k> Softmax<'k> {
     /// the sum of the exponentials of its scores.
     pub(super) fn end(&self, r: usize) -> (F32<'k>, F32<'k>) {
         let sum = lanes_sum(QUAD, self.sum[r].get());
-        (sum.rcp(), (self.max[r].get() + sum.lg2()) * LN_2)
+        let factor = sum.rcp();
+        let lse = (self.max[r].get() + sum.lg2()) * LN_2;
+        (factor, lse)
     }
 }
 
@@ -125,15 +127,4 @@ pub(super) fn weigh<'k>(
         softmax.advance(max, sums);
     }
     weights
-}
-
-/// Combines neighbors, then the results, and so on. A tree has shorter dependencies than a chain.
-fn tree<'k>(mut all: Vec<F32<'k>>, combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>) -> F32<'k> {
-    while all.len() > 1 {
-        all = all
-            .chunks(2)
-            .map(|two| two.iter().copied().reduce(&combine).expect("one or two"))
-            .collect();
-    }
-    all[0]
 }

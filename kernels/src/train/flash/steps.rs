@@ -135,13 +135,15 @@ impl<'a, 'k> Keys<'a, 'k> {
             );
             let key = step.first + (k.lane() & 3) * 2;
             for (tile, tokens) in scores.iter_mut().zip(self.block.lane_tokens()) {
-                let starts = tokens.map(|token| self.starts.at(token - self.block.first).ld());
+                let start = |token: U32<'k>| self.starts.at(token - self.block.first).ld();
+                let starts = tokens.map(start);
                 let distances = starts.map(|start| key - start);
                 let spans = [0, 1].map(|r| tokens[r] - starts[r]);
                 for (sums, eight) in tile.iter_mut().zip(0..) {
                     for (i, score) in sums.0.iter_mut().enumerate() {
                         // One unsigned comparison covers both ends of the document.
-                        let seen = (distances[i / 2] + (8 * eight + i as u32 % 2)).le(spans[i / 2]);
+                        let further = 8 * eight + i as u32 % 2;
+                        let seen = (distances[i / 2] + further).le(spans[i / 2]);
                         score.set(seen.select(score.get(), f32::NEG_INFINITY));
                     }
                 }

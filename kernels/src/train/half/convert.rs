@@ -2,13 +2,13 @@
 
 use super::rows::{load, load_f32, store};
 use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::philox::on_device;
+use crate::shared::{Contract, Random, check_lengths};
 use crate::train::dropout::{Mask, threshold};
 use crate::train::nf4::{BLOCK, code, dequantize, values};
-use crate::train::philox::on_device;
+use crate::train::optimizer::state::{COUNTERS, MICRO};
 use crate::train::products::add_scaled;
-use crate::train::state::{COUNTERS, MICRO};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -54,7 +54,7 @@ args! {
         residual: In<bf16>,
         /// `[n]`: the kept elements of `x` or zeros, plus the residual
         y: Out<bf16>,
-        /// `[4]`: the counters of [`state`](crate::train::state)
+        /// `[4]`: the counters of [`state`](crate::train::optimizer::state)
         counters: In<u32>,
         /// `[2]`: the words of the key
         seed: In<u32>,
@@ -92,15 +92,22 @@ impl KernelDef for Round {
     }
 
     fn grid(&self, a: &RoundArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, EIGHT)?;
-        self.length("x", a.x, "n", &[a.n])?;
-        self.length("y", a.y, "n", &[a.n])?;
-        Ok(Grid::line(a.n.div_ceil(EIGHT * THREADS)))
+        let &RoundArgs { n, .. } = a;
+        self.multiple("n", n, EIGHT)?;
+        check_lengths! { self, a:
+            x == n,
+            y == n,
+        }
+        Ok(Grid::line(n.div_ceil(EIGHT * THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: RoundArgs<Dev<'k>>) {
         let i = (k.ctaid() * THREADS + k.tid()) * EIGHT;
-        k.when(i.lt(a.n), || store(a.y.at(i), load_f32(a.x.at(i))));
+        k.when(i.lt(a.n), || {
+            let to = a.y.at(i);
+            let x = load_f32(a.x.at(i));
+            store(to, x)
+        });
     }
 
     fn reference(&self, a: RoundArgs<Cpu<'_>>) {
@@ -122,16 +129,19 @@ impl KernelDef for Nf4Dequantize {
     }
 
     fn grid(&self, a: &Nf4DequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, EIGHT)?;
-        self.length("packed", a.packed, "n / 2", &[a.n / 2])?;
+        let &Nf4DequantizeArgs { n, .. } = a;
+        self.multiple("n", n, EIGHT)?;
+        self.length("packed", a.packed, "n / 2", &[n / 2])?;
         self.length(
             "absmax",
             a.absmax,
             "ceil(n / 64)",
-            &[a.n.div_ceil(BLOCK as u32)],
+            &[n.div_ceil(BLOCK as u32)],
         )?;
-        self.length("w", a.w, "n", &[a.n])?;
-        Ok(Grid::line(a.n.div_ceil(AT_ONCE * EIGHT * THREADS)))
+        check_lengths! { self, a:
+            w == n,
+        }
+        Ok(Grid::line(n.div_ceil(AT_ONCE * EIGHT * THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: Nf4DequantizeArgs<Dev<'k>>) {
@@ -144,29 +154,24 @@ impl KernelDef for Nf4Dequantize {
             let i = first + eight as u32 * (EIGHT * THREADS);
             let mut word = k.var(0u32);
             let mut absmax = k.var(0.0);
-            a.packed
-                .cast::<u32>()
-                .at(i / EIGHT)
-                .fresh()
-                .ld_if(i.lt(a.n), &mut word);
-            a.absmax
-                .at(i / BLOCK as u32)
-                .fresh()
-                .ld_if(i.lt(a.n), &mut absmax);
+            let codes = a.packed.cast::<u32>().at(i / EIGHT).fresh();
+            codes.ld_if(i.lt(a.n), &mut word);
+            let scale = a.absmax.at(i / BLOCK as u32).fresh();
+            scale.ld_if(i.lt(a.n), &mut absmax);
             (i, word.get(), absmax.get())
         });
         // The barrier inside is reached with all loads in flight.
         let values = values(k);
+
         k.section(
             "train/nf4/half_weights",
             "w = value * absmax; the first of two codes is in the high nibble",
         );
         for (i, word, absmax) in eights {
             k.when(i.lt(a.n), || {
-                store(
-                    a.w.at(i),
-                    from_fn(|j| values.at(code(word, j as u32)).ld() * absmax),
-                )
+                let to = a.w.at(i);
+                let weight = |j: usize| values.at(code(word, j as u32)).ld() * absmax;
+                store(to, from_fn(weight))
             });
         }
     }
@@ -195,18 +200,18 @@ impl KernelDef for ApplyMask {
     }
 
     fn grid(&self, a: &ApplyMaskArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, EIGHT)?;
-        self.length("x", a.x, "n", &[a.n])?;
-        self.length(
-            "residual",
-            a.residual,
-            "n",
-            &[if self.add { a.n } else { 0 }],
-        )?;
-        self.length("y", a.y, "n", &[a.n])?;
+        let &ApplyMaskArgs { n, .. } = a;
+        self.multiple("n", n, EIGHT)?;
+        check_lengths! { self, a:
+            x == n,
+        }
+        self.length("residual", a.residual, "n", &[if self.add { n } else { 0 }])?;
+        check_lengths! { self, a:
+            y == n,
+        }
         self.exactly("counters", a.counters, COUNTERS)?;
         self.exactly("seed", a.seed, 2)?;
-        Ok(Grid::line(a.n.div_ceil(EIGHT * THREADS)))
+        Ok(Grid::line(n.div_ceil(EIGHT * THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ApplyMaskArgs<Dev<'k>>) {
@@ -223,11 +228,15 @@ impl KernelDef for ApplyMask {
                 on_device([i / 4 + half, k.val(0u32), a.stream, micro], key)
             });
             // The threshold has 24 bits, so the upper 24 bits of a word are compared with it.
-            let kept: [F32; 8] =
-                from_fn(|j| (words[j / 4][j % 4] >> 8).ge(a.threshold).select(x[j], 0.0));
+            let kept: [F32; 8] = from_fn(|j| {
+                let random = words[j / 4][j % 4] >> 8;
+                random.ge(a.threshold).select(x[j], 0.0)
+            });
             if self.add {
                 let residual = load(a.residual.at(i));
-                store(a.y.at(i), from_fn(|j| kept[j] + residual[j]));
+                let to = a.y.at(i);
+                let sum = from_fn(|j| kept[j] + residual[j]);
+                store(to, sum);
             } else {
                 store(a.y.at(i), kept);
             }

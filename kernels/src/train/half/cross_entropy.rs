@@ -3,10 +3,10 @@
 
 use super::narrow;
 use super::rows::{load_f32, store};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, Random, check_lengths};
+use crate::train::buffers::wide;
 use crate::train::cross_entropy::{backward, lse, optional};
-use crate::train::wide;
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;
@@ -45,11 +45,14 @@ impl KernelDef for LogitGradients {
     }
 
     fn grid(&self, a: &LogitGradientsArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("vocab", a.vocab, 8)?;
+        let &LogitGradientsArgs { vocab, .. } = a;
+        self.multiple("vocab", vocab, 8)?;
         let tokens = a.labels as u32;
-        self.length("logits", a.logits, "tokens * vocab", &[tokens, a.vocab])?;
-        self.length("lse", a.lse, "tokens", &[tokens])?;
-        self.length("dl", a.dl, "tokens * vocab", &[tokens, a.vocab])?;
+        check_lengths! { self, a:
+            logits == tokens * vocab,
+            lse == tokens,
+            dl == tokens * vocab,
+        }
         Ok(Grid::line(tokens))
     }
 

@@ -1,7 +1,7 @@
 //! The embedding in bf16, with the formula of [`embed`](crate::train::embed).
 
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 
 args! {
@@ -42,11 +42,14 @@ impl KernelDef for EmbedTokens {
     }
 
     fn grid(&self, a: &EmbedTokensArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("hidden", a.hidden, 8)?;
-        self.range("vocab", a.vocab, 1, 1 << 24)?;
+        let &EmbedTokensArgs { hidden, vocab, .. } = a;
+        self.multiple("hidden", hidden, 8)?;
+        self.range("vocab", vocab, 1, 1 << 24)?;
         let tokens = a.ids as u32;
-        self.length("table", a.table, "vocab * hidden", &[a.vocab, a.hidden])?;
-        self.length("h", a.h, "tokens * hidden", &[tokens, a.hidden])?;
+        check_lengths! { self, a:
+            table == vocab * hidden,
+            h == tokens * hidden,
+        }
         Ok(Grid::line(tokens))
     }
 

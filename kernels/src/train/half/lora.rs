@@ -11,8 +11,8 @@
 //! the warps are then added in the order of the warps.
 
 use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::train::products::{add_scaled, nt, tn};
 use ptx_gen::*;
 use std::array::from_fn;
@@ -94,17 +94,23 @@ impl KernelDef for LoraDown {
     }
 
     fn grid(&self, a: &LoraDownArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("the kernel's rank", self.rank, 16)?;
-        self.range("the kernel's rank", self.rank, 16, 256)?;
-        self.range("rows", a.rows, 1, 1 << 24)?;
-        self.multiple("depth", a.depth, 8)?;
-        self.length("x", a.x, "rows * depth", &[a.rows, a.depth])?;
-        self.length("a", a.a, "rank * depth", &[self.rank, a.depth])?;
+        let &LoraDownArgs { depth, rows, .. } = a;
+        let rank = self.rank;
+        self.multiple("the kernel's rank", rank, 16)?;
+        self.range("the kernel's rank", rank, 16, 256)?;
+        self.range("rows", rows, 1, 1 << 24)?;
+        self.multiple("depth", depth, 8)?;
+        check_lengths! { self, a:
+            x == rows * depth,
+            a == rank * depth,
+        }
         self.exactly("factor", a.factor, 1)?;
-        self.length("u", a.u, "rows * rank", &[a.rows, self.rank])?;
+        check_lengths! { self, a:
+            u == rows * rank,
+        }
         Ok(Grid {
-            shared: self.warps() * TOKENS * self.rank * 4,
-            ..Grid::line(a.rows.div_ceil(TOKENS))
+            shared: self.warps() * TOKENS * rank * 4,
+            ..Grid::line(rows.div_ceil(TOKENS))
         })
     }
 
@@ -114,10 +120,12 @@ impl KernelDef for LoraDown {
         let row = k.ctaid() * TOKENS;
         let mut sums: Vec<Sums<f32>> = (0..self.rank / EIGHT).map(|_| Sums::zero(k)).collect();
         let span = AT_ONCE * CHUNK;
+
         k.section(
-                    "train/lora/down_layout",
-                    "a lane loads 8 contiguous elements of its row of both matrices, and multiplies them in a permuted order",
-                );
+            "train/lora/down_layout",
+            "a lane loads 8 contiguous elements of its row of both matrices, and multiplies them in \
+             a permuted order",
+        );
         k.for_each(warp * span, a.depth, self.warps() * span, |first| {
             let chunks: Vec<U32> = (0..AT_ONCE)
                 .map(|i| first + (i * CHUNK) + (lane & 3) * EIGHT)
@@ -131,6 +139,7 @@ impl KernelDef for LoraDown {
                     .map(|n| self.load_a(k, &a, n, at))
                     .collect()
             };
+
             k.section("train/lora/down_rows", "rows of A");
             // A larger rank would need too many registers, so its rows are loaded when used.
             let ahead: Vec<Vec<_>> = if self.rank <= SMALL {
@@ -138,9 +147,11 @@ impl KernelDef for LoraDown {
             } else {
                 vec![]
             };
+
             k.section(
                 "train/lora/down_order",
-                                "from the last load on, because a step that loads its inputs late keeps the loads before it ahead",
+                "from the last load on, because a step that loads its inputs late keeps the loads \
+                 before it ahead",
             );
             for (i, [low, high]) in x.into_iter().enumerate().rev() {
                 for (n, sums) in (0u32..).zip(&mut sums) {
@@ -216,6 +227,7 @@ impl LoraDown {
         let row = k.ctaid() * TOKENS;
         let g = lane >> 2;
         let t = lane & 3;
+
         k.section(
             "train/lora/down_sums",
             "the sums of all warps, in their order",
@@ -257,14 +269,18 @@ impl KernelDef for LoraGradients {
     }
 
     fn grid(&self, a: &LoraGradientsArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("the kernel's rank", self.rank, 16)?;
-        self.range("the kernel's rank", self.rank, 16, 128)?;
-        self.range("rows", a.rows, 1, 1 << 24)?;
-        self.multiple("columns", a.columns, 8)?;
-        self.length("u", a.u, "rows * rank", &[a.rows, self.rank])?;
-        self.length("x", a.x, "rows * columns", &[a.rows, a.columns])?;
-        self.length("sum", a.sum, "rank * columns", &[self.rank, a.columns])?;
-        Ok(Grid::line(a.columns.div_ceil(COLUMNS)))
+        let &LoraGradientsArgs { columns, rows, .. } = a;
+        let rank = self.rank;
+        self.multiple("the kernel's rank", rank, 16)?;
+        self.range("the kernel's rank", rank, 16, 128)?;
+        self.range("rows", rows, 1, 1 << 24)?;
+        self.multiple("columns", columns, 8)?;
+        check_lengths! { self, a:
+            u == rows * rank,
+            x == rows * columns,
+            sum == rank * columns,
+        }
+        Ok(Grid::line(columns.div_ceil(COLUMNS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraGradientsArgs<Dev<'k>>) {
@@ -276,6 +292,7 @@ impl KernelDef for LoraGradients {
             .map(|_| (0..COLUMNS / EIGHT).map(|_| Sums::zero(k)).collect())
             .collect();
         let own = column + (lane & 3) * EIGHT;
+
         k.section(
             "train/lora/gradients_layout",
             "16 tokens at a time, as 8 by 8 matrices whose rows are tokens, transposed",
@@ -287,6 +304,7 @@ impl KernelDef for LoraGradients {
                 .iter()
                 .map(|&row| self.load_x(k, &a, row, own))
                 .collect();
+
             k.section("train/lora/gradients_tokens", "the same tokens of u");
             let u = |row: U32<'k>| {
                 (0..tiles)
@@ -298,6 +316,7 @@ impl KernelDef for LoraGradients {
             } else {
                 vec![]
             };
+
             k.section(
                 "train/lora/gradients_multiply",
                 "multiply, from the last load on",

@@ -16,8 +16,9 @@ pub mod norm;
 pub mod rotate;
 mod rows;
 pub mod swiglu;
+pub(crate) mod variants;
 
-use crate::case::Random;
+use crate::shared::Random;
 use ptx_gen::bf16;
 
 /// Returns the elements of a buffer as `f64`.

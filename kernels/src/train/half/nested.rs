@@ -2,8 +2,8 @@
 
 use super::convert::{AT_ONCE, EIGHT, THREADS};
 use super::rows::store;
-use crate::case::{Case, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, check_lengths};
 use crate::train::nested::{BLOCK, NestedArgs, case, check_lengths, numbers};
 use crate::train::nf4::{self, code, values};
 use ptx_gen::*;
@@ -51,10 +51,13 @@ impl KernelDef for NestedDequantize {
     }
 
     fn grid(&self, a: &NestedDequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, EIGHT)?;
-        check_lengths(self, a.n, a.from)?;
-        self.length("w", a.w, "n", &[a.n])?;
-        Ok(Grid::line(a.n.div_ceil(AT_ONCE * EIGHT * THREADS)))
+        let &NestedDequantizeArgs { n, .. } = a;
+        self.multiple("n", n, EIGHT)?;
+        check_lengths(self, n, a.from)?;
+        check_lengths! { self, a:
+            w == n,
+        }
+        Ok(Grid::line(n.div_ceil(AT_ONCE * EIGHT * THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: NestedDequantizeArgs<Dev<'k>>) {
@@ -64,6 +67,7 @@ impl KernelDef for NestedDequantize {
             scales,
             map,
         } = a.from;
+
         k.section(
             "train/nested/half_codes",
             "load codes with relaxed loads, which ptxas leaves ahead of the barrier",
@@ -94,12 +98,14 @@ impl KernelDef for NestedDequantize {
         });
         // The barrier inside is reached with all loads in flight.
         let values = values(k);
+
         k.section(
             "train/nested/half_absmax",
             "absmax = value * scale + offset, rounded twice; past the end, of code 0",
         );
         let coded = eights.each_ref().map(|eight| map.at(eight.nested).ld());
         let absmax: [F32; AT_ONCE as usize] = from_fn(|i| coded[i] * eights[i].scale + a.offset);
+
         k.section(
             "train/nested/half_weights",
             "w = value * absmax; the first of two codes is in the high nibble",

@@ -3,9 +3,9 @@
 
 use super::rows::{load, load_f32, store};
 use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::reduce::block_sum;
+use crate::harness::{Case, Variant};
+use crate::shared::reduce::block_sum;
+use crate::shared::{Contract, Random, check_lengths};
 use crate::train::rms_norm::{backward, forward};
 use ptx_gen::*;
 use std::array::from_fn;
@@ -70,12 +70,15 @@ impl KernelDef for RmsNormForward {
     }
 
     fn grid(&self, a: &RmsNormForwardArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, 8)?;
-        let rows = (a.x / a.n as usize) as u32;
-        self.length("x", a.x, "rows * n", &[rows, a.n])?;
-        self.length("g", a.g, "n", &[a.n])?;
-        self.length("y", a.y, "rows * n", &[rows, a.n])?;
-        self.length("inv", a.inv, "rows", &[rows])?;
+        let &RmsNormForwardArgs { n, .. } = a;
+        self.multiple("n", n, 8)?;
+        let rows = (a.x / n as usize) as u32;
+        check_lengths! { self, a:
+            x == rows * n,
+            g == n,
+            y == rows * n,
+            inv == rows,
+        }
         Ok(Grid::line(rows))
     }
 
@@ -85,6 +88,7 @@ impl KernelDef for RmsNormForward {
         let row = k.ctaid() * a.n;
         let x = a.x.at(row);
         let y = a.y.at(row);
+
         k.section("train/norm/half_sum_of_squares", "ss = sum of x^2");
         let mut ss = k.var(0.0);
         k.for_each(first, a.n, step, |i| {
@@ -93,6 +97,7 @@ impl KernelDef for RmsNormForward {
             }
         });
         let mean = block_sum(k, self.threads / 32, ss.get()) / a.n.cvt::<f32>();
+
         k.section(
             "train/norm/half_scale",
             "inv = 1 / sqrt(mean + eps), y = x * inv * g",
@@ -129,13 +134,16 @@ impl KernelDef for RmsNormBackward {
     }
 
     fn grid(&self, a: &RmsNormBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, 8)?;
-        let rows = (a.x / a.n as usize) as u32;
-        self.length("x", a.x, "rows * n", &[rows, a.n])?;
-        self.length("dy", a.dy, "rows * n", &[rows, a.n])?;
-        self.length("g", a.g, "n", &[a.n])?;
-        self.length("inv", a.inv, "rows", &[rows])?;
-        self.length("sum", a.sum, "rows * n", &[rows, a.n])?;
+        let &RmsNormBackwardArgs { n, .. } = a;
+        self.multiple("n", n, 8)?;
+        let rows = (a.x / n as usize) as u32;
+        check_lengths! { self, a:
+            x == rows * n,
+            dy == rows * n,
+            g == n,
+            inv == rows,
+            sum == rows * n,
+        }
         Ok(Grid::line(rows))
     }
 
@@ -147,6 +155,7 @@ impl KernelDef for RmsNormBackward {
         let x = a.x.at(row);
         let sum = a.sum.at(row);
         let inv = a.inv.at(k.ctaid()).ld();
+
         k.section(
             "train/norm/half_backward_mean",
             "mean = mean(g * dy * xh), xh = x * inv",
@@ -161,6 +170,7 @@ impl KernelDef for RmsNormBackward {
             }
         });
         let mean = block_sum(k, self.threads / 32, product.get()) / a.n.cvt::<f32>();
+
         k.section(
             "train/norm/half_backward_sum",
             "sum += inv * (g * dy - xh * mean)",

@@ -12,12 +12,12 @@
 
 use super::rows::unpack;
 use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::reduce::warp_sum;
+use crate::harness::{Case, Variant};
+use crate::shared::reduce::warp_sum;
+use crate::shared::{Contract, Random, check_lengths};
 use crate::simple::rope::{Pairing, angle, revolutions};
-use crate::train::rms_norm;
 use crate::train::rope::{self, Angles, Direction, frequencies};
+use crate::train::{buffers, rms_norm};
 use ptx_gen::*;
 use std::f64::consts::TAU;
 
@@ -227,22 +227,21 @@ impl KernelDef for RotateForward {
     }
 
     fn grid(&self, a: &RotateForwardArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &RotateForwardArgs { tokens, .. } = a;
         let dim = self.head_dim;
-        let rows = a.tokens.saturating_mul(a.heads);
+        let rows = tokens.saturating_mul(a.heads);
         self.multiple("the kernel's head_dim", dim, 4)?;
         self.range("the kernel's head_dim", dim, 4, 256)?;
         self.range("tokens * heads", rows, 1, 1 << 28)?;
-        self.length("positions", a.positions, "tokens", &[a.tokens])?;
+        check_lengths! { self, a:
+            positions == tokens,
+        }
         self.length("freq", a.freq, "head_dim", &[dim])?;
         self.length("x", a.x, "tokens * heads * head_dim", &[rows, dim])?;
         self.length("y", a.y, "tokens * heads * head_dim", &[rows, dim])?;
-        self.length("g", a.g, "head_dim", &[if self.norm { dim } else { 0 }])?;
-        self.length(
-            "inv",
-            a.inv,
-            "tokens * heads",
-            &[if self.norm { rows } else { 0 }],
-        )?;
+        let [normed, dims] = if self.norm { [rows, dim] } else { [0; 2] };
+        self.length("g", a.g, "head_dim", &[dims])?;
+        self.length("inv", a.inv, "tokens * heads", &[normed])?;
         Ok(Grid::line(rows.div_ceil(WARPS)))
     }
 
@@ -251,30 +250,29 @@ impl KernelDef for RotateForward {
         k.when(row.lt(a.tokens * a.heads), || {
             let dim = self.head_dim;
             let quads = quads(k, self.head_dim, self.pairing);
-            let mut x: Vec<Four> = quads
-                .iter()
-                .map(|quad| quad.load(k, a.x.at(row * dim)))
-                .collect();
+            let load = |quad: &Quad<'k>| quad.load(k, a.x.at(row * dim));
+            let mut x: Vec<Four> = quads.iter().map(load).collect();
             if self.norm {
                 k.section(
                     "train/rotate/half_norm",
                     "inv = 1 / sqrt(mean(x^2) + eps), x * inv * g",
                 );
                 // Lanes without pairs have zeros, which add nothing to the sum.
-                let inv = (dot(k, &x, &x) / dim as f32 + a.eps).sqrt_rn().rcp_rn();
+                let mean = dot(k, &x, &x) / dim as f32;
+                let inv = (mean + a.eps).sqrt_rn().rcp_rn();
                 k.when(k.lane().eq(0), || a.inv.at(row).st(inv));
                 for (x, quad) in x.iter_mut().zip(&quads) {
-                    *x = map(x, &quad.load_f32(k, a.g), |x, g| x * inv * g);
+                    let gains = quad.load_f32(k, a.g);
+                    *x = map(x, &gains, |x, g| x * inv * g);
                 }
             }
+
             k.section("train/rotate/half_rotate", "rotate");
             let position = a.positions.at(row / a.heads).ld();
             for (x, quad) in x.into_iter().zip(&quads) {
-                quad.store(
-                    k,
-                    a.y.at(row * dim),
-                    quad.rotate(a.freq, position, Direction::Forward, x),
-                );
+                let to = a.y.at(row * dim);
+                let rotated = quad.rotate(a.freq, position, Direction::Forward, x);
+                quad.store(k, to, rotated);
             }
         });
     }
@@ -282,14 +280,13 @@ impl KernelDef for RotateForward {
     fn reference(&self, a: RotateForwardArgs<Cpu<'_>>) {
         let mut x = wide(a.x);
         if self.norm {
-            let (y, inv) = rms_norm::forward(&x, &crate::train::wide(a.g), f64::from(a.eps));
+            let gains = buffers::wide(a.g);
+            let (y, inv) = rms_norm::forward(&x, &gains, f64::from(a.eps));
             x = y;
-            crate::train::narrow(&inv, a.inv);
+            buffers::narrow(&inv, a.inv);
         }
-        narrow(
-            &rope::forward(&x, &angles(a.positions, a.freq, self.pairing)),
-            a.y,
-        );
+        let angles = angles(a.positions, a.freq, self.pairing);
+        narrow(&rope::forward(&x, &angles), a.y);
     }
 }
 
@@ -310,13 +307,16 @@ impl KernelDef for HeadsBackward {
     }
 
     fn grid(&self, a: &HeadsBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &HeadsBackwardArgs { tokens, .. } = a;
         let dim = self.head_dim;
-        let rows = a.tokens.saturating_mul(a.heads);
+        let rows = tokens.saturating_mul(a.heads);
         self.multiple("the kernel's head_dim", dim, 4)?;
         self.range("the kernel's head_dim", dim, 4, 256)?;
         self.range("tokens * heads", rows, 1, 1 << 28)?;
         self.range("group", a.group, 1, 1 << 16)?;
-        self.length("positions", a.positions, "tokens", &[a.tokens])?;
+        check_lengths! { self, a:
+            positions == tokens,
+        }
         self.length("freq", a.freq, "head_dim", &[dim])?;
         self.length(
             "parts",
@@ -337,6 +337,7 @@ impl KernelDef for HeadsBackward {
         k.when(row.lt(a.tokens * a.heads), || {
             let dim = self.head_dim;
             let quads = quads(k, dim, self.pairing.unwrap_or(Pairing::Interleaved));
+
             k.section("train/rotate/half_group_sum", "the sum over the group");
             let mut dy: Vec<Four> = quads
                 .iter()
@@ -357,10 +358,14 @@ impl KernelDef for HeadsBackward {
                     "inv * (g * dy - xh * mean(g * dy * xh)), xh = x * inv",
                 );
                 let inv = a.inv.at(row).ld();
-                let of = |quad: &Quad<'k>| map_one(quad.load(k, a.x.at(row * dim)), |x| x * inv);
-                let xh: Vec<Four> = quads.iter().map(of).collect();
+                let normalized = |quad: &Quad<'k>| {
+                    let x = quad.load(k, a.x.at(row * dim));
+                    map_one(x, |x| x * inv)
+                };
+                let xh: Vec<Four> = quads.iter().map(normalized).collect();
                 for (dy, quad) in dy.iter_mut().zip(&quads) {
-                    *dy = map(dy, &quad.load_f32(k, a.g), |dy, g| dy * g);
+                    let gains = quad.load_f32(k, a.g);
+                    *dy = map(dy, &gains, |dy, g| dy * g);
                 }
                 // `dy` is now `g dy`, which the formula uses twice.
                 let mean = dot(k, &dy, &xh) / dim as f32;
@@ -377,7 +382,7 @@ impl KernelDef for HeadsBackward {
     fn reference(&self, a: HeadsBackwardArgs<Cpu<'_>>) {
         let group = a.group as usize;
         let dim = self.head_dim as usize;
-        let parts = crate::train::wide(a.parts);
+        let parts = buffers::wide(a.parts);
         let sum = |parts: &[f64]| {
             (0..dim)
                 .map(|i| (0..group).map(|head| parts[head * dim + i]).sum())
@@ -385,11 +390,12 @@ impl KernelDef for HeadsBackward {
         };
         let mut dy: Vec<f64> = parts.chunks_exact(group * dim).flat_map(sum).collect();
         if let Some(pairing) = self.pairing {
-            dy = rope::backward(&dy, &angles(a.positions, a.freq, pairing));
+            let angles = angles(a.positions, a.freq, pairing);
+            dy = rope::backward(&dy, &angles);
         }
         if self.norm {
             let mut dx = vec![0.0; dy.len()];
-            let [g, inv] = [a.g, a.inv].map(crate::train::wide);
+            let [g, inv] = [a.g, a.inv].map(buffers::wide);
             rms_norm::backward(&dy, &wide(a.x), &g, &inv, &mut dx);
             dy = dx;
         }
@@ -409,7 +415,8 @@ impl HeadsBackward {
         let mut sum = [0; 4].map(|_| k.var(0.0));
         // The order of the heads is fixed, so that equal inputs give equal bits.
         k.for_each(0, a.group, 1, |head| {
-            let part = quad.load_f32(k, a.parts.at((row * a.group + head) * self.head_dim));
+            let first = (row * a.group + head) * self.head_dim;
+            let part = quad.load_f32(k, a.parts.at(first));
             for (sum, part) in sum.iter_mut().zip(part.into_iter().flatten()) {
                 *sum += part;
             }

@@ -3,8 +3,8 @@
 
 use super::rows::{load, store};
 use super::{narrow, wide};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use crate::harness::{Case, Variant};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::simple::swiglu::Activation;
 use crate::train::swiglu::{backward, forward};
 use ptx_gen::*;
@@ -66,11 +66,14 @@ impl KernelDef for SwiGluForward {
     }
 
     fn grid(&self, a: &SwiGluForwardArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, 8)?;
-        for (name, len) in [("g", a.g), ("up", a.up), ("a", a.a)] {
-            self.length(name, len, "n", &[a.n])?;
+        let &SwiGluForwardArgs { n, .. } = a;
+        self.multiple("n", n, 8)?;
+        check_lengths! { self, a:
+            g == n,
+            up == n,
+            a == n,
         }
-        Ok(Grid::line(a.n.div_ceil(8 * self.threads)))
+        Ok(Grid::line(n.div_ceil(8 * self.threads)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: SwiGluForwardArgs<Dev<'k>>) {
@@ -102,17 +105,16 @@ impl KernelDef for SwiGluBackward {
     }
 
     fn grid(&self, a: &SwiGluBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, 8)?;
-        for (name, len) in [
-            ("da", a.da),
-            ("g", a.g),
-            ("up", a.up),
-            ("dg", a.dg),
-            ("dup", a.dup),
-        ] {
-            self.length(name, len, "n", &[a.n])?;
+        let &SwiGluBackwardArgs { n, .. } = a;
+        self.multiple("n", n, 8)?;
+        check_lengths! { self, a:
+            da == n,
+            g == n,
+            up == n,
+            dg == n,
+            dup == n,
         }
-        Ok(Grid::line(a.n.div_ceil(8 * self.threads)))
+        Ok(Grid::line(n.div_ceil(8 * self.threads)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: SwiGluBackwardArgs<Dev<'k>>) {
@@ -122,9 +124,14 @@ impl KernelDef for SwiGluBackward {
             let g = load(a.g.at(i));
             let up = load(a.up.at(i));
             let sg = g.map(|g| Activation::Silu.sigmoid(g));
+            // silu'(g) = sigmoid(g) (1 + g (1 - sigmoid(g)))
             let slope = |j: usize| sg[j] * g[j].fma(-sg[j] + 1.0, 1.0);
-            store(a.dg.at(i), from_fn(|j| da[j] * up[j] * slope(j)));
-            store(a.dup.at(i), from_fn(|j| da[j] * (g[j] * sg[j])));
+            let to = a.dg.at(i);
+            let dg = from_fn(|j| da[j] * up[j] * slope(j));
+            store(to, dg);
+            let to = a.dup.at(i);
+            let dup = from_fn(|j| da[j] * (g[j] * sg[j]));
+            store(to, dup);
         });
     }
 

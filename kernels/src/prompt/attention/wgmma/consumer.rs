@@ -1,8 +1,9 @@
 //! A warpgroup that multiplies.
 
+use super::block::WgmmaBlock;
+use super::definition::{GROUP_QUERIES, KEYS, WARP_QUERIES};
 use super::ring::Cursor;
 use super::softmax::{Softmax, rescale};
-use super::{GROUP_QUERIES, KEYS, WARP_QUERIES, WgmmaBlock};
 use crate::prompt::attention::store::Results;
 use ptx_gen::*;
 
@@ -47,6 +48,7 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
     /// Attends to all steps and stores the results.
     pub(super) fn attend(mut self) {
         let k = self.k;
+
         k.section("prompt/wgmma/first_scores", "scores of the first step");
         let keys = self.next();
         k.wgmma_fence();
@@ -58,6 +60,7 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
         let _ = self.softmax.weigh(&mut self.scores);
         self.pack();
         self.block.each_further(|step| self.step(step));
+
         k.section(
             "prompt/wgmma/last_values",
             "weighted values of the last step",
@@ -73,6 +76,7 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
     /// step.
     fn step(&mut self, step: U32<'k>) {
         let k = self.k;
+
         k.section(
             "prompt/wgmma/step",
             "scores of a step, weighted values of the previous step",
@@ -190,6 +194,7 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
         } = self.block;
         let k = self.k;
         let row = self.row;
+
         k.section(
             "prompt/wgmma/release_queries",
             "wait until all warps are done with the queries",

@@ -8,9 +8,10 @@
 //! copied after the keys of the next step, so a thread also keeps the page numbers of the previous
 //! step.
 
+use super::block::WgmmaBlock;
+use super::definition::{GROUP_QUERIES, KEYS, PANEL_BYTES, QUERIES};
 use super::ring::Cursor;
-use super::{GROUP_QUERIES, KEYS, PANEL_BYTES, QUERIES, WgmmaBlock};
-use crate::cache::PAGE;
+use crate::shared::cache::PAGE;
 use ptx_gen::*;
 
 /// The number of tiles in flight before the first of them is waited for.
@@ -81,14 +82,17 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
         let &WgmmaBlock {
             k, a, start, end, ..
         } = self.block;
+
         k.section(
             "prompt/wgmma/first_pages",
             "page numbers of the first two steps",
         );
         let mut before = StepPages::new(k, self.pages(start));
         let mut ahead = StepPages::new(k, self.pages(start + KEYS));
+
         k.section("prompt/wgmma/copy_queries", "copy the queries");
         self.copy_queries();
+
         k.section("prompt/wgmma/copy_first_keys", "copy the first keys");
         self.copy_tile(a.k_cache, start, before.get());
         self.block.each_further(|step| {
@@ -97,6 +101,7 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
             // Page numbers are loaded a step ahead, so that their latency is hidden.
             ahead.set(self.pages(step + KEYS));
             self.copy_tile(a.k_cache, step, pages);
+
             k.section(
                 "prompt/wgmma/copy_values",
                 "copy values of the previous step",
@@ -104,12 +109,14 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
             self.copy_tile(a.v_cache, step - KEYS, before.get());
             before.set(pages);
         });
+
         k.section("prompt/wgmma/copy_last_values", "copy the last values");
         self.copy_tile(
             a.v_cache,
             start + ((end - 1 - start) & !(KEYS - 1)),
             before.get(),
         );
+
         k.section(
             "prompt/wgmma/drain",
             "publish the tiles that are still in flight",

@@ -1,6 +1,6 @@
 //! A ring of tiles in shared memory. Each tile has a full and an empty mbarrier.
 
-use super::{GROUPS, TILES};
+use super::definition::{GROUPS, TILES};
 use ptx_gen::*;
 
 /// The ring of tiles.

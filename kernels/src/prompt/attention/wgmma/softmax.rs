@@ -1,7 +1,7 @@
 //! Online softmax (Milakov and Gimelshein, 2018, arXiv:1805.02867) over the sums of a warpgroup. A
 //! lane has the two queries `g` and `g + 8` of its warp, where `g = lane / 4`.
 
-use crate::reduce::{lanes_max, lanes_sum};
+use crate::shared::reduce::{lanes_max, lanes_sum};
 use ptx_gen::*;
 
 /// The mask of the lanes that share a query.
@@ -41,6 +41,7 @@ impl<'k> Softmax<'k> {
             let own = chains(of_query(&scores.0, r).map(Var::get), |a, b| a.max(b));
             lanes_max(QUAD, own).max(&self.max[r])
         });
+
         self.k.section(
             "prompt/wgmma/weights",
             "weights relative to the maximum so far",
@@ -51,7 +52,8 @@ impl<'k> Softmax<'k> {
         [0, 1].map(|r| {
             let factor = (self.max[r].get() - maxima[r]).ex2();
             let sum = chains(of_query(&scores.0, r).map(Var::get), |a, b| a + b);
-            self.weights[r].set(self.weights[r].get().fma(factor, sum));
+            let so_far = self.weights[r].get();
+            self.weights[r].set(so_far.fma(factor, sum));
             self.max[r].set(maxima[r]);
             factor
         })

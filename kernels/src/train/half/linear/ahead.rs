@@ -6,9 +6,8 @@
 
 use std::array::from_fn;
 
-use crate::case::Random;
-use crate::contract::Contract;
-use crate::tiled::{IDLE, ProductTile};
+use crate::shared::tiled::{IDLE, ProductTile};
+use crate::shared::{Contract, Random};
 use crate::train::nf4::{BLOCK, VALUES, dequantize};
 use ptx_gen::*;
 
@@ -139,6 +138,7 @@ impl<'k> Ahead<'k> {
     /// Loads a set, and prefetches a later one from memory into the L2 cache.
     fn fetch(&self, to: &mut Fetched<'k>, first: U32<'k>, words: U32<'k>) {
         let k = self.k;
+
         k.section(
             "train/nf4/tile_codes",
             "load codes and absmax; relaxed, so that ptxas leaves them where they are",

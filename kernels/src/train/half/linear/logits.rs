@@ -1,9 +1,9 @@
 //! The logits `y = x W^T` in `f32`.
 
-use super::{BOUND, X, matrix, scalar};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::tiled::{OutputShape, Pair, ProductTile, Tiled};
+use super::operands::{BOUND, X, matrix, scalar};
+use crate::harness::{Case, Variant};
+use crate::shared::tiled::{OutputShape, Pair, ProductTile, Tiled};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::train::half::wide;
 use crate::train::products::nt;
 use ptx_gen::*;
@@ -57,14 +57,22 @@ impl KernelDef for Logits {
     }
 
     fn grid(&self, a: &LogitsArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("rows", a.rows, 1, 1 << 24)?;
+        let &LogitsArgs {
+            columns,
+            depth,
+            rows,
+            ..
+        } = a;
+        self.range("rows", rows, 1, 1 << 24)?;
         self.range("blocks", a.blocks, 1, 1 << 16)?;
-        self.multiple("columns", a.columns, 2)?;
-        self.multiple("depth", a.depth, 8)?;
-        self.length("x", a.x, "rows * depth", &[a.rows, a.depth])?;
-        self.length("w", a.w, "columns * depth", &[a.columns, a.depth])?;
-        self.length("y", a.y, "rows * columns", &[a.rows, a.columns])?;
-        Ok(TILE.grid([a.rows, a.columns], a.blocks, 0))
+        self.multiple("columns", columns, 2)?;
+        self.multiple("depth", depth, 8)?;
+        check_lengths! { self, a:
+            x == rows * depth,
+            w == columns * depth,
+            y == rows * columns,
+        }
+        Ok(TILE.grid([rows, columns], a.blocks, 0))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LogitsArgs<Dev<'k>>) {
@@ -119,8 +127,8 @@ impl Variant for Logits {
         let case = |[rows, columns, depth, blocks]: [u32; 4]| {
             let mut random = Random(seed);
             let args = vec![
-                matrix(&mut random, rows, depth),
-                matrix(&mut random, columns, depth),
+                matrix(&mut random, [rows, depth]),
+                matrix(&mut random, [columns, depth]),
                 CpuArg::F32(vec![0.0; (rows * columns) as usize]),
                 CpuArg::scalar(rows),
                 CpuArg::scalar(columns),

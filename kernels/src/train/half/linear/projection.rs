@@ -1,10 +1,10 @@
 //! A projection with its adapter, or the gradient of its input.
 
 use super::ahead::{self, Ahead, AheadArgs};
-use super::{BOUND, Operands, X, Y, matrix, scalar};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
+use super::operands::{BOUND, Operands, ProjectionSizes, X, Y, matrix, pair};
+use crate::harness::{Case, Variant};
+use crate::shared::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{MatmulLayout, add_scaled, nn, nt};
@@ -86,22 +86,11 @@ impl LoraLinear {
         }
     }
 
+    /// Returns the operands of the projection and of its adapter.
     fn pairs<'k>(&self, a: &LoraLinearArgs<Dev<'k>>) -> Vec<Pair<'k, bf16>> {
-        let by_rows = self.form == MatmulLayout::Nn;
-        let of = |left: TensorArg<'k, bf16, ReadOnly>,
-                  right: Tiles<'k, bf16, ReadOnly>,
-                  by_rows,
-                  depth| {
-            Pair {
-                left: left.of(X),
-                right,
-                by_rows,
-                depth,
-            }
-        };
         vec![
-            of(a.x, a.w.of(self.tile.right(by_rows)), by_rows, a.depth),
-            of(a.u, a.b.of(self.tile.right(true)), true, a.rank),
+            pair(self.form, self.tile, a.x, a.w, a.depth),
+            pair(MatmulLayout::Nn, self.tile, a.u, a.b, a.rank),
         ]
     }
 
@@ -125,12 +114,15 @@ impl LoraLinear {
                 a.bias.at(column).ld2_if(column.lt(a.columns), &mut bias);
             }
             for half in 0..2 {
-                let word = residual
-                    .as_ref()
-                    .map(|all| all[(eight / 2) as usize][(eight % 2 * 2 + half) as usize]);
-                let added = word.map(unpack);
+                // A lane has four words of the residual for each 16 columns: of both rows for the
+                // first eight, then for the others.
+                let sixteen = (eight / 2) as usize;
+                let word = (eight % 2 * 2 + half) as usize;
+                let added = residual.as_ref().map(|all| unpack(all[sixteen][word]));
+                // And four sums for each eight columns: two of each row.
+                let first = (from / 2 + 4 * eight + 2 * half) as usize;
                 for (i, bias) in bias.iter().enumerate() {
-                    let sum = &mut summed.sums.0[(from / 2 + 4 * eight + 2 * half) as usize + i];
+                    let sum = &mut summed.sums.0[first + i];
                     let added = added.map_or_else(|| bias.get(), |added| bias.get() + added[i]);
                     sum.set(sum.get().fma(factor, added));
                 }
@@ -189,22 +181,17 @@ impl KernelDef for LoraLinear {
             adapter,
         }
         .check(self, "b")?;
-        self.length(
-            "bias",
-            a.bias,
-            "columns",
-            &[if self.bias { a.columns } else { 0 }],
-        )?;
+        let bias = if self.bias { a.columns } else { 0 };
+        self.length("bias", a.bias, "columns", &[bias])?;
         if self.residual {
-            self.length(
-                "residual",
-                a.residual,
-                "rows * columns",
-                &[a.rows, a.columns],
-            )?;
+            check_lengths! { self, a:
+                residual == rows * columns,
+            }
         }
         self.exactly("factor", a.factor, 1)?;
-        self.length("y", a.y, "rows * columns", &[a.rows, a.columns])?;
+        check_lengths! { self, a:
+            y == rows * columns,
+        }
         ahead::grid(
             self,
             &a.ahead,
@@ -284,29 +271,23 @@ impl KernelDef for LoraLinear {
 
 impl Variant for LoraLinear {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let case = |([rows, columns, depth, rank, blocks], n): ([u32; 5], u32)| {
+        let case = |(sizes, n): ([u32; 5], u32)| {
+            let sizes = ProjectionSizes::new(sizes);
             let mut random = Random(seed);
-            let mut args = vec![
-                matrix(&mut random, rows, depth),
-                matrix(&mut random, columns, depth),
-                matrix(&mut random, rows, rank.max(8)),
-                matrix(&mut random, rank.max(8), columns),
-                CpuArg::F32(random.units(if self.bias { columns as usize } else { 0 })),
-                matrix(&mut random, rows, columns),
+            let operands = sizes.operands(self.form);
+            let mut args: Vec<_> = operands.map(|shape| matrix(&mut random, shape)).into();
+            let [_, columns] = sizes.result();
+            let bias = if self.bias { columns as usize } else { 0 };
+            args.extend([
+                CpuArg::F32(random.units(bias)),
+                matrix(&mut random, sizes.result()),
                 CpuArg::F32(vec![0.5]),
-                matrix(&mut random, rows, columns),
-                CpuArg::scalar(rows),
-                CpuArg::scalar(columns),
-                CpuArg::scalar(depth),
-                CpuArg::scalar(rank),
-                CpuArg::scalar(blocks),
-            ];
+                matrix(&mut random, sizes.result()),
+            ]);
+            args.extend(sizes.scalars());
             args.extend(ahead::case(&mut random, n));
-            let label = format!(
-                "rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks} n={n}"
-            );
             Case {
-                label,
+                label: sizes.label(n),
                 args,
                 bound: BOUND,
             }
@@ -331,14 +312,7 @@ impl Variant for LoraLinear {
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
-        let [rows, columns, depth, rank] = [8, 9, 10, 11].map(|i| scalar(&args[i]));
-        Some(match param {
-            "x" => [rows, depth],
-            "w" if self.form == MatmulLayout::Nt => [columns, depth],
-            "w" => [depth, columns],
-            "u" => [rows, rank.max(8)],
-            "b" => [rank.max(8), columns],
-            _ => [rows, columns],
-        })
+        let sizes = ProjectionSizes::of_args(args, 8);
+        Some(sizes.of_param(param, self.form, "b"))
     }
 }

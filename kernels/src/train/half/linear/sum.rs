@@ -8,10 +8,11 @@
 //! rounded once.
 
 use super::ahead::{self, Ahead, AheadArgs};
-use super::{BOUND, LoraLinear, MapTiles, X, Y, matrix, scalar};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
-use crate::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
+use super::operands::{BOUND, Y, matrix, pair, scalar};
+use super::{LoraLinear, MapTiles};
+use crate::harness::{Case, Variant};
+use crate::shared::tiled::{GROUPS, Leaving, OutputShape, ProductTile, Summed, Tiled};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::train::half::{narrow, wide};
 use crate::train::products::{MatmulLayout, nn};
 use ptx_gen::*;
@@ -105,8 +106,8 @@ impl LoraSum {
         };
         self.require(inner.is_multiple_of(8) && fit(left, a.rows) && fit(right, a.columns), || {
             format!(
-                "{names} are of {left}, {right} and {inner}; the last must be a multiple of 8, and the matrices as long \
-                 as that times rows ({}) and columns ({})",
+                "{names} are of {left}, {right} and {inner}; the last must be a multiple of 8, and \
+                 the matrices as long as that times rows ({}) and columns ({})",
                 a.rows, a.columns
             )
         })
@@ -133,9 +134,10 @@ impl KernelDef for LoraSum {
     }
 
     fn grid(&self, a: &LoraSumArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("rows", a.rows, 1, 1 << 24)?;
+        let &LoraSumArgs { columns, rows, .. } = a;
+        self.range("rows", rows, 1, 1 << 24)?;
         self.range("blocks", a.blocks, 1, 1 << 16)?;
-        self.multiple("columns", a.columns, 8)?;
+        self.multiple("columns", columns, 8)?;
         self.range("depth0", a.depth0, 8, 1 << 24)?;
         let frozen = [
             (a.x0, a.w0, a.depth0),
@@ -156,15 +158,10 @@ impl KernelDef for LoraSum {
             self.operands(&format!("x{i}, w{i}, depth{i}"), a, [x, w], depth)?;
             self.operands(&format!("u{i}, a{i}, rank{i}"), a, [u, b], rank)?;
         }
-        self.length("y", a.y, "rows * columns", &[a.rows, a.columns])?;
-        ahead::grid(
-            self,
-            &a.ahead,
-            self.tile,
-            [a.rows, a.columns],
-            a.blocks,
-            BESIDE,
-        )
+        check_lengths! { self, a:
+            y == rows * columns,
+        }
+        ahead::grid(self, &a.ahead, self.tile, [rows, columns], a.blocks, BESIDE)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraSumArgs<Dev<'k>>) {
@@ -173,18 +170,6 @@ impl KernelDef for LoraSum {
         let shape = OutputShape {
             rows: a.rows,
             columns: a.columns,
-        };
-        let pair = |(left, right, depth): (
-            TensorArg<'k, bf16, ReadOnly>,
-            TensorArg<'k, bf16, ReadOnly>,
-            U32<'k>,
-        )| {
-            Pair {
-                left: left.of(X),
-                right: right.of(self.tile.right(true)),
-                by_rows: true,
-                depth,
-            }
         };
         // Pairs with a depth of 0 have no steps, so one kernel serves two and three projections.
         let frozen = [
@@ -197,7 +182,11 @@ impl KernelDef for LoraSum {
             (a.u1, a.a1, a.rank1),
             (a.u2, a.a2, a.rank2),
         ];
-        let pairs = frozen.into_iter().chain(adapters).map(pair).collect();
+        let pairs = frozen
+            .into_iter()
+            .chain(adapters)
+            .map(|(left, right, depth)| pair(MatmulLayout::Nn, self.tile, left, right, depth))
+            .collect();
         let tiled = Tiled::new(k, memory, self.tile, BESIDE, shape, pairs, vec![]);
         let out = memory.at(self.tile.ring(BESIDE).memory());
         let finish = |leaving: &Leaving<'k>, summed: Summed<'_, 'k, bf16>| {
@@ -251,7 +240,7 @@ impl Variant for LoraSum {
                 [[rows, columns]; 3],
             ];
             let shapes = shapes.into_iter().flatten().take(13);
-            let mut args: Vec<CpuArg> = shapes.map(|[n, m]| matrix(&mut random, n, m)).collect();
+            let mut args: Vec<CpuArg> = shapes.map(|shape| matrix(&mut random, shape)).collect();
             let lengths = [rows, columns]
                 .into_iter()
                 .chain(depths)
@@ -260,7 +249,8 @@ impl Variant for LoraSum {
             args.extend(lengths.map(CpuArg::scalar));
             args.extend(ahead::case(&mut random, n));
             let label = format!(
-                "rows={rows} columns={columns} depths={depths:?} ranks={ranks:?} blocks={blocks} n={n}"
+                "rows={rows} columns={columns} depths={depths:?} ranks={ranks:?} blocks={blocks} \
+                 n={n}"
             );
             Case {
                 label,

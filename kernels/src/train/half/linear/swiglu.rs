@@ -9,11 +9,12 @@
 //! give the same bits.
 
 use super::ahead::{self, Ahead, AheadArgs};
-use super::{BOUND, LoraLinear, MapTiles, Operands, X, Y, scalar};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use super::operands::{BOUND, Operands, ProjectionSizes, X, Y, pair};
+use super::{LoraLinear, MapTiles};
+use crate::harness::{Case, Variant};
+use crate::shared::tiled::{GROUPS, Leaving, OutputShape, ProductTile, Summed, Tiled};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::simple::swiglu::Activation;
-use crate::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{MatmulLayout, nn, nt};
@@ -88,6 +89,7 @@ impl LoraSwiGlu {
             if i % 4 == 0 {
                 k.section("train/linear/swiglu", "up and a of 16 columns");
             }
+            // A lane has two adjacent columns of a row in a word of `g`, and in two sums.
             let at = 2 * i;
             let sums = &mut summed.sums.0[from as usize / 2 + at..][..2];
             // `a` is computed from the rounded `up`, which the backward pass reads.
@@ -140,8 +142,10 @@ impl KernelDef for LoraSwiGlu {
             adapter,
         }
         .check(self, "b")?;
-        for (name, len) in [("g", a.g), ("up", a.up), ("a", a.a)] {
-            self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
+        check_lengths! { self, a:
+            g == rows * columns,
+            up == rows * columns,
+            a == rows * columns,
         }
         ahead::grid(
             self,
@@ -160,18 +164,10 @@ impl KernelDef for LoraSwiGlu {
             rows: a.rows,
             columns: a.columns,
         };
-        let pair = |left: TensorArg<'k, bf16, ReadOnly>,
-                    right: TensorArg<'k, bf16, ReadOnly>,
-                    by_rows,
-                    depth| {
-            Pair {
-                left: left.of(X),
-                right: right.of(self.tile.right(by_rows)),
-                by_rows,
-                depth,
-            }
-        };
-        let pairs = vec![pair(a.x, a.w, false, a.depth), pair(a.u, a.b, true, a.rank)];
+        let pairs = vec![
+            pair(MatmulLayout::Nt, self.tile, a.x, a.w, a.depth),
+            pair(MatmulLayout::Nn, self.tile, a.u, a.b, a.rank),
+        ];
         let tiled = Tiled::new(k, memory, self.tile, BESIDE, shape, pairs, vec![a.g.of(X)]);
         let out = memory.at(self.tile.ring(BESIDE).memory());
         let finish = |leaving: &Leaving<'k>, mut summed: Summed<'_, 'k, bf16>| {
@@ -184,6 +180,7 @@ impl KernelDef for LoraSwiGlu {
             for from in (0..self.tile.columns()).step_by(64) {
                 k.section("train/linear/swiglu_gate", "g of 64 columns");
                 Self::finish(k, &mut summed, &mut gated, from);
+
                 k.section(
                     "train/linear/swiglu_store",
                     "round and store 64 columns of up and a",
@@ -209,30 +206,23 @@ impl KernelDef for LoraSwiGlu {
 
 /// Returns numbers whose sums of products are exact in any order. A sum next to a tie could
 /// otherwise round either way, and `a` with it.
-fn eighths(random: &mut Random, rows: u32, columns: u32) -> CpuArg {
+fn eighths(random: &mut Random, [rows, columns]: [u32; 2]) -> CpuArg {
     let number = |_| bf16::from_f32((8.0 * random.unit()).round() / 8.0);
     CpuArg::Bf16((0..rows * columns).map(number).collect())
 }
 
 impl Variant for LoraSwiGlu {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let case = |([rows, columns, depth, rank, blocks], n): ([u32; 5], u32)| {
+        let case = |(sizes, n): ([u32; 5], u32)| {
+            let sizes = ProjectionSizes::new(sizes);
             let mut random = Random(seed);
-            let shapes = [
-                [rows, depth],
-                [columns, depth],
-                [rows, rank.max(8)],
-                [rank.max(8), columns],
-            ];
-            let shapes = shapes.into_iter().chain([[rows, columns]; 3]);
-            let mut args: Vec<CpuArg> = shapes.map(|[n, m]| eighths(&mut random, n, m)).collect();
-            args.extend([rows, columns, depth, rank, blocks].map(CpuArg::scalar));
+            let operands = sizes.operands(MatmulLayout::Nt).into_iter();
+            let shapes = operands.chain([sizes.result(); 3]);
+            let mut args: Vec<CpuArg> = shapes.map(|shape| eighths(&mut random, shape)).collect();
+            args.extend(sizes.scalars());
             args.extend(ahead::case(&mut random, n));
-            let label = format!(
-                "rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks} n={n}"
-            );
             Case {
-                label,
+                label: sizes.label(n),
                 args,
                 bound: BOUND,
             }
@@ -246,13 +236,7 @@ impl Variant for LoraSwiGlu {
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
-        let [rows, columns, depth, rank] = [7, 8, 9, 10].map(|i| scalar(&args[i]));
-        Some(match param {
-            "x" => [rows, depth],
-            "w" => [columns, depth],
-            "u" => [rows, rank.max(8)],
-            "b" => [rank.max(8), columns],
-            _ => [rows, columns],
-        })
+        let sizes = ProjectionSizes::of_args(args, 7);
+        Some(sizes.of_param(param, MatmulLayout::Nt, "b"))
     }
 }

@@ -9,11 +9,12 @@
 //! `da` is never in memory and not rounded.
 
 use super::ahead::{self, Ahead, AheadArgs};
-use super::{BOUND, LoraLinear, MapTiles, Operands, X, Y, matrix, scalar};
-use crate::case::{Case, Random, Variant};
-use crate::contract::Contract;
+use super::operands::{BOUND, Operands, ProjectionSizes, X, Y, matrix, pair};
+use super::{LoraLinear, MapTiles};
+use crate::harness::{Case, Variant};
+use crate::shared::tiled::{GROUPS, Leaving, OutputShape, ProductTile, Summed, Tiled};
+use crate::shared::{Contract, Random, check_lengths};
 use crate::simple::swiglu::Activation;
-use crate::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
 use crate::train::half::rows::unpack;
 use crate::train::half::{narrow, wide};
 use crate::train::products::{MatmulLayout, nn};
@@ -98,8 +99,13 @@ impl LoraSwiGluBackward {
                 // it.
                 let da = sum.get();
                 let sigmoid = Activation::Silu.sigmoid(g);
-                sum.set(da * up * (sigmoid * g.fma(-sigmoid + 1.0, 1.0)));
-                dup.0[at].set(da * (g * sigmoid));
+                let through_up = da * up;
+                // silu'(g) = sigmoid(g) (1 + g (1 - sigmoid(g)))
+                let inner = g.fma(-sigmoid + 1.0, 1.0);
+                let derivative = sigmoid * inner;
+                sum.set(through_up * derivative);
+                let silu = g * sigmoid;
+                dup.0[at].set(da * silu);
             }
         }
     }
@@ -145,8 +151,11 @@ impl KernelDef for LoraSwiGluBackward {
             adapter,
         }
         .check(self, "a")?;
-        for (name, len) in [("g", a.g), ("up", a.up), ("dg", a.dg), ("dup", a.dup)] {
-            self.length(name, len, "rows * columns", &[a.rows, a.columns])?;
+        check_lengths! { self, a:
+            g == rows * columns,
+            up == rows * columns,
+            dg == rows * columns,
+            dup == rows * columns,
         }
         ahead::grid(
             self,
@@ -165,15 +174,10 @@ impl KernelDef for LoraSwiGluBackward {
             rows: a.rows,
             columns: a.columns,
         };
-        let pair = |left: TensorArg<'k, bf16, ReadOnly>,
-                    right: TensorArg<'k, bf16, ReadOnly>,
-                    depth| Pair {
-            left: left.of(X),
-            right: right.of(self.tile.right(true)),
-            by_rows: true,
-            depth,
-        };
-        let pairs = vec![pair(a.x, a.w, a.depth), pair(a.u, a.a, a.rank)];
+        let pairs = vec![
+            pair(MatmulLayout::Nn, self.tile, a.x, a.w, a.depth),
+            pair(MatmulLayout::Nn, self.tile, a.u, a.a, a.rank),
+        ];
         let tiled = Tiled::new(
             k,
             memory,
@@ -197,6 +201,7 @@ impl KernelDef for LoraSwiGluBackward {
                     "g and up of 64 columns",
                 );
                 Self::finish(k, &mut summed, &mut of_up, from);
+
                 k.section(
                     "train/linear/swiglu_backward_store",
                     "round and store 64 columns of dg and dup",
@@ -223,23 +228,16 @@ impl KernelDef for LoraSwiGluBackward {
 
 impl Variant for LoraSwiGluBackward {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let case = |([rows, columns, depth, rank, blocks], n): ([u32; 5], u32)| {
+        let case = |(sizes, n): ([u32; 5], u32)| {
+            let sizes = ProjectionSizes::new(sizes);
             let mut random = Random(seed);
-            let shapes = [
-                [rows, depth],
-                [depth, columns],
-                [rows, rank.max(8)],
-                [rank.max(8), columns],
-            ];
-            let shapes = shapes.into_iter().chain([[rows, columns]; 4]);
-            let mut args: Vec<CpuArg> = shapes.map(|[n, m]| matrix(&mut random, n, m)).collect();
-            args.extend([rows, columns, depth, rank, blocks].map(CpuArg::scalar));
+            let operands = sizes.operands(MatmulLayout::Nn).into_iter();
+            let shapes = operands.chain([sizes.result(); 4]);
+            let mut args: Vec<CpuArg> = shapes.map(|shape| matrix(&mut random, shape)).collect();
+            args.extend(sizes.scalars());
             args.extend(ahead::case(&mut random, n));
-            let label = format!(
-                "rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks} n={n}"
-            );
             Case {
-                label,
+                label: sizes.label(n),
                 args,
                 bound: BOUND,
             }
@@ -253,13 +251,7 @@ impl Variant for LoraSwiGluBackward {
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
-        let [rows, columns, depth, rank] = [8, 9, 10, 11].map(|i| scalar(&args[i]));
-        Some(match param {
-            "x" => [rows, depth],
-            "w" => [depth, columns],
-            "u" => [rows, rank.max(8)],
-            "a" => [rank.max(8), columns],
-            _ => [rows, columns],
-        })
+        let sizes = ProjectionSizes::of_args(args, 8);
+        Some(sizes.of_param(param, MatmulLayout::Nn, "a"))
     }
 }
