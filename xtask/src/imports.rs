@@ -14,6 +14,21 @@ pub type Sources = BTreeMap<String, String>;
 /// For each file or folder, the other ones from which it imports.
 pub type ImportGraph = BTreeMap<String, BTreeSet<String>>;
 
+/// Returns the folders of the workspace's crates, from the manifest in `root`.
+pub fn workspace_members(root: &Path) -> io::Result<Vec<String>> {
+    let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
+    let members = manifest
+        .split_once("members = [")
+        .and_then(|(_, rest)| rest.split_once(']'))
+        .ok_or_else(|| io::Error::other("Cargo.toml has no list of members"))?
+        .0;
+    Ok(members
+        .split(',')
+        .map(|member| member.trim().trim_matches('"').to_owned())
+        .filter(|member| !member.is_empty())
+        .collect())
+}
+
 /// Reads the Rust files below a folder, which is usually the `src` of a crate.
 pub fn read_sources(folder: &Path) -> io::Result<Sources> {
     let mut found = vec![];

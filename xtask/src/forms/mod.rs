@@ -6,6 +6,7 @@
 //! that it is not supported. `docs/checker/ptx-forms.tsv` lists the forms for which the answers
 //! differ, and [`check`] compares that list with the current answers.
 
+mod answers;
 mod form;
 mod matrices;
 mod operands;
@@ -21,6 +22,7 @@ use anyhow::{Context, Result, ensure};
 use ptx_emu::{ErrorKind, Module, RefusedKernel};
 
 use crate::{cuda_tools, paths};
+use answers::{Answers, Comparison, FormAnswers, VERSION};
 use form::InstructionForm;
 
 #[derive(clap::Args)]
@@ -44,41 +46,8 @@ pub(crate) struct Args {
 
 /// Targets that together have every instruction.
 const TARGETS: [&str; 4] = ["sm_90a", "sm_100a", "sm_103a", "sm_120a"];
-/// The newest PTX version that the pinned ptxas supports.
-const VERSION: &str = "9.5";
 /// The number of kernels in a text.
 const BATCH: usize = 2000;
-
-/// The answers of ptxas and of the emulator about a form, for the target on which it is accepted
-/// most.
-#[derive(Clone, Debug, Default)]
-struct FormAnswers {
-    /// Whether ptxas accepts it.
-    taken: bool,
-    /// Whether the emulator would run it.
-    runs: bool,
-    /// Whether the emulator calls it unsupported.
-    unsupported: bool,
-    ptxas: String,
-    emulator: String,
-    target: &'static str,
-}
-
-/// The answers by form.
-///
-/// A form is the name of an instruction, an instruction with operands, a statement or a
-/// declaration.
-type Answers = BTreeMap<String, FormAnswers>;
-
-/// The answers about all forms.
-struct Comparison {
-    /// The names of instructions.
-    names: Answers,
-    /// Instructions in which one operand was replaced.
-    operands: Answers,
-    /// The statements and declarations in the two text files.
-    written: Answers,
-}
 
 /// Compares the forms, prints the differences that were requested, and updates the files.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -99,10 +68,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for answers in [&comparison.names, &comparison.operands, &comparison.written] {
         let found =
             |wanted: fn(&FormAnswers) -> bool| answers.iter().filter(move |(_, a)| wanted(a));
-        for (name, a) in found(is_lie) {
+        for (name, a) in found(FormAnswers::is_lie) {
             println!("called ill-formed: {name}: {}", a.emulator);
         }
-        for (name, a) in found(is_lax).filter(|_| args.taken) {
+        for (name, a) in found(FormAnswers::is_lax).filter(|_| args.taken) {
             println!("rejected by ptxas, accepted here: {name}: {}", a.ptxas);
         }
         for (name, _) in found(|a| a.taken && a.unsupported).filter(|_| args.unsupported) {
@@ -146,7 +115,7 @@ pub(crate) fn check() -> Result<()> {
     let wrong: Vec<&str> = all
         .iter()
         .flat_map(|answers| answers.iter())
-        .filter(|(_, a)| is_lie(a))
+        .filter(|(_, a)| a.is_lie())
         .map(|(n, _)| n.as_str())
         .collect();
     ensure!(
@@ -163,16 +132,6 @@ pub(crate) fn check() -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// Returns true if the emulator claims that the text is invalid and ptxas accepts it.
-fn is_lie(a: &FormAnswers) -> bool {
-    a.taken && !a.runs && !a.unsupported
-}
-
-/// Returns true if ptxas rejects the text and the emulator runs it.
-fn is_lax(a: &FormAnswers) -> bool {
-    !a.taken && a.runs
 }
 
 /// Compares all forms.
@@ -222,7 +181,7 @@ fn ask(forms: &[InstructionForm]) -> Result<Answers> {
                     target,
                 };
                 let kept = lines.entry((&form.name, &form.line)).or_default();
-                if rank(&answer) >= rank(kept) {
+                if answer.rank() >= kept.rank() {
                     *kept = answer;
                 }
             }
@@ -232,16 +191,11 @@ fn ask(forms: &[InstructionForm]) -> Result<Answers> {
     for ((name, _), answer) in lines {
         let kept = answers.entry(name.clone()).or_default();
         // A name counts as wrongly rejected if one of its lines does.
-        if !is_lie(kept) && (is_lie(&answer) || rank(&answer) >= rank(kept)) {
+        if !kept.is_lie() && (answer.is_lie() || answer.rank() >= kept.rank()) {
             *kept = answer;
         }
     }
     Ok(answers)
-}
-
-/// Ranks the answers about a form for different targets. The highest is for a target that has it.
-fn rank(a: &FormAnswers) -> u8 {
-    4 * u8::from(a.taken) + 2 * u8::from(a.runs) + u8::from(a.unsupported)
 }
 
 /// The number of the line with the first form.

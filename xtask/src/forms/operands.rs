@@ -15,7 +15,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use ptx_emu::{ErrorKind, Module};
 
-use super::{FormAnswers, VERSION};
+use super::answers::{FormAnswers, VERSION};
 
 /// Statements and declarations, without comments and blank lines.
 const STATEMENTS: &str = include_str!("statements.txt");
@@ -220,7 +220,7 @@ fn ask(
     // ptxas reports some errors only during code generation, for example about 32-bit addresses.
     for (name, line) in names.iter().zip(lines) {
         let answer = answers.get_mut(name).context("it was just inserted")?;
-        if super::is_lie(answer)
+        if answer.is_lie()
             && let Err(error) = assembled(ptxas, folder, target, &format!("{head}{line}\n"))
         {
             answer.taken = false;

@@ -1,6 +1,6 @@
 //! The files with the results: the list of forms that differ, and the counts in a page of the book.
 
-use super::{Answers, Comparison, FormAnswers, is_lax, is_lie};
+use super::answers::{Answers, Comparison, FormAnswers};
 use crate::codegen::GeneratedPart;
 use crate::tsv;
 
@@ -41,8 +41,8 @@ fn sentence(answers: &Answers) -> String {
         answers.len(),
         count(|a| a.taken && a.runs),
         count(|a| a.taken && a.unsupported),
-        count(is_lie),
-        count(is_lax),
+        count(FormAnswers::is_lie),
+        count(FormAnswers::is_lax),
         count(|a| !a.taken && a.unsupported),
     )
 }
@@ -58,8 +58,8 @@ pub(super) fn counts(comparison: &Comparison) -> String {
             count(|a| a.taken),
             count(|a| a.taken && a.runs),
             count(|a| a.taken && a.unsupported),
-            count(is_lie),
-            count(is_lax),
+            count(FormAnswers::is_lie),
+            count(FormAnswers::is_lax),
         )
     };
     let rows: String = kinds(comparison).iter().map(row).collect();
@@ -72,7 +72,11 @@ pub(super) fn counts(comparison: &Comparison) -> String {
 /// Returns the list of the forms that differ.
 pub(super) fn list(comparison: &Comparison) -> String {
     let unsupported = rows(comparison, "unsupported", |a| a.taken && a.unsupported);
-    let lax = rows(comparison, "accepted here, rejected by ptxas", is_lax);
+    let lax = rows(
+        comparison,
+        "accepted here, rejected by ptxas",
+        FormAnswers::is_lax,
+    );
     tsv::table(&["answer", "kind", "form"], &[unsupported, lax].concat())
 }
 

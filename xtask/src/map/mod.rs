@@ -40,6 +40,9 @@ const fn folders(name: &'static str, library: &'static str, inside: &'static str
 const MAPS: &[Map] = &[
     folders("crates", "", ""),
     folders("ptx-emu", "ptx-emu", ""),
+    folders("ptx-emu/machine", "ptx-emu", "machine"),
+    folders("ptx-emu/sanitize", "ptx-emu", "sanitize"),
+    folders("model", "model", ""),
     folders("engine", "engine", ""),
     folders("driver", "driver", ""),
 ];
@@ -163,7 +166,7 @@ impl Map {
 /// Dependencies of tests are left out.
 fn crates() -> Result<ImportGraph> {
     let mut packages = vec![];
-    for folder in members()? {
+    for folder in imports::workspace_members(paths::root())? {
         let manifest = manifest(&folder)?;
         let package = value(&manifest, "name").with_context(|| format!("{folder} has no name"))?;
         packages.push((folder, package, manifest));
@@ -186,21 +189,6 @@ fn crates() -> Result<ImportGraph> {
         })
         .collect();
     Ok(graph)
-}
-
-/// Returns the folders of the workspace's crates.
-fn members() -> Result<Vec<String>> {
-    let root = fs::read_to_string(paths::root().join("Cargo.toml"))?;
-    let members = root
-        .split_once("members = [")
-        .and_then(|(_, rest)| rest.split_once(']'))
-        .context("Cargo.toml has no list of members")?
-        .0;
-    Ok(members
-        .split(',')
-        .map(|member| member.trim().trim_matches('"').to_owned())
-        .filter(|member| !member.is_empty())
-        .collect())
 }
 
 fn manifest(folder: &str) -> Result<String> {
