@@ -73,12 +73,28 @@ fn call(value: Value) -> Parsed<ToolCall> {
     let mut values = ["arguments", "parameters", "args"]
         .iter()
         .filter_map(|key| object.shift_remove(*key));
-    let value = values.next().unwrap_or(Value::Null);
+    let value = values.next();
     if values.next().is_some() {
         return wrong("its JSON has arguments under two keys");
     }
+    // Without arguments, a key that no model writes may be a misspelled `arguments`.
+    let is_other = |key: &&String| !CALL_KEYS.contains(&key.as_str());
+    if let (None, Some(key)) = (&value, object.keys().find(is_other)) {
+        return wrong(format!("its JSON has {key:?} and no arguments"));
+    }
+    let value = value.unwrap_or(Value::Null);
     named(id.as_deref(), &name, arguments(value)?)
 }
+
+/// The keys of a call without arguments.
+const CALL_KEYS: [&str; 6] = [
+    "name",
+    "tool_name",
+    "function",
+    "id",
+    "tool_call_id",
+    "type",
+];
 
 /// Returns the identifier of a call, unless it is empty.
 fn identity(object: &Map<String, Value>) -> Option<String> {
@@ -176,6 +192,10 @@ pub(super) fn deepseek(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
         }
         cursor.expect("<｜tool▁call▁begin｜>")?;
         let head = cursor.until("<｜tool▁sep｜>")?.trim();
+        if head.contains(['<', '\n']) {
+            // The separator of this call is damaged, and the one that was found is another call's.
+            return wrong("<｜tool▁sep｜> is missing");
+        }
         cursor.skip_space();
         let (name, arguments) = if cursor.rest().starts_with('{') {
             (head, cursor.object()?)
@@ -211,9 +231,9 @@ pub(super) fn kimi(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
         cursor.expect("<|tool_call_begin|>")?;
         let id = cursor.until("<|tool_call_argument_begin|>")?.trim();
         let name = id.strip_prefix("functions.").unwrap_or(id);
-        let name = match name.rsplit_once(':') {
-            Some((name, number)) if number.bytes().all(|digit| digit.is_ascii_digit()) => name,
-            _ => name,
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+        let Some((name, _)) = name.rsplit_once(':').filter(|(_, text)| is_number(text)) else {
+            return wrong(format!("its identifier {id:?} does not end with a number"));
         };
         cursor.skip_space();
         calls.push(named(Some(id), name, cursor.object()?)?);

@@ -144,13 +144,17 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Returns the call of a function, whose name must not be empty or contain white space.
+/// Returns the call of a function, whose name must not be empty or contain white space. It must
+/// not contain a character of marks either, because a damaged mark would otherwise become a part of
+/// the name, and so would another call in front of it.
 pub(super) fn named(
     id: Option<&str>,
     name: &str,
     arguments: Map<String, Value>,
 ) -> Parsed<ToolCall> {
-    if name.is_empty() || name.contains(char::is_whitespace) {
+    let is_wrong =
+        |c: char| c.is_whitespace() || matches!(c, '<' | '>' | '|' | '｜' | '{' | '}' | '"');
+    if name.is_empty() || name.contains(is_wrong) {
         return wrong(format!("{name:?} is not the name of a function"));
     }
     Ok(ToolCall {

@@ -212,6 +212,16 @@ impl Elements {
             match place {
                 TagPlace::Outside => {
                     let open = self.opening();
+                    if self.outer.is_none() && !items.is_empty() {
+                        // Qwen3-Coder may leave out the tag around the first function only.
+                        let mut next = cursor;
+                        if next.eat("<tool_call>") {
+                            next.skip_space();
+                            if next.rest().starts_with(open) {
+                                cursor = next;
+                            }
+                        }
+                    }
                     if cursor.rest().starts_with(open) {
                         if self.outer.is_some() {
                             cursor.eat(open);

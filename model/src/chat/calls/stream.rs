@@ -538,6 +538,9 @@ impl<'a> CallStream<'a> {
         let mut cursor = Cursor::new(&self.held, 0);
         let header = cursor.until("<|message|>")?;
         let recipient = header_value(header, "to=").unwrap_or_default();
+        if !is_whole(header, recipient) {
+            return wrong("its header does not have the form of a call");
+        }
         let Some(name) = recipient.strip_prefix("functions.") else {
             return wrong(format!("its recipient {recipient:?} is not a function"));
         };
@@ -593,6 +596,21 @@ fn header_value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
         .find(|c: char| c.is_whitespace() || c == '<')
         .unwrap_or(rest.len());
     Some(&rest[..end])
+}
+
+/// Returns true if the header of a message of gpt-oss names a channel, and continues after the
+/// recipient as the format demands: with a mark, or with the type of the content. Otherwise the
+/// recipient may be a part of a damaged name.
+fn is_whole(header: &str, recipient: &str) -> bool {
+    let after = header
+        .split_once("to=")
+        .and_then(|(_, rest)| rest.strip_prefix(recipient))
+        .unwrap_or_default()
+        .trim();
+    let is_mark = |mark: &&str| after.starts_with(*mark);
+    let is_type = !after.contains(|c: char| c.is_whitespace() || c == '<');
+    let marks = ["<|channel|>", "<|constrain|>"];
+    header.contains(marks[0]) && (is_type || marks.iter().any(is_mark))
 }
 
 /// Returns a text as a part, unless it is empty.

@@ -453,6 +453,12 @@ fn replies_are_read_as_their_format_demands() {
             "",
         ),
         (
+            "qwen",
+            format!("{}\n{}", qwen("a").replacen("<tool_call>\n", "", 1), qwen("b")),
+            vec![run("a"), run("b")],
+            "",
+        ),
+        (
             "glm",
             "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Oslo</arg_value></tool_call>".to_owned(),
             vec![oslo()],
@@ -529,6 +535,9 @@ fn replies_are_read_as_their_format_demands() {
             vec![oslo()],
             "",
         ),
+        // A misspelled key of the arguments does not make a call without arguments.
+        ("hermes", "<tool_call>{\"name\": \"run\", \"argumnts\": {\"command\": \"ls\"}}</tool_call>".to_owned(), vec![], "its JSON has \"argumnts\" and no arguments"),
+        ("hermes", "<tool_call>{\"name\": \"run\", \"id\": \"1\"}</tool_call>".to_owned(), vec![("run".to_owned(), json!({}))], ""),
         (
             "mistral",
             "[TOOL_CALLS]run[CALL_ID]abcdefghi[ARGS]{\"command\": \"[TOOL_CALLS]run[ARGS]{}\"}[TOOL_CALLS]run[ARGS]{\"command\": \"b\"}"
@@ -560,11 +569,38 @@ fn replies_are_read_as_their_format_demands() {
             "",
         ),
         (
+            "deepseek",
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁se>run\n```json\n{}\n```<｜tool▁call▁end｜>\n\
+             <｜tool▁call▁begin｜>function<｜tool▁sep｜>run\n```json\n{\"command\": \"a\"}\n```<｜tool▁call▁end｜>\
+             <｜tool▁calls▁end｜>"
+                .to_owned(),
+            vec![],
+            "<｜tool▁sep｜> is missing",
+        ),
+        (
             "kimi",
             "<|tool_calls_section_begin|><|tool_call_begin|>functions.run:0<|tool_call_argument_begin|>{\"command\": \"a"
                 .to_owned(),
             vec![],
             "a value in it is not closed",
+        ),
+        // A damaged mark does not make two calls one.
+        (
+            "kimi",
+            "<|tool_calls_section_begin|><|tool_call_begin|>functions.run:0<|tool_call_argumen|>{}<|tool_call_end|>\
+             <|tool_call_begin|>functions.run:1<|tool_call_argument_begin|>{\"command\": \"a\"}<|tool_call_end|>\
+             <|tool_calls_section_end|>"
+                .to_owned(),
+            vec![],
+            "\"run:0<|tool_call_argumen|>{}<|tool_call_end|><|tool_call_begin|>functions.run\" is not the name",
+        ),
+        (
+            "kimi",
+            "<|tool_calls_section_begin|><|tool_call_begin|>functions.run1<|tool_call_argument_begin|>{}<|tool_call_end|>\
+             <|tool_calls_section_end|>"
+                .to_owned(),
+            vec![],
+            "its identifier \"functions.run1\" does not end with a number",
         ),
         ("nemotron", "<TOOLCALL>[{\"name\": \"run\", \"arguments\": {\"command\": \"</TOOLCALL>\"}}]</TOOLCALL>".to_owned(), vec![run("</TOOLCALL>")], ""),
         ("nemotron", "<TOOLCALL>[]</TOOLCALL>".to_owned(), vec![], "it contains no call"),
@@ -588,6 +624,30 @@ fn replies_are_read_as_their_format_demands() {
             "<|channel|>commentary to=functions.run<|message|>{\"command\": \"a\"<|call|>".to_owned(),
             vec![],
             "its JSON is not valid",
+        ),
+        (
+            "harmony",
+            " to=functions.run<|mess_now<|channel|>commentary json<|message|>{\"command\": \"a\"}<|call|>".to_owned(),
+            vec![],
+            "its header does not have the form of a call",
+        ),
+        (
+            "harmony",
+            " to=functions.runcommentary json<|message|>{\"command\": \"a\"}<|call|>".to_owned(),
+            vec![],
+            "its header does not have the form of a call",
+        ),
+        (
+            "harmony",
+            " to=functions.run now<|channel|>commentary json<|message|>{\"command\": \"a\"}<|call|>".to_owned(),
+            vec![],
+            "its header does not have the form of a call",
+        ),
+        (
+            "harmony",
+            "<|channel|>analysis to=functions.run code<|message|>{\"command\": \"a\"}<|call|>".to_owned(),
+            vec![run("a")],
+            "",
         ),
         ("harmony", "<|channel|>commentary to=python<|message|>print(1)<|call|>".to_owned(), vec![], "its recipient \"python\" is not a function"),
         ("harmony", "<|channel|>final<|message|>to=functions.run {\"command\": \"a\"}".to_owned(), vec![], ""),
