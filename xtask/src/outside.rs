@@ -1,6 +1,7 @@
-//! Runs programs that do not use this project, unchanged, on the emulator's shared library.
+//! Runs programs that do not use this project, unchanged, on the emulator's shared library, and
+//! compares tool calls with another reader.
 //!
-//! One uses the crate cudarc, and one uses NVIDIA's bindings for Python. A third compares the cost
+//! One program uses the crate cudarc, and one uses NVIDIA's bindings for Python. A third compares the cost
 //! of calls through cudarc and through this project, on a driver that does nothing. Programs whose
 //! dependencies cannot be installed here are reported and skipped. All others must pass.
 
@@ -14,6 +15,9 @@ use crate::paths;
 /// The manifests of the two programs with cudarc, which are outside the workspace.
 const CUDARC: &str = "tests/outside/cudarc/Cargo.toml";
 const COMPARE: &str = "tests/outside/compare/Cargo.toml";
+
+/// The manifest of the program that compares tool calls with the crate dynamo-parsers.
+const DYNAMO: &str = "tests/outside/dynamo/Cargo.toml";
 
 /// The program in Python, and the pinned packages that it needs.
 const PYTHON: &str = "tests/outside/cuda_bindings.py";
@@ -40,6 +44,29 @@ pub(crate) fn check(emulator: &Path) -> Result<()> {
     for what in left_out {
         println!("not run: {what}");
     }
+    Ok(())
+}
+
+/// Returns true if the packages of the program with dynamo-parsers are here or can be downloaded.
+pub(crate) fn has_dynamo() -> bool {
+    match quietly(&mut cargo(DYNAMO, &["fetch", "--locked"])) {
+        Ok(()) => true,
+        Err(error) => {
+            println!("not run: {DYNAMO}: {error:#}");
+            false
+        }
+    }
+}
+
+/// Compares the readers of tool calls with dynamo-parsers.
+pub(crate) fn compare_with_dynamo() -> Result<()> {
+    let mut run = Command::new("cargo");
+    run.args(["run", "--locked", "--manifest-path", DYNAMO])
+        .arg("--target-dir")
+        .arg(paths::target().join("outside/dynamo"))
+        .current_dir(paths::root());
+    let status = run.status()?;
+    ensure!(status.success(), "{run:?} ended with {status}");
     Ok(())
 }
 

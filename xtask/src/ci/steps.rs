@@ -41,7 +41,7 @@ pub(super) enum CiAction {
     },
 }
 
-pub(super) const STEPS: [CiStep; 23] = [
+pub(super) const STEPS: [CiStep; 24] = [
     CiStep {
         name: "format",
         tier: Tier::Normal,
@@ -173,6 +173,17 @@ pub(super) const STEPS: [CiStep; 23] = [
         checks: "the command at the top of README.md prints the right text",
         work: CiAction::Function(readme),
         fix: README,
+    },
+    CiStep {
+        name: "tool calls",
+        tier: Tier::Full,
+        minutes: "4",
+        checks: "tool calls are read as the crate dynamo-parsers reads them",
+        work: CiAction::IfAvailable {
+            probe: outside::has_dynamo,
+            function: outside::compare_with_dynamo,
+        },
+        fix: "cargo xtask ci 'tool calls'",
     },
     CiStep {
         name: "features",
