@@ -45,14 +45,22 @@ pub(crate) fn system_call(
         (SystemCall::AssertFail, [message, file, line, function, _]) => {
             return Err(assertion(block, w, mask, [message, file, function], line)?);
         }
-        _ => [0; 32],
+        // Decoding has checked the number of arguments.
+        (
+            SystemCall::Print
+            | SystemCall::Malloc
+            | SystemCall::Free
+            | SystemCall::SetCondition
+            | SystemCall::AssertFail,
+            _,
+        ) => [0; 32],
     };
     match call.returns.first() {
         Some(Passed::Local { offset, bytes }) => {
             write_local(w, w.frame + offset, *bytes, mask, &result)
         }
         Some(Passed::Register(r)) => put(w, *r, mask, &result),
-        _ => {}
+        Some(Passed::Literal(_)) | None => {}
     }
     Ok(())
 }

@@ -21,7 +21,7 @@
 use crate::module::code::SharedRegion;
 use crate::module::code::asynchronous::Reduction;
 pub(crate) use crate::module::decode::SHARED_BASE;
-use crate::sanitize::race::access_history as history;
+use crate::sanitize::race::access_history;
 use crate::sanitize::race::access_history::AccessHistory;
 use crate::sanitize::race::last_access::{
     AccessProperties, LastAccess, Proxy, remember, same_store,
@@ -136,7 +136,7 @@ impl SharedMemory {
             stride,
             patterns: Vec::new(),
             covered: false,
-            history: history::of(traced, words, &clocks),
+            history: access_history::of(traced, words, &clocks),
             clocks,
             readers: Vec::new(),
             async_readers: Vec::new(),
