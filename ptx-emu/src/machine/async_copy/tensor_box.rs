@@ -154,7 +154,7 @@ pub(crate) fn in_block(
     cluster_window::place_all(block, w, 1, InstructionSpace::Cluster, &mut all)?;
     let place = all[0];
     Ok(match rank {
-        Some(rank) if block.blocks.len() > 1 => block.shared.place(block.shared.local(place), rank),
+        Some(rank) if block.blocks.len() > 1 => block.shadow.place(block.shadow.local(place), rank),
         _ => place,
     })
 }

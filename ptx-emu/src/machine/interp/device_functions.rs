@@ -247,7 +247,7 @@ fn byte(block: &mut Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Check
                 ..AccessProperties::default()
             };
             let place = if block.blocks.len() > 1 {
-                block.shared.place(at, w.rank)
+                block.shadow.place(at, w.rank)
             } else {
                 at
             };

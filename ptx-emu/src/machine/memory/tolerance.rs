@@ -185,5 +185,5 @@ pub(crate) fn touch_tolerated(
         thread: w.index * 32 + lane as u32,
         ..access
     };
-    block.shared.touch_racing(address, bytes, access)
+    block.shadow.touch_racing(address, bytes, access)
 }

@@ -83,7 +83,7 @@ fn matrix(
     outer: usize,
 ) -> Vec<Vec<f32>> {
     let units = m.units(first, outer, element).into_iter().flat_map(|unit| {
-        let offset = (block.shared.place(unit, w.rank)
+        let offset = (block.shadow.place(unit, w.rank)
             - u64::from(crate::module::decode::SHARED_BASE)) as usize;
         [0, 8].map(|half| block.shared.read(offset + half, 8).to_le_bytes())
     });

@@ -31,7 +31,7 @@ use crate::sanitize::race::late_stores::LateStores;
 use crate::sanitize::race::launch_accesses::{
     Accesses, BYTES_OF_PAGE, ByteSet, MemoryOperation, Site, Trigger,
 };
-use crate::sanitize::race::shared_shadow::SharedMemory;
+use crate::sanitize::race::shared_shadow::SharedShadow;
 use crate::sanitize::race::vector_clocks::{Clocks, Strong};
 use crate::sanitize::race::warp_view::View;
 use crate::sanitize::race::word_accesses::{AccessedWords, LaneSpread};
@@ -217,7 +217,7 @@ impl LaunchRecorder {
     /// without recording if it may race.
     pub(crate) fn record_together(
         &mut self,
-        shared: &SharedMemory,
+        shared: &SharedShadow,
         access: AccessProperties,
         operation: MemoryOperation,
         base: u64,
@@ -264,7 +264,7 @@ impl LaunchRecorder {
     /// Records an access and returns an unordered access of the running block to the same bytes.
     pub(crate) fn within_block(
         &mut self,
-        shared: &SharedMemory,
+        shared: &SharedShadow,
         access: AccessProperties,
         address: u64,
         bytes: u32,

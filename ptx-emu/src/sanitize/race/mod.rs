@@ -2,6 +2,7 @@
 
 pub(crate) mod access_history;
 pub(crate) mod block_order;
+pub(crate) mod claimed_words;
 pub(crate) mod element_owners;
 pub(crate) mod last_access;
 pub(crate) mod late_stores;
@@ -15,3 +16,4 @@ pub(crate) mod tolerated_races;
 pub(crate) mod vector_clocks;
 pub(crate) mod warp_view;
 pub(crate) mod word_accesses;
+pub(crate) mod word_groups;

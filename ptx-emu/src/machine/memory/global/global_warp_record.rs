@@ -106,6 +106,6 @@ pub(crate) fn record_together(
         {
             false
         }
-        Some(n) => recorder.record_together(&block.shared, access, seen, a.base, &runs[..n]),
+        Some(n) => recorder.record_together(&block.shadow, access, seen, a.base, &runs[..n]),
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn check_step(
             thread: w.index * 32 + lane as u32,
             ..access
         };
-        let Some(store) = block.shared.stored_in_step(at[lane], bytes, access) else {
+        let Some(store) = block.shadow.stored_in_step(at[lane], bytes, access) else {
             continue;
         };
         if is_atomic(&code.places[store.pc as usize]) || polls(code, w.now.pc) {
