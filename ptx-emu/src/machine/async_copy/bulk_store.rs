@@ -18,8 +18,8 @@ use crate::module::code::InstructionSpace;
 use crate::module::code::asynchronous::{BulkStore, Reduction, TensorCopy};
 use crate::module::isa::memory::atomic::tensor_reduction;
 use crate::module::lane_mask::lanes;
+use crate::sanitize::race::global::launch_accesses::MemoryOperation;
 use crate::sanitize::race::last_access::{AccessProperties, LastAccess, Proxy};
-use crate::sanitize::race::launch_accesses::MemoryOperation;
 use crate::{Class, Fault};
 
 /// Executes `cp.async.bulk` from shared memory.

@@ -25,8 +25,8 @@ use crate::module::code::asynchronous::{AsyncStore, Reduction};
 use crate::module::code::{Address, BulkCopy, InstructionSpace, ThreadCopy};
 use crate::module::lane_mask::lanes;
 use crate::sanitize::race::last_access::{AccessProperties, Proxy};
-use crate::sanitize::race::shared_shadow::CopyWriter;
-use crate::sanitize::race::vector_clocks::Clock;
+use crate::sanitize::race::order::vector_clocks::Clock;
+use crate::sanitize::race::shared::shared_shadow::CopyWriter;
 use crate::{Class, Fault};
 
 /// Executes `cp.async.bulk` to shared memory.

@@ -11,7 +11,7 @@ use crate::module::address_space::{Addresses, PARAM_WINDOW, WINDOW};
 use crate::module::code::asynchronous::TensorPlace;
 use crate::module::code::operand::{InstructionSpace, MemoryScope};
 use crate::module::tensor_map::TensorMap;
-use crate::sanitize::race::launch_accesses::MemoryOperation;
+use crate::sanitize::race::global::launch_accesses::MemoryOperation;
 
 /// Returns the box that a lane names, which is written or only read.
 pub(crate) fn tensor_box(

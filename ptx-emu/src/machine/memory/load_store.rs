@@ -15,7 +15,7 @@ use crate::module::code::{
     AccessOrdering, Atomic, FenceInstruction, InstructionSpace, MemoryScope, Transfer,
 };
 use crate::module::lane_mask::{lanes, set_bit};
-use crate::sanitize::race::vector_clocks::Strong;
+use crate::sanitize::race::order::vector_clocks::Strong;
 
 /// The effect of an access on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,8 +22,8 @@ use crate::module::code::{KernelCode, Op};
 use crate::module::lane_mask::lanes;
 use crate::module::registers::{Bank, Undefined};
 use crate::sanitize::observers::Observers;
-use crate::sanitize::race::launch_recorder::LaunchRecorder;
-use crate::sanitize::race::shared_shadow::SharedShadow;
+use crate::sanitize::race::global::launch_recorder::LaunchRecorder;
+use crate::sanitize::race::shared::shared_shadow::SharedShadow;
 use crate::{Class, Fault};
 
 /// The value of `%nsmid`.
@@ -55,7 +55,7 @@ pub(crate) struct Block<'g, 'a> {
     pub(crate) warps: Vec<Warp>,
     pub(crate) shared: SharedWords,
     pub(crate) shadow: SharedShadow,
-    /// Whether reads of shared memory may be [recorded lazily](crate::sanitize::race::lazy_reads). This requires that no
+    /// Whether reads of shared memory may be [recorded lazily](crate::sanitize::race::shared::lazy_reads). This requires that no
     /// asynchronous accesses exist, because the threads might meet them at any barrier.
     pub(crate) notes_reads: bool,
     pub(crate) barriers: Barriers,

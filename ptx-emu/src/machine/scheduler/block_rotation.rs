@@ -16,7 +16,7 @@ use crate::machine::scheduler::standstill::{ChangeStamp, Rest};
 use crate::machine::scheduler::warp_turns::BlockProgress;
 use crate::machine::scheduler::{wait_reasons, warp_turns};
 use crate::machine::seeded_choice::mix;
-use crate::sanitize::race::launch_recorder::{LaunchRecorder, Running};
+use crate::sanitize::race::global::launch_recorder::{LaunchRecorder, Running};
 
 /// The number of blocks that are interleaved, and the maximum number of rounds of each turn.
 const INTERLEAVED: usize = 4;

@@ -24,8 +24,8 @@ use crate::module::code::{MbarrierInstruction, MbarrierOperation, MbarrierWait, 
 use crate::module::isa::async_copy::copy::MOST_COUNT;
 use crate::module::lane_mask::lanes;
 use crate::sanitize::race::last_access::{AccessProperties, LastAccess};
-use crate::sanitize::race::shared_shadow::MOST_AGENTS;
-use crate::sanitize::race::vector_clocks::{Clock, join};
+use crate::sanitize::race::order::vector_clocks::{Clock, join};
+use crate::sanitize::race::shared::shared_shadow::MOST_AGENTS;
 use crate::{Class, Fault};
 
 /// The maximum number of bytes that a phase may expect or be ahead.

@@ -11,9 +11,9 @@ use crate::module::address_space::Addresses;
 use crate::module::code::atomic::Atomic;
 use crate::module::code::operand::{MemoryScope, Transfer};
 use crate::module::lane_mask::lanes;
+use crate::sanitize::race::global::launch_accesses::MemoryOperation;
+use crate::sanitize::race::global::launch_recorder::RacingAccess;
 use crate::sanitize::race::last_access::AccessProperties;
-use crate::sanitize::race::launch_accesses::MemoryOperation;
-use crate::sanitize::race::launch_recorder::RacingAccess;
 
 /// Records an access of a traced launch, and finds races between blocks. `stored` is the store,
 /// for a store.

@@ -15,7 +15,7 @@ use crate::machine::scheduler::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::code::{AccessOrdering, Transfer};
 use crate::module::lane_mask::lanes;
-use crate::sanitize::race::late_stores::{LateStore, ReplacedValue};
+use crate::sanitize::race::global::late_stores::{LateStore, ReplacedValue};
 
 /// Records a store of a traced launch that other blocks may see late.
 pub(crate) fn store_late(

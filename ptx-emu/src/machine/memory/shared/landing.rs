@@ -3,7 +3,7 @@
 use crate::machine::scheduler::block::Block;
 use crate::module::address_space::SHARED_BASE;
 use crate::module::code::asynchronous::Reduction;
-use crate::sanitize::race::shared_shadow::CopyWriter;
+use crate::sanitize::race::shared::shared_shadow::CopyWriter;
 
 /// Stores the words of a copy that lands. The address was checked.
 pub(crate) fn land(

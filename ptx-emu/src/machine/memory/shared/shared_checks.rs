@@ -5,7 +5,7 @@ use crate::machine::memory::shared::cluster_window;
 use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
 use crate::sanitize::race::last_access::AccessProperties;
-use crate::sanitize::race::shared_shadow::AccessError;
+use crate::sanitize::race::shared::shared_shadow::AccessError;
 
 /// The advice for an access beyond the dynamic shared memory of a launch.
 pub(crate) const DYNAMIC: &str =

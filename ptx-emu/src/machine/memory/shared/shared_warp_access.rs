@@ -2,7 +2,7 @@
 //!
 //! A load or a store of whole words is first checked for all lanes without side effects: bounds,
 //! initialization, and order with earlier accesses. If any check fails, the lanes are checked [one
-//! by one](crate::sanitize::race::shared_shadow), which produces the error. Otherwise each word is recorded once, with the
+//! by one](crate::sanitize::race::shared::shared_shadow), which produces the error. Otherwise each word is recorded once, with the
 //! same result as if its lanes had come one after another.
 
 use crate::machine::memory::lane_access::are_distinct;
@@ -12,8 +12,8 @@ use crate::module::address_space::{Addresses, SHARED_BASE};
 use crate::module::code::{RegisterOperand, Transfer};
 use crate::module::lane_mask::lanes;
 use crate::sanitize::race::last_access::AccessProperties;
-use crate::sanitize::race::lazy_reads::AccessShape;
-use crate::sanitize::race::word_groups::WordGroups;
+use crate::sanitize::race::shared::lazy_reads::AccessShape;
+use crate::sanitize::race::shared::word_groups::WordGroups;
 
 /// Returns true if registers of these widths contain elements of `bytes` bytes without conversion.
 fn are_whole(regs: &[Option<RegisterOperand>], bytes: u32) -> bool {

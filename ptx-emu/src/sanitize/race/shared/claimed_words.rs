@@ -3,8 +3,8 @@
 
 use crate::module::address_space::SHARED_BASE;
 use crate::sanitize::race::last_access::{AccessProperties, LastAccess, Proxy};
-use crate::sanitize::race::shared_shadow::SharedShadow;
-use crate::sanitize::race::vector_clocks::Clocks;
+use crate::sanitize::race::order::vector_clocks::Clocks;
+use crate::sanitize::race::shared::shared_shadow::SharedShadow;
 
 impl SharedShadow {
     /// Returns true if a copy may write whole words. Otherwise, [`SharedShadow::unfenced`] and

@@ -2,8 +2,8 @@
 //! element of global memory.
 //!
 //! A traced launch runs its blocks on one host thread. Two blocks that access the same bytes race
-//! if one of them writes and [nothing orders them](crate::sanitize::race::block_order). The order in which they ran
-//! does not matter. Within a block, threads are ordered as for [shared memory](crate::sanitize::race::shared_shadow).
+//! if one of them writes and [nothing orders them](crate::sanitize::race::order::block_order). The order in which they ran
+//! does not matter. Within a block, threads are ordered as for [shared memory](crate::sanitize::race::shared::shared_shadow).
 //!
 //! The record needs this much host memory:
 //!
@@ -24,17 +24,17 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use crate::fault::SourcePlace;
-use crate::sanitize::race::block_order::{BlockOrder, Exchange, WarpStamp};
-use crate::sanitize::race::element_owners::{Owners, OwnersRace};
-use crate::sanitize::race::last_access::{AccessProperties, LastAccess};
-use crate::sanitize::race::late_stores::LateStores;
-use crate::sanitize::race::launch_accesses::{
+use crate::sanitize::race::global::element_owners::{Owners, OwnersRace};
+use crate::sanitize::race::global::late_stores::LateStores;
+use crate::sanitize::race::global::launch_accesses::{
     Accesses, BYTES_OF_PAGE, ByteSet, MemoryOperation, Site, Trigger,
 };
-use crate::sanitize::race::shared_shadow::SharedShadow;
-use crate::sanitize::race::vector_clocks::{Clocks, Strong};
+use crate::sanitize::race::global::word_accesses::{AccessedWords, LaneSpread};
+use crate::sanitize::race::last_access::{AccessProperties, LastAccess};
+use crate::sanitize::race::order::block_order::{BlockOrder, Exchange, WarpStamp};
+use crate::sanitize::race::order::vector_clocks::{Clocks, Strong};
+use crate::sanitize::race::shared::shared_shadow::SharedShadow;
 use crate::sanitize::race::warp_view::View;
-use crate::sanitize::race::word_accesses::{AccessedWords, LaneSpread};
 
 /// The record of one launch.
 #[derive(Debug, Default)]

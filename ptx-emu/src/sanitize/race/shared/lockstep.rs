@@ -11,7 +11,7 @@
 use crate::module::code::{KernelCode, Op};
 pub(crate) use crate::module::decode::SHARED_BASE;
 use crate::sanitize::race::last_access::{AccessProperties, LastAccess};
-use crate::sanitize::race::shared_shadow::SharedShadow;
+use crate::sanitize::race::shared::shared_shadow::SharedShadow;
 use crate::sanitize::race::tolerated_races::{address, parts};
 
 impl SharedShadow {

@@ -1,9 +1,9 @@
 //! Shadow memory and race detection for the shared memory of a block: bounds, initialization and
 //! the last accesses.
 //!
-//! Races are found with [vector clocks](crate::sanitize::race::vector_clocks). Each word records its last write and two
+//! Races are found with [vector clocks](crate::sanitize::race::order::vector_clocks). Each word records its last write and two
 //! reads by different threads. Two are enough to find a race, because at least one of two unordered
-//! readers is not the writer. A traced launch keeps [more](crate::sanitize::race::access_history), to find the race under
+//! readers is not the writer. A traced launch keeps [more](crate::sanitize::race::shared::access_history), to find the race under
 //! every schedule.
 //!
 //! A copy that completes on an mbarrier writes as the agent of that mbarrier in its current phase.
@@ -20,13 +20,13 @@
 
 use crate::module::code::SharedRegion;
 pub(crate) use crate::module::decode::SHARED_BASE;
-use crate::sanitize::race::access_history;
-use crate::sanitize::race::access_history::AccessHistory;
 use crate::sanitize::race::last_access::{
     AccessProperties, LastAccess, Proxy, remember, same_store,
 };
-use crate::sanitize::race::lazy_reads::Reads;
-use crate::sanitize::race::vector_clocks::Clocks;
+use crate::sanitize::race::order::vector_clocks::Clocks;
+use crate::sanitize::race::shared::access_history;
+use crate::sanitize::race::shared::access_history::AccessHistory;
+use crate::sanitize::race::shared::lazy_reads::Reads;
 
 /// The maximum number of agents per block.
 pub(crate) const MOST_AGENTS: usize = 1024;

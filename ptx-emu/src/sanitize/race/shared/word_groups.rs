@@ -1,8 +1,8 @@
 //! Accesses of a whole warp to words of shared memory, checked and recorded together.
 
 use crate::sanitize::race::last_access::{AccessProperties, LastAccess};
-use crate::sanitize::race::lazy_reads::AccessShape;
-use crate::sanitize::race::shared_shadow::SharedShadow;
+use crate::sanitize::race::shared::lazy_reads::AccessShape;
+use crate::sanitize::race::shared::shared_shadow::SharedShadow;
 use crate::sanitize::race::warp_view::View;
 
 /// Groups of lanes that access the same words, by first word. The words of the lanes ascend.
