@@ -1,7 +1,8 @@
 //! A recursive descent parser for modules, kernels and statements.
 //!
 //! The recursion is never deeper than a vector in an operand. Directives of a module are in
-//! [`crate::syntax::directives`], variables in [`crate::syntax::variables`], and operands in [`crate::syntax::operands`].
+//! [`crate::syntax::directives`], variables in [`crate::syntax::variables`], and operands in
+//! [`crate::syntax::operands`].
 
 use std::collections::HashMap;
 

@@ -153,8 +153,8 @@ pub(crate) fn excuse_guess(block: &mut Block<'_, '_>, w: &Warp, fault: Box<Fault
     }
 }
 
-/// Checks and records an access like [`touch`](crate::machine::memory::load_store::touch), and tolerates a race with a
-/// compare-and-swap loop.
+/// Checks and records an access like [`touch`](crate::machine::memory::load_store::touch), and
+/// tolerates a race with a compare-and-swap loop.
 pub(crate) fn touch_or_guess(
     block: &mut Block<'_, '_>,
     w: &Warp,

@@ -55,8 +55,9 @@ pub(crate) struct Block<'g, 'a> {
     pub(crate) warps: Vec<Warp>,
     pub(crate) shared: SharedWords,
     pub(crate) shadow: SharedShadow,
-    /// Whether reads of shared memory may be [recorded lazily](crate::sanitize::race::shared::lazy_reads). This requires that no
-    /// asynchronous accesses exist, because the threads might meet them at any barrier.
+    /// Whether reads of shared memory may be [recorded
+    /// lazily](crate::sanitize::race::shared::lazy_reads). This requires that no asynchronous
+    /// accesses exist, because the threads might meet them at any barrier.
     pub(crate) notes_reads: bool,
     pub(crate) barriers: Barriers,
     pub(crate) mbarriers: Mbarriers,

@@ -2,8 +2,8 @@
 //!
 //! A load or a store of whole words is first checked for all lanes without side effects: bounds,
 //! initialization, and order with earlier accesses. If any check fails, the lanes are checked [one
-//! by one](crate::sanitize::race::shared::shared_shadow), which produces the error. Otherwise each word is recorded once, with the
-//! same result as if its lanes had come one after another.
+//! by one](crate::sanitize::race::shared::shared_shadow), which produces the error. Otherwise each
+//! word is recorded once, with the same result as if its lanes had come one after another.
 
 use crate::machine::memory::lane_access::are_distinct;
 use crate::machine::scheduler::block::Block;

@@ -1,7 +1,7 @@
 //! The words of shared memory.
 //!
-//! Their [shadow](crate::sanitize::race::shared::shared_shadow) decides whether an access is allowed. The
-//! words are read and written after it did.
+//! Their [shadow](crate::sanitize::race::shared::shared_shadow) decides whether an access is
+//! allowed. The words are read and written after it did.
 
 use crate::module::address_space::SHARED_BASE;
 

@@ -161,7 +161,8 @@ fn widen8(format: NarrowFormat, bits: u8, relu: bool) -> u16 {
     )
 }
 
-/// Decodes a conversion for which [`convert`](crate::module::isa::conversion::cvt) has no general rule.
+/// Decodes a conversion for which [`convert`](crate::module::isa::conversion::cvt) has no general
+/// rule.
 pub(crate) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     let has = |d: &Decode<'_, '_>, suffix: &str| d.inst.mods.iter().any(|(m, _)| *m == suffix);
     if d.eat(".pack") {

@@ -2,8 +2,9 @@
 //! element of global memory.
 //!
 //! A traced launch runs its blocks on one host thread. Two blocks that access the same bytes race
-//! if one of them writes and [nothing orders them](crate::sanitize::race::order::block_order). The order in which they ran
-//! does not matter. Within a block, threads are ordered as for [shared memory](crate::sanitize::race::shared::shared_shadow).
+//! if one of them writes and [nothing orders them](crate::sanitize::race::order::block_order). The
+//! order in which they ran does not matter. Within a block, threads are ordered as for [shared
+//! memory](crate::sanitize::race::shared::shared_shadow).
 //!
 //! The record needs this much host memory:
 //!

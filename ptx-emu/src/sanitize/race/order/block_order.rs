@@ -1,9 +1,9 @@
 //! Happens-before between the blocks of a traced launch.
 //!
 //! A release at `.gpu` or `.sys` scope in one block orders an acquire at such a scope in another
-//! block, by the rules of [`crate::sanitize::race::order::vector_clocks`]. Knowledge that a warp has acquired from other blocks
-//! spreads to warps of its own block as that block orders them, and to further blocks with the next
-//! release of the warp.
+//! block, by the rules of [`crate::sanitize::race::order::vector_clocks`]. Knowledge that a warp
+//! has acquired from other blocks spreads to warps of its own block as that block orders them, and
+//! to further blocks with the next release of the warp.
 
 use std::rc::Rc;
 

@@ -1,10 +1,10 @@
 //! Shadow memory and race detection for the shared memory of a block: bounds, initialization and
 //! the last accesses.
 //!
-//! Races are found with [vector clocks](crate::sanitize::race::order::vector_clocks). Each word records its last write and two
-//! reads by different threads. Two are enough to find a race, because at least one of two unordered
-//! readers is not the writer. A traced launch keeps [more](crate::sanitize::race::shared::access_history), to find the race under
-//! every schedule.
+//! Races are found with [vector clocks](crate::sanitize::race::order::vector_clocks). Each word
+//! records its last write and two reads by different threads. Two are enough to find a race,
+//! because at least one of two unordered readers is not the writer. A traced launch keeps
+//! [more](crate::sanitize::race::shared::access_history), to find the race under every schedule.
 //!
 //! A copy that completes on an mbarrier writes as the agent of that mbarrier in its current phase.
 //! A thread that has waited for the phase is ordered after the write. Bytes that a copy wrote
@@ -246,8 +246,8 @@ impl SharedShadow {
         self.init[first..first + bytes as usize / 4].fill(mask);
     }
 
-    /// Records that a copy has stored `count` words, written by a thread or by the first thread of an
-    /// agent's number.
+    /// Records that a copy has stored `count` words, written by a thread or by the first thread of
+    /// an agent's number.
     pub(crate) fn land(&mut self, address: u32, count: usize, by: CopyWriter, pc: u32) {
         self.settle();
         if self.readers.is_empty() {
