@@ -346,7 +346,9 @@ pub use crate::profile::{
     Followed, FollowedStep, MemoryProfile, MemorySpace, Profile, RegisterStep, SiteProfile,
 };
 pub use crate::run::{run, run_at, run_watched};
-pub use crate::sanitize::race::launch_accesses::{Accesses, Conflict, ConflictKind, Trigger};
+pub use crate::sanitize::race::global::launch_accesses::{
+    Accesses, Conflict, ConflictKind, Trigger,
+};
 pub use crate::syntax::parse_error::{ErrorKind, KernelError, ParseError, ParseErrors};
 pub use crate::watch::{Faults, Found, Watch, Watched};
 

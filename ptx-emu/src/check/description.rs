@@ -35,18 +35,19 @@ pub struct Check<'a> {
     /// Variables of the module that are overwritten before the launch, with their new values. For
     /// example, a texture reference receives the handle of its texture.
     pub variables: Vec<(String, Argument)>,
-    /// The seeds of the schedules to run, see [`schedule`]. The default is `0..4`.
+    /// The seeds of the schedules to run, see [`schedule`](crate::check::schedule). The default is
+    /// `0..4`.
     pub seeds: Range<u64>,
     /// Whether accesses to global memory are recorded, which finds races there.
     pub trace: Trace,
     /// The number of faults to collect. With [`Faults::First`], the check ends with the first
     /// schedule that has a fault.
     pub faults: Faults,
-    /// Whether [tolerated](Class::ToleratedRace) races are findings instead of notes.
+    /// Whether [tolerated](crate::Class::ToleratedRace) races are findings instead of notes.
     pub strict: bool,
-    /// Whether arithmetic is [checked](Watch::arithmetic).
+    /// Whether arithmetic is [checked](crate::Watch::arithmetic).
     pub arithmetic: bool,
-    /// Whether the provenance of pointers is [checked](Watch::provenance).
+    /// Whether the provenance of pointers is [checked](crate::Watch::provenance).
     pub provenance: bool,
     /// The maximum size of the record of a traced launch in bytes, see [`Watch::trace_bytes`].
     pub trace_bytes: Option<u64>,

@@ -1,8 +1,8 @@
 //! Unit tests for kernels: buffers, arguments, several schedules, and a report.
 //!
 //! A [`Check`] launches one kernel once under each schedule. Every launch has its own memory with
-//! fresh contents. Schedules run in parallel on one thread each, so a seed always has the same findings
-//! every time.
+//! fresh contents. Schedules run in parallel on one thread each, so a seed always has the same
+//! findings every time.
 //!
 //! # Example
 //! ```

@@ -61,7 +61,7 @@ impl ExecutionContext for ExecutingWarp<'_, '_, '_> {
     }
 
     fn report(&self, finding: Fault) {
-        self.block.grid.beside(finding);
+        self.block.grid.record_finding(finding);
     }
 
     fn allocation_range(&self, address: u64) -> Option<Range<u64>> {

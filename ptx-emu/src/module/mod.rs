@@ -417,7 +417,7 @@ fn forget_declared(ast: &mut ast::Module<'_>) {
 
 /// Returns the target, or the errors of the header.
 fn target(ast: &ast::Module<'_>) -> (Option<Target>, Vec<Error>) {
-    let fail = |at, what| (None, vec![Error { at, what }]);
+    let fail = |at, what| (None, vec![Error::ill_formed(at, what)]);
     // If the parser reported errors, they already explain a missing directive.
     match (ast.version, ast.target) {
         (None, _) if ast.errors.is_empty() => fail(0, "no `.version` directive".into()),
@@ -468,10 +468,7 @@ fn doubles<'a>(ast: &ast::Module<'a>) -> Vec<Double<'a>> {
         Double {
             name,
             kernel,
-            error: Error {
-                at,
-                what: format!("{kind} `{name}` is defined twice"),
-            },
+            error: Error::ill_formed(at, format!("{kind} `{name}` is defined twice")),
         }
     };
     again.map(double).collect()

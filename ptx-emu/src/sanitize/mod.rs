@@ -1,4 +1,18 @@
-//! The checks of a launch: races, uninitialized values, pointers and arithmetic.
+//! The sanitizers of a launch.
+//!
+//! A sanitizer knows no machine. The machine notifies it of accesses, synchronization and executed
+//! instructions, and the sanitizer answers whether a rule is broken. What it must know about the
+//! instruction, it asks an [`ExecutionContext`](execution_context::ExecutionContext). Each folder
+//! has the state and the algorithm of one sanitizer:
+//!
+//! - [`race`]: unordered accesses of threads to shared and global memory.
+//! - [`init`]: uninitialized values.
+//! - [`arithmetic`]: divisions by zero, NaN and infinity, and conversions that saturate.
+//! - [`provenance`]: pointers that stray from the object from which they were derived.
+//! - [`profile`]: counts of instructions, and the record of one thread.
+//!
+//! Races and uninitialized values are always checked, because their verdict decides whether an
+//! access is executed. The others observe a launch [on request](observers).
 
 pub(crate) mod arithmetic;
 pub(crate) mod execution_context;

@@ -26,6 +26,19 @@ pub(crate) type At = u32;
 pub(crate) struct Error {
     pub(crate) at: At,
     pub(crate) what: String,
+    pub(crate) cause: ErrorCause,
+}
+
+/// The cause of an error, which decides whether the text may be valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ErrorCause {
+    /// The text is invalid.
+    IllFormed,
+    /// The suffixes of an instruction, or the shape of its operands, fit no known form. The manual
+    /// may have the form.
+    UnknownForm,
+    /// The form is not implemented. The text may be valid.
+    Unsupported,
 }
 
 /// The result of a step of the front end.
@@ -33,32 +46,51 @@ pub(crate) type Parsed<T> = Result<T, Error>;
 
 /// Returns an error at `at`.
 pub(crate) fn error<T>(at: At, what: impl Into<String>) -> Parsed<T> {
+    Err(Error::ill_formed(at, what))
+}
+
+/// Returns the error that an instruction at `at` has no known form.
+pub(crate) fn unknown_form<T>(at: At, what: impl Into<String>) -> Parsed<T> {
     Err(Error {
-        at,
-        what: what.into(),
+        cause: ErrorCause::UnknownForm,
+        ..Error::ill_formed(at, what)
     })
 }
 
-/// The start of the message of an error about a form that is not implemented. The text may be
-/// valid.
+/// The start of the message of an error about a form that is not implemented.
 const UNSUPPORTED: &str = "unsupported in ptx-emu: ";
 
 /// Returns the error that a form is not implemented.
 pub(crate) fn unsupported<T>(at: At, form: impl Display) -> Parsed<T> {
-    error(at, format!("{UNSUPPORTED}{form}"))
+    Err(Error {
+        cause: ErrorCause::Unsupported,
+        ..Error::ill_formed(at, format!("{UNSUPPORTED}{form}"))
+    })
 }
 
 impl Error {
+    /// Returns the error that the text is invalid.
+    pub(crate) fn ill_formed(at: At, what: impl Into<String>) -> Error {
+        Error {
+            at,
+            what: what.into(),
+            cause: ErrorCause::IllFormed,
+        }
+    }
+
     fn kind(&self) -> ErrorKind {
-        match self.what.strip_prefix(UNSUPPORTED) {
-            Some(form) => ErrorKind::Unsupported(form.into()),
-            None => ErrorKind::IllFormed,
+        match self.cause {
+            ErrorCause::IllFormed | ErrorCause::UnknownForm => ErrorKind::IllFormed,
+            ErrorCause::Unsupported => {
+                let form = self.what.strip_prefix(UNSUPPORTED);
+                ErrorKind::Unsupported(form.unwrap_or(&self.what).into())
+            }
         }
     }
 
     /// Returns true if the text is invalid, and false if the form is not implemented.
     pub(crate) fn is_ill_formed(&self) -> bool {
-        !self.what.starts_with(UNSUPPORTED)
+        self.cause != ErrorCause::Unsupported
     }
 }
 

@@ -1,7 +1,8 @@
 //! A recursive descent parser for modules, kernels and statements.
 //!
 //! The recursion is never deeper than a vector in an operand. Directives of a module are in
-//! [`crate::syntax::directives`], variables in [`crate::syntax::variables`], and operands in [`crate::syntax::operands`].
+//! [`crate::syntax::directives`], variables in [`crate::syntax::variables`], and operands in
+//! [`crate::syntax::operands`].
 
 use std::collections::HashMap;
 
@@ -53,7 +54,7 @@ pub(crate) fn parse<'a>(text: &'a str, names: &'a VectorNames) -> Result<Module<
             "the text has {} bytes, at most {MOST_TEXT} are accepted",
             text.len()
         );
-        return Err(vec![Error { at: 0, what }]);
+        return Err(vec![Error::ill_formed(0, what)]);
     }
     let mut p = PtxParser::new(text, names);
     let mut module = Module::default();
@@ -64,10 +65,8 @@ pub(crate) fn parse<'a>(text: &'a str, names: &'a VectorNames) -> Result<Module<
     // A text with other errors may lack the directive because of them, so it is reported only
     // alone.
     if module.version.is_none() && p.count == 0 {
-        p.fail(Error {
-            at: 0,
-            what: "no `.version` directive: a module starts with it".into(),
-        });
+        let what = "no `.version` directive: a module starts with it";
+        p.fail(Error::ill_formed(0, what));
     }
     // Variables of kernels join those of the module last, when all names are known.
     p.hoist(&mut module);

@@ -18,8 +18,8 @@ use crate::module::code::InstructionSpace;
 use crate::module::code::asynchronous::{BulkStore, Reduction, TensorCopy};
 use crate::module::isa::memory::atomic::tensor_reduction;
 use crate::module::lane_mask::lanes;
+use crate::sanitize::race::global::launch_accesses::MemoryOperation;
 use crate::sanitize::race::last_access::{AccessProperties, LastAccess, Proxy};
-use crate::sanitize::race::launch_accesses::MemoryOperation;
 use crate::{Class, Fault};
 
 /// Executes `cp.async.bulk` from shared memory.
@@ -167,7 +167,7 @@ pub(crate) fn check_pattern(
         n => format!("{n} bytes"),
     };
     match block
-        .shared
+        .shadow
         .pattern(offset)
         .filter(|known| *known != swizzle.max(16))
     {
@@ -188,7 +188,7 @@ pub(crate) fn check_pattern(
 
 /// Returns a number that changes when any of these bytes of shared memory is written.
 pub(crate) fn version(block: &Block<'_, '_>, place: u64, bytes: u32) -> u64 {
-    block.shared.version(
+    block.shadow.version(
         (place - u64::from(crate::module::decode::SHARED_BASE)) as usize,
         bytes,
     )
@@ -211,7 +211,7 @@ pub(crate) fn read_beside(
     };
     for at in (0..u64::from(bytes)).step_by(8) {
         let offset = shared_checks::touch(block, w, lane, place + at, 8, access)?;
-        if let Some(write) = block.shared.unproxied(offset, 8, w.index) {
+        if let Some(write) = block.shadow.unproxied(offset, 8, w.index) {
             let what = "an asynchronous read of shared memory that an ordinary store wrote, and no fence orders the two proxies";
             let mut fault = block.fault(w, 1 << lane, Class::ProxyFence, what);
             fault.instead = "execute fence.proxy.async after the store, and a barrier between that and this instruction";

@@ -17,7 +17,7 @@ use crate::machine::async_copy::tensor_layout::TensorBox;
 use crate::machine::async_copy::{bulk_store, tensor_box};
 use crate::machine::memory::global::global_checks;
 use crate::machine::memory::lane_access;
-use crate::machine::memory::shared::{cluster_window, shared_checks};
+use crate::machine::memory::shared::{cluster_window, landing, shared_checks};
 use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
 use crate::machine::sync::mbarrier;
@@ -25,8 +25,8 @@ use crate::module::code::asynchronous::{AsyncStore, Reduction};
 use crate::module::code::{Address, BulkCopy, InstructionSpace, ThreadCopy};
 use crate::module::lane_mask::lanes;
 use crate::sanitize::race::last_access::{AccessProperties, Proxy};
-use crate::sanitize::race::shared_shadow::CopyWriter;
-use crate::sanitize::race::vector_clocks::Clock;
+use crate::sanitize::race::order::vector_clocks::Clock;
+use crate::sanitize::race::shared::shared_shadow::CopyWriter;
 use crate::{Class, Fault};
 
 /// Executes `cp.async.bulk` to shared memory.
@@ -126,7 +126,7 @@ fn check_beside(
     (to, barrier): (u64, u64),
     name: &str,
 ) -> Checked<()> {
-    if block.shared.rank(to) == block.shared.rank(barrier) {
+    if block.shadow.rank(to) == block.shadow.rank(barrier) {
         return Ok(());
     }
     let what = format!("{name} to another block than that of its mbarrier");
@@ -212,7 +212,7 @@ fn claim_reduction(
     (to, barrier): (u64, u32),
     bytes: u32,
 ) -> Checked<()> {
-    if block.shared.rank(to) == w.rank {
+    if block.shadow.rank(to) == w.rank {
         let what = "red.async to shared memory of the thread's own block".to_string();
         let mut fault = block.fault(w, 1 << lane, Class::Mbarrier, what);
         fault.instead = "use red.shared::cta, or name another block of the cluster by mapa";
@@ -228,9 +228,7 @@ fn claim_reduction(
     let offset = shared_checks::touch(block, w, lane, to, bytes, access)?;
     if let Some((_, agent)) = mbarrier::agent(block, barrier) {
         let value = block.shared.read(offset, bytes);
-        block
-            .shared
-            .land_strong(to as u32, value, bytes, agent, w.now.pc);
+        landing::land_strong(block, to as u32, value, bytes, agent, w.now.pc);
     }
     Ok(())
 }
@@ -244,9 +242,9 @@ fn pend(block: &mut Block<'_, '_>, w: &Warp, lane: usize, arrival: PendingArriva
     let pc = w.now.pc;
     let thread = w.index * 32 + lane as u32;
     let mut phases = Clock::new();
-    block.shared.clocks.release_phases(w.index, &mut phases);
+    block.shadow.clocks.release_phases(w.index, &mut phases);
     if arrival.reduction.is_none() {
-        block.shared.cover(arrival.to, arrival.bytes, true);
+        block.shadow.cover(arrival.to, arrival.bytes, true);
     }
     block.pending.copies.arrivals.push(PendingArrival {
         pc,
@@ -354,7 +352,7 @@ pub(crate) fn copy(
             number: block.pending.copies.issued,
         };
         block.pending.copies.own[w.index as usize].push(own);
-        block.shared.cover(own.to, own.bytes, true);
+        block.shadow.cover(own.to, own.bytes, true);
     }
     Ok(())
 }
@@ -382,9 +380,10 @@ fn land_own(
     own.retain(|c| {
         let arrives = which(c);
         if arrives {
-            block.shared.cover(c.to, c.bytes, false);
+            block.shadow.cover(c.to, c.bytes, false);
             let by = agent.map_or(CopyWriter::Thread(c.thread), CopyWriter::Agent);
-            block.shared.land(
+            landing::land(
+                block,
                 c.to,
                 block.grid.words(c.from, c.bytes, c.source_bytes),
                 by,
@@ -454,14 +453,14 @@ fn claim(
         proxy,
         ..AccessProperties::default()
     };
-    if !block.shared.may_claim(to, bytes, access) {
+    if !block.shadow.may_claim(to, bytes, access) {
         let places = (0..bytes.into()).step_by(4).map(|at| to.wrapping_add(at));
         places
             .into_iter()
             .try_for_each(|place| claim_word(block, w, lane, place, access))?;
     }
     if bytes > 0 {
-        block.shared.claim(to as u32, bytes, access);
+        block.shadow.claim(to as u32, bytes, access);
     }
     Ok(())
 }
@@ -475,7 +474,7 @@ fn claim_word(
     access: AccessProperties,
 ) -> Checked<()> {
     let unfenced = match access.proxy {
-        Proxy::Async => block.shared.unfenced(place, w.index),
+        Proxy::Async => block.shadow.unfenced(place, w.index),
         Proxy::Generic => None,
     };
     shared_checks::touch(block, w, lane, place, 4, access)?;
@@ -542,7 +541,7 @@ fn land(block: &mut Block<'_, '_>, i: usize) -> Checked<()> {
         return mbarrier::copy_arrived(block, target, f.pc, f.thread, landed);
     }
     if let Some(reduction) = f.reduction {
-        block.shared.reduce(f.to, &f.words, reduction, agent, f.pc);
+        landing::reduce(block, f.to, &f.words, reduction, agent, f.pc);
         mbarrier::copy_knew(block, target, &f.phases);
         return mbarrier::bytes_came(block, target, f.bytes, f.pc, f.thread);
     }
@@ -558,17 +557,19 @@ fn land(block: &mut Block<'_, '_>, i: usize) -> Checked<()> {
             from,
         ));
     }
-    block.shared.cover(f.to, f.bytes, false);
+    block.shadow.cover(f.to, f.bytes, false);
     match &f.boxed {
         None if !f.words.is_empty() => {
-            block.shared.land(
+            landing::land(
+                block,
                 f.to,
                 f.words.iter().copied(),
                 CopyWriter::Agent(agent),
                 f.pc,
             );
         }
-        None => block.shared.land(
+        None => landing::land(
+            block,
             f.to,
             block.grid.words(f.from, f.bytes, f.bytes),
             CopyWriter::Agent(agent),
@@ -576,10 +577,14 @@ fn land(block: &mut Block<'_, '_>, i: usize) -> Checked<()> {
         ),
         Some(boxed) => {
             let words = tensor_box::box_words(block, boxed, f.to.into());
-            block
-                .shared
-                .land(f.to, words.into_iter(), CopyWriter::Agent(agent), f.pc);
-            block.shared.set_pattern(f.to, f.bytes, boxed.map.swizzle);
+            landing::land(
+                block,
+                f.to,
+                words.into_iter(),
+                CopyWriter::Agent(agent),
+                f.pc,
+            );
+            block.shadow.set_pattern(f.to, f.bytes, boxed.map.swizzle);
         }
     }
     mbarrier::copy_knew(block, target, &f.phases);
@@ -601,7 +606,7 @@ pub(crate) fn unfinished(block: &Block<'_, '_>, rank: Option<u32>) -> Checked<()
         return Err(left_behind(block, pc, thread, what, instead));
     }
     let lands_here =
-        |f: &&PendingArrival| rank.is_none_or(|rank| block.shared.rank(f.barrier.into()) == rank);
+        |f: &&PendingArrival| rank.is_none_or(|rank| block.shadow.rank(f.barrier.into()) == rank);
     let flying = block
         .pending
         .copies
@@ -640,7 +645,7 @@ pub(crate) fn unfinished(block: &Block<'_, '_>, rank: Option<u32>) -> Checked<()
     let Some((address, bytes, (pc, thread))) = expecting else {
         return Ok(());
     };
-    let address = block.shared.local(address.into());
+    let address = block.shadow.local(address.into());
     let what =
         format!("the block has ended, and the mbarrier at 0x{address:x} lacks {bytes} bytes");
     Err(left_behind(

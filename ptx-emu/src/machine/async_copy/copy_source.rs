@@ -6,7 +6,7 @@ use crate::machine::memory::global::{global_checks, global_record};
 use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
 use crate::module::code::operand::MemoryScope;
-use crate::sanitize::race::launch_accesses::MemoryOperation;
+use crate::sanitize::race::global::launch_accesses::MemoryOperation;
 
 pub(crate) fn check_size(block: &Block<'_, '_>, w: &Warp, lane: usize, bytes: u32) -> Checked<()> {
     if bytes.is_multiple_of(16) {

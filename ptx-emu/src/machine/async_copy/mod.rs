@@ -1,7 +1,6 @@
 //! Asynchronous copies between global and shared memory.
 
 pub(crate) mod bulk_store;
-pub(crate) mod claimed_words;
 pub(crate) mod copy;
 pub(crate) mod copy_source;
 pub(crate) mod pending_copies;

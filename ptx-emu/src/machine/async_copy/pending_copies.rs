@@ -6,7 +6,7 @@ use crate::machine::async_copy::tensor_layout::TensorBox;
 use crate::machine::seeded_choice::mix;
 use crate::module::code::asynchronous::Reduction;
 use crate::module::lane_mask::lanes;
-use crate::sanitize::race::vector_clocks::Clock;
+use crate::sanitize::race::order::vector_clocks::Clock;
 
 /// A pending bulk copy or asynchronous store.
 #[derive(Clone, Debug, Default)]

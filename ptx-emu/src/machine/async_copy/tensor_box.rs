@@ -11,7 +11,7 @@ use crate::module::address_space::{Addresses, PARAM_WINDOW, WINDOW};
 use crate::module::code::asynchronous::TensorPlace;
 use crate::module::code::operand::{InstructionSpace, MemoryScope};
 use crate::module::tensor_map::TensorMap;
-use crate::sanitize::race::launch_accesses::MemoryOperation;
+use crate::sanitize::race::global::launch_accesses::MemoryOperation;
 
 /// Returns the box that a lane names, which is written or only read.
 pub(crate) fn tensor_box(
@@ -154,7 +154,7 @@ pub(crate) fn in_block(
     cluster_window::place_all(block, w, 1, InstructionSpace::Cluster, &mut all)?;
     let place = all[0];
     Ok(match rank {
-        Some(rank) if block.blocks.len() > 1 => block.shared.place(block.shared.local(place), rank),
+        Some(rank) if block.blocks.len() > 1 => block.shadow.place(block.shadow.local(place), rank),
         _ => place,
     })
 }

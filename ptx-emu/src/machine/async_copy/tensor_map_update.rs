@@ -17,8 +17,8 @@ use crate::module::code::asynchronous::{MapChange, OfMap};
 use crate::module::code::{Address, InstructionSpace};
 use crate::module::lane_mask::lanes;
 use crate::module::tensor_map::TensorMap;
+use crate::sanitize::race::global::launch_accesses::MemoryOperation;
 use crate::sanitize::race::last_access::AccessProperties;
-use crate::sanitize::race::launch_accesses::MemoryOperation;
 
 /// The size of a map in bytes.
 const BYTES: u32 = 128;

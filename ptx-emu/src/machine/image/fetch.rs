@@ -23,7 +23,7 @@ use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
 use crate::module::code::image::{CoordinateType, Fetch, ImageGeometry};
 use crate::module::lane_mask::lanes;
-use crate::sanitize::race::launch_accesses::MemoryOperation;
+use crate::sanitize::race::global::launch_accesses::MemoryOperation;
 use crate::{Class, Fault};
 
 /// The coordinates of a lane.

@@ -267,7 +267,8 @@ pub(crate) fn leave(block: &mut Block<'_, '_>, w: &mut Warp) -> Checked<()> {
             (Passed::Local { offset, bytes }, Some((known, values))) => {
                 write_local(w, w.frame + offset, *bytes, known, &values);
             }
-            _ => {}
+            // The result was copied already, or it is discarded.
+            (Passed::Literal(_), _) | (_, None) => {}
         }
     }
     go_on(block, w, call, a.next)

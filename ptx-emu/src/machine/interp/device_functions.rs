@@ -45,14 +45,22 @@ pub(crate) fn system_call(
         (SystemCall::AssertFail, [message, file, line, function, _]) => {
             return Err(assertion(block, w, mask, [message, file, function], line)?);
         }
-        _ => [0; 32],
+        // Decoding has checked the number of arguments.
+        (
+            SystemCall::Print
+            | SystemCall::Malloc
+            | SystemCall::Free
+            | SystemCall::SetCondition
+            | SystemCall::AssertFail,
+            _,
+        ) => [0; 32],
     };
     match call.returns.first() {
         Some(Passed::Local { offset, bytes }) => {
             write_local(w, w.frame + offset, *bytes, mask, &result)
         }
         Some(Passed::Register(r)) => put(w, *r, mask, &result),
-        _ => {}
+        Some(Passed::Literal(_)) | None => {}
     }
     Ok(())
 }
@@ -239,7 +247,7 @@ fn byte(block: &mut Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Check
                 ..AccessProperties::default()
             };
             let place = if block.blocks.len() > 1 {
-                block.shared.place(at, w.rank)
+                block.shadow.place(at, w.rank)
             } else {
                 at
             };

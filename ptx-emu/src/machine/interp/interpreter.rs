@@ -377,7 +377,7 @@ fn operation(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32, op: &Op) -> Che
     };
     match computed {
         Ok(()) => Ok(Next::Following),
-        Err(u) => undefined_operands::hand_on(block, w, mask, op, u).map(following),
+        Err(u) => undefined_operands::propagate(block, w, mask, op, u).map(following),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::sanitize::init::propagation::{outcomes, written_by};
 /// Executes an instruction that reads an uninitialized register, if it may propagate the
 /// uninitialized value.
 #[cold]
-pub(crate) fn hand_on(
+pub(crate) fn propagate(
     block: &Block<'_, '_>,
     w: &mut Warp,
     mask: u32,

@@ -15,7 +15,7 @@ use crate::module::code::{
     AccessOrdering, Atomic, FenceInstruction, InstructionSpace, MemoryScope, Transfer,
 };
 use crate::module::lane_mask::{lanes, set_bit};
-use crate::sanitize::race::vector_clocks::Strong;
+use crate::sanitize::race::order::vector_clocks::Strong;
 
 /// The effect of an access on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +217,7 @@ pub(crate) fn fence(block: &mut Block<'_, '_>, w: &Warp, mask: u32, fence: Fence
     if fence.releases && fence.scope == MemoryScope::Device {
         store_buffer::stores_arrive(block, w, mask);
     }
-    let clocks = &mut block.shared.clocks;
+    let clocks = &mut block.shadow.clocks;
     let mut recorder = block
         .recorder
         .as_mut()
@@ -277,7 +277,7 @@ fn meet(
     }
     let keys = || lanes(mask).map(|lane| addresses[lane].wrapping_add(window));
     let far = |key: u64| scope == MemoryScope::Device && resolve(key).0 == ResolvedAddress::Global;
-    let clocks = &mut block.shared.clocks;
+    let clocks = &mut block.shadow.clocks;
     let mut recorder = block.recorder.as_mut();
     for key in keys() {
         clocks.observe(w.index, key, strong);

@@ -9,9 +9,9 @@ use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
 use crate::module::address_space::SHARED_BASE;
 use crate::module::code::operand::Transfer;
+use crate::sanitize::race::global::launch_accesses::MemoryOperation;
+use crate::sanitize::race::global::launch_recorder::RacingAccess;
 use crate::sanitize::race::last_access::AccessProperties;
-use crate::sanitize::race::launch_accesses::MemoryOperation;
-use crate::sanitize::race::launch_recorder::RacingAccess;
 use crate::sanitize::race::same_address_stores;
 use crate::sanitize::race::same_address_stores::ROUNDED;
 use crate::sanitize::race::tolerated_races::{is_atomic, is_guess};
@@ -153,8 +153,8 @@ pub(crate) fn excuse_guess(block: &mut Block<'_, '_>, w: &Warp, fault: Box<Fault
     }
 }
 
-/// Checks and records an access like [`touch`](crate::machine::memory::load_store::touch), and tolerates a race with a
-/// compare-and-swap loop.
+/// Checks and records an access like [`touch`](crate::machine::memory::load_store::touch), and
+/// tolerates a race with a compare-and-swap loop.
 pub(crate) fn touch_or_guess(
     block: &mut Block<'_, '_>,
     w: &Warp,
@@ -185,5 +185,5 @@ pub(crate) fn touch_tolerated(
         thread: w.index * 32 + lane as u32,
         ..access
     };
-    block.shared.touch_racing(address, bytes, access)
+    block.shadow.touch_racing(address, bytes, access)
 }

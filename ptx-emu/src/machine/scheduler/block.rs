@@ -10,6 +10,7 @@ use std::sync::PoisonError;
 use crate::fault::{AllocationInfo, OtherPlace, SourcePlace};
 use crate::launch::{Stats, Trace};
 use crate::machine::async_copy::pending_work::PendingWork;
+use crate::machine::memory::shared::shared_words::SharedWords;
 use crate::machine::scheduler::grid::GridState;
 use crate::machine::scheduler::turn_state::TurnState;
 use crate::machine::scheduler::warp::{Identity, Warp};
@@ -21,8 +22,8 @@ use crate::module::code::{KernelCode, Op};
 use crate::module::lane_mask::lanes;
 use crate::module::registers::{Bank, Undefined};
 use crate::sanitize::observers::Observers;
-use crate::sanitize::race::launch_recorder::LaunchRecorder;
-use crate::sanitize::race::shared_shadow::SharedMemory;
+use crate::sanitize::race::global::launch_recorder::LaunchRecorder;
+use crate::sanitize::race::shared::shared_shadow::SharedShadow;
 use crate::{Class, Fault};
 
 /// The value of `%nsmid`.
@@ -52,9 +53,11 @@ pub(crate) struct Block<'g, 'a> {
     pub(crate) blocks: Vec<[u32; 3]>,
     pub(crate) cluster: Cluster,
     pub(crate) warps: Vec<Warp>,
-    pub(crate) shared: SharedMemory,
-    /// Whether reads of shared memory may be [recorded lazily](crate::sanitize::race::lazy_reads). This requires that no
-    /// asynchronous accesses exist, because the threads might meet them at any barrier.
+    pub(crate) shared: SharedWords,
+    pub(crate) shadow: SharedShadow,
+    /// Whether reads of shared memory may be [recorded
+    /// lazily](crate::sanitize::race::shared::lazy_reads). This requires that no asynchronous
+    /// accesses exist, because the threads might meet them at any barrier.
     pub(crate) notes_reads: bool,
     pub(crate) barriers: Barriers,
     pub(crate) mbarriers: Mbarriers,
@@ -75,6 +78,12 @@ impl<'g, 'a> Block<'g, 'a> {
         let blocks = grid.cluster.iter().product::<u32>();
         let count = threads.div_ceil(32) * blocks;
         let id = identity(grid, [0; 3]);
+        let shadow = SharedShadow::new(
+            &grid.code.shared,
+            grid.launch.dynamic_shared,
+            [count, blocks],
+            grid.trace == Trace::On,
+        );
         Block {
             grid,
             blocks: vec![[0; 3]; blocks as usize],
@@ -82,12 +91,8 @@ impl<'g, 'a> Block<'g, 'a> {
             warps: (0..count)
                 .map(|i| spare().fit(i, grid.code, &grid.variables, &id))
                 .collect(),
-            shared: SharedMemory::new(
-                &grid.code.shared,
-                grid.launch.dynamic_shared,
-                [count, blocks],
-                grid.trace == Trace::On,
-            ),
+            shared: SharedWords::new(shadow.words()),
+            shadow,
             notes_reads: blocks == 1 && !has_async_proxy(grid.code),
             barriers: Barriers::new(threads, blocks),
             mbarriers: Mbarriers::default(),
@@ -128,7 +133,7 @@ impl<'g, 'a> Block<'g, 'a> {
                 first[2] + r / (x * y),
             ];
         }
-        self.shared.start();
+        self.shadow.start();
         self.clear_reserved();
         self.barriers.start();
         self.mbarriers.start(self.warps.len());
@@ -147,8 +152,8 @@ impl<'g, 'a> Block<'g, 'a> {
     fn clear_reserved(&mut self) {
         for r in self.grid.code.shared.iter().filter(|r| r.name == RESERVED) {
             for rank in 0..self.blocks.len() as u32 {
-                let place = self.shared.place(r.address.into(), rank) as u32;
-                self.shared.initialise(place, r.bytes, 15);
+                let place = self.shadow.place(r.address.into(), rank) as u32;
+                self.shadow.initialise(place, r.bytes, 15);
                 let first = (place - SHARED_BASE) as usize;
                 (first..first + r.bytes as usize)
                     .step_by(8)
@@ -252,13 +257,13 @@ impl<'g, 'a> Block<'g, 'a> {
 
     /// Sets the address of a fault in shared memory, and the variable there.
     pub(crate) fn locate_shared(&self, fault: &mut Fault, address: u64) {
-        fault.address = Some(self.shared.local(address));
+        fault.address = Some(self.shadow.local(address));
         fault.allocation = self.shared_variable(address);
     }
 
     /// Returns the shared variable that contains an address or is nearest to it.
     pub(crate) fn shared_variable(&self, address: u64) -> Option<AllocationInfo> {
-        let address = self.shared.local(address);
+        let address = self.shadow.local(address);
         let regions = self.grid.code.shared.iter().map(|r| AllocationInfo {
             base: r.address.into(),
             bytes: if r.dynamic {

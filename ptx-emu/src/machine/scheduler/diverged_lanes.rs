@@ -1,10 +1,10 @@
 //! Independent thread scheduling: lanes of a warp that run apart from the others.
 //!
 //! As long as no lane waits for another one, the lanes of a warp have one stack of frames, and
-//! reconverge behind each branch. When the running lanes poll, or [wait for others](crate::machine::scheduler::lane_meetings) at
-//! an instruction, the rest of the warp goes on without them. Each group is then a strand with its
-//! own calls, frames and registers. The lanes of a group are copied out of the registers and back
-//! into them when two strands become one again.
+//! reconverge behind each branch. When the running lanes poll, or [wait for
+//! others](crate::machine::scheduler::lane_meetings) at an instruction, the rest of the warp goes
+//! on without them. Each group is then a strand with its own calls, frames and registers. The lanes
+//! of a group are copied out of the registers and back into them when two strands become one again.
 //!
 //! Two strands become one where they diverged: a strand that reaches that place waits there as long
 //! as the other strand can run. It goes on alone if the other one polls or waits for lanes itself,

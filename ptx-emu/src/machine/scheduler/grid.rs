@@ -67,7 +67,7 @@ pub(crate) struct GridState<'a> {
     /// The effects of instructions that the observers look at.
     pub(crate) effects: InstructionEffects,
     /// The findings that do not end a block.
-    pub(crate) beside: Mutex<Vec<Fault>>,
+    pub(crate) findings: Mutex<Vec<Fault>>,
     /// The merged profile and the followed thread of all workers.
     pub(crate) observed: Mutex<Option<Box<Observers>>>,
     /// The address of the workspace of a cooperative grid, which its barrier uses, or 0.
@@ -232,7 +232,7 @@ impl<'a> GridState<'a> {
             faults: Mutex::default(),
             notes: Mutex::default(),
             effects: InstructionEffects::new(watch, code),
-            beside: Mutex::default(),
+            findings: Mutex::default(),
             observed: Mutex::default(),
             workspace,
             device: place.device,
@@ -385,11 +385,11 @@ impl GridState<'_> {
     }
 
     /// Records a finding that does not end its block, once per class and place.
-    pub(crate) fn beside(&self, fault: Fault) {
-        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn record_finding(&self, fault: Fault) {
+        let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |known: &Fault| known.class == fault.class && known.place == fault.place;
-        if beside.len() < MOST_FAULTS && !beside.iter().any(same) {
-            beside.push(fault);
+        if findings.len() < MOST_FAULTS && !findings.iter().any(same) {
+            findings.push(fault);
         }
     }
 

@@ -6,10 +6,10 @@
 //! or in another function. A barrier without `.aligned` waits in the same way for the other lanes
 //! of the warp, before the warp arrives at the barrier of the block.
 //!
-//! Lanes that must wait become a [strand](crate::machine::scheduler::diverged_lanes), and the rest of the warp goes on. When
-//! the last lane arrives, the operands of all lanes are copied to the registers of an auxiliary
-//! warp, which executes the instruction once. Lanes whose group is complete from the start do not
-//! come here.
+//! Lanes that must wait become a [strand](crate::machine::scheduler::diverged_lanes), and the rest
+//! of the warp goes on. When the last lane arrives, the operands of all lanes are copied to the
+//! registers of an auxiliary warp, which executes the instruction once. Lanes whose group is
+//! complete from the start do not come here.
 //!
 //! It is a fault if all lanes of the warp have exited or wait, and no group is complete. A lane
 //! that exits is not waited for, unless it went past the place where it would have reconverged with

@@ -8,7 +8,7 @@ use crate::machine::memory::device::device_memory::Memory;
 use crate::machine::scheduler::block_rotation::Rotation;
 use crate::machine::scheduler::grid::{GridState, refuse};
 use crate::machine::scheduler::wait_reasons::standstill_fault;
-use crate::sanitize::race::launch_accesses::Accesses;
+use crate::sanitize::race::global::launch_accesses::Accesses;
 use crate::watch::{Faults, Found, Watch, Watched};
 
 /// Runs a launch to its end, or until faults stop it.
@@ -74,12 +74,12 @@ pub(crate) fn run(
             ended: true,
         }));
     }
-    let mut beside = grid
-        .beside
+    let mut findings = grid
+        .findings
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
-    beside.sort_by_key(|fault| fault.place.as_ref().map(|place| (place.line, place.column)));
-    found.extend(beside.into_iter().map(|fault| Found {
+    findings.sort_by_key(|fault| fault.place.as_ref().map(|place| (place.line, place.column)));
+    found.extend(findings.into_iter().map(|fault| Found {
         fault,
         blocks: 1,
         ended: false,

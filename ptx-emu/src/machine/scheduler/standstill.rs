@@ -1,13 +1,14 @@
 //! Detection of launches that stand still: every block polls or waits, and no value changes that a
 //! block reads.
 //!
-//! Each host thread runs the blocks of one [`Rotation`](crate::machine::scheduler::block_rotation::Rotation). A counter of
-//! changes is increased after every step in which a block did something that another block can see.
-//! A rotation rests when each of its blocks has looked at memory again since the counter had its
-//! present value, and none could continue. If all rotations rest at the same value of the counter,
-//! no block can end the waiting of another one. This is the usual detection of termination by
-//! counters (Mattern 1987, <https://doi.org/10.1007/BF01782776>), with the counter of the
-//! [outside](Outside) added to our own, because streams and the host may write the same memory.
+//! Each host thread runs the blocks of one
+//! [`Rotation`](crate::machine::scheduler::block_rotation::Rotation). A counter of changes is
+//! increased after every step in which a block did something that another block can see. A rotation
+//! rests when each of its blocks has looked at memory again since the counter had its present
+//! value, and none could continue. If all rotations rest at the same value of the counter, no block
+//! can end the waiting of another one. This is the usual detection of termination by counters
+//! (Mattern 1987, <https://doi.org/10.1007/BF01782776>), with the counter of the [outside](Outside)
+//! added to our own, because streams and the host may write the same memory.
 //!
 //! A standstill that nothing outside can end is a deadlock. Any other one lasts until something
 //! changes, or until it has lasted as long as [`Watch::wait_limit`](crate::Watch::wait_limit)

@@ -121,7 +121,7 @@ fn mbarrier_wait(block: &Block<'_, '_>, w: &Warp) -> Option<WaitReason> {
     let (pc, address, arrivals, bytes) = block.mbarriers.waiting_at(w.index)?;
     let polls = w.polling.asked().map(|(pc, _)| block.place(pc).line);
     Some(WaitReason::Mbarrier {
-        address: block.shared.local(address.into()),
+        address: block.shadow.local(address.into()),
         line: block.place(pc).line,
         arrivals,
         bytes,

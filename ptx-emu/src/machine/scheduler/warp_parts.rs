@@ -1,4 +1,5 @@
-//! The parts of a warp: the positions of its lanes, the lanes that run apart, and what it remembers while it polls.
+//! The parts of a warp: the positions of its lanes, the lanes that run apart, and what it remembers
+//! while it polls.
 
 use crate::machine::scheduler::standstill::Polled;
 use crate::machine::sync::barrier_state::BarrierUse;

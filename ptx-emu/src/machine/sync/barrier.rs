@@ -122,7 +122,7 @@ pub(crate) fn arrive(
 fn complete(block: &mut Block<'_, '_>, current: &mut Warp, id: u32) {
     let state = std::mem::take(&mut block.barriers.states[id as usize]);
     let waiting: Vec<u32> = state.waiting.iter().map(|(w, _)| *w).collect();
-    block.shared.clocks.barrier(&state.participants, &waiting);
+    block.shadow.clocks.barrier(&state.participants, &waiting);
     for &(index, kind) in &state.waiting {
         block.barriers.waits[index as usize] = None;
         if index == current.index {

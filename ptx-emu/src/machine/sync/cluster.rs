@@ -60,7 +60,7 @@ pub(crate) fn cluster_rank(
     let mut places = [0; 32];
     cluster_window::shared_addresses(block, w, mask, a, space, &mut places)?;
     w.regs
-        .set(d, mask, &places.map(|place| block.shared.rank(place)));
+        .set(d, mask, &places.map(|place| block.shadow.rank(place)));
     Ok(())
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn ended(block: &mut Block<'_, '_>, warp: u32) -> Checked<()> {
         let (count, pc, lane) = (*visit)?;
         let known = members
             .iter()
-            .any(|m| block.shared.clocks.knows(*m, v, count));
+            .any(|m| block.shadow.clocks.knows(*m, v, count));
         (!known).then_some((v as u32 * 32 + lane, pc))
     };
     match visits.filter_map(late).next() {
@@ -118,10 +118,10 @@ pub(crate) fn cluster_arrive(
     at.lanes |= mask;
     if releases {
         block
-            .shared
+            .shadow
             .clocks
             .release(w.index, &mut block.cluster.gathered);
-        block.shared.clocks.bump(w.index as usize);
+        block.shadow.clocks.bump(w.index as usize);
     }
     finish_arrival(block, w);
     Ok(())
@@ -156,7 +156,7 @@ pub(crate) fn cluster_wait(block: &mut Block<'_, '_>, w: &Warp) -> Checked<bool>
     }
     at.waits += 1;
     at.together = false;
-    block.shared.clocks.acquire(w.index, &block.cluster.last);
+    block.shadow.clocks.acquire(w.index, &block.cluster.last);
     Ok(false)
 }
 

@@ -1,6 +1,6 @@
 //! The state of a cluster: its barrier, and the registers of its warps.
 
-use crate::sanitize::race::vector_clocks::Clock;
+use crate::sanitize::race::order::vector_clocks::Clock;
 
 /// The state of a warp at the barrier of the cluster.
 #[derive(Clone, Copy, Debug, Default)]

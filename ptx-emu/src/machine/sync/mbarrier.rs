@@ -24,8 +24,8 @@ use crate::module::code::{MbarrierInstruction, MbarrierOperation, MbarrierWait, 
 use crate::module::isa::async_copy::copy::MOST_COUNT;
 use crate::module::lane_mask::lanes;
 use crate::sanitize::race::last_access::{AccessProperties, LastAccess};
-use crate::sanitize::race::shared_shadow::MOST_AGENTS;
-use crate::sanitize::race::vector_clocks::{Clock, join};
+use crate::sanitize::race::order::vector_clocks::{Clock, join};
+use crate::sanitize::race::shared::shared_shadow::MOST_AGENTS;
 use crate::{Class, Fault};
 
 /// The maximum number of bytes that a phase may expect or be ahead.
@@ -89,7 +89,7 @@ pub(crate) fn mbarrier(
                 }
                 arrive_at(block, w, l, i, counts[l])?;
             }
-            block.shared.clocks.bump(w.index as usize);
+            block.shadow.clocks.bump(w.index as usize);
             state
                 .into_iter()
                 .for_each(|slot| w.regs.set(slot, mask, &states));
@@ -203,12 +203,12 @@ fn init(block: &mut Block<'_, '_>, w: &Warp, lane: usize, address: u64, count: u
             return Err(bad_mbarrier(block, w, lane, address.into(), what, ""));
         }
         None => {
-            let agent = block.shared.clocks.agent();
+            let agent = block.shadow.clocks.agent();
             block.mbarriers.agents.push((address, agent));
             agent
         }
     };
-    block.shared.cover(address, 8, true);
+    block.shadow.cover(address, 8, true);
     let access = AccessProperties {
         thread: w.index * 32 + lane as u32,
         ..access
@@ -220,10 +220,10 @@ fn init(block: &mut Block<'_, '_>, w: &Warp, lane: usize, address: u64, count: u
         bytes: 0,
         done: 0,
         agent,
-        base: block.shared.clocks.count(agent) - block.shared.clocks.count_at_start(),
+        base: block.shadow.clocks.count(agent) - block.shadow.clocks.count_at_start(),
         gathered: Clock::new(),
         last: Clock::new(),
-        init: block.shared.stamp(access, 15),
+        init: block.shadow.stamp(access, 15),
         uses: Vec::new(),
         fenced: false,
         waits: Vec::new(),
@@ -248,8 +248,8 @@ fn inval(block: &mut Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Chec
     }
     check_unused(block, w, lane, i)?;
     let gone = block.mbarriers.objects.remove(i);
-    block.shared.cover(gone.address, 8, false);
-    block.shared.initialise(gone.address, 8, 0);
+    block.shadow.cover(gone.address, 8, false);
+    block.shadow.initialise(gone.address, 8, 0);
     Ok(())
 }
 
@@ -258,7 +258,7 @@ fn check_unused(block: &Block<'_, '_>, w: &Warp, lane: usize, i: usize) -> Check
     let o = &block.mbarriers.objects[i];
     let pc = w.now.pc;
     let thread = w.index * 32 + lane as u32;
-    let now = block.shared.stamp(
+    let now = block.shadow.stamp(
         AccessProperties {
             pc,
             thread,
@@ -267,7 +267,7 @@ fn check_unused(block: &Block<'_, '_>, w: &Warp, lane: usize, i: usize) -> Check
         },
         15,
     );
-    let late = |last: &&LastAccess| !last.is_of_warp(&now) && block.shared.races(last, &now);
+    let late = |last: &&LastAccess| !last.is_of_warp(&now) && block.shadow.races(last, &now);
     let Some(last) = o.uses.iter().find(late) else {
         return Ok(());
     };
@@ -291,7 +291,7 @@ pub(crate) fn object(
         cluster_window::visit(block, w, lane, address)?;
     }
     let Some(i) = block.mbarriers.find(address) else {
-        let address = block.shared.local(address);
+        let address = block.shadow.local(address);
         let what =
             format!("there is no mbarrier at 0x{address:x}: mbarrier.init has not been executed");
         return Err(bad_mbarrier(
@@ -313,8 +313,8 @@ pub(crate) fn object(
         strong: true,
         ..AccessProperties::default()
     };
-    let now = block.shared.stamp(access, 15);
-    if !block.shared.races(&init, &now) {
+    let now = block.shadow.stamp(access, 15);
+    if !block.shadow.races(&init, &now) {
         let uses = &mut block.mbarriers.objects[i].uses;
         match uses.iter_mut().find(|last| last.is_of_warp(&now)) {
             Some(last) => *last = now,
@@ -391,7 +391,7 @@ fn check_phase(block: &Block<'_, '_>, w: &Warp, lane: usize, i: usize) -> Checke
 /// Returns the number of phases of an mbarrier that a warp knows to be complete.
 fn known_phases(block: &Block<'_, '_>, w: &Warp, o: &MbarrierState) -> u32 {
     block
-        .shared
+        .shadow
         .clocks
         .known(w.index, o.agent)
         .saturating_sub(o.base)
@@ -427,7 +427,7 @@ fn arrive_at(
     }
     o.pending -= count;
     o.arrived = (w.now.pc, thread);
-    block.shared.clocks.release(w.index, &mut o.gathered);
+    block.shadow.clocks.release(w.index, &mut o.gathered);
     end_phase(block, i).map_err(|late| too_late(block, w, thread, w.now.pc, i, late))
 }
 
@@ -526,7 +526,7 @@ fn end_phase(block: &mut Block<'_, '_>, i: usize) -> Result<(), (u32, u32)> {
     if let Some((warp, _, pc)) = o.waits.iter().find(late) {
         return Err((*warp, *pc));
     }
-    block.shared.clocks.end_phase(o.agent, &mut o.gathered);
+    block.shadow.clocks.end_phase(o.agent, &mut o.gathered);
     o.last.clone_from(&o.gathered);
     o.done += 1;
     o.pending = o.count;
@@ -540,7 +540,7 @@ fn end_phase(block: &mut Block<'_, '_>, i: usize) -> Result<(), (u32, u32)> {
         };
         sleep.woken = Some(o.done);
         o.waits
-            .push((warp as u32, block.shared.clocks.count(warp), sleep.pc));
+            .push((warp as u32, block.shadow.clocks.count(warp), sleep.pc));
         awake.push(warp as u32);
     }
     Ok(())
@@ -662,13 +662,13 @@ fn is_over(
         return Err(aliased(block, w, lane, i, done));
     }
     let o = &mut block.mbarriers.objects[i];
-    block.shared.clocks.acquire(w.index, &o.last);
+    block.shadow.clocks.acquire(w.index, &o.last);
     o.copied.retain(|(of, ..)| *of >= done);
     if parity {
         o.waits.retain(|(warp, ..)| *warp != w.index);
         o.waits.push((
             w.index,
-            block.shared.clocks.count(w.index as usize),
+            block.shadow.clocks.count(w.index as usize),
             w.now.pc,
         ));
     }
@@ -697,7 +697,7 @@ fn aliased(block: &Block<'_, '_>, w: &Warp, lane: usize, i: usize, done: u32) ->
 /// covers all other accesses of the warp.
 pub(crate) fn proxy_fence(block: &mut Block<'_, '_>, w: &Warp, mbarriers: bool) {
     if !mbarriers {
-        block.shared.clocks.proxy_fence(w.index);
+        block.shadow.clocks.proxy_fence(w.index);
     }
     let own = |o: &&mut MbarrierState| u32::from(o.init.thread) / 32 == w.index;
     block

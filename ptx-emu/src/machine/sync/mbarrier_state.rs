@@ -1,7 +1,7 @@
 //! The mbarriers of a block: their phases, and the warps that wait for them.
 
 use crate::sanitize::race::last_access::LastAccess;
-use crate::sanitize::race::vector_clocks::Clock;
+use crate::sanitize::race::order::vector_clocks::Clock;
 
 /// The state of one mbarrier.
 #[derive(Debug)]

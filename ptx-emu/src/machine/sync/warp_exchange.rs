@@ -171,7 +171,7 @@ pub(crate) fn exchange(
 /// Executes `bar.warp.sync`.
 fn warp_barrier(block: &mut Block<'_, '_>, w: &Warp, mask: u32, named: u32) -> Checked<()> {
     for group in groups(block, w, mask, named)? {
-        block.shared.clocks.sync_lanes(w.index, group, w.present());
+        block.shadow.clocks.sync_lanes(w.index, group, w.present());
     }
     Ok(())
 }

@@ -2,13 +2,14 @@
 //! matrix.
 //!
 //! Let g = lane / 4 and t = lane % 4. A left matrix in registers has the layout of
-//! [`mma.sync`](crate::machine::tensor_core::mma). The metadata of a [sparse](crate::machine::tensor_core::sparse) one, which holds half the
-//! columns, has its layout there too. Sum `r` of a lane is in row g + 8 (r / 2 mod 2) and column 8
-//! (r / 4) + 2 t + r mod 2. Two `f16` sums share one register.
+//! [`mma.sync`](crate::machine::tensor_core::mma). The metadata of a
+//! [sparse](crate::machine::tensor_core::sparse) one, which holds half the columns, has its layout
+//! there too. Sum `r` of a lane is in row g + 8 (r / 2 mod 2) and column 8 (r / 4) + 2 t + r mod 2.
+//! Two `f16` sums share one register.
 //!
-//! All products of an instruction are one step of [tensor cores](crate::machine::tensor_core::dot_product). `f16` sums are
-//! rounded once per step, and a step of a sparse matrix adds only stored elements. The bits agree
-//! with an H100.
+//! All products of an instruction are one step of [tensor
+//! cores](crate::machine::tensor_core::dot_product). `f16` sums are rounded once per step, and a
+//! step of a sparse matrix adds only stored elements. The bits agree with an H100.
 
 use half::{bf16, f16};
 
@@ -83,7 +84,7 @@ fn matrix(
     outer: usize,
 ) -> Vec<Vec<f32>> {
     let units = m.units(first, outer, element).into_iter().flat_map(|unit| {
-        let offset = (block.shared.place(unit, w.rank)
+        let offset = (block.shadow.place(unit, w.rank)
             - u64::from(crate::module::decode::SHARED_BASE)) as usize;
         [0, 8].map(|half| block.shared.read(offset + half, 8).to_le_bytes())
     });

@@ -120,7 +120,7 @@ pub(crate) fn wait_products(
         let product = product(block, p.pc);
         if versions(block, w, product, (p.a, p.b)) != p.version {
             let place = block
-                .shared
+                .shadow
                 .place(Matrix::right(p.b, product).start, w.rank);
             return Err(bulk_store::written_meanwhile(block, w, 0, p.pc, place));
         }
@@ -132,7 +132,7 @@ pub(crate) fn wait_products(
         .retain(|p| !over(p));
     // All lanes are ordered after the reads of the matmuls.
     block
-        .shared
+        .shadow
         .clocks
         .sync_lanes(w.index, u32::MAX, w.present());
     Ok(())
@@ -310,7 +310,7 @@ fn operands(
             matrix,
             element,
             places
-                .map(|unit| block.shared.place(unit, w.rank))
+                .map(|unit| block.shadow.place(unit, w.rank))
                 .collect(),
         )
     };

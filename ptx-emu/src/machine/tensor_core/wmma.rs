@@ -1,9 +1,9 @@
 //! `wmma` and rare forms of `mma`: matrices as bits, by row and column.
 //!
-//! Floats are added as on [tensor cores](crate::machine::tensor_core::dot_product), in steps of 16 products or fewer. An `f16`
-//! sum is rounded once at the end, but a sum of 8-bit floats [after each step](small_sum). `f64`
-//! products are added one after another, each with one rounding. The manual leaves order and
-//! rounding open.
+//! Floats are added as on [tensor cores](crate::machine::tensor_core::dot_product), in steps of 16
+//! products or fewer. An `f16` sum is rounded once at the end, but a sum of 8-bit floats [after
+//! each step](small_sum). `f64` products are added one after another, each with one rounding. The
+//! manual leaves order and rounding open.
 
 use half::{bf16, f16};
 

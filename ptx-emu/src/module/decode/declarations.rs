@@ -396,6 +396,6 @@ impl<'a> SharedLayout<'a> {
             "{} bytes of static shared memory, at most {MOST_STATIC_SHARED}",
             self.total
         );
-        (self.total > MOST_STATIC_SHARED).then_some(Error { at, what })
+        (self.total > MOST_STATIC_SHARED).then(|| Error::ill_formed(at, what))
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use crate::module::code::{ABSENT, KernelCode, Op};
-use crate::module::control_flow as flow;
+use crate::module::control_flow;
 use crate::module::decode::declarations::SharedLayout;
 use crate::module::decode::unit::{DecodingUnit, ModuleContext};
 use crate::module::parameter::Param;
@@ -62,10 +62,8 @@ pub(crate) fn decode<'a>(common: &'a ModuleContext<'a>, entry: &'a ast::Entry<'a
     // The error was reported for another item. Without one of its own, the kernel would seem to be
     // complete.
     if incomplete && errors.is_empty() {
-        errors.push(Error {
-            at: entry.at,
-            what: "an error before this prevents the kernel from running".into(),
-        });
+        let what = "an error before this prevents the kernel from running";
+        errors.push(Error::ill_formed(entry.at, what));
     }
     let mut code = KernelCode {
         shared: layout.regions,
@@ -152,7 +150,7 @@ impl<'a> DecodingUnit<'a> {
     /// Appends the code to `code`.
     fn append(mut self, code: &mut KernelCode) {
         self.watch();
-        flow::join(&mut self.code.ops);
+        control_flow::join(&mut self.code.ops);
         // Branches were resolved within the routine, so they move by the code before it.
         let start = code.ops.len() as u32;
         for step in self.code.ops.iter_mut() {
@@ -177,8 +175,8 @@ impl<'a> DecodingUnit<'a> {
 /// Adds an offset to the targets of a branch.
 fn shift(op: &mut Op, by: u32) {
     let moved = |join: &mut u32| {
-        *join = if *join == flow::NEVER {
-            flow::NEVER
+        *join = if *join == control_flow::NEVER {
+            control_flow::NEVER
         } else {
             *join + by
         }

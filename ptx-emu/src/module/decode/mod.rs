@@ -4,8 +4,8 @@
 //! of instructions before it. Every operand is a register. Literals, special registers and
 //! addresses of variables are placed in registers before the kernel starts.
 //!
-//! [`declare`] reads the declarations of a kernel, and [`names`] resolves names. [`operands`] gives
-//! the decoding functions of [`isa`] access to suffixes and operands.
+//! [`declarations`] reads the declarations of a kernel, and [`names`] resolves names. [`operands`]
+//! gives the decoding functions of [`isa`](crate::module::isa) access to suffixes and operands.
 
 pub(crate) mod declarations;
 pub(crate) mod functions;

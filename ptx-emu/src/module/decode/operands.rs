@@ -13,10 +13,33 @@ use crate::module::parameter::Param;
 use crate::module::registers::{Alu, Bank, OperandSlots};
 use crate::syntax::ast::{DeclaredSpace, Number, OperandKind};
 use crate::syntax::types::{Type, TypeKind};
-use crate::syntax::{At, Parsed, ast, error, unsupported};
+use crate::syntax::{At, ErrorCause, Parsed, ast, error, unknown_form, unsupported};
 
 /// The maximum number of suffixes of an instruction.
 pub(crate) const MOST_SUFFIXES: usize = 64;
+
+/// A rule of the manual that the suffixes of an instruction break.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BrokenRule {
+    cause: ErrorCause,
+    why: &'static str,
+}
+
+/// Returns a rule whose violation is invalid.
+pub(crate) const fn invalid(why: &'static str) -> BrokenRule {
+    BrokenRule {
+        cause: ErrorCause::IllFormed,
+        why,
+    }
+}
+
+/// Returns a rule that other forms of the manual may lift.
+pub(crate) const fn unknown(why: &'static str) -> BrokenRule {
+    BrokenRule {
+        cause: ErrorCause::UnknownForm,
+        why,
+    }
+}
 
 /// The order in which suffixes are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +77,20 @@ impl<'d, 'a> Decode<'d, 'a> {
     /// Returns an error at the instruction.
     pub(crate) fn error<T>(&self, what: impl Into<String>) -> Parsed<T> {
         error(self.inst.at, what)
+    }
+
+    /// Returns the error that the instruction has no known form.
+    pub(crate) fn unknown_form<T>(&self, what: impl Into<String>) -> Parsed<T> {
+        unknown_form(self.inst.at, what)
+    }
+
+    /// Returns the error that the instruction breaks a rule.
+    pub(crate) fn breaks<T>(&self, rule: BrokenRule) -> Parsed<T> {
+        let what = format!("`{}`: {}", self.name(), rule.why);
+        match rule.cause {
+            ErrorCause::UnknownForm => self.unknown_form(what),
+            ErrorCause::IllFormed | ErrorCause::Unsupported => self.error(what),
+        }
     }
 
     /// Returns the full name of the instruction.
@@ -132,11 +169,11 @@ impl<'d, 'a> Decode<'d, 'a> {
 
     fn expected<T>(&self, wanted: &str) -> Parsed<T> {
         match self.inst.mods.get(self.next()) {
-            Some((found, at)) => error(
+            Some((found, at)) => unknown_form(
                 *at,
                 format!("`{found}` where {wanted} was expected in `{}`", self.name()),
             ),
-            None => self.error(format!("`{}` lacks {wanted}", self.name())),
+            None => self.unknown_form(format!("`{}` lacks {wanted}", self.name())),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::module::registers::Bank;
 use crate::module::{features, isa};
 use crate::syntax::ast::{OperandKind, SourcePosition, Statement};
 use crate::syntax::types::Type;
-use crate::syntax::{At, Error, Parsed, ast, error, unsupported};
+use crate::syntax::{At, Error, ErrorCause, Parsed, ast, error, unknown_form, unsupported};
 
 /// Instructions whose first operand is a source.
 pub(crate) const READERS: &[&str] = &[
@@ -142,10 +142,7 @@ impl<'a> DecodingUnit<'a> {
     }
 
     pub(crate) fn fail(&mut self, at: At, what: impl Into<String>) {
-        self.errors.push(Error {
-            at,
-            what: what.into(),
-        });
+        self.errors.push(Error::ill_formed(at, what));
     }
 
     /// Records an error. An error about a name with a broken declaration is recorded only once.
@@ -387,7 +384,10 @@ impl<'a> DecodingUnit<'a> {
             found => found,
         };
         let op = match op {
-            Err(e) if isa::is_lacking(inst.opcode, &inst.mods, &e.what) => {
+            Err(e)
+                if e.cause == ErrorCause::UnknownForm
+                    && isa::is_in_manual(inst.opcode, &inst.mods) =>
+            {
                 unsupported(inst.at, &name)
             }
             Err(e) if e.is_ill_formed() => match lacking_operand(inst, &e) {
@@ -426,7 +426,7 @@ impl<'a> DecodingUnit<'a> {
         match found {
             OpcodeLookup::Row(row) => d.row(row),
             OpcodeLookup::Decoder(f) => f(&mut d),
-            OpcodeLookup::Opcode(known) => error(
+            OpcodeLookup::Opcode(known) => unknown_form(
                 inst.at,
                 format!(
                     "`{name}` is not an instruction; there are {}",
@@ -435,7 +435,7 @@ impl<'a> DecodingUnit<'a> {
             ),
             OpcodeLookup::Unsupported => unsupported(inst.at, name),
             OpcodeLookup::Unknown => {
-                error(inst.at, format!("`{}` is not an instruction", inst.opcode))
+                unknown_form(inst.at, format!("`{}` is not an instruction", inst.opcode))
             }
         }
     }

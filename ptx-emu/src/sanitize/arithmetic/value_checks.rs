@@ -212,7 +212,7 @@ impl Values {
                     lanes(p.mask).for_each(|lane| set(context.regs_mut(), *to, lane, 0))
                 });
             }
-            _ => {}
+            Rule::Nothing | Rule::Divides { .. } | Rule::Rounds { .. } | Rule::Uses(_) => {}
         }
     }
 

@@ -2,7 +2,7 @@
 //! before, and the two reads of a word that are recorded.
 
 use crate::sanitize::race::last_access::{LastAccess, remember};
-use crate::sanitize::race::vector_clocks::Clocks;
+use crate::sanitize::race::order::vector_clocks::Clocks;
 
 /// The clock of a warp at an access to memory.
 pub(crate) struct View<'a> {

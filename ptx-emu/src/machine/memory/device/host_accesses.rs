@@ -2,7 +2,7 @@
 
 use crate::fault::SourcePlace;
 use crate::machine::memory::device::device_memory::Memory;
-use crate::sanitize::race::launch_accesses::{Accesses, ByteSet, MemoryOperation, Site};
+use crate::sanitize::race::global::launch_accesses::{Accesses, ByteSet, MemoryOperation, Site};
 
 impl Accesses {
     /// Creates the accesses of a copy or a fill by the host.

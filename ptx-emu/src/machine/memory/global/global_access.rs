@@ -23,7 +23,7 @@ use crate::machine::scheduler::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::code::{AccessOrdering, Atomic, Transfer, Width};
 use crate::module::lane_mask::lanes;
-use crate::sanitize::race::launch_accesses::MemoryOperation;
+use crate::sanitize::race::global::launch_accesses::MemoryOperation;
 
 /// Checks that the address of every lane is a multiple of the size of the whole access.
 #[inline(always)]

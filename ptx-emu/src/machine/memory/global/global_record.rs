@@ -11,9 +11,9 @@ use crate::module::address_space::Addresses;
 use crate::module::code::atomic::Atomic;
 use crate::module::code::operand::{MemoryScope, Transfer};
 use crate::module::lane_mask::lanes;
+use crate::sanitize::race::global::launch_accesses::MemoryOperation;
+use crate::sanitize::race::global::launch_recorder::RacingAccess;
 use crate::sanitize::race::last_access::AccessProperties;
-use crate::sanitize::race::launch_accesses::MemoryOperation;
-use crate::sanitize::race::launch_recorder::RacingAccess;
 
 /// Records an access of a traced launch, and finds races between blocks. `stored` is the store,
 /// for a store.
@@ -85,7 +85,7 @@ pub(crate) fn record_lane(
     bytes: u32,
 ) -> Option<RacingAccess> {
     let recorder = block.recorder.as_mut()?;
-    let clocks = &block.shared.clocks;
+    let clocks = &block.shadow.clocks;
     let seen = if scope == MemoryScope::Device {
         operation
     } else {
@@ -107,20 +107,20 @@ pub(crate) fn record_lane(
         strong: operation.is_strong(),
         ..AccessProperties::default()
     };
-    racing.or(recorder.within_block(&block.shared, access, address, bytes))
+    racing.or(recorder.within_block(&block.shadow, access, address, bytes))
 }
 
 /// Executes `griddepcontrol.wait`, which counts for the whole warp.
 pub(crate) fn grid_wait(block: &mut Block<'_, '_>, w: &Warp) {
     if let Some(recorder) = &mut block.recorder {
-        recorder.wait(&block.shared.clocks, w.index);
+        recorder.wait(&block.shadow.clocks, w.index);
     }
 }
 
 /// Executes `griddepcontrol.launch_dependents`.
 pub(crate) fn grid_trigger(block: &mut Block<'_, '_>, w: &Warp) {
     if let Some(recorder) = &mut block.recorder {
-        recorder.trigger(&block.shared.clocks, w.index, w.now.pc);
+        recorder.trigger(&block.shadow.clocks, w.index, w.now.pc);
     }
 }
 

@@ -12,9 +12,9 @@ use crate::machine::scheduler::block::Block;
 use crate::machine::scheduler::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::code::MemoryScope;
+use crate::sanitize::race::global::launch_accesses::MemoryOperation;
+use crate::sanitize::race::global::word_accesses::LaneSpread;
 use crate::sanitize::race::last_access::AccessProperties;
-use crate::sanitize::race::launch_accesses::MemoryOperation;
-use crate::sanitize::race::word_accesses::LaneSpread;
 
 /// The maximum number of word runs that are recorded at the same time.
 const MOST_RUNS: usize = 8;
@@ -106,6 +106,6 @@ pub(crate) fn record_together(
         {
             false
         }
-        Some(n) => recorder.record_together(&block.shared, access, seen, a.base, &runs[..n]),
+        Some(n) => recorder.record_together(&block.shadow, access, seen, a.base, &runs[..n]),
     }
 }

@@ -15,7 +15,7 @@ use crate::machine::scheduler::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::code::{AccessOrdering, Transfer};
 use crate::module::lane_mask::lanes;
-use crate::sanitize::race::late_stores::{LateStore, ReplacedValue};
+use crate::sanitize::race::global::late_stores::{LateStore, ReplacedValue};
 
 /// Records a store of a traced launch that other blocks may see late.
 pub(crate) fn store_late(
@@ -55,7 +55,7 @@ pub(crate) fn store_late(
             pc: w.now.pc,
         };
         let thread = (w.index * 32) as u16 + lane as u16;
-        let count = block.shared.clocks.count(w.index as usize);
+        let count = block.shadow.clocks.count(w.index as usize);
         recorder.late.0.insert(
             address,
             LateStore {
@@ -77,7 +77,7 @@ pub(crate) fn stores_arrive(block: &mut Block<'_, '_>, w: &Warp, mask: u32) {
         return;
     };
     let running = recorder.block();
-    let clocks = &block.shared.clocks;
+    let clocks = &block.shadow.clocks;
     for lane in lanes(mask) {
         let own = (w.index * 32) as u16 + lane as u16;
         recorder.late.arrive(running, |thread, count| {

@@ -20,7 +20,8 @@ fn join(low: u64, high: u64) -> u128 {
     u128::from(low) | u128::from(high) << 64
 }
 
-/// Updates 16 bytes atomically and returns the old value, see [`update`](crate::machine::memory::global::global_access::update).
+/// Updates 16 bytes atomically and returns the old value, see
+/// [`update`](crate::machine::memory::global::global_access::update).
 fn update(a: &ShadowedAllocation, offset: u64, f: impl Fn(u128) -> u128) -> u128 {
     let _held = a.wide.lock().unwrap_or_else(PoisonError::into_inner);
     let old = join(read(a, offset, 8), read(a, offset + 8, 8));

@@ -44,14 +44,14 @@ pub(crate) fn place_all(
         let rank = rank(*address);
         let own = space == InstructionSpace::Shared || *address < PEER;
         let local = if own { *address } else { *address % PEER };
-        *address = block.shared.place(local, rank as u32);
+        *address = block.shadow.place(local, rank as u32);
     }
     Ok(())
 }
 
 /// Records an access to the memory of another block, which must not have ended.
 pub(crate) fn visit(block: &mut Block<'_, '_>, w: &Warp, lane: usize, place: u64) -> Checked<()> {
-    let rank = block.shared.rank(place) as usize;
+    let rank = block.shadow.rank(place) as usize;
     if rank == w.rank as usize || rank >= block.blocks.len() {
         return Ok(());
     }
@@ -62,7 +62,7 @@ pub(crate) fn visit(block: &mut Block<'_, '_>, w: &Warp, lane: usize, place: u64
         fault.instead = "put a barrier of the cluster before the end of every block";
         return Err(fault);
     }
-    let count = block.shared.clocks.count(w.index as usize);
+    let count = block.shadow.clocks.count(w.index as usize);
     block.cluster.visits[rank][w.index as usize] = Some((count, w.now.pc, lane as u32));
     Ok(())
 }

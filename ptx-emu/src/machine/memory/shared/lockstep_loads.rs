@@ -6,7 +6,7 @@ use crate::machine::scheduler::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::lane_mask::lanes;
 use crate::sanitize::race::last_access::AccessProperties;
-use crate::sanitize::race::lockstep::polls;
+use crate::sanitize::race::shared::lockstep::polls;
 use crate::sanitize::race::tolerated_races::is_atomic;
 
 /// Returns a fault if a strong load of shared memory relies on lanes that run in lockstep.
@@ -29,7 +29,7 @@ pub(crate) fn check_step(
             thread: w.index * 32 + lane as u32,
             ..access
         };
-        let Some(store) = block.shared.stored_in_step(at[lane], bytes, access) else {
+        let Some(store) = block.shadow.stored_in_step(at[lane], bytes, access) else {
             continue;
         };
         if is_atomic(&code.places[store.pc as usize]) || polls(code, w.now.pc) {

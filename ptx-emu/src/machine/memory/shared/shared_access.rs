@@ -44,7 +44,7 @@ pub(crate) fn load_shared(
                 thread: w.index * 32 + lane as u32,
                 ..access
             };
-            let offset = block.shared.read_words(addresses[lane], whole, access);
+            let offset = block.shadow.read_words(addresses[lane], whole, access);
             offsets[lane] = offset.unwrap_or(0);
             offset.is_some()
         });

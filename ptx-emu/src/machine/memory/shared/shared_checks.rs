@@ -5,7 +5,7 @@ use crate::machine::memory::shared::cluster_window;
 use crate::machine::scheduler::block::{Block, Checked};
 use crate::machine::scheduler::warp::Warp;
 use crate::sanitize::race::last_access::AccessProperties;
-use crate::sanitize::race::shared_shadow::AccessError;
+use crate::sanitize::race::shared::shared_shadow::AccessError;
 
 /// The advice for an access beyond the dynamic shared memory of a launch.
 pub(crate) const DYNAMIC: &str =
@@ -31,7 +31,7 @@ pub(crate) fn touch(
     if block.blocks.len() > 1 {
         cluster_window::visit(block, w, lane, address)?;
     }
-    match block.shared.touch(address, bytes, access) {
+    match block.shadow.touch(address, bytes, access) {
         Ok(offset) => Ok(offset),
         Err(wrong) => Err(wrong_shared(block, w, lane, address, bytes, access, wrong)),
     }
@@ -54,14 +54,14 @@ pub(crate) fn wrong_shared(
                 return fault;
             }
         }
-        AccessError::Race { other, .. } if block.shared.by_agent(&other) => {
+        AccessError::Race { other, .. } if block.shadow.by_agent(&other) => {
             return not_waited(block, w, lane, address, other.pc, does);
         }
         _ => {}
     }
     let (class, address, what, instead) = match wrong {
         AccessError::Outside => {
-            let at = block.shared.local(address & !(1 << 63));
+            let at = block.shadow.local(address & !(1 << 63));
             match beyond_dynamic(block, at, bytes) {
                 Some(more) => {
                     let what = format!(

@@ -259,7 +259,7 @@ fn set(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         _ => !PAIRS.contains(&ty),
     };
     if !exists {
-        return d.error(format!(
+        return d.unknown_form(format!(
             "`{}` is not an instruction: {ty} values are not compared into {to}",
             d.name()
         ));

@@ -59,7 +59,7 @@ fn extended(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     // Without a carry, the instruction is a row. It was looked up first, so the suffixes must be
     // wrong.
     if !carry_in && !carry_out {
-        return d.error(format!(
+        return d.unknown_form(format!(
             "`{}` is not an instruction: the suffixes do not go together, or not with this type",
             d.name()
         ));

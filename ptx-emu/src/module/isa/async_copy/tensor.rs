@@ -98,8 +98,9 @@ fn hint(d: &mut Decode<'_, '_>) -> Parsed<usize> {
 
 /// Decodes a tensor load or store.
 ///
-/// - `cp.async.bulk.tensor.dim.shared::cluster.global{.tile}.mbarrier::complete_tx::bytes{.multicast::cluster}{.L2::cache_hint}
-///   [d], [map, {c}], [bar]{, blocks}{, policy}`
+/// -
+/// `cp.async.bulk.tensor.dim.shared::cluster.global{.tile}.mbarrier::complete_tx::bytes{.multicast::cluster}{.L2::cache_hint}
+/// [d], [map, {c}], [bar]{, blocks}{, policy}`
 /// - `cp.async.bulk.tensor.dim.global.shared::cta{.tile}.bulk_group{.L2::cache_hint} [map, {c}],
 ///   [s]{, policy}`
 fn tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {

@@ -6,7 +6,7 @@ use half::{bf16, f16};
 
 use crate::module::code::Op;
 use crate::module::decode::Decode;
-use crate::module::decode::operands::Decoder;
+use crate::module::decode::operands::{BrokenRule, Decoder, invalid, unknown};
 pub(crate) use crate::module::isa::arithmetic::float_number::*;
 use crate::module::isa::row::{ArithmeticRow, rows};
 use crate::module::registers::{Alu, OperandSlots, Raw, Regs, Two, Undefined};
@@ -139,8 +139,8 @@ fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         from,
         bits: 0,
     };
-    if let Some(wrong) = illegal(&c) {
-        return d.error(format!("`{name}`: {wrong}"));
+    if let Some(rule) = illegal(&c) {
+        return d.breaks(rule);
     }
     // A row applies only if the registers have exactly the widths of its types.
     if let Some(op) = row.and_then(|row| d.attempt(row)) {
@@ -150,7 +150,7 @@ fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 /// Returns the reason why a pair of types does not allow the rounding mode or the flags.
-fn illegal(c: &AnyConversion) -> Option<&'static str> {
+fn illegal(c: &AnyConversion) -> Option<BrokenRule> {
     let narrows = is_float(c.from)
         && is_float(c.to)
         && (c.to.bits() < c.from.bits() || c.to.bits() == 16 && c.to != c.from);
@@ -161,48 +161,51 @@ fn illegal(c: &AnyConversion) -> Option<&'static str> {
                 && is_float(c.to)
                 && (!is_float(c.from) || narrows)
                 && (c.to, c.from) != (Type::Bf16, Type::F16),
-            "a rounding mode such as .rn is required",
+            unknown("a rounding mode such as .rn is required"),
         ),
         (
             c.mode.is_none() && !is_float(c.to) && is_float(c.from),
-            "an integer rounding mode such as .rzi is required",
+            invalid("an integer rounding mode such as .rzi is required"),
         ),
         (
             c.mode.is_some() && !is_float(c.to) && !is_float(c.from),
-            "integers convert without rounding mode",
+            invalid("integers convert without rounding mode"),
         ),
         (
             matches!(c.mode, Some(Mode::Float(_))) && !is_float(c.to),
-            "an integer rounding mode such as .rzi is required",
+            invalid("an integer rounding mode such as .rzi is required"),
         ),
         (
             matches!(c.mode, Some(Mode::Integer(_))) && is_float(c.to) && c.to != c.from,
-            "a rounding mode such as .rn is required",
+            unknown("a rounding mode such as .rn is required"),
         ),
         (
             matches!(c.mode, Some(Mode::Float(_)))
                 && is_float(c.from)
                 && is_float(c.to)
                 && !narrows,
-            "widening is exact and takes no rounding mode",
+            unknown("widening is exact and takes no rounding mode"),
         ),
         (
             c.ftz && c.to != Type::F32 && c.from != Type::F32,
-            ".ftz applies to .f32 only",
+            invalid(".ftz applies to .f32 only"),
         ),
         (
             c.sat
                 && (c.to == Type::Bf16
                     || c.from == Type::Bf16
                         && !matches!((c.to, c.ftz), (Type::F32, false) | (Type::F64, _))),
-            "`.sat` does not go with .bf16",
+            invalid("`.sat` does not go with .bf16"),
         ),
         (
             c.relu && !(narrows && c.to.bits() == 16),
-            ".relu applies when narrowing to .f16 or .bf16",
+            invalid(".relu applies when narrowing to .f16 or .bf16"),
         ),
     ];
-    wrong.iter().find(|(wrong, _)| *wrong).map(|(_, why)| *why)
+    wrong
+        .iter()
+        .find(|(wrong, _)| *wrong)
+        .map(|(_, rule)| *rule)
 }
 
 fn general(d: &mut Decode<'_, '_>, mut c: AnyConversion) -> Parsed<Op> {

@@ -5,6 +5,7 @@ use half::f16;
 
 use crate::module::code::Op;
 use crate::module::decode::Decode;
+use crate::module::decode::operands::{BrokenRule, invalid, unknown};
 use crate::module::isa::arithmetic::float_number::*;
 use crate::module::registers::{Alu, OperandSlots, Regs, Undefined};
 use crate::syntax::Parsed;
@@ -160,7 +161,8 @@ fn widen8(format: NarrowFormat, bits: u8, relu: bool) -> u16 {
     )
 }
 
-/// Decodes a conversion for which [`convert`](crate::module::isa::conversion::cvt) has no general rule.
+/// Decodes a conversion for which [`convert`](crate::module::isa::conversion::cvt) has no general
+/// rule.
 pub(crate) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     let has = |d: &Decode<'_, '_>, suffix: &str| d.inst.mods.iter().any(|(m, _)| *m == suffix);
     if d.eat(".pack") {
@@ -206,8 +208,8 @@ pub(crate) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
         relu,
         satfinite,
     };
-    if let Some(wrong) = illegal(&n, to, from) {
-        return d.error(format!("`{}`: {wrong}", d.name()));
+    if let Some(rule) = illegal(&n, to, from) {
+        return d.breaks(rule);
     }
     conversion(d, n, to, from).map(Some)
 }
@@ -217,28 +219,31 @@ fn eight(ty: Type) -> bool {
 }
 
 /// Returns the requirement that an illegal form does not meet.
-fn illegal(n: &Narrowing, to: Type, from: Type) -> Option<&'static str> {
+fn illegal(n: &Narrowing, to: Type, from: Type) -> Option<BrokenRule> {
     let wrong = [
-        (n.away && to != Type::Tf32, ".rna is for .tf32"),
-        (n.away && n.relu, ".rna goes without .relu"),
+        (n.away && to != Type::Tf32, invalid(".rna is for .tf32")),
+        (n.away && n.relu, invalid(".rna goes without .relu")),
         (
             eight(to) && !n.satfinite,
-            "conversions to 8-bit floats need .satfinite",
+            invalid("conversions to 8-bit floats need .satfinite"),
         ),
         (
             (eight(to) || eight(from)) && n.round != Round::Nearest,
-            "8-bit floats are rounded with .rn",
+            invalid("8-bit floats are rounded with .rn"),
         ),
         (
             eight(from) && (to != Type::F16x2 || n.satfinite),
-            "8-bit floats are converted to .f16x2 only",
+            unknown("8-bit floats are converted to .f16x2 only"),
         ),
         (
             from == Type::F16x2 && !eight(to),
-            "a pair of halves is converted to 8-bit floats only",
+            invalid("a pair of halves is converted to 8-bit floats only"),
         ),
     ];
-    wrong.iter().find(|(wrong, _)| *wrong).map(|(_, why)| *why)
+    wrong
+        .iter()
+        .find(|(wrong, _)| *wrong)
+        .map(|(_, rule)| *rule)
 }
 
 fn conversion(d: &mut Decode<'_, '_>, n: Narrowing, to: Type, from: Type) -> Parsed<Op> {

@@ -47,7 +47,7 @@ fn form(d: &mut Decode<'_, '_>, caches: &[(&str, ())]) -> Parsed<SurfaceSuffixes
     let ty = d.ty(TYPES)?;
     let outside = d.require(OUTSIDE)?;
     if count as u32 * ty.bytes() > 16 {
-        return d.error(format!("`{}`: a vector has at most 16 bytes", d.name()));
+        return d.unknown_form(format!("`{}`: a vector has at most 16 bytes", d.name()));
     }
     d.operands(2, 2)?;
     Ok(SurfaceSuffixes {

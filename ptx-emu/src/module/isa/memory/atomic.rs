@@ -7,10 +7,10 @@ use crate::module::code::{
     AccessOrdering, Address, Atomic, High, InstructionSpace, MemoryScope, Op, RegisterOperand,
 };
 use crate::module::decode::Decode;
-use crate::module::decode::operands::Decoder;
+use crate::module::decode::operands::{BrokenRule, Decoder, invalid, unknown};
 use crate::module::isa::arithmetic::float_number::{canon, ftz};
-use crate::module::isa::arithmetic::half_floats as halves;
-use crate::module::isa::memory::{load_store as memory, wide};
+use crate::module::isa::arithmetic::half_floats;
+use crate::module::isa::memory::{load_store, wide};
 use crate::syntax::Parsed;
 use crate::syntax::ast::OperandKind;
 use crate::syntax::types::Type;
@@ -33,22 +33,22 @@ const OPERATIONS: &[(&str, &[Type], Update)] = &[
         (f64::from_bits(m) + f64::from_bits(b)).to_bits()
     }),
     (".add.noftz", &[Type::F16, Type::F16x2], |m, b, _| {
-        f16s(m, b, halves::add)
+        f16s(m, b, half_floats::add)
     }),
     (".min.noftz", &[Type::F16, Type::F16x2], |m, b, _| {
-        f16s(m, b, halves::min)
+        f16s(m, b, half_floats::min)
     }),
     (".max.noftz", &[Type::F16, Type::F16x2], |m, b, _| {
-        f16s(m, b, halves::max)
+        f16s(m, b, half_floats::max)
     }),
     (".add.noftz", &[Type::Bf16, Type::Bf16x2], |m, b, _| {
-        bf16s(m, b, halves::add)
+        bf16s(m, b, half_floats::add)
     }),
     (".min.noftz", &[Type::Bf16, Type::Bf16x2], |m, b, _| {
-        bf16s(m, b, halves::min)
+        bf16s(m, b, half_floats::min)
     }),
     (".max.noftz", &[Type::Bf16, Type::Bf16x2], |m, b, _| {
-        bf16s(m, b, halves::max)
+        bf16s(m, b, half_floats::max)
     }),
     (
         ".inc",
@@ -225,7 +225,7 @@ fn asynchronous_address(
         address
     } else {
         address.or_else(|_| {
-            d.error(format!(
+            d.unknown_form(format!(
                 "`{}` needs an address in brackets as operand {}, in a .u64 register",
                 d.name(),
                 operand + 1
@@ -281,8 +281,8 @@ fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, AccessOrdering)]) -> Parsed
         .flat_map(|(_, types, _)| types.iter().map(|ty| (ty.name(), *ty)));
     let types: Vec<(&str, Type)> = types.chain([(Type::B128.name(), Type::B128)]).collect();
     while take(d, &mut order, orders)
-        || take(d, &mut scope, memory::SCOPES)
-        || take(d, &mut space, memory::SPACES)
+        || take(d, &mut scope, load_store::SCOPES)
+        || take(d, &mut space, load_store::SPACES)
         || take(d, &mut op, &operations)
         || take(d, &mut count, &[(".v2", 2), (".v4", 4), (".v8", 8)])
         || take(d, &mut no_flush, &[(".noftz", ())])
@@ -292,7 +292,7 @@ fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, AccessOrdering)]) -> Parsed
         || op.is_none() && take(d, &mut early, &types)
     {}
     let Some(op) = op else {
-        return d.error(format!(
+        return d.unknown_form(format!(
             "`{}` needs an operation, for example .add",
             d.name()
         ));
@@ -396,7 +396,7 @@ pub(crate) fn tensor_reduction(op: &str, ty: Type) -> Option<Reduction> {
 }
 
 /// Returns the reason why the combination of suffixes is illegal, if it is.
-fn illegal(s: &AtomicSuffixes) -> Option<&'static str> {
+fn illegal(s: &AtomicSuffixes) -> Option<BrokenRule> {
     let halves = s.ty.bits() == 16 && s.op != ".cas" || matches!(s.ty, Type::F16x2 | Type::Bf16x2);
     let bytes = s.count as u32 * s.ty.bytes();
     let vector = s.count > 1;
@@ -405,7 +405,7 @@ fn illegal(s: &AtomicSuffixes) -> Option<&'static str> {
     let wrong = [
         (
             matches!(s.space, InstructionSpace::Const | InstructionSpace::Local),
-            "atomics act on .global and .shared",
+            invalid("atomics act on .global and .shared"),
         ),
         (
             vector
@@ -413,30 +413,33 @@ fn illegal(s: &AtomicSuffixes) -> Option<&'static str> {
                     s.space,
                     InstructionSpace::Global | InstructionSpace::Generic
                 ),
-            "atomics on vectors act on .global",
+            invalid("atomics on vectors act on .global"),
         ),
         (
             vector && !(halves || s.ty == Type::F32 && s.op == ".add"),
-            "there are no vectors of this type",
+            invalid("there are no vectors of this type"),
         ),
-        (bytes > 16, "a vector has at most 16 bytes"),
+        (bytes > 16, unknown("a vector has at most 16 bytes")),
         (
             s.cache_hint && s.ty == Type::B128,
-            "atomics on 128 bits take no cache policy",
+            invalid("atomics on 128 bits take no cache policy"),
         ),
         (
             halves && !vector && s.op != ".add.noftz",
-            "halves alone are added only",
+            invalid("halves alone are added only"),
         ),
     ];
-    wrong.iter().find(|(wrong, _)| *wrong).map(|(_, why)| *why)
+    wrong
+        .iter()
+        .find(|(wrong, _)| *wrong)
+        .map(|(_, rule)| *rule)
 }
 
 /// Decodes an atomic whose address is operand `at`.
 fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
     let s = suffixes(d, &ORDERS[..if at == 0 { 2 } else { 4 }])?;
-    if let Some(wrong) = illegal(&s) {
-        return d.error(format!("`{}`: {wrong}", d.name()));
+    if let Some(rule) = illegal(&s) {
+        return d.breaks(rule);
     }
     if let Some(f) = wide::update_of(&s.op).filter(|_| s.ty == Type::B128) {
         return of_128_bits(d, &s, f);

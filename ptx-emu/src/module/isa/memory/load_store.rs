@@ -310,7 +310,7 @@ fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, AccessOrdering)]) -> Parse
     let ty = d.ty(LOADABLE)?;
     let most = if ty == Type::B128 { 16 } else { 32 };
     if count as u32 * ty.bytes() > most || count == 8 && ty.bytes() != 4 {
-        return d.error(format!("`{}`: a vector has at most {most} bytes", d.name()));
+        return d.unknown_form(format!("`{}`: a vector has at most {most} bytes", d.name()));
     }
     Ok(MemorySuffixes {
         space,
@@ -447,7 +447,7 @@ fn store_async(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let ty = d.ty(&[four_bytes, eight_bytes].concat())?;
     // The limit holds for the whole vector, as for ordinary vector stores.
     if count as u32 * ty.bytes() > 16 {
-        return d.error(format!("`{}`: a vector has at most 16 bytes", d.name()));
+        return d.unknown_form(format!("`{}`: a vector has at most 16 bytes", d.name()));
     }
     d.operands(3, 3)?;
     let mut values = Vec::new();

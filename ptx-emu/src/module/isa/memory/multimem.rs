@@ -162,7 +162,7 @@ fn suffixes(d: &mut Decode<'_, '_>, form: MultimemInstruction) -> Parsed<Multime
         || matches!(ty, Type::B32 | Type::B64) && matches!(op, ".add" | ".min" | ".max")
         || bits && !matches!(ty, Type::B32 | Type::B64);
     if wrong {
-        return d.error(format!(
+        return d.unknown_form(format!(
             "`{}`: the operation does not support this type",
             d.name()
         ));
@@ -206,7 +206,7 @@ fn reduce<'a>(
         s.ty
     };
     let Some(f) = update_of(&name, like) else {
-        return d.error(format!(
+        return d.unknown_form(format!(
             "`{}`: the operation does not support this type",
             d.name()
         ));

@@ -3,18 +3,18 @@
 
 use crate::module::address_space::SHARED_BASE;
 use crate::sanitize::race::last_access::{AccessProperties, LastAccess, Proxy};
-use crate::sanitize::race::shared_shadow::SharedMemory;
-use crate::sanitize::race::vector_clocks::Clocks;
+use crate::sanitize::race::order::vector_clocks::Clocks;
+use crate::sanitize::race::shared::shared_shadow::SharedShadow;
 
-impl SharedMemory {
-    /// Returns true if a copy may write whole words. Otherwise, [`SharedMemory::unfenced`] and
-    /// [`SharedMemory::touch`] describe the conflict.
+impl SharedShadow {
+    /// Returns true if a copy may write whole words. Otherwise, [`SharedShadow::unfenced`] and
+    /// [`SharedShadow::touch`] describe the conflict.
     pub(crate) fn may_claim(&mut self, address: u64, bytes: u32, access: AccessProperties) -> bool {
         self.settle();
         let offset = address.wrapping_sub(SHARED_BASE.into());
         let first = offset / 4;
         let count = u64::from(bytes / 4);
-        if first.saturating_add(count) > self.words.len() as u64 {
+        if first.saturating_add(count) > self.valid.len() as u64 {
             return false;
         }
         let warps = self.clocks.warps();
@@ -32,7 +32,7 @@ impl SharedMemory {
         })
     }
 
-    /// Records that a copy writes whole words, which [`SharedMemory::may_claim`] allowed. An access
+    /// Records that a copy writes whole words, which [`SharedShadow::may_claim`] allowed. An access
     /// that is ordered after the copy is also ordered after earlier reads.
     pub(crate) fn claim(&mut self, address: u32, bytes: u32, access: AccessProperties) {
         self.settle();

@@ -12,8 +12,8 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-use crate::sanitize::race::block_order::WarpStamp;
-use crate::sanitize::race::launch_accesses::MemoryOperation;
+use crate::sanitize::race::global::launch_accesses::MemoryOperation;
+use crate::sanitize::race::order::block_order::WarpStamp;
 
 /// The number of bytes per page.
 const PAGE: u64 = 4096;

@@ -2,8 +2,9 @@
 //! element of global memory.
 //!
 //! A traced launch runs its blocks on one host thread. Two blocks that access the same bytes race
-//! if one of them writes and [nothing orders them](crate::sanitize::race::block_order). The order in which they ran
-//! does not matter. Within a block, threads are ordered as for [shared memory](crate::sanitize::race::shared_shadow).
+//! if one of them writes and [nothing orders them](crate::sanitize::race::order::block_order). The
+//! order in which they ran does not matter. Within a block, threads are ordered as for [shared
+//! memory](crate::sanitize::race::shared::shared_shadow).
 //!
 //! The record needs this much host memory:
 //!
@@ -24,17 +25,17 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use crate::fault::SourcePlace;
-use crate::sanitize::race::block_order::{BlockOrder, Exchange, WarpStamp};
-use crate::sanitize::race::element_owners::{Owners, OwnersRace};
-use crate::sanitize::race::last_access::{AccessProperties, LastAccess};
-use crate::sanitize::race::late_stores::LateStores;
-use crate::sanitize::race::launch_accesses::{
+use crate::sanitize::race::global::element_owners::{Owners, OwnersRace};
+use crate::sanitize::race::global::late_stores::LateStores;
+use crate::sanitize::race::global::launch_accesses::{
     Accesses, BYTES_OF_PAGE, ByteSet, MemoryOperation, Site, Trigger,
 };
-use crate::sanitize::race::shared_shadow::SharedMemory;
-use crate::sanitize::race::vector_clocks::{Clocks, Strong};
+use crate::sanitize::race::global::word_accesses::{AccessedWords, LaneSpread};
+use crate::sanitize::race::last_access::{AccessProperties, LastAccess};
+use crate::sanitize::race::order::block_order::{BlockOrder, Exchange, WarpStamp};
+use crate::sanitize::race::order::vector_clocks::{Clocks, Strong};
+use crate::sanitize::race::shared::shared_shadow::SharedShadow;
 use crate::sanitize::race::warp_view::View;
-use crate::sanitize::race::word_accesses::{AccessedWords, LaneSpread};
 
 /// The record of one launch.
 #[derive(Debug, Default)]
@@ -217,7 +218,7 @@ impl LaunchRecorder {
     /// without recording if it may race.
     pub(crate) fn record_together(
         &mut self,
-        shared: &SharedMemory,
+        shared: &SharedShadow,
         access: AccessProperties,
         operation: MemoryOperation,
         base: u64,
@@ -264,7 +265,7 @@ impl LaunchRecorder {
     /// Records an access and returns an unordered access of the running block to the same bytes.
     pub(crate) fn within_block(
         &mut self,
-        shared: &SharedMemory,
+        shared: &SharedShadow,
         access: AccessProperties,
         address: u64,
         bytes: u32,

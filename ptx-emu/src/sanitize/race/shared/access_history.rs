@@ -5,7 +5,7 @@
 //! records, it is found under every schedule in which the accesses happen.
 
 use crate::sanitize::race::last_access::{AccessProperties, LastAccess};
-use crate::sanitize::race::vector_clocks::Clocks;
+use crate::sanitize::race::order::vector_clocks::Clocks;
 
 /// The access history of the words of shared memory.
 #[derive(Debug)]

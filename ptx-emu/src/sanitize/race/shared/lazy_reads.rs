@@ -7,7 +7,7 @@
 //! time. If the block has passed a barrier since, the notes are discarded.
 
 use crate::sanitize::race::last_access::LastAccess;
-use crate::sanitize::race::vector_clocks::Clocks;
+use crate::sanitize::race::order::vector_clocks::Clocks;
 
 /// The maximum number of recorded reads.
 const MOST: usize = 4096;

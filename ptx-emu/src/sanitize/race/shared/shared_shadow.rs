@@ -1,10 +1,10 @@
 //! Shadow memory and race detection for the shared memory of a block: bounds, initialization and
 //! the last accesses.
 //!
-//! Races are found with [vector clocks](crate::sanitize::race::vector_clocks). Each word records its last write and two
-//! reads by different threads. Two are enough to find a race, because at least one of two unordered
-//! readers is not the writer. A traced launch keeps [more](crate::sanitize::race::access_history), to find the race under
-//! every schedule.
+//! Races are found with [vector clocks](crate::sanitize::race::order::vector_clocks). Each word
+//! records its last write and two reads by different threads. Two are enough to find a race,
+//! because at least one of two unordered readers is not the writer. A traced launch keeps
+//! [more](crate::sanitize::race::shared::access_history), to find the race under every schedule.
 //!
 //! A copy that completes on an mbarrier writes as the agent of that mbarrier in its current phase.
 //! A thread that has waited for the phase is ordered after the write. Bytes that a copy wrote
@@ -19,15 +19,14 @@
 //! The bytes of an mbarrier, and bytes with a pending copy, count as outside of every variable.
 
 use crate::module::code::SharedRegion;
-use crate::module::code::asynchronous::Reduction;
 pub(crate) use crate::module::decode::SHARED_BASE;
-use crate::sanitize::race::access_history as history;
-use crate::sanitize::race::access_history::AccessHistory;
 use crate::sanitize::race::last_access::{
     AccessProperties, LastAccess, Proxy, remember, same_store,
 };
-use crate::sanitize::race::lazy_reads::Reads;
-use crate::sanitize::race::vector_clocks::Clocks;
+use crate::sanitize::race::order::vector_clocks::Clocks;
+use crate::sanitize::race::shared::access_history;
+use crate::sanitize::race::shared::access_history::AccessHistory;
+use crate::sanitize::race::shared::lazy_reads::Reads;
 
 /// The maximum number of agents per block.
 pub(crate) const MOST_AGENTS: usize = 1024;
@@ -57,10 +56,9 @@ pub(crate) enum AccessError {
     Race { other: LastAccess, wrote: bool },
 }
 
-/// The shared memory of a cluster, with its shadow memory.
+/// The shadow memory of the shared memory of a cluster.
 #[derive(Debug)]
-pub(crate) struct SharedMemory {
-    pub(crate) words: Vec<u32>,
+pub(crate) struct SharedShadow {
     /// The bytes of each word that are accessible, and those that are initialized.
     pub(crate) valid: Vec<u8>,
     pub(crate) init: Vec<u8>,
@@ -88,14 +86,14 @@ pub(crate) struct SharedMemory {
     pub(crate) history: Option<Box<AccessHistory>>,
 }
 
-impl SharedMemory {
+impl SharedShadow {
     /// Creates the memory for the variables of each block.
     pub(crate) fn new(
         regions: &[SharedRegion],
         dynamic: u32,
         [warps, blocks]: [u32; 2],
         traced: bool,
-    ) -> SharedMemory {
+    ) -> SharedShadow {
         let size = |r: &SharedRegion| if r.dynamic { dynamic } else { r.bytes };
         let end = regions
             .iter()
@@ -128,15 +126,14 @@ impl SharedMemory {
         }
         let words = valid.len();
         let clocks = Clocks::new(warps as usize);
-        SharedMemory {
-            words: vec![0; words],
+        SharedShadow {
             init: vec![0; words],
             layout: valid.clone(),
             valid,
             stride,
             patterns: Vec::new(),
             covered: false,
-            history: history::of(traced, words, &clocks),
+            history: access_history::of(traced, words, &clocks),
             clocks,
             readers: Vec::new(),
             async_readers: Vec::new(),
@@ -162,6 +159,11 @@ impl SharedMemory {
         if std::mem::take(&mut self.covered) {
             self.valid.clone_from(&self.layout);
         }
+    }
+
+    /// Returns the number of words of the memory.
+    pub(crate) fn words(&self) -> usize {
+        self.valid.len()
     }
 
     /// Returns the position in the arena of an address in the memory of a block.
@@ -192,7 +194,7 @@ impl SharedMemory {
     /// Records the swizzle of a tensor copy, in bytes.
     pub(crate) fn set_pattern(&mut self, address: u32, bytes: u32, swizzle: u32) {
         if self.patterns.is_empty() {
-            self.patterns = vec![0; self.words.len()];
+            self.patterns = vec![0; self.valid.len()];
         }
         let first = ((address - SHARED_BASE) / 4) as usize;
         self.patterns[first..first + bytes as usize / 4].fill((swizzle / 16).max(1) as u8);
@@ -244,17 +246,12 @@ impl SharedMemory {
         self.init[first..first + bytes as usize / 4].fill(mask);
     }
 
-    /// Stores the words of a copy, written by a thread or by the first thread of an agent's number.
-    pub(crate) fn land(
-        &mut self,
-        address: u32,
-        values: impl Iterator<Item = u32>,
-        by: CopyWriter,
-        pc: u32,
-    ) {
+    /// Records that a copy has stored `count` words, written by a thread or by the first thread of
+    /// an agent's number.
+    pub(crate) fn land(&mut self, address: u32, count: usize, by: CopyWriter, pc: u32) {
         self.settle();
         if self.readers.is_empty() {
-            self.readers = vec![(0, 0); self.words.len() * self.clocks.warps()];
+            self.readers = vec![(0, 0); self.valid.len() * self.clocks.warps()];
         }
         let (thread, who) = match by {
             CopyWriter::Thread(thread) => (thread, thread as usize / 32),
@@ -269,58 +266,25 @@ impl SharedMemory {
         };
         self.last_write = self.last_write.max(write.clock);
         let first = ((address - SHARED_BASE) / 4) as usize;
-        for (i, value) in values.enumerate() {
-            self.words[first + i] = value;
-            self.init[first + i] = 15;
-            self.cells[first + i] = Cell {
+        for word in first..first + count {
+            self.init[word] = 15;
+            self.cells[word] = Cell {
                 write,
                 reads: [LastAccess::default(); 2],
             };
-            self.history
-                .iter_mut()
-                .for_each(|history| history.overwritten(first + i));
+            if let Some(history) = &mut self.history {
+                history.overwritten(word);
+            }
         }
     }
 
-    /// Stores the words of a reduction, which is a strong write of an agent. The address was
-    /// checked.
-    pub(crate) fn reduce(
-        &mut self,
-        address: u32,
-        words: &[u32],
-        by: Reduction,
-        agent: usize,
-        pc: u32,
-    ) {
-        let value = words
-            .iter()
-            .rev()
-            .fold(0, |all, word| all << 32 | u64::from(*word));
-        let old = self.read((address - SHARED_BASE) as usize, by.bytes);
-        self.land_strong(address, (by.f)(old, value, 0), by.bytes, agent, pc);
-    }
-
-    /// Stores the words of a copy as strong writes, see [`land`](SharedMemory::land).
-    pub(crate) fn land_strong(
-        &mut self,
-        address: u32,
-        value: u64,
-        bytes: u32,
-        agent: usize,
-        pc: u32,
-    ) {
-        let words = [value as u32, (value >> 32) as u32];
-        let count = bytes as usize / 4;
-        self.land(
-            address,
-            words.into_iter().take(count),
-            CopyWriter::Agent(agent),
-            pc,
-        );
+    /// Records that an agent has stored words by strong writes, see [`land`](SharedShadow::land).
+    pub(crate) fn land_strong(&mut self, address: u32, count: usize, agent: usize, pc: u32) {
+        self.land(address, count, CopyWriter::Agent(agent), pc);
         let first = ((address - SHARED_BASE) / 4) as usize;
-        self.cells[first..first + count]
-            .iter_mut()
-            .for_each(|cell| cell.write.strong = true);
+        for cell in &mut self.cells[first..first + count] {
+            cell.write.strong = true;
+        }
     }
 
     /// Returns true if a write was by an agent.
@@ -338,7 +302,7 @@ impl SharedMemory {
     ) -> Result<usize, AccessError> {
         let offset = address.wrapping_sub(SHARED_BASE.into());
         let first = offset / 4;
-        if first + u64::from(bytes.div_ceil(4)) > self.words.len() as u64 {
+        if first + u64::from(bytes.div_ceil(4)) > self.valid.len() as u64 {
             return Err(AccessError::Outside);
         }
         let first = first as usize;
@@ -355,7 +319,7 @@ impl SharedMemory {
     }
 
     /// Records an access whose race is tolerated, and checks everything else like
-    /// [`SharedMemory::touch`].
+    /// [`SharedShadow::touch`].
     pub(crate) fn touch_racing(
         &mut self,
         address: u64,
@@ -477,7 +441,7 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// Checks and records a read of whole words. Returns `None` if [`SharedMemory::touch`] would
+    /// Checks and records a read of whole words. Returns `None` if [`SharedShadow::touch`] would
     /// return an error.
     pub(crate) fn read_words(
         &mut self,
@@ -488,7 +452,7 @@ impl SharedMemory {
         let offset = address.wrapping_sub(SHARED_BASE.into());
         let first = offset / 4;
         let count = u64::from(bytes / 4);
-        if self.history.is_some() || first.saturating_add(count) > self.words.len() as u64 {
+        if self.history.is_some() || first.saturating_add(count) > self.valid.len() as u64 {
             return None;
         }
         self.settle();
@@ -547,7 +511,7 @@ impl SharedMemory {
     fn remember_async(&mut self, word: usize, new: LastAccess) {
         let warps = self.clocks.warps();
         if self.async_readers.is_empty() {
-            self.async_readers = vec![LastAccess::default(); self.words.len() * warps];
+            self.async_readers = vec![LastAccess::default(); self.valid.len() * warps];
         }
         self.async_readers[word * warps + usize::from(new.thread) / 32] = new;
     }
@@ -605,32 +569,5 @@ impl SharedMemory {
                 .clocks
                 .ordered(earlier.thread, earlier.clock, new.thread)
             && !(earlier.strong && new.strong)
-    }
-
-    /// Returns the bytes at an offset that was checked.
-    pub(crate) fn read(&self, offset: usize, bytes: u32) -> u64 {
-        let word = self.words[offset / 4];
-        match bytes {
-            8 => u64::from(word) | u64::from(self.words[offset / 4 + 1]) << 32,
-            4 => word.into(),
-            _ => u64::from(word >> (8 * (offset % 4)) & ((1 << (8 * bytes)) - 1)),
-        }
-    }
-
-    /// Stores bytes at an offset that was checked.
-    pub(crate) fn write(&mut self, offset: usize, bytes: u32, value: u64) {
-        let word = &mut self.words[offset / 4];
-        match bytes {
-            8 => {
-                *word = value as u32;
-                self.words[offset / 4 + 1] = (value >> 32) as u32;
-            }
-            4 => *word = value as u32,
-            _ => {
-                let shift = 8 * (offset % 4);
-                let mask = ((1u32 << (8 * bytes)) - 1) << shift;
-                *word = *word & !mask | (value as u32) << shift & mask;
-            }
-        }
     }
 }

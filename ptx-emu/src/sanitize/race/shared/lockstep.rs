@@ -11,10 +11,10 @@
 use crate::module::code::{KernelCode, Op};
 pub(crate) use crate::module::decode::SHARED_BASE;
 use crate::sanitize::race::last_access::{AccessProperties, LastAccess};
-use crate::sanitize::race::shared_shadow::SharedMemory;
+use crate::sanitize::race::shared::shared_shadow::SharedShadow;
 use crate::sanitize::race::tolerated_races::{address, parts};
 
-impl SharedMemory {
+impl SharedShadow {
     /// Returns an unordered strong store to some of these bytes by another lane of the warp.
     pub(crate) fn stored_in_step(
         &self,

@@ -1,15 +1,15 @@
 //! Happens-before between the blocks of a traced launch.
 //!
 //! A release at `.gpu` or `.sys` scope in one block orders an acquire at such a scope in another
-//! block, by the rules of [`crate::sanitize::race::vector_clocks`]. Knowledge that a warp has acquired from other blocks
-//! spreads to warps of its own block as that block orders them, and to further blocks with the next
-//! release of the warp.
+//! block, by the rules of [`crate::sanitize::race::order::vector_clocks`]. Knowledge that a warp
+//! has acquired from other blocks spreads to warps of its own block as that block orders them, and
+//! to further blocks with the next release of the warp.
 
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use crate::sanitize::race::vector_clocks::{Clock, Clocks, Strong, join};
+use crate::sanitize::race::order::vector_clocks::{Clock, Clocks, Strong, join};
 
 /// The known clocks of other blocks, by block number. Equal knowledge is shared.
 #[derive(Clone, Debug, Default)]

@@ -374,7 +374,7 @@ impl AccessedWords {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sanitize::race::vector_clocks::Clocks;
+    use crate::sanitize::race::order::vector_clocks::Clocks;
 
     /// Returns the record of a word as text.
     fn show(words: &mut AccessedWords, at: u64) -> String {
