@@ -45,8 +45,8 @@
 //!
 //! - A view shares its allocation. Queued work keeps views, so memory is freed only after the work
 //!   that uses it. You can drop a buffer at any time.
-//! - Every bit pattern is a valid value of an element type. It is therefore safe to read memory that
-//!   was not initialized, although the emulator reports kernels that do.
+//! - Every bit pattern is a valid value of an element type. It is therefore safe to read memory
+//!   that was not initialized, although the emulator reports kernels that do.
 //! - [`View::write`] and [`View::to_vec`] wait for the work that was queued before them. Until they
 //!   return, conflicting work is refused.
 //! - Safe code never gets a slice of host memory that the device can write, because the device

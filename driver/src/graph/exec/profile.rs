@@ -128,10 +128,10 @@ impl ProfileRow {
 impl GraphExec {
     /// Runs the nodes one by one with their present work, except for disabled nodes.
     ///
-    /// See [`Graph::profile`] for details.
+    /// See [`Graph::profile`](crate::graph::Graph::profile) for details.
     ///
     /// # Errors
-    /// Returns the errors of [`Graph::profile`].
+    /// Returns the errors of [`Graph::profile`](crate::graph::Graph::profile).
     pub fn profile(&mut self, stream: &Stream) -> Result<Profile, Error> {
         self.expect_stream(stream)?;
         profile(&self.nodes, self.order(), stream, &|node| {
