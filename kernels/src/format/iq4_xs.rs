@@ -5,18 +5,18 @@
 //! bits of its scale are a nibble of `scales_l`, and the upper two bits are in `scales_h`. A tile
 //! has the nibbles, the scales, then `d`.
 
-use super::bits::{BitRange, Bits, Field, one, two};
-use super::codes::{Affine, CodeValues, Codes, Units, times};
-use super::fragment::{Bytes, Fragment, Group, LaneSplit};
-use super::layout::{half_of_row, lane};
-use super::lookup::{IQ4, Table};
-use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
-use super::nibbles;
-use super::numbers::{f16_value, put_f16};
-use super::pack::PackLane;
-use super::row::RowFragment;
+use super::fields::bits::{BitRange, Bits, Field, one, two};
+use super::fields::layout::{half_of_row, lane};
+use super::fields::lookup::{IQ4, Table};
+use super::fields::nibbles;
+use super::fields::numbers::{f16_value, put_f16};
+use super::fields::unpack::{SIX_LESS_32, halfword, halves, join};
+use super::lanes::codes::{Affine, CodeValues, Codes, Units, times};
+use super::lanes::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::lanes::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
+use super::lanes::pack::PackLane;
+use super::lanes::row::RowFragment;
 use super::traits::{Block, BlockFormat, TileFormat};
-use super::unpack::{SIX_LESS_32, halfword, halves, join};
 use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
