@@ -193,7 +193,7 @@ impl TileFormat for IQ4_XS {
         tile: TilePtr<'k>,
         unit: Units<'k>,
     ) -> Vec<[Affine<'k>; 2]> {
-        let scales = LaneScales::load(lane, tile);
+        let scales = Iq4Scales::load(lane, tile);
         let d = times(lane.row_halves(tile, D), unit);
         let row = |s: u32, r: u32| Affine::Block {
             block: d[r as usize],
@@ -213,7 +213,7 @@ impl TileFormat for IQ4_XS {
         multiplier
             .k
             .section("format/iq4_xs/tile_scales", "IQ4_XS: scales of a tile");
-        let scales = LaneScales::load(multiplier, tile);
+        let scales = Iq4Scales::load(multiplier, tile);
         let d = multiplier.row_halves(tile, D);
         // The multiplication is exact: an `f16` has 11 significant bits, and a scale has six.
         let d = from_fn(|s| from_fn(|r| d[r] * scales.scale(2 * s as u32 + r as u32)));
@@ -234,15 +234,15 @@ impl TileFormat for IQ4_XS {
 }
 
 /// The scales of a lane's groups in a tile.
-struct LaneScales<'k> {
+struct Iq4Scales<'k> {
     low: U32<'k>,
     high: U32<'k>,
 }
 
-impl<'k> LaneScales<'k> {
+impl<'k> Iq4Scales<'k> {
     /// Loads the scales.
     fn load(lane: &TileLane<'k>, tile: TilePtr<'k>) -> Self {
-        LaneScales {
+        Iq4Scales {
             low: tile.at(lane.lane * 2).at(LOW).cast::<u16>().ld(),
             high: tile.at(lane.lane).at(HIGH).ld(),
         }

@@ -75,7 +75,7 @@ impl BlockFormat for Q2_K {
     }
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
-        Box::new(BlockFragment(FourOfEach32::of(thread)))
+        Box::new(Q2Fragment(FourOfEach32::of(thread)))
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -84,9 +84,9 @@ impl BlockFormat for Q2_K {
 }
 
 /// A lane's fragment of a block.
-struct BlockFragment<'k>(FourOfEach32<'k>);
+struct Q2Fragment<'k>(FourOfEach32<'k>);
 
-impl<'k> Fragment<'k> for BlockFragment<'k> {
+impl<'k> Fragment<'k> for Q2Fragment<'k> {
     fn first(&self) -> U32<'k> {
         self.0.first()
     }

@@ -84,7 +84,7 @@ impl BlockFormat for Q3_K {
     }
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
-        Box::new(BlockFragment(FourOfEach32::of(thread)))
+        Box::new(Q3Fragment(FourOfEach32::of(thread)))
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -93,9 +93,9 @@ impl BlockFormat for Q3_K {
 }
 
 /// A lane's fragment of a block. Blocks have 110 bytes, so only halfwords are aligned.
-struct BlockFragment<'k>(FourOfEach32<'k>);
+struct Q3Fragment<'k>(FourOfEach32<'k>);
 
-impl<'k> Fragment<'k> for BlockFragment<'k> {
+impl<'k> Fragment<'k> for Q3Fragment<'k> {
     fn first(&self) -> U32<'k> {
         self.0.first()
     }

@@ -77,7 +77,7 @@ impl BlockFormat for Q6_K {
     }
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
-        Box::new(BlockFragment(FourOfEach32::of(thread)))
+        Box::new(Q6Fragment(FourOfEach32::of(thread)))
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -86,9 +86,9 @@ impl BlockFormat for Q6_K {
 }
 
 /// A lane's fragment of a block. Blocks have 210 bytes, so only halfwords are aligned.
-struct BlockFragment<'k>(FourOfEach32<'k>);
+struct Q6Fragment<'k>(FourOfEach32<'k>);
 
-impl<'k> Fragment<'k> for BlockFragment<'k> {
+impl<'k> Fragment<'k> for Q6Fragment<'k> {
     fn first(&self) -> U32<'k> {
         self.0.first()
     }
