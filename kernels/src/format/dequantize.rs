@@ -18,8 +18,8 @@
 //! one is by the block scale (`Affine::Block`).
 
 use super::Format;
-use super::codes::{Affine, CodeValues, Codes, Units};
-use super::multiply::{TileLane, TilePtr};
+use super::lanes::codes::{Affine, CodeValues, Codes, Units};
+use super::lanes::multiply::{TileLane, TilePtr};
 use super::traits::TileFormat;
 use ptx_gen::*;
 use std::array::from_fn;

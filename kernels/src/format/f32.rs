@@ -1,7 +1,7 @@
 //! `F32`: IEEE binary32. A block is a single value. No kernel reads tiles of this format.
 
-use super::bits::{Bits, Field, one};
-use super::fragment::{Fragment, LaneSplit, Unquantized};
+use super::fields::bits::{Bits, Field, one};
+use super::lanes::fragment::{Fragment, LaneSplit, Unquantized};
 use super::traits::{Block, BlockFormat, TileFormat};
 use crate::shared::Random;
 use ptx_gen::*;

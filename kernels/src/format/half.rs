@@ -3,16 +3,16 @@
 //! A tile has 128 columns. Word `x` of a lane holds two adjacent columns of a row.
 
 use super::activations::Encoding;
-use super::bits::{Bits, Field, one};
-use super::codes::{Affine, CodeValues, Codes, Units};
-use super::fragment::{Fragment, LaneSplit, Unquantized};
-use super::layout::{lane, word};
-use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
-use super::numbers::{f16_value, put_f16};
-use super::pack::PackLane;
-use super::row::RowFragment;
+use super::fields::bits::{Bits, Field, one};
+use super::fields::layout::{lane, word};
+use super::fields::numbers::{f16_value, put_f16};
+use super::fields::unpack::halves;
+use super::lanes::codes::{Affine, CodeValues, Codes, Units};
+use super::lanes::fragment::{Fragment, LaneSplit, Unquantized};
+use super::lanes::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
+use super::lanes::pack::PackLane;
+use super::lanes::row::RowFragment;
 use super::traits::{Block, BlockFormat, TileFormat};
-use super::unpack::halves;
 use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;

@@ -1,7 +1,7 @@
 //! `IQ4_NL`: `d: f16, qs: [u8; 16]`, `w = d * table[q]`.
 
+use super::fields::lookup::IQ4;
 use super::legacy::{Legacy, Values};
-use super::lookup::IQ4;
 
 /// The format `IQ4_NL`.
 pub(super) const IQ4_NL: Legacy = Legacy {

@@ -5,18 +5,18 @@
 //! bits of its scale are a nibble of `scales_l`, and the upper two bits are in `scales_h`. A tile
 //! has the nibbles, the scales, then `d`.
 
-use super::bits::{BitRange, Bits, Field, one, two};
-use super::codes::{Affine, CodeValues, Codes, Units, times};
-use super::fragment::{Bytes, Fragment, Group, LaneSplit};
-use super::layout::{half_of_row, lane};
-use super::lookup::{IQ4, Table};
-use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
-use super::nibbles;
-use super::numbers::{f16_value, put_f16};
-use super::pack::PackLane;
-use super::row::RowFragment;
+use super::fields::bits::{BitRange, Bits, Field, one, two};
+use super::fields::layout::{half_of_row, lane};
+use super::fields::lookup::{IQ4, Table};
+use super::fields::nibbles;
+use super::fields::numbers::{f16_value, put_f16};
+use super::fields::unpack::{SIX_LESS_32, halfword, halves, join};
+use super::lanes::codes::{Affine, CodeValues, Codes, Units, times};
+use super::lanes::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::lanes::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
+use super::lanes::pack::PackLane;
+use super::lanes::row::RowFragment;
 use super::traits::{Block, BlockFormat, TileFormat};
-use super::unpack::{SIX_LESS_32, halfword, halves, join};
 use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
@@ -193,7 +193,7 @@ impl TileFormat for IQ4_XS {
         tile: TilePtr<'k>,
         unit: Units<'k>,
     ) -> Vec<[Affine<'k>; 2]> {
-        let scales = LaneScales::load(lane, tile);
+        let scales = Iq4Scales::load(lane, tile);
         let d = times(lane.row_halves(tile, D), unit);
         let row = |s: u32, r: u32| Affine::Block {
             block: d[r as usize],
@@ -213,7 +213,7 @@ impl TileFormat for IQ4_XS {
         multiplier
             .k
             .section("format/iq4_xs/tile_scales", "IQ4_XS: scales of a tile");
-        let scales = LaneScales::load(multiplier, tile);
+        let scales = Iq4Scales::load(multiplier, tile);
         let d = multiplier.row_halves(tile, D);
         // The multiplication is exact: an `f16` has 11 significant bits, and a scale has six.
         let d = from_fn(|s| from_fn(|r| d[r] * scales.scale(2 * s as u32 + r as u32)));
@@ -234,15 +234,15 @@ impl TileFormat for IQ4_XS {
 }
 
 /// The scales of a lane's groups in a tile.
-struct LaneScales<'k> {
+struct Iq4Scales<'k> {
     low: U32<'k>,
     high: U32<'k>,
 }
 
-impl<'k> LaneScales<'k> {
+impl<'k> Iq4Scales<'k> {
     /// Loads the scales.
     fn load(lane: &TileLane<'k>, tile: TilePtr<'k>) -> Self {
-        LaneScales {
+        Iq4Scales {
             low: tile.at(lane.lane * 2).at(LOW).cast::<u16>().ld(),
             high: tile.at(lane.lane).at(HIGH).ld(),
         }

@@ -5,18 +5,18 @@
 //! A tile has the nibbles, the fifth bits, the scale of each group of 32, then the minimum of each
 //! group.
 
-use super::bits::{BitRange, Bits, Field, one, two};
-use super::codes::{Affine, CodeValues, Codes, Units};
-use super::fragment::{Bytes, Fragment, Group, LaneSplit};
-use super::layout::halves_in_tile;
-use super::lookup::{Lookup, Table};
-use super::multiply::{RowSums, Set, TileLane, TileMultiplier, TilePtr};
-use super::numbers::{f16_value, put_f16};
-use super::pack::PackLane;
-use super::row::RowFragment;
+use super::fields::bits::{BitRange, Bits, Field, one, two};
+use super::fields::layout::halves_in_tile;
+use super::fields::lookup::{Lookup, Table};
+use super::fields::numbers::{f16_value, put_f16};
+use super::fields::unpack::{Code, SELECT, bytes, halfword, halves, join, split};
+use super::fields::{fifth_bits, nibbles};
+use super::lanes::codes::{Affine, CodeValues, Codes, Units};
+use super::lanes::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::lanes::multiply::{RowSums, Set, TileLane, TileMultiplier, TilePtr};
+use super::lanes::pack::PackLane;
+use super::lanes::row::RowFragment;
 use super::traits::{Block, BlockFormat, TileFormat};
-use super::unpack::{Code, SELECT, bytes, halfword, halves, join, split};
-use super::{fifth_bits, nibbles};
 use crate::shared::Random;
 use ptx_gen::*;
 

@@ -2,51 +2,34 @@
 //! their layout in tiles.
 //!
 //! Each format is one file with all the knowledge that kernels have of it, and one row of the table
-//! below. As data, it states which bits of a block belong to which field (`BlockFormat::in_block`),
-//! and where the field is in a tile (`TileFormat::in_tile`). All CPU code follows from these two:
-//! [`Format::dequantize`], which is the specification of the kernels, [`tile::pack`] and
-//! [`tile::dequantize`]. The programs of a format load and unpack the same bits:
+//! in `table.rs`. As data, it states which bits of a block belong to which field
+//! (`BlockFormat::in_block`), and where the field is in a tile (`TileFormat::in_tile`). All CPU code
+//! follows from these two: [`Format::dequantize`], which is the specification of the kernels,
+//! [`tile::pack`] and [`tile::dequantize`]. The programs of a format load and unpack the same bits:
 //!
-//! - a fragment of a row (`fragment.rs`),
-//! - a row into a tile (`pack.rs`),
-//! - a tile times activations (`multiply.rs`),
-//! - a row of a tile (`row.rs`).
+//! - a fragment of a row (`lanes/fragment.rs`),
+//! - a row into a tile (`lanes/pack.rs`),
+//! - a tile times activations (`lanes/multiply.rs`),
+//! - a row of a tile (`lanes/row.rs`).
 //!
 //! A row of a matrix is a whole number of blocks. Names, type numbers and layouts are ggml's:
 //! `ggml.h`, `block_q4_0` and its like in `ggml-common.h`, and `dequantize_row_q4_0` and its like
 //! in `ggml-quants.c`.
 
 pub mod activations;
-pub(crate) mod bits;
-pub(crate) mod codes;
 pub mod dequantize;
-pub(crate) mod fragment;
-mod layout;
-pub(crate) mod multiply;
-mod name;
-pub(crate) mod pack;
-pub(crate) mod row;
+pub(crate) mod fields;
+pub(crate) mod lanes;
 mod table;
 pub mod tile;
 pub(crate) mod traits;
-pub(crate) mod unpack;
 
-// Shared by several formats.
-mod fifth_bits;
-mod four_of_each_32;
-mod k_scales;
-mod legacy;
-mod lookup;
-mod nibbles;
-mod numbers;
-mod sixteens;
-mod two_bits;
-
-// The formats.
+// The formats. `legacy` is the common part of those with blocks of 32.
 mod f32;
 mod half;
 mod iq4_nl;
 mod iq4_xs;
+mod legacy;
 mod mxfp4;
 mod q2_k;
 mod q3_k;

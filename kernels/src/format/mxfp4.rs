@@ -6,15 +6,15 @@
 //! of two (`ggml_e8m0_to_fp32_half`). As in ggml, an exponent of 255 is 2^127 instead of NaN. A
 //! tile has the nibbles, then `e` of each group of 32.
 
-use super::bits::{BitRange, Bits, Field, one, two};
-use super::codes::{Affine, CodeValues, Codes, Units};
-use super::fragment::{Bytes, Fragment, Group, LaneSplit};
-use super::layout::lane;
-use super::lookup::{Lookup, Table};
-use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
-use super::nibbles;
-use super::pack::PackLane;
-use super::row::RowFragment;
+use super::fields::bits::{BitRange, Bits, Field, one, two};
+use super::fields::layout::lane;
+use super::fields::lookup::{Lookup, Table};
+use super::fields::nibbles;
+use super::lanes::codes::{Affine, CodeValues, Codes, Units};
+use super::lanes::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::lanes::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
+use super::lanes::pack::PackLane;
+use super::lanes::row::RowFragment;
 use super::traits::{Block, BlockFormat, TileFormat};
 use crate::shared::Random;
 use ptx_gen::*;

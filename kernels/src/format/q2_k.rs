@@ -5,18 +5,18 @@
 //! starting at bit `2 k`. A tile has the codes, the scales, then `d` and `dmin`.
 
 use super::activations::ActivationBytes;
-use super::bits::{BitRange, Bits, Field, one, two};
-use super::codes::{Affine, CodeValues, Codes, Units, times};
-use super::four_of_each_32::FourOfEach32;
-use super::fragment::{Bytes, Fragment, Group, LaneSplit};
-use super::layout::{lane, pair_of_row};
-use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr, number};
-use super::numbers::{f16_value, put_f16};
-use super::pack::PackLane;
-use super::row::RowFragment;
+use super::fields::bits::{BitRange, Bits, Field, one, two};
+use super::fields::four_of_each_32::FourOfEach32;
+use super::fields::layout::{lane, pair_of_row};
+use super::fields::numbers::{f16_value, put_f16};
+use super::fields::two_bits;
+use super::fields::unpack::{NIBBLE, TWO, TWO_LESS_2, bytes, halves, join, split};
+use super::lanes::codes::{Affine, CodeValues, Codes, Units, times};
+use super::lanes::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::lanes::multiply::{RowSums, TileLane, TileMultiplier, TilePtr, number};
+use super::lanes::pack::PackLane;
+use super::lanes::row::RowFragment;
 use super::traits::{Block, BlockFormat, TileFormat};
-use super::two_bits;
-use super::unpack::{NIBBLE, TWO, TWO_LESS_2, bytes, halves, join, split};
 use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
@@ -75,7 +75,7 @@ impl BlockFormat for Q2_K {
     }
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
-        Box::new(BlockFragment(FourOfEach32::of(thread)))
+        Box::new(Q2Fragment(FourOfEach32::of(thread)))
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -84,9 +84,9 @@ impl BlockFormat for Q2_K {
 }
 
 /// A lane's fragment of a block.
-struct BlockFragment<'k>(FourOfEach32<'k>);
+struct Q2Fragment<'k>(FourOfEach32<'k>);
 
-impl<'k> Fragment<'k> for BlockFragment<'k> {
+impl<'k> Fragment<'k> for Q2Fragment<'k> {
     fn first(&self) -> U32<'k> {
         self.0.first()
     }

@@ -7,19 +7,19 @@
 //! high one for j > 7. Its upper two bits are in byte `8 + j mod 4`, starting at bit `2 (j / 4)`. A
 //! tile has the low bits, the third bits, the scales, then `d`.
 
-use super::bits::{BitRange, Bits, Field, one, two};
-use super::codes::{Affine, CodeValues, Codes, Units, times};
-use super::four_of_each_32::FourOfEach32;
-use super::fragment::{Bytes, Fragment, Group, LaneSplit};
-use super::k_scales::{SIX_BITS, six_bits};
-use super::layout::{half_of_row, lane};
-use super::multiply::{AND_OR, RowSums, TileLane, TileMultiplier, TilePtr, number};
-use super::numbers::{f16_value, put_f16};
-use super::pack::{PackLane, Shift, TileRow};
-use super::row::RowFragment;
+use super::fields::bits::{BitRange, Bits, Field, one, two};
+use super::fields::four_of_each_32::FourOfEach32;
+use super::fields::k_scales::{SIX_BITS, six_bits};
+use super::fields::layout::{half_of_row, lane};
+use super::fields::numbers::{f16_value, put_f16};
+use super::fields::two_bits::{self, to_bit};
+use super::fields::unpack::{SIX_LESS_32, THREE_LESS_4, bytes, halfword, halves, join, split};
+use super::lanes::codes::{Affine, CodeValues, Codes, Units, times};
+use super::lanes::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::lanes::multiply::{AND_OR, RowSums, TileLane, TileMultiplier, TilePtr, number};
+use super::lanes::pack::{PackLane, Shift, TileRow};
+use super::lanes::row::RowFragment;
 use super::traits::{Block, BlockFormat, TileFormat};
-use super::two_bits::{self, to_bit};
-use super::unpack::{SIX_LESS_32, THREE_LESS_4, bytes, halfword, halves, join, split};
 use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
@@ -84,7 +84,7 @@ impl BlockFormat for Q3_K {
     }
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
-        Box::new(BlockFragment(FourOfEach32::of(thread)))
+        Box::new(Q3Fragment(FourOfEach32::of(thread)))
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -93,9 +93,9 @@ impl BlockFormat for Q3_K {
 }
 
 /// A lane's fragment of a block. Blocks have 110 bytes, so only halfwords are aligned.
-struct BlockFragment<'k>(FourOfEach32<'k>);
+struct Q3Fragment<'k>(FourOfEach32<'k>);
 
-impl<'k> Fragment<'k> for BlockFragment<'k> {
+impl<'k> Fragment<'k> for Q3Fragment<'k> {
     fn first(&self) -> U32<'k> {
         self.0.first()
     }

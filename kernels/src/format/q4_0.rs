@@ -1,7 +1,7 @@
 //! `Q4_0`: `d: f16, qs: [u8; 16]`, `w = d * (q - 8)`.
 
+use super::fields::unpack::NIBBLE_LESS_8;
 use super::legacy::{Legacy, Values};
-use super::unpack::NIBBLE_LESS_8;
 
 pub(super) const Q4_0: Legacy = Legacy {
     ggml_type: 2,

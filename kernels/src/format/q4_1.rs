@@ -1,7 +1,7 @@
 //! `Q4_1`: `d, m: f16, qs: [u8; 16]`, `w = d * q + m`.
 
+use super::fields::unpack::NIBBLE;
 use super::legacy::{Legacy, Values};
-use super::unpack::NIBBLE;
 
 pub(super) const Q4_1: Legacy = Legacy {
     ggml_type: 3,

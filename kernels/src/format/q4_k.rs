@@ -3,17 +3,16 @@
 //! Each 32 bytes of `qs` hold 64 weights: the first 32 in the low nibbles, the next 32 in the high
 //! nibbles. A tile has the nibbles, then the scales.
 
-use super::bits::{Bits, Field, one, two};
-use super::codes::{Affine, CodeValues, Codes, Units};
-use super::fragment::{Bytes, Fragment, Group, LaneSplit};
-use super::k_scales::{self, LaneScales, TileScales};
-use super::multiply::{RowSums, Set, TileLane, TileMultiplier, TilePtr};
-use super::nibbles;
-use super::pack::PackLane;
-use super::row::RowFragment;
+use super::fields::bits::{BitRange, Bits, Field, one, two};
+use super::fields::k_scales::{self, LaneScales, TileScales};
+use super::fields::nibbles;
+use super::fields::unpack::{NIBBLE, NIBBLE_LESS_8, bytes, split};
+use super::lanes::codes::{Affine, CodeValues, Codes, Units};
+use super::lanes::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::lanes::multiply::{RowSums, Set, TileLane, TileMultiplier, TilePtr};
+use super::lanes::pack::PackLane;
+use super::lanes::row::RowFragment;
 use super::traits::{Block, BlockFormat, TileFormat};
-use super::unpack::{NIBBLE, NIBBLE_LESS_8, bytes, split};
-use crate::format::bits::BitRange;
 use crate::shared::Random;
 use ptx_gen::*;
 

@@ -4,17 +4,17 @@
 //! The layout is Q4_K's, with fifth bits: bit `j` of `qh[l]` is the fifth bit of weight `l` of
 //! group `j`. A tile has the nibbles, the fifth bits, then the scales.
 
-use super::bits::{BitRange, Bits, Field, two};
-use super::codes::{Affine, CodeValues, Codes, Units};
-use super::fragment::{Bytes, Fragment, Group, LaneSplit};
-use super::k_scales::{self, TileScales};
-use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
-use super::pack::{PackLane, load8};
+use super::fields::bits::{BitRange, Bits, Field, two};
+use super::fields::k_scales::{self, TileScales};
+use super::fields::unpack::{FIVE, FIVE_LESS_16, SELECT, bytes, split};
+use super::fields::{fifth_bits, nibbles};
+use super::lanes::codes::{Affine, CodeValues, Codes, Units};
+use super::lanes::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::lanes::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
+use super::lanes::pack::{PackLane, load8};
+use super::lanes::row::RowFragment;
 use super::q4_k::EightBytes;
-use super::row::RowFragment;
 use super::traits::{Block, BlockFormat, TileFormat};
-use super::unpack::{FIVE, FIVE_LESS_16, SELECT, bytes, split};
-use super::{fifth_bits, nibbles};
 use crate::shared::Random;
 use ptx_gen::*;
 

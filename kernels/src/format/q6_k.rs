@@ -5,18 +5,18 @@
 //! bit `2 k`. In a tile, three words hold eight columns of both rows: six bits in each of their
 //! bytes, and the bits of a fourth word in the two bits that remain.
 
-use super::bits::{BitRange, Bits, Field, one, two};
-use super::codes::{Affine, CodeValues, Codes, Units, times};
-use super::four_of_each_32::FourOfEach32;
-use super::fragment::{Bytes, Fragment, Group, LaneSplit};
-use super::layout::{half_of_row, lane, word};
-use super::multiply::{AND_OR, RowSums, TileLane, TileMultiplier, TilePtr};
-use super::numbers::{f16_value, put_f16};
-use super::pack::{PackLane, Shift, TileRow};
-use super::row::RowFragment;
-use super::sixteens::SixteenCodes;
+use super::fields::bits::{BitRange, Bits, Field, one, two};
+use super::fields::four_of_each_32::FourOfEach32;
+use super::fields::layout::{half_of_row, lane, word};
+use super::fields::numbers::{f16_value, put_f16};
+use super::fields::sixteens::SixteenCodes;
+use super::fields::unpack::{BYTE, SELECT, SIX_LESS_32, bytes, halfword, halves, join, split};
+use super::lanes::codes::{Affine, CodeValues, Codes, Units, times};
+use super::lanes::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::lanes::multiply::{AND_OR, RowSums, TileLane, TileMultiplier, TilePtr};
+use super::lanes::pack::{PackLane, Shift, TileRow};
+use super::lanes::row::RowFragment;
 use super::traits::{Block, BlockFormat, TileFormat};
-use super::unpack::{BYTE, SELECT, SIX_LESS_32, bytes, halfword, halves, join, split};
 use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
@@ -77,7 +77,7 @@ impl BlockFormat for Q6_K {
     }
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
-        Box::new(BlockFragment(FourOfEach32::of(thread)))
+        Box::new(Q6Fragment(FourOfEach32::of(thread)))
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {
@@ -86,9 +86,9 @@ impl BlockFormat for Q6_K {
 }
 
 /// A lane's fragment of a block. Blocks have 210 bytes, so only halfwords are aligned.
-struct BlockFragment<'k>(FourOfEach32<'k>);
+struct Q6Fragment<'k>(FourOfEach32<'k>);
 
-impl<'k> Fragment<'k> for BlockFragment<'k> {
+impl<'k> Fragment<'k> for Q6Fragment<'k> {
     fn first(&self) -> U32<'k> {
         self.0.first()
     }

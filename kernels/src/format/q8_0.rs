@@ -2,16 +2,16 @@
 //!
 //! A tile has the bytes, then `d` of each group of 32.
 
-use super::bits::{Bits, Field, one};
-use super::codes::{Affine, CodeValues, Codes, Units};
-use super::fragment::{Bytes, Fragment, Group, LaneSplit};
-use super::layout::{halves_in_tile, lane, word};
-use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
-use super::numbers::{f16_value, put_f16};
-use super::pack::PackLane;
-use super::row::RowFragment;
+use super::fields::bits::{Bits, Field, one};
+use super::fields::layout::{halves_in_tile, lane, word};
+use super::fields::numbers::{f16_value, put_f16};
+use super::fields::unpack::{BYTE, halfword, halves};
+use super::lanes::codes::{Affine, CodeValues, Codes, Units};
+use super::lanes::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::lanes::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
+use super::lanes::pack::PackLane;
+use super::lanes::row::RowFragment;
 use super::traits::{Block, BlockFormat, Loads, TileFormat};
-use super::unpack::{BYTE, halfword, halves};
 use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;

@@ -1,12 +1,12 @@
 //! The table of formats, and the properties that follow from a row.
 
 use super::activations::{ActivationBytes, Encoding};
-use super::bits::{Field, get};
-use super::fragment::LaneSplit;
-use super::layout::{ROWS, Tile};
-use super::multiply::{RowSums, TileMultiplier, TilePtr};
-use super::name::FormatName;
-use super::pack::PackLane;
+use super::fields::bits::{Field, get};
+use super::fields::layout::{ROWS, Tile};
+use super::lanes::fragment::LaneSplit;
+use super::lanes::multiply::{RowSums, TileMultiplier, TilePtr};
+use super::lanes::name::FormatName;
+use super::lanes::pack::PackLane;
 use super::traits::{Block, BlockFormat, TileFormat};
 use super::{
     f32, half, iq4_nl, iq4_xs, mxfp4, q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0,

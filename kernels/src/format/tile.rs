@@ -12,8 +12,8 @@
 //! so that a warp loads four words of each lane at once.
 
 use super::Format;
-use super::bits::{get, put};
-pub use super::layout::{ROWS, Tile};
+use super::fields::bits::{get, put};
+pub use super::fields::layout::{ROWS, Tile};
 use crate::shared::Random;
 
 /// Returns the tile of a format that has one.
@@ -171,9 +171,10 @@ pub fn random(format: Format, tiles: usize, size: f32, random: &mut Random) -> V
 
 #[cfg(test)]
 mod tests {
-    use super::super::bits::Bits;
-    use super::super::bits::Field::{self, *};
     use super::*;
+    use crate::format::fields::bits::Bits;
+    use crate::format::fields::bits::Field;
+    use crate::format::fields::bits::Field::*;
     use Format::*;
 
     /// Formats with a tile.

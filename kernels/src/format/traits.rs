@@ -1,12 +1,12 @@
 //! The knowledge of kernels about a format, and about its tiles.
 
 use super::activations::{ActivationBytes, Encoding};
-use super::bits::{Bits, Field};
-use super::codes::{Affine, CodeValues, Codes, Units};
-use super::fragment::{Fragment, LaneSplit};
-use super::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
-use super::pack::PackLane;
-use super::row::RowFragment;
+use super::fields::bits::{Bits, Field};
+use super::lanes::codes::{Affine, CodeValues, Codes, Units};
+use super::lanes::fragment::{Fragment, LaneSplit};
+use super::lanes::multiply::{RowSums, TileLane, TileMultiplier, TilePtr};
+use super::lanes::pack::PackLane;
+use super::lanes::row::RowFragment;
 use crate::shared::Random;
 use ptx_gen::*;
 

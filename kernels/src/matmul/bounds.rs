@@ -2,11 +2,11 @@
 
 use super::load_tile::load_tile;
 use crate::format::Format;
-use crate::format::codes::{Affine, CodeValues, Codes};
 use crate::format::dequantize::SET;
-use crate::format::multiply::{TileLane, number};
+use crate::format::fields::unpack::halves;
+use crate::format::lanes::codes::{Affine, CodeValues, Codes};
+use crate::format::lanes::multiply::{TileLane, number};
 use crate::format::tile::{self, ROWS};
-use crate::format::unpack::halves;
 use crate::harness::{Case, Variant};
 use crate::shared::reduce::{lanes_max, lanes_sum};
 use crate::shared::{Contract, Random, check_lengths};
@@ -170,8 +170,8 @@ impl KernelDef for RowBounds {
             for (r, [largest, squares]) in (0..).zip(results) {
                 let row = k.ctaid() * ROWS + (k.lane() >> 2) + 8 * r;
                 let exponent = largest.bits::<u32>() >> 23;
-                // `254 + EXPONENT - exponent` is the exponent of the unit. It stays that of a normal
-                // number whose reciprocal is normal.
+                // `254 + EXPONENT - exponent` is the exponent of the unit. It stays that of a
+                // normal number whose reciprocal is normal.
                 let inverse = exponent.min(254 + EXPONENT) * u32::MAX + (254 + EXPONENT);
                 let unit = inverse.max(1).min(253) << 23;
                 a.unit.at(row).st(unit.bits::<f32>());

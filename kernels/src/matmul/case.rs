@@ -2,8 +2,8 @@
 
 use super::activations;
 use super::definition::{Append, Epilogue, Matmul};
-use super::pair::MatmulPair;
 use super::sync::definition::MatmulSync;
+use super::wgmma::pair::MatmulPair;
 use crate::format::Format;
 use crate::format::dequantize::SET;
 use crate::format::tile::{self, ROWS, RowOrder};

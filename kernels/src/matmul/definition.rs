@@ -1,6 +1,6 @@
 //! The fields and arguments of [`Matmul`](super::Matmul), and its epilogues.
 
-use super::sm_share::SmShare;
+pub(super) use super::wgmma::sm_share::SmShare;
 use crate::format::Format;
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::{ROWS, RowOrder};

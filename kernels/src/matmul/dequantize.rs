@@ -77,8 +77,8 @@ impl KernelDef for DequantizeTiles {
         for set in 0..w.sets() {
             for (step, codes) in (0..).zip(w.codes(tile, set)) {
                 let LeftFragment(regs) = w.fragment(&codes, &scales, 8 * set + step);
-                // Registers 0 and 1 are two columns of rows `g` and `g + 8`. Registers 2 and 3 are the
-                // same rows, eight columns later.
+                // Registers 0 and 1 are two columns of rows `g` and `g + 8`. Registers 2 and 3 are
+                // the same rows, eight columns later.
                 for (r, pair) in (0..).zip(regs) {
                     let column = first + (SET * set + 16 * step + r / 2 * 8);
                     let row = rows[r as usize % 2];

@@ -14,8 +14,8 @@
 //! blocks per multiprocessor are faster, or one block of 256 rows for 64 tokens.
 
 use super::definition::{Epilogue, MAX_SPLIT, Matmul};
-use super::sm_share::SmShare;
-use super::split::at_once;
+pub(super) use super::wgmma::sm_share::SmShare;
+use super::wgmma::split::at_once;
 use crate::format::Format;
 use crate::format::tile::{self, RowOrder};
 

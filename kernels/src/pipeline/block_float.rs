@@ -4,7 +4,8 @@
 //! Every block of the projection reads all activations, at the same time as the others and while
 //! memory is busy with the next weights. The size of the activations therefore costs time, and this
 //! encoding takes 2.5 bytes per element instead of the 4 of `f32`. It loses no accuracy, because
-//! the GEMV encodes `f32` activations with the same number of bits (see `load_activations.rs`).
+//! the GEMV encodes `f32` activations with the same number of bits (see
+//! `gemv/load_activations.rs`).
 
 use crate::shared::reduce::lanes_max_u32;
 use ptx_gen::*;

@@ -10,7 +10,7 @@
 use super::batch::BatchItem;
 use super::split_prompt::MAX_PROMPT_BATCH;
 use crate::format::Format;
-use crate::format::row::RowFragment;
+use crate::format::lanes::row::RowFragment;
 use crate::format::tile::{ROWS, Tile};
 use crate::harness::{Case, Variant};
 use crate::shared::state::{self, StepState};

@@ -1,8 +1,8 @@
 //! Packs GGUF rows into tiles. One warp packs a tile, and each lane writes its own words (see
-//! `format/pack.rs`).
+//! `format/lanes/pack.rs`).
 
 use crate::format::Format;
-use crate::format::pack::{PackLane, TileRow};
+use crate::format::lanes::pack::{PackLane, TileRow};
 use crate::format::tile::{RowOrder, Tile, pack};
 use crate::harness::{Case, Variant};
 use crate::shared::{Contract, Random};

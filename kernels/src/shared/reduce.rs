@@ -95,8 +95,8 @@ pub fn block_sums_and_max<'k>(
     [warp_sum(a), warp_sum(b), warp_max(c)]
 }
 
-/// Combines neighbors, then their results, and so on. A tree has a shorter chain of dependencies than
-/// a sum from left to right.
+/// Combines neighbors, then their results, and so on. A tree has a shorter chain of dependencies
+/// than a sum from left to right.
 #[track_caller]
 pub(crate) fn tree<'k>(
     mut all: Vec<F32<'k>>,

@@ -1,11 +1,11 @@
 //! The embedding of the current token: row `state[TOKEN]` of a table as a GGUF file stores it,
 //! converted to `f32`.
 //!
-//! Each thread copies one fragment of a block (`fragment.rs`). A token outside of the table reads
-//! nothing and gives NaN, which every later kernel propagates.
+//! Each thread copies one fragment of a block (`format/lanes/fragment.rs`). A token outside of the
+//! table reads nothing and gives NaN, which every later kernel propagates.
 
 use crate::format::Format;
-use crate::format::fragment::{Bytes, Group};
+use crate::format::lanes::fragment::{Bytes, Group};
 use crate::harness::{Case, Variant};
 use crate::shared::state::{self, StepState};
 use crate::shared::{Contract, Random, check_lengths};

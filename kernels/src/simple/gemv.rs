@@ -2,9 +2,9 @@
 //!
 //! Decoding consists mostly of these GEMVs. Each reads its matrix once, so memory bandwidth is the
 //! bound. A [`Team`] of threads computes two rows, so each loaded element of `x` is used twice. Its
-//! lanes process fragments of the rows' blocks (`fragment.rs`), several at a time, and issue all
-//! loads of an iteration before the first multiplication. The remainder is processed one fragment
-//! at a time. The result of a row is the sum over the lanes.
+//! lanes process fragments of the rows' blocks (`format/lanes/fragment.rs`), several at a time, and
+//! issue all loads of an iteration before the first multiplication. The remainder is processed one
+//! fragment at a time. The result of a row is the sum over the lanes.
 //!
 //! A team is a warp if there are enough rows to fill the device with warps. For few, long rows, a
 //! team is a block of warps, which keeps more loads in flight.
@@ -13,7 +13,7 @@
 //! the output.
 
 use crate::format::Format;
-use crate::format::fragment::{Bytes, Fragment, Group, LaneSplit};
+use crate::format::lanes::fragment::{Bytes, Fragment, Group, LaneSplit};
 use crate::harness::{Case, Variant};
 use crate::shared::reduce::{block_sum, warp_sum};
 use crate::shared::{Contract, Random, check_lengths};

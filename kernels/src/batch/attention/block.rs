@@ -367,8 +367,8 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
             Some(row) => row.at(at).ld(),
             None => k.val(0),
         };
-        // Registers 0 and 1 are rows `g` and `g + 8`, which are in different sets. Registers 2 and 3
-        // are the same rows, eight dimensions later.
+        // Registers 0 and 1 are rows `g` and `g + 8`, which are in different sets. Registers 2 and
+        // 3 are the same rows, eight dimensions later.
         let left = |pair: u32| {
             let register = |r: usize| word(r % 2, 8 * pair + 4 * (r as u32 / 2));
             LeftFragment(from_fn(register))

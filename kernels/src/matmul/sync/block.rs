@@ -1,8 +1,8 @@
 //! The program of a block of [`MatmulSync`](super::definition::MatmulSync).
 
 use super::definition::{MatmulSync, PAIR, WARPS, WEIGHT_STAGES};
-use crate::format::codes::Codes;
 use crate::format::dequantize::{Dequantizer, TileScales};
+use crate::format::lanes::codes::Codes;
 use crate::format::tile::{self, ROWS};
 use crate::matmul::activations::PANEL;
 use crate::matmul::definition::MatmulArgs;

@@ -12,7 +12,7 @@ use super::ring::{Ring, RingCursor};
 use super::stream::{BARRIERS_READY, BlockShare, CONSUMERS, Input, READY, WeightStream};
 use crate::format::Format;
 use crate::format::activations::Activations;
-use crate::format::multiply::{RowSums, TileMultiplier};
+use crate::format::lanes::multiply::{RowSums, TileMultiplier};
 use crate::format::tile::{self, ROWS};
 use ptx_gen::*;
 use std::array::from_fn;

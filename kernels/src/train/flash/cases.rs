@@ -106,7 +106,7 @@ fn singles(n: usize) -> CpuArg {
 ///
 /// A weight is rounded relative to the maximum so far, but in the reference relative to the final
 /// one. The two differ by up to 2^-8 of the weight, in both directions. The `lse` is as exact as
-/// sums in `f32`, which `kernels/tests/flash.rs` tests.
+/// sums in `f32`, which `kernels/tests/it/flash.rs` tests.
 const FORWARD: f64 = 4e-3;
 
 /// The bound of the backward pass.

@@ -4,11 +4,12 @@
 //! Values have few rows. A separate kernel for them would take longer to begin and to end than to
 //! multiply. In this kernel, some blocks process the values while the others process the rest.
 
-use super::definition::{Matmul, MatmulArgs};
+use super::kernel;
 use super::sm_share::SmShare;
 use super::stages::Stages;
-use super::{Epilogue, kernel};
 use crate::format::tile;
+use crate::matmul::Epilogue;
+use crate::matmul::definition::{Matmul, MatmulArgs};
 use crate::shared::Contract;
 use ptx_gen::*;
 

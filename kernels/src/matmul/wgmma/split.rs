@@ -10,10 +10,10 @@
 //! memory and draws a ticket. The last of these warps adds the partial sums of all slices,
 //! including its own, in the order of the columns. The result is therefore equal in every run.
 
-use super::activations::{self, TOKENS};
-use super::definition::{Matmul, MatmulArgs};
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::{self, ROWS};
+use crate::matmul::activations::{self, TOKENS};
+use crate::matmul::definition::{Matmul, MatmulArgs};
 use crate::shared::Contract;
 use ptx_gen::*;
 
@@ -21,22 +21,22 @@ use ptx_gen::*;
 const AT_ONCE: u32 = 56;
 
 /// Returns the number of slices of `tokens` tokens that a thread loads at once.
-pub(super) fn at_once(tokens: u32) -> u32 {
+pub(crate) fn at_once(tokens: u32) -> u32 {
     (AT_ONCE / (tokens / 2)).max(1)
 }
 
 /// A job, or a slice of its columns.
-pub(super) struct JobSlice<'k> {
+pub(crate) struct JobSlice<'k> {
     /// The index of its rows, in units of a job's rows.
-    pub(super) rows: U32<'k>,
+    pub(crate) rows: U32<'k>,
     /// The first of its tokens.
-    pub(super) token: U32<'k>,
+    pub(crate) token: U32<'k>,
     /// The number of its tokens.
-    pub(super) width: u32,
+    pub(crate) width: u32,
     /// The first of its tiles.
-    pub(super) first: U32<'k>,
+    pub(crate) first: U32<'k>,
     /// The number of its tiles.
-    pub(super) count: U32<'k>,
+    pub(crate) count: U32<'k>,
     /// Its index among the slices of all jobs.
     item: U32<'k>,
     /// The index of its job.
@@ -44,7 +44,7 @@ pub(super) struct JobSlice<'k> {
 }
 
 /// The jobs of a launch. All tokens of the same rows follow each other.
-pub(super) struct Jobs<'a, 'k> {
+pub(crate) struct Jobs<'a, 'k> {
     k: Builder<'k>,
     matmul: &'a Matmul,
     a: &'a MatmulArgs<Dev<'k>>,
@@ -90,7 +90,7 @@ impl Matmul {
     }
 
     /// Checks the width of the tail.
-    pub(super) fn check_tail(&self, capacity: u32) -> Result<(), ShapeError> {
+    pub(crate) fn check_tail(&self, capacity: u32) -> Result<(), ShapeError> {
         if self.tail > 0 {
             self.multiple("the kernel's tail", self.tail, TOKENS)?;
             self.range("the kernel's tail", self.tail, TOKENS, self.tokens - 1)?;
@@ -108,7 +108,7 @@ impl Matmul {
 
 impl<'a, 'k> Jobs<'a, 'k> {
     /// Computes the numbers of jobs. With `from_last`, the last block takes the first job.
-    pub(super) fn new(
+    pub(crate) fn new(
         k: Builder<'k>,
         matmul: &'a Matmul,
         a: &'a MatmulArgs<Dev<'k>>,
@@ -176,7 +176,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
     }
 
     /// Calls `body` for each job of full width of this block, or for each slice of one.
-    pub(super) fn each(&self, body: impl FnOnce(JobSlice<'k>)) {
+    pub(crate) fn each(&self, body: impl FnOnce(JobSlice<'k>)) {
         let k = self.k;
         k.for_each(
             self.block(),
@@ -188,7 +188,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
 
     /// Calls `body` for each job of the tail of this block. The tail continues where the jobs of
     /// full width end.
-    pub(super) fn each_of_tail(&self, body: impl FnOnce(JobSlice<'k>)) {
+    pub(crate) fn each_of_tail(&self, body: impl FnOnce(JobSlice<'k>)) {
         let (k, Some(tail)) = (self.k, &self.tail) else {
             return;
         };
@@ -217,7 +217,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
 
     /// Stores the partial sums of a slice, in a warp that multiplies. The last warp of the job adds
     /// all partial sums and runs `store`.
-    pub(super) fn complete(
+    pub(crate) fn complete(
         &self,
         part: &JobSlice<'k>,
         row_block: U32<'k>,
@@ -294,7 +294,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
 }
 
 /// Computes the partial sums that [`Matmul`] stores in `partials`.
-pub(super) fn reference(matmul: &Matmul, a: &mut MatmulArgs<Cpu<'_>>) {
+pub(crate) fn reference(matmul: &Matmul, a: &mut MatmulArgs<Cpu<'_>>) {
     let columns = tile::of(matmul.format).columns;
     let tiles = a.n / columns;
     let token_jobs = a.tokens_given.div_ceil(matmul.tokens);

@@ -15,30 +15,30 @@ pub struct Tile {
 }
 
 /// Returns the lane of row `r` that holds `group`, among the row's four lanes.
-pub(super) fn lane(r: usize, group: usize) -> usize {
+pub(crate) fn lane(r: usize, group: usize) -> usize {
     4 * (r % 8) + group % 4
 }
 
 /// Returns the first byte of a lane's word `x`.
-pub(super) fn word(x: usize, lane: usize) -> usize {
+pub(crate) fn word(x: usize, lane: usize) -> usize {
     512 * (x / 4) + 16 * lane + 4 * (x % 4)
 }
 
 /// Returns the bits of the `f16` value of row `r`, among the values of all rows that start at byte
 /// `at`. A word has the values of the rows `g` and `g + 8`.
-pub(super) fn half_of_row(at: u32, r: usize) -> Bits {
+pub(crate) fn half_of_row(at: u32, r: usize) -> Bits {
     one(at as usize + 4 * (r % 8) + 2 * (r / 8), 0, 16)
 }
 
 /// Returns the first byte of the two `f16` values of row `r`, among the pairs of all rows that
 /// start at byte `at`. The pairs of the rows `g` and `g + 8` are adjacent.
-pub(super) fn pair_of_row(at: u32, r: usize) -> usize {
+pub(crate) fn pair_of_row(at: u32, r: usize) -> usize {
     at as usize + 8 * (r % 8) + 4 * (r / 8)
 }
 
 /// Returns the bits of the `f16` value of group `j` of 32 columns of row `r`, among the values that
 /// start at byte `at`.
-pub(super) fn halves_in_tile(at: u32, r: usize, j: usize) -> Bits {
+pub(crate) fn halves_in_tile(at: u32, r: usize, j: usize) -> Bits {
     // A lane has a word of each set, with the values of both of its rows.
     let set = j / 4;
     one(at as usize + 8 * lane(r, j) + 4 * set + 2 * (r / 8), 0, 16)

@@ -2,10 +2,10 @@
 
 /// ggml's name of a format, for example `Q4_K`.
 ///
-/// The parts of a format hold its name and not the [`Format`](super::Format), because the table of
-/// formats uses them.
+/// The parts of a format hold its name and not the [`Format`](crate::format::Format), because the
+/// table of formats uses them.
 #[derive(Clone, Copy)]
-pub(crate) struct FormatName(pub(super) &'static str);
+pub(crate) struct FormatName(pub(crate) &'static str);
 
 impl FormatName {
     /// Returns ggml's name.

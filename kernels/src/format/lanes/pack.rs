@@ -36,12 +36,12 @@ pub(crate) struct PackLane<'k> {
 
 impl<'k> PackLane<'k> {
     /// Returns the addresses of the lane's rows.
-    pub(super) fn bytes(&self) -> [Bytes<'k>; 2] {
+    pub(crate) fn bytes(&self) -> [Bytes<'k>; 2] {
         self.rows.each_ref().map(|row| row.bytes(self.row_bytes))
     }
 
     /// Stores the lane's words `4 c` to `4 c + 3`.
-    pub(super) fn words(&self, c: u32, words: [U32<'k>; 4]) {
+    pub(crate) fn words(&self, c: u32, words: [U32<'k>; 4]) {
         self.tile
             .at(512 * c)
             .row(self.lane, 16)
@@ -50,7 +50,7 @@ impl<'k> PackLane<'k> {
     }
 
     /// Stores `N` words for each row `g`, in units of `4 * N` bytes starting at byte `at`.
-    pub(super) fn row_words<const N: usize>(&self, at: u32, words: [U32<'k>; N]) {
+    pub(crate) fn row_words<const N: usize>(&self, at: u32, words: [U32<'k>; N]) {
         let to = self
             .tile
             .at(at)
@@ -67,7 +67,7 @@ impl<'k> PackLane<'k> {
     /// Loads block `4 s + t` of `bytes` bytes of both rows. The header of a block is one or two
     /// `f16` values. Returns the words after the header, and each header value of both rows in a
     /// word.
-    pub(super) fn blocks(
+    pub(crate) fn blocks(
         &self,
         rows: [Bytes<'k>; 2],
         bytes: u32,
@@ -91,7 +91,7 @@ impl<'k> PackLane<'k> {
 
     /// Loads block `4 s + t` of `bytes` bytes, an odd number of halfwords, of both rows. Returns
     /// `words` words of codes, and the scales of both rows in a word.
-    pub(super) fn halfword_blocks(
+    pub(crate) fn halfword_blocks(
         &self,
         rows: [Bytes<'k>; 2],
         bytes: u32,
@@ -113,7 +113,7 @@ impl<'k> PackLane<'k> {
 
     /// Stores an `f16` value of group `4 s + t` of both rows, among the values that start at byte
     /// `at`.
-    pub(super) fn group_halves(&self, at: u32, s: u32, both: U32<'k>) {
+    pub(crate) fn group_halves(&self, at: u32, s: u32, both: U32<'k>) {
         self.k
             .section("format/common/pack_scale", "pack a scale of both rows");
         self.tile
@@ -127,11 +127,11 @@ impl<'k> PackLane<'k> {
 /// A shift that realigns words that start at an aligned address or a halfword after it. The value
 /// is a `prmt` selector of four of eight bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Shift<'k>(U32<'k>);
+pub(crate) struct Shift<'k>(U32<'k>);
 
 impl<'k> Shift<'k> {
     /// Returns `selector`, moved by one halfword where `odd` is 1.
-    pub(super) fn halfword(odd: U32<'k>, selector: u32) -> Self {
+    pub(crate) fn halfword(odd: U32<'k>, selector: u32) -> Self {
         Shift(odd.mad(0x2222, selector))
     }
 
@@ -144,13 +144,13 @@ impl<'k> Shift<'k> {
     }
 
     /// Realigns `N + 1` words into `N`.
-    pub(super) fn of<const N: usize>(self, words: &[U32<'k>]) -> [U32<'k>; N] {
+    pub(crate) fn of<const N: usize>(self, words: &[U32<'k>]) -> [U32<'k>; N] {
         from_fn(|i| words[i].prmt(words[i + 1], self.0))
     }
 }
 
 /// Loads eight words at an address that is a multiple of 16.
-pub(super) fn load8(from: Bytes<'_>) -> [U32<'_>; 8] {
+pub(crate) fn load8(from: Bytes<'_>) -> [U32<'_>; 8] {
     let from = from.cast::<u32>();
     let low = from.ld4();
     let high = from.at(4).ld4();

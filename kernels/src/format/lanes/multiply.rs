@@ -12,11 +12,11 @@
 //! once, stay in registers, and are multiplied by one token after another. The sums of a token are
 //! therefore bit-identical to the sums in a batch of one.
 //!
-//! `tile.rs` defines where a lane's weights are in a tile.
+//! `format/tile.rs` defines where a lane's weights are in a tile.
 
-use super::activations::{Activations, Encoding, THIRD_BYTES_A_UNIT};
 use super::name::FormatName;
-use super::unpack::halves;
+use crate::format::activations::{Activations, Encoding, THIRD_BYTES_A_UNIT};
+use crate::format::fields::unpack::halves;
 use ptx_gen::*;
 use std::array::from_fn;
 use std::ops::Deref;
@@ -28,10 +28,10 @@ pub(crate) type TilePtr<'k> = Ptr<'k, u8, Shared>;
 #[derive(Clone, Copy)]
 pub(crate) struct TileLane<'k> {
     pub(crate) k: Builder<'k>,
-    pub(super) format: FormatName,
-    pub(super) lane: U32<'k>,
-    pub(super) g: U32<'k>,
-    pub(super) t: U32<'k>,
+    pub(crate) format: FormatName,
+    pub(crate) lane: U32<'k>,
+    pub(crate) g: U32<'k>,
+    pub(crate) t: U32<'k>,
 }
 
 impl<'k> TileLane<'k> {
@@ -48,7 +48,7 @@ impl<'k> TileLane<'k> {
     }
 
     /// Loads the lane's `c`-th group of four words.
-    pub(super) fn words(&self, tile: TilePtr<'k>, c: u32) -> [U32<'k>; 4] {
+    pub(crate) fn words(&self, tile: TilePtr<'k>, c: u32) -> [U32<'k>; 4] {
         tile.at(self.lane * 16).at(512 * c).cast::<u32>().ld4()
     }
 
@@ -56,24 +56,24 @@ impl<'k> TileLane<'k> {
     ///
     /// Formats with groups of 32 have an `f16` value of each group there: a word per set, with both
     /// rows.
-    pub(super) fn two_words(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 2] {
+    pub(crate) fn two_words(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 2] {
         tile.at(self.lane * 8).at(at).cast::<u32>().ld2()
     }
 
     /// Loads the lane's four words among the words of all lanes that start at byte `at`.
-    pub(super) fn four_words(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 4] {
+    pub(crate) fn four_words(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 4] {
         tile.at(self.lane * 16).at(at).cast::<u32>().ld4()
     }
 
     /// Loads the `f16` value of each of the lane's rows, among the values of all rows that start at
     /// byte `at`.
-    pub(super) fn row_halves(&self, tile: TilePtr<'k>, at: u32) -> [F32<'k>; 2] {
+    pub(crate) fn row_halves(&self, tile: TilePtr<'k>, at: u32) -> [F32<'k>; 2] {
         halves(tile.at(self.g * 4).at(at).cast::<u32>().ld())
     }
 
     /// Loads the two `f16` values of each of the lane's rows, among the pairs of all rows that
     /// start at byte `at`. Returns the first values of both rows, then their second values.
-    pub(super) fn row_pairs(&self, tile: TilePtr<'k>, at: u32) -> [[F32<'k>; 2]; 2] {
+    pub(crate) fn row_pairs(&self, tile: TilePtr<'k>, at: u32) -> [[F32<'k>; 2]; 2] {
         let words = tile.at(self.g * 8).at(at).cast::<u32>().ld2();
         let [first_row, second_row] = words.map(halves);
         [0, 1].map(|i| [first_row[i], second_row[i]])
@@ -84,15 +84,15 @@ impl<'k> TileLane<'k> {
 pub(crate) struct TileMultiplier<'k> {
     tile: TileLane<'k>,
     /// Whether the lane holds activations. The other lanes hold zeros.
-    pub(super) active: Pred<'k>,
+    pub(crate) active: Pred<'k>,
     /// The lane's activations for the first tile.
-    pub(super) x: Ptr<'k, u8, Shared>,
+    pub(crate) x: Ptr<'k, u8, Shared>,
     /// The third bytes of these activations, if they have any, and their number per token.
     thirds: Option<(Ptr<'k, u8, Shared>, U32<'k>)>,
     /// The scales of the lane's groups.
-    pub(super) side: Ptr<'k, u8, Shared>,
+    pub(crate) side: Ptr<'k, u8, Shared>,
     /// The bytes of values and of scales per token, or `None` for a batch of one.
-    pub(super) next: Option<[U32<'k>; 2]>,
+    pub(crate) next: Option<[U32<'k>; 2]>,
     encoding: Encoding,
 }
 
@@ -106,43 +106,43 @@ impl<'k> Deref for TileMultiplier<'k> {
 
 /// A lane's activations of a token for a tile, as integers.
 #[derive(Clone, Copy)]
-pub(super) struct OfToken<'k> {
-    pub(super) x: Ptr<'k, u8, Shared>,
-    pub(super) thirds: Option<Ptr<'k, u8, Shared>>,
-    pub(super) side: Ptr<'k, u8, Shared>,
+pub(crate) struct OfToken<'k> {
+    pub(crate) x: Ptr<'k, u8, Shared>,
+    pub(crate) thirds: Option<Ptr<'k, u8, Shared>>,
+    pub(crate) side: Ptr<'k, u8, Shared>,
 }
 
 /// A lane's contribution to the sums of the rows `g` and `g + 8`.
 pub(crate) type RowSums<'k> = [Var<'k, f32>; 2];
 
 /// Four words of activations.
-pub(super) type Quad<'k> = [Var<'k, u32>; 4];
+pub(crate) type Quad<'k> = [Var<'k, u32>; 4];
 
 /// The weights of two sets of four groups of 32, as the A fragments of four matrix instructions
 /// each.
-pub(super) type Codes<'k> = [[[U32<'k>; 4]; 4]; 2];
+pub(crate) type Codes<'k> = [[[U32<'k>; 4]; 4]; 2];
 
 /// A lane's results for a group of 32 of one token.
-pub(super) struct Set<'k> {
+pub(crate) struct Set<'k> {
     /// The sums of codes times bytes, for the rows `g` and `g + 8`.
-    pub(super) sums: [I32<'k>; 2],
+    pub(crate) sums: [I32<'k>; 2],
     /// The sums of codes times third bytes.
     thirds: Option<[I32<'k>; 2]>,
     /// The scale of the activations.
-    pub(super) scale: F32<'k>,
+    pub(crate) scale: F32<'k>,
     /// The sum of the activations.
-    pub(super) sum: F32<'k>,
+    pub(crate) sum: F32<'k>,
 }
 
 impl<'k> Set<'k> {
     /// Returns the sums in units of the codes.
-    pub(super) fn scaled(&self) -> [F32<'k>; 2] {
+    pub(crate) fn scaled(&self) -> [F32<'k>; 2] {
         from_fn(|r| whole(self.sums[r], self.thirds.map(|thirds| thirds[r])) * self.scale)
     }
 
     /// Separates the rows if the codes of row `g + 8` are 16 times its own plus the codes of row
     /// `g`. The result of row `g + 8` counts 16 per unit of its codes.
-    pub(super) fn separated(self) -> Set<'k> {
+    pub(crate) fn separated(self) -> Set<'k> {
         let second = |[first, both]: [I32<'k>; 2]| [first, both - first];
         Set {
             sums: second(self.sums),
@@ -206,7 +206,7 @@ impl<'k> TileMultiplier<'k> {
     }
 
     /// Begins the section of the multiplication by a token's activations.
-    pub(super) fn token(&self) {
+    pub(crate) fn token(&self) {
         self.k.section(
             self.format.section("tile_multiply"),
             format!(
@@ -217,20 +217,20 @@ impl<'k> TileMultiplier<'k> {
     }
 
     /// Loads the lane's activations, or zeros in a lane without activations.
-    pub(super) fn quad(&self, at: Ptr<'k, u8, Shared>) -> Quad<'k> {
+    pub(crate) fn quad(&self, at: Ptr<'k, u8, Shared>) -> Quad<'k> {
         let mut quad = from_fn(|_| self.k.var(0));
         at.cast::<u32>().ld4_if(self.active, &mut quad);
         quad
     }
 
     /// Returns the address of the lane's activations of a token for tile `kt` of the row.
-    pub(super) fn x(&self, kt: U32<'k>, item: u32) -> Ptr<'k, u8, Shared> {
+    pub(crate) fn x(&self, kt: U32<'k>, item: u32) -> Ptr<'k, u8, Shared> {
         self.of_item(self.x.row(kt, 512), 0, item)
     }
 
     /// Returns the addresses of the lane's activations and their scales, for groups of 16 or 32
     /// columns.
-    pub(super) fn of_token(&self, kt: U32<'k>, item: u32) -> OfToken<'k> {
+    pub(crate) fn of_token(&self, kt: U32<'k>, item: u32) -> OfToken<'k> {
         OfToken {
             x: self.x(kt, item),
             side: self.side(kt, 128, item),
@@ -251,12 +251,12 @@ impl<'k> TileMultiplier<'k> {
     }
 
     /// Returns the address of the scales, with `bytes` bytes per tile.
-    pub(super) fn side(&self, kt: U32<'k>, bytes: u32, item: u32) -> Ptr<'k, u8, Shared> {
+    pub(crate) fn side(&self, kt: U32<'k>, bytes: u32, item: u32) -> Ptr<'k, u8, Shared> {
         self.of_item(self.side.row(kt, bytes), 1, item)
     }
 
     /// Returns the address for a token of the batch, given the address for the first one.
-    pub(super) fn of_item(
+    pub(crate) fn of_item(
         &self,
         first: Ptr<'k, u8, Shared>,
         which: usize,
@@ -272,7 +272,7 @@ impl<'k> TileMultiplier<'k> {
     }
 
     /// Multiplies two sets of four groups of 32 by one token.
-    pub(super) fn sets(
+    pub(crate) fn sets(
         &self,
         kt: U32<'k>,
         item: u32,
@@ -284,7 +284,7 @@ impl<'k> TileMultiplier<'k> {
     }
 
     /// Multiplies set `s` of four groups of 32 by one token.
-    pub(super) fn set(
+    pub(crate) fn set(
         &self,
         token: OfToken<'k>,
         s: u32,
@@ -332,22 +332,22 @@ pub(crate) fn number<'k>(word: U32<'k>, byte: u32) -> F32<'k> {
 }
 
 /// The truth table of `(a & b) | c` for `lop3`.
-pub(super) const AND_OR: u8 = (0xf0 & 0xcc) | 0xaa;
+pub(crate) const AND_OR: u8 = (0xf0 & 0xcc) | 0xaa;
 
 /// Combines the sums of a row's high and low bytes, which are the sums `r` and `r + 1` of a lane.
-pub(super) fn both<'k>(sums: &[Sums<'k, i32>], r: usize) -> I32<'k> {
+pub(crate) fn both<'k>(sums: &[Sums<'k, i32>], r: usize) -> I32<'k> {
     one(sums, r).mad(256, one(sums, r + 1))
 }
 
 /// Returns sum `r` of a lane.
-pub(super) fn one<'k>(sums: &[Sums<'k, i32>], r: usize) -> I32<'k> {
+pub(crate) fn one<'k>(sums: &[Sums<'k, i32>], r: usize) -> I32<'k> {
     sums[1..]
         .iter()
         .fold(sums[0].0[r].get(), |sum, s| sum + &s.0[r])
 }
 
 /// Returns a sum in units of the integers, including the sum of the third bytes if there is one.
-pub(super) fn whole<'k>(sum: I32<'k>, third: Option<I32<'k>>) -> F32<'k> {
+pub(crate) fn whole<'k>(sum: I32<'k>, third: Option<I32<'k>>) -> F32<'k> {
     let sum = sum.cvt::<f32>();
     third.map_or(sum, |third| {
         third.cvt::<f32>().fma(1.0 / THIRD_BYTES_A_UNIT, sum)

@@ -9,21 +9,21 @@
 //! | 6, 7 | `4 + e` | `g + 8` |
 
 use super::bits::BitRange;
-use super::codes;
 use super::layout::{lane, word};
-use super::multiply::{TileLane, TilePtr};
-use super::pack::PackLane;
-use super::row::RowFragment;
 use super::sixteens::SixteenCodes;
+use crate::format::lanes::codes;
+use crate::format::lanes::multiply::{TileLane, TilePtr};
+use crate::format::lanes::pack::PackLane;
+use crate::format::lanes::row::RowFragment;
 use ptx_gen::*;
 use std::array::from_fn;
 
 /// The bytes of the low two bits of a tile.
-pub(super) const BYTES: u32 = 1024;
+pub(crate) const BYTES: u32 = 1024;
 
 /// Returns the low two bits of column `k` of row `r`. Word `2 s + i` of a lane has the columns `8
 /// i` to `8 i + 7` of group `4 s + t` of 16.
-pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
+pub(crate) fn in_tile(r: usize, k: usize) -> BitRange {
     let x = 2 * (k / 64) + k / 8 % 2;
     BitRange::new(
         word(x, lane(r, k / 16)) + k % 4,
@@ -35,7 +35,7 @@ pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
 impl<'k> PackLane<'k> {
     /// Stores the lane's words. `codes[r][s]` are four words with the codes of group `4 s + t` in
     /// the low two bits of their bytes. The other bits are ignored.
-    pub(super) fn two_bits(&self, codes: &[[[U32<'k>; 4]; 4]; 2]) {
+    pub(crate) fn two_bits(&self, codes: &[[[U32<'k>; 4]; 4]; 2]) {
         let word = |x: usize| {
             self.k.section(
                 "format/common/pack_two_bits",
@@ -57,7 +57,7 @@ impl<'k> PackLane<'k> {
 impl<'k> TileLane<'k> {
     /// Returns the lane's codes: the low two bits, and the bits that `above` adds to them for word
     /// `n` of instruction `i` of set `s`.
-    pub(super) fn two_bits(
+    pub(crate) fn two_bits(
         &self,
         tile: TilePtr<'k>,
         above: impl Fn(U32<'k>, usize, usize, usize) -> U32<'k>,
@@ -80,7 +80,7 @@ impl<'k> TileLane<'k> {
 impl<'k> TileLane<'k> {
     /// Returns the codes of set `set` of 128 columns, starting at bit `at` of bytes. `above` adds
     /// further bits, as in [`two_bits`](TileLane::two_bits).
-    pub(super) fn two_bit_codes(
+    pub(crate) fn two_bit_codes(
         &self,
         tile: TilePtr<'k>,
         set: u32,
@@ -107,7 +107,7 @@ impl<'k> TileLane<'k> {
 impl<'k> RowFragment<'k> {
     /// Returns the low two bits of eight columns, in the low bits of the bytes of two words, for
     /// fragment `8 s + 2 t + i`. The other bits are not cleared.
-    pub(super) fn two_bits(&self) -> [U32<'k>; 2] {
+    pub(crate) fn two_bits(&self) -> [U32<'k>; 2] {
         let x = ((self.index >> 3) << 1) | (self.index & 1);
         let word = self.words(x >> 2, self.group_lane()).at(x & 3).ld() >> (self.second << 1);
         [word, word >> 4]
@@ -116,7 +116,7 @@ impl<'k> RowFragment<'k> {
 
 /// Moves bit `bit` of each byte of `word`, and the bits above it, to bit `to`. The other bits are
 /// not cleared.
-pub(super) fn to_bit(to: u32, word: U32<'_>, bit: u32) -> U32<'_> {
+pub(crate) fn to_bit(to: u32, word: U32<'_>, bit: u32) -> U32<'_> {
     if bit < to {
         word << (to - bit)
     } else {

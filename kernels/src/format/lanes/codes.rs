@@ -1,6 +1,6 @@
 //! The codes of weights in a tile, and the functions that make weights of them.
 
-use super::unpack::Code;
+use crate::format::fields::unpack::Code;
 use ptx_gen::*;
 
 /// The codes of four adjacent columns of a lane, for the rows `g` and `g + 8`.
@@ -52,7 +52,7 @@ impl CodeValues {
 
     /// Returns the value to subtract from that sum. In signed bytes, the highest bit is inverted
     /// before.
-    pub(super) fn zero(self) -> f32 {
+    pub(crate) fn zero(self) -> f32 {
         self.base() + if self.signed { 128.0 } else { self.bias as f32 }
     }
 }
@@ -72,7 +72,7 @@ impl std::convert::From<Code> for CodeValues {
 pub(crate) type Units<'k> = [F32<'k>; 2];
 
 /// Multiplies values of both rows by the rows' units.
-pub(super) fn times<'k>(numbers: [F32<'k>; 2], unit: Units<'k>) -> [F32<'k>; 2] {
+pub(crate) fn times<'k>(numbers: [F32<'k>; 2], unit: Units<'k>) -> [F32<'k>; 2] {
     [numbers[0] * unit[0], numbers[1] * unit[1]]
 }
 

@@ -1,29 +1,29 @@
 //! The stages of the rings in shared memory.
 
-use super::activations::PANEL;
-use super::definition::Matmul;
 use crate::format::tile;
+use crate::matmul::activations::PANEL;
+use crate::matmul::definition::Matmul;
 
 /// The bytes of the rings' barriers. They precede the stages, which are aligned to 1024.
-pub(super) const BARRIERS: u32 = 1024;
+pub(crate) const BARRIERS: u32 = 1024;
 
 /// The maximum number of stages of a ring.
-pub(super) const MAX_STAGES: u32 = 8;
+pub(crate) const MAX_STAGES: u32 = 8;
 
 /// The stages of both rings.
 #[derive(Clone, Copy)]
-pub(super) struct Stages {
-    pub(super) weights: u32,
-    pub(super) weight_bytes: u32,
-    pub(super) panels: u32,
-    pub(super) panel_bytes: u32,
+pub(crate) struct Stages {
+    pub(crate) weights: u32,
+    pub(crate) weight_bytes: u32,
+    pub(crate) panels: u32,
+    pub(crate) panel_bytes: u32,
     /// The number of panels of a stage.
-    pub(super) depth: u32,
+    pub(crate) depth: u32,
 }
 
 impl Stages {
     /// Returns the bytes of shared memory of both rings.
-    pub(super) fn shared(&self) -> u32 {
+    pub(crate) fn shared(&self) -> u32 {
         BARRIERS
             + self.weights * self.weight_bytes.next_multiple_of(1024)
             + self.panels * self.panel_bytes
@@ -31,12 +31,12 @@ impl Stages {
 
     /// Returns the largest stages that fit. With few tokens, both rings hold equally many columns.
     /// With many tokens, there are at least four panels and two tiles.
-    pub(super) fn of(matmul: &Matmul) -> Stages {
+    pub(crate) fn of(matmul: &Matmul) -> Stages {
         Stages::of_both(matmul, matmul)
     }
 
     /// Returns the stages for the matmuls of two matrices, whose tiles have equally many columns.
-    pub(super) fn of_both(matmul: &Matmul, other: &Matmul) -> Stages {
+    pub(crate) fn of_both(matmul: &Matmul, other: &Matmul) -> Stages {
         let of_tile = tile::of(matmul.format).columns / PANEL;
         let bytes = [matmul, other].map(|matmul| tile::of(matmul.format).bytes);
         let tokens = matmul.tokens.max(other.tokens);

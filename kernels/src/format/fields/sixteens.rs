@@ -1,30 +1,30 @@
 //! Multiplication of tiles whose groups are 16 columns: four sets of four groups per tile.
 
-use super::multiply::{OfToken, TileMultiplier, both, one, whole};
+use crate::format::lanes::multiply::{OfToken, TileMultiplier, both, one, whole};
 use ptx_gen::*;
 
 /// The codes of four sets, as the A fragments of two matrix instructions each.
-pub(super) type SixteenCodes<'k> = [[[U32<'k>; 4]; 2]; 4];
+pub(crate) type SixteenCodes<'k> = [[[U32<'k>; 4]; 2]; 4];
 
 /// The activations of a token for a tile.
-pub(super) struct Sixteens<'p, 'k> {
+pub(crate) struct Sixteens<'p, 'k> {
     multiplier: &'p TileMultiplier<'k>,
     token: OfToken<'k>,
 }
 
 /// A lane's results for a group of 16 of one token.
-pub(super) struct Sixteen<'k> {
+pub(crate) struct Sixteen<'k> {
     sums: [Sums<'k, i32>; 1],
     thirds: Option<[Sums<'k, i32>; 1]>,
     /// The scale of the activations.
-    pub(super) scale: F32<'k>,
+    pub(crate) scale: F32<'k>,
     /// The sum of the activations.
-    pub(super) sum: F32<'k>,
+    pub(crate) sum: F32<'k>,
 }
 
 impl<'k> TileMultiplier<'k> {
     /// Returns the activations of a token for tile `kt`.
-    pub(super) fn sixteens(&self, kt: U32<'k>, item: u32) -> Sixteens<'_, 'k> {
+    pub(crate) fn sixteens(&self, kt: U32<'k>, item: u32) -> Sixteens<'_, 'k> {
         Sixteens {
             multiplier: self,
             token: self.of_token(kt, item),
@@ -34,7 +34,7 @@ impl<'k> TileMultiplier<'k> {
 
 impl<'k> Sixteens<'_, 'k> {
     /// Multiplies set `s`.
-    pub(super) fn set(&self, s: usize, codes: &[[U32<'k>; 4]; 2]) -> Sixteen<'k> {
+    pub(crate) fn set(&self, s: usize, codes: &[[U32<'k>; 4]; 2]) -> Sixteen<'k> {
         let token = &self.token;
         let sums = self.sums(token.x.at(128 * s as u32), codes);
         let thirds = token
@@ -66,7 +66,7 @@ impl<'k> Sixteens<'_, 'k> {
 impl<'k> Sixteen<'k> {
     /// Returns the sums of codes times activations in units of their scale, for the rows `g` and `g
     /// + 8`.
-    pub(super) fn rows(&self) -> [F32<'k>; 2] {
+    pub(crate) fn rows(&self) -> [F32<'k>; 2] {
         [0, 2].map(|r| {
             whole(
                 both(&self.sums, r),

@@ -2,23 +2,24 @@
 
 use super::bits::BitRange;
 use super::layout::lane;
-use super::multiply::{AND_OR, Codes, TileLane, TilePtr};
-use super::pack::PackLane;
-use super::row::RowFragment;
+use super::nibbles;
 use super::unpack::SELECT;
-use super::{codes, nibbles};
+use crate::format::lanes::codes;
+use crate::format::lanes::multiply::{AND_OR, Codes, TileLane, TilePtr};
+use crate::format::lanes::pack::PackLane;
+use crate::format::lanes::row::RowFragment;
 use ptx_gen::*;
 use std::array::from_fn;
 
 /// The offset of the fifth bits in a tile.
-pub(super) const AT: u32 = nibbles::BYTES;
+pub(crate) const AT: u32 = nibbles::BYTES;
 /// The bytes of all fifth bits of a tile.
-pub(super) const BYTES: u32 = 512;
+pub(crate) const BYTES: u32 = 512;
 
 /// Returns the fifth bit of column `k` of row `r`. It is in one of four more words of a lane. Byte
 /// `e` of word `c` has the fifth bits for byte `e` of the four words of nibbles at `512 c`, two
 /// bits for each.
-pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
+pub(crate) fn in_tile(r: usize, k: usize) -> BitRange {
     let c = 2 * (k / 128) + k / 16 % 2;
     let j = k / 4 % 4;
     let word = AT as usize + 16 * lane(r, k / 32) + 4 * c;
@@ -28,7 +29,7 @@ pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
 impl<'k> PackLane<'k> {
     /// Stores the lane's words. `bits(r, c, j)` has the fifth bits of four columns in bit 0 of its
     /// bytes.
-    pub(super) fn fifth_bits(&self, bits: impl Fn(usize, u32, usize) -> U32<'k>) {
+    pub(crate) fn fifth_bits(&self, bits: impl Fn(usize, u32, usize) -> U32<'k>) {
         self.k
             .section("format/common/fifth_bits", "pack fifth bits");
         let one = |r: usize, c: u32, j: usize| bits(r, c, j) << (2 * j + r) as u32;
@@ -40,7 +41,7 @@ impl<'k> PackLane<'k> {
 
     /// Stores the lane's words, given the fifth bits of group `4 s + t` of each row in column order
     /// as the word `words[s][r]`.
-    pub(super) fn fifth_bits_in_order(&self, words: [[U32<'k>; 2]; 2]) {
+    pub(crate) fn fifth_bits_in_order(&self, words: [[U32<'k>; 2]; 2]) {
         self.fifth_bits(|r, c, j| {
             let word = words[c as usize / 2][r];
             let four = (word >> (16 * (c % 2) + 4 * j as u32)) & 15;
@@ -54,7 +55,7 @@ impl<'k> PackLane<'k> {
 impl<'k> TileLane<'k> {
     /// Returns the nibbles with their fifth bits above them. Word `c` of the fifth bits belongs to
     /// word `c` of the nibbles, and its bit `2 j + r` to row `g + 8 r`.
-    pub(super) fn five_bits(&self, tile: TilePtr<'k>) -> Codes<'k> {
+    pub(crate) fn five_bits(&self, tile: TilePtr<'k>) -> Codes<'k> {
         let words = self.nibble_words(tile);
         let high = self.four_words(tile, AT);
         from_fn(|s| {
@@ -75,7 +76,7 @@ impl<'k> TileLane<'k> {
 
 impl<'k> TileLane<'k> {
     /// Returns the codes of set `set` of 128 columns.
-    pub(super) fn five_bit_codes(&self, tile: TilePtr<'k>, set: u32) -> Vec<codes::Codes<'k>> {
+    pub(crate) fn five_bit_codes(&self, tile: TilePtr<'k>, set: u32) -> Vec<codes::Codes<'k>> {
         let high = tile.at(self.lane * 16).at(AT + 8 * set).cast::<u32>().ld2();
         let rows = |(i, word): (usize, U32<'k>)| {
             let row = |r: usize| five_bits(word, high[i / 4], 2 * (i % 4) + r, 4 * r as u32);
@@ -97,7 +98,7 @@ fn five_bits<'k>(word: U32<'k>, high: U32<'k>, bit: usize, from: u32) -> U32<'k>
 
 impl<'k> RowFragment<'k> {
     /// Returns the nibbles of a row fragment with their fifth bits above them.
-    pub(super) fn five_bits(&self) -> [U32<'k>; 4] {
+    pub(crate) fn five_bits(&self) -> [U32<'k>; 4] {
         let [n0, n1, n2, n3] = self.nibbles();
         let c = ((self.index >> 3) << 1) | (self.index & 1);
         let lane_bits = self.tile.at(AT).row(self.group_lane(), 16);

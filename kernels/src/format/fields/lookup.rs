@@ -1,29 +1,29 @@
 //! Codes of four bits that are indices into a table of 16 signed bytes.
 
-use super::codes;
-use super::multiply::{Codes, RowSums, TileLane, TileMultiplier, TilePtr};
-use super::row::RowFragment;
 use super::unpack::{BYTE, bytes, split};
+use crate::format::lanes::codes;
+use crate::format::lanes::multiply::{Codes, RowSums, TileLane, TileMultiplier, TilePtr};
+use crate::format::lanes::row::RowFragment;
 use ptx_gen::*;
 use std::array::from_fn;
 
 /// The table of IQ4_NL and IQ4_XS, ggml's `kvalues_iq4nl`.
-pub(super) const IQ4: Lookup = Lookup([
+pub(crate) const IQ4: Lookup = Lookup([
     -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
 ]);
 
 /// A table of 16 entries.
 #[derive(Clone, Copy)]
-pub(super) struct Lookup(pub(super) [i8; 16]);
+pub(crate) struct Lookup(pub(crate) [i8; 16]);
 
 impl Lookup {
     /// Returns the entry of a code.
-    pub(super) fn value(&self, code: u32) -> f32 {
+    pub(crate) fn value(&self, code: u32) -> f32 {
         f32::from(self.0[code as usize])
     }
 
     /// Loads the table into registers.
-    pub(super) fn load<'k>(&self, k: Builder<'k>) -> Table<'k> {
+    pub(crate) fn load<'k>(&self, k: Builder<'k>) -> Table<'k> {
         let word = |i: usize| u32::from_le_bytes([0, 1, 2, 3].map(|j| self.0[4 * i + j] as u8));
         Table {
             k,
@@ -34,7 +34,7 @@ impl Lookup {
 
 /// The table in four words of four entries.
 #[derive(Clone, Copy)]
-pub(super) struct Table<'k> {
+pub(crate) struct Table<'k> {
     k: Builder<'k>,
     words: [U32<'k>; 4],
 }
@@ -53,14 +53,14 @@ impl<'k> Table<'k> {
     }
 
     /// Returns the entries of the low nibbles, and of the high nibbles, of a word's bytes.
-    pub(super) fn both(&self, nibbles: U32<'k>) -> [U32<'k>; 2] {
+    pub(crate) fn both(&self, nibbles: U32<'k>) -> [U32<'k>; 2] {
         let first = self.four(nibbles);
         let second = self.four(nibbles >> 16);
         [first.prmt(second, 0x6420), first.prmt(second, 0x7531)]
     }
 
     /// Returns the entries of the low nibbles of a word's bytes, as floats.
-    pub(super) fn numbers(&self, nibbles: U32<'k>) -> [F32<'k>; 4] {
+    pub(crate) fn numbers(&self, nibbles: U32<'k>) -> [F32<'k>; 4] {
         self.k.section(
             "format/common/lookup",
             "entries of a table, by four nibbles",
@@ -73,7 +73,7 @@ impl<'k> Table<'k> {
 
 impl<'k> TileLane<'k> {
     /// Returns the entries of the codes of set `set` of 128 columns.
-    pub(super) fn entry_codes(
+    pub(crate) fn entry_codes(
         &self,
         tile: TilePtr<'k>,
         lookup: &Lookup,
@@ -88,7 +88,7 @@ impl<'k> TileLane<'k> {
 
 impl<'k> TileMultiplier<'k> {
     /// Returns the entries of the codes of a tile.
-    pub(super) fn entries(&self, tile: TilePtr<'k>, lookup: &Lookup) -> Codes<'k> {
+    pub(crate) fn entries(&self, tile: TilePtr<'k>, lookup: &Lookup) -> Codes<'k> {
         let table = lookup.load(self.k);
         let words = self.nibble_words(tile);
         from_fn(|s| {
@@ -106,7 +106,7 @@ impl<'k> TileMultiplier<'k> {
 
     /// Multiplies a tile of entries by the activations of each token, and adds the results to the
     /// token's sums. `d[s][r]` is the scale of the lane's group of set `s` and row `g + 8 r`.
-    pub(super) fn multiply_entries(
+    pub(crate) fn multiply_entries(
         &self,
         codes: &Codes<'k>,
         d: [[F32<'k>; 2]; 2],
@@ -127,7 +127,7 @@ impl<'k> TileMultiplier<'k> {
 
 impl<'k> RowFragment<'k> {
     /// Returns the entries of sixteen codes.
-    pub(super) fn entries(&self, lookup: &Lookup) -> Vec<F32<'k>> {
+    pub(crate) fn entries(&self, lookup: &Lookup) -> Vec<F32<'k>> {
         let table = lookup.load(self.k);
         let entries = self
             .nibbles()

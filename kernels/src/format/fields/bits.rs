@@ -27,10 +27,10 @@ pub(crate) struct BitRange {
 
 impl BitRange {
     /// A range without bits.
-    pub(super) const NONE: BitRange = BitRange { at: 0, len: 0 };
+    pub(crate) const NONE: BitRange = BitRange { at: 0, len: 0 };
 
     /// Returns the `len` bits starting at bit `bit` of byte `byte`.
-    pub(super) fn new(byte: usize, bit: usize, len: usize) -> BitRange {
+    pub(crate) fn new(byte: usize, bit: usize, len: usize) -> BitRange {
         BitRange {
             at: 8 * byte + bit,
             len,
@@ -61,7 +61,7 @@ impl BitRange {
 }
 
 /// Returns `len` bits in one place.
-pub(super) fn one(byte: usize, bit: usize, len: usize) -> Bits {
+pub(crate) fn one(byte: usize, bit: usize, len: usize) -> Bits {
     [
         BitRange::new(byte, bit, len),
         BitRange::NONE,
@@ -70,7 +70,7 @@ pub(super) fn one(byte: usize, bit: usize, len: usize) -> Bits {
 }
 
 /// Returns low bits in one place and high bits in another.
-pub(super) fn two(low: BitRange, high: BitRange) -> Bits {
+pub(crate) fn two(low: BitRange, high: BitRange) -> Bits {
     [low, high, BitRange::NONE]
 }
 

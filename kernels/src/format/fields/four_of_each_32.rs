@@ -1,21 +1,21 @@
 //! The division of a block of 256 weights among 16 lanes: a lane has four weights of each 32 in one
 //! half of the block.
 
-use super::fragment::LaneSplit;
+use crate::format::lanes::fragment::LaneSplit;
 use ptx_gen::*;
 
 /// Four consecutive weights of each 32 in half a block.
 #[derive(Clone, Copy)]
-pub(super) struct FourOfEach32<'k> {
+pub(crate) struct FourOfEach32<'k> {
     /// The index of the half.
-    pub(super) half: U32<'k>,
+    pub(crate) half: U32<'k>,
     /// The index of the four weights in each 32.
-    pub(super) four: U32<'k>,
+    pub(crate) four: U32<'k>,
 }
 
 impl<'k> FourOfEach32<'k> {
     /// Returns the weights of a thread.
-    pub(super) fn of(thread: U32<'k>) -> Self {
+    pub(crate) fn of(thread: U32<'k>) -> Self {
         let lane = thread & 15;
         FourOfEach32 {
             half: lane >> 3,
@@ -24,7 +24,7 @@ impl<'k> FourOfEach32<'k> {
     }
 
     /// Returns the division of rows whose blocks have this number of bytes.
-    pub(super) const fn split(bytes: u32) -> LaneSplit {
+    pub(crate) const fn split(bytes: u32) -> LaneSplit {
         LaneSplit {
             len: 256,
             bytes,
@@ -34,7 +34,7 @@ impl<'k> FourOfEach32<'k> {
     }
 
     /// Returns the index of the first weight in the block.
-    pub(super) fn first(&self) -> U32<'k> {
+    pub(crate) fn first(&self) -> U32<'k> {
         self.half.mad(128, self.four << 2)
     }
 }

@@ -60,10 +60,10 @@ pub(crate) struct Group<'k> {
 }
 
 /// A fragment of four unquantized weights.
-pub(super) struct Unquantized<'k, L, U> {
-    pub(super) first: U32<'k>,
-    pub(super) load: L,
-    pub(super) unpack: U,
+pub(crate) struct Unquantized<'k, L, U> {
+    pub(crate) first: U32<'k>,
+    pub(crate) load: L,
+    pub(crate) unpack: U,
 }
 
 impl<'k, L, U> Fragment<'k> for Unquantized<'k, L, U>

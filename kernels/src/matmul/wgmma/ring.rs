@@ -3,16 +3,16 @@
 use ptx_gen::*;
 
 /// A ring of stages. Each stage has a full barrier and an empty barrier.
-pub(super) struct Ring<'k> {
-    pub(super) barriers: Ptr<'k, u8, Shared>,
-    pub(super) first: Ptr<'k, u8, Shared>,
-    pub(super) size: u32,
-    pub(super) count: u32,
+pub(crate) struct Ring<'k> {
+    pub(crate) barriers: Ptr<'k, u8, Shared>,
+    pub(crate) first: Ptr<'k, u8, Shared>,
+    pub(crate) size: u32,
+    pub(crate) count: u32,
 }
 
 impl<'k> Ring<'k> {
     /// Initializes the barriers, in one thread. A stage is empty after `arrivals` arrivals.
-    pub(super) fn init(&self, arrivals: u32) {
+    pub(crate) fn init(&self, arrivals: u32) {
         for stage in 0..self.count {
             self.barriers
                 .at(16 * stage)
@@ -28,12 +28,12 @@ impl<'k> Ring<'k> {
     }
 
     /// Returns the full barrier of a stage.
-    pub(super) fn full(&self, at: &Cursor<'k>) -> Mbarrier<'k> {
+    pub(crate) fn full(&self, at: &Cursor<'k>) -> Mbarrier<'k> {
         self.barriers.row(&at.stage, 16).cast::<u64>().mbarrier()
     }
 
     /// Returns the empty barrier of a stage.
-    pub(super) fn empty(&self, at: &Cursor<'k>) -> Mbarrier<'k> {
+    pub(crate) fn empty(&self, at: &Cursor<'k>) -> Mbarrier<'k> {
         self.barriers
             .row(&at.stage, 16)
             .at(8)
@@ -42,7 +42,7 @@ impl<'k> Ring<'k> {
     }
 
     /// Arrives at the empty barrier of a stage that this warp has read.
-    pub(super) fn release(&self, stage: &Var<'k, u32>) {
+    pub(crate) fn release(&self, stage: &Var<'k, u32>) {
         self.barriers
             .row(stage, 16)
             .at(8)
@@ -53,7 +53,7 @@ impl<'k> Ring<'k> {
 
     /// Fills the next stage with `count` copies of `bytes` bytes. Lane `i` issues copy `i`. The
     /// whole warp must call it.
-    pub(super) fn fill(
+    pub(crate) fn fill(
         &self,
         k: Builder<'k>,
         at: &mut Cursor<'k>,
@@ -74,12 +74,12 @@ impl<'k> Ring<'k> {
     }
 
     /// Returns the address of a stage.
-    pub(super) fn stage(&self, at: &Cursor<'k>) -> Ptr<'k, u8, Shared> {
+    pub(crate) fn stage(&self, at: &Cursor<'k>) -> Ptr<'k, u8, Shared> {
         self.first.row(&at.stage, self.size)
     }
 
     /// Advances to the next stage.
-    pub(super) fn step(&self, k: Builder<'k>, at: &mut Cursor<'k>) {
+    pub(crate) fn step(&self, k: Builder<'k>, at: &mut Cursor<'k>) {
         at.stage += 1;
         k.when(at.stage.get().ge(self.count), || {
             at.stage.set(0);
@@ -89,14 +89,14 @@ impl<'k> Ring<'k> {
 }
 
 /// A position in a ring: a stage, and the parity of its phase.
-pub(super) struct Cursor<'k> {
-    pub(super) stage: Var<'k, u32>,
-    pub(super) parity: Var<'k, u32>,
+pub(crate) struct Cursor<'k> {
+    pub(crate) stage: Var<'k, u32>,
+    pub(crate) parity: Var<'k, u32>,
 }
 
 impl<'k> Cursor<'k> {
     /// Returns the position of the first stage.
-    pub(super) fn new(k: Builder<'k>) -> Self {
+    pub(crate) fn new(k: Builder<'k>) -> Self {
         Cursor {
             stage: k.var(0),
             parity: k.var(0),

@@ -1,27 +1,27 @@
 //! Packed six-bit integers, and the scales and minima of Q4_K and Q5_K, which are such integers.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::codes::{Affine, CodeValues, Units, times};
-use super::fragment::{Bytes, Group};
 use super::layout::{lane, pair_of_row};
-use super::multiply::{AND_OR, RowSums, Set, TileLane, TilePtr, number};
 use super::numbers::{f16_value, put_f16};
-use super::pack::{PackLane, load8};
-use super::row::RowFragment;
 use super::unpack::{SELECT, SIX, bytes, halves, join, split};
+use crate::format::lanes::codes::{Affine, CodeValues, Units, times};
+use crate::format::lanes::fragment::{Bytes, Group};
+use crate::format::lanes::multiply::{AND_OR, RowSums, Set, TileLane, TilePtr, number};
+use crate::format::lanes::pack::{PackLane, load8};
+use crate::format::lanes::row::RowFragment;
 use crate::shared::Random;
 use ptx_gen::*;
 use std::array::from_fn;
 
 /// The bytes of the six-bit integers of a tile, eight of each lane.
-pub(super) const SIX_BITS: u32 = 192;
+pub(crate) const SIX_BITS: u32 = 192;
 
 /// Returns the bits of integer `(v, h)` of a lane, among the integers that start at byte `at`.
 ///
 /// Byte `v` of the lane's word has the low four bits of the integers `(v, 0)` and `(v, 1)`. After
 /// these words, each two lanes share a word whose byte `v` has the upper two bits: the integers
 /// `(v, 0)` and `(v, 1)` of the even lane, then of the odd lane.
-pub(super) fn six_bits(at: u32, lane: usize, v: usize, h: usize) -> Bits {
+pub(crate) fn six_bits(at: u32, lane: usize, v: usize, h: usize) -> Bits {
     let at = at as usize;
     let low = BitRange::new(at + 4 * lane + v, 4 * h, 4);
     let pair = at + 128 + 4 * (lane / 2);
@@ -33,7 +33,7 @@ impl<'k> PackLane<'k> {
     /// Stores the lane's six-bit integers, starting at byte `at`. `low` is in the order of the
     /// tile. Byte `v` of `high` has the upper two bits of the integers `(v, 0)` and `(v, 1)` in its
     /// low nibble. The whole warp must call it.
-    pub(super) fn six_bits(&self, at: u32, low: U32<'k>, high: impl FnOnce() -> U32<'k>) {
+    pub(crate) fn six_bits(&self, at: u32, low: U32<'k>, high: impl FnOnce() -> U32<'k>) {
         self.tile.at(at).row(self.lane, 4).cast::<u32>().st(low);
         let high = high();
         let both = high | (high.shfl_bfly(1) << 4);
@@ -45,7 +45,7 @@ impl<'k> PackLane<'k> {
 impl<'k> TileLane<'k> {
     /// Returns the lane's six-bit integers: the integers `(v, 0)` in the bytes of a word, then the
     /// integers `(v, 1)`.
-    pub(super) fn six_bits(&self, low: U32<'k>, high: U32<'k>) -> [U32<'k>; 2] {
+    pub(crate) fn six_bits(&self, low: U32<'k>, high: U32<'k>) -> [U32<'k>; 2] {
         [
             (high << 4).lop3(0x3030_3030, low & 0x0f0f_0f0f, AND_OR),
             (high << 2).lop3(0x3030_3030, (low >> 4) & 0x0f0f_0f0f, AND_OR),
@@ -53,7 +53,7 @@ impl<'k> TileLane<'k> {
     }
 
     /// Loads the words that [`six_bits`](TileLane::six_bits) takes.
-    pub(super) fn six_bit_words(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 2] {
+    pub(crate) fn six_bit_words(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 2] {
         let low = tile.at(self.lane * 4).at(at).cast::<u32>().ld();
         // Two lanes share a word of upper bits, of which the odd lane has the high nibbles.
         let pair = tile.at((self.lane >> 1) * 4);
@@ -70,7 +70,7 @@ impl<'k> TileLane<'k> {
 /// Groups 0 to 3 have scale and minimum in the low bits of the bytes `j` and `j + 4`. The four low
 /// bits of the other groups share bytes 8 to 11, and their two high bits fill the first eight
 /// bytes.
-pub(super) fn in_block(field: Field) -> Bits {
+pub(crate) fn in_block(field: Field) -> Bits {
     match field {
         Field::Scale(j @ ..4) => one(4 + j, 0, 6),
         Field::Scale(j) => two(BitRange::new(8 + j, 0, 4), BitRange::new(j, 6, 2)),
@@ -83,7 +83,7 @@ pub(super) fn in_block(field: Field) -> Bits {
 
 /// Returns the bits of such a field in a tile. The six-bit integers start at byte `at`, followed by
 /// `d` and `dmin`.
-pub(super) fn in_tile(at: u32, r: usize, field: Field) -> Bits {
+pub(crate) fn in_tile(at: u32, r: usize, field: Field) -> Bits {
     let second = r / 8;
     let d = pair_of_row(at + SIX_BITS, r);
     match field {
@@ -95,20 +95,20 @@ pub(super) fn in_tile(at: u32, r: usize, field: Field) -> Bits {
 }
 
 /// Returns the fields of a block other than its codes.
-pub(super) fn numbers() -> Vec<Field> {
+pub(crate) fn numbers() -> Vec<Field> {
     let groups = (0..8).map(Field::Scale).chain((0..8).map(Field::Min));
     groups.chain([Field::D, Field::Dmin]).collect()
 }
 
 /// Returns the weight with this code in group `j`.
-pub(super) fn weight(j: usize, number: &dyn Fn(Field) -> u32, code: Field) -> f32 {
+pub(crate) fn weight(j: usize, number: &dyn Fn(Field) -> u32, code: Field) -> f32 {
     let scale = f16_value(number(Field::D)) * number(Field::Scale(j)) as f32;
     let min = f16_value(number(Field::Dmin)) * number(Field::Min(j)) as f32;
     scale * number(code) as f32 - min
 }
 
 /// Sets the scales of a random block whose codes are below `codes`.
-pub(super) fn scale(block: &mut [u8], codes: f32, v: f32, size: f32, random: &mut Random) {
+pub(crate) fn scale(block: &mut [u8], codes: f32, v: f32, size: f32, random: &mut Random) {
     put_f16(block, 0, v / (64.0 * codes));
     put_f16(block, 2, size * random.unit() / 128.0);
 }
@@ -120,7 +120,7 @@ pub(super) fn scale(block: &mut [u8], codes: f32, v: f32, size: f32, random: &mu
 /// word's. In the other lanes, the third word has the low four bits of both, with scales in the low
 /// nibbles and minima in the high nibbles. Their upper two bits are the highest bits of the first
 /// two words.
-pub(super) struct LaneScales<'k> {
+pub(crate) struct LaneScales<'k> {
     /// The `prmt` selector of the two bytes of the lane's groups in each of two words.
     pick: U32<'k>,
     /// The number of bits that the first two words are shifted by: 0 or 2.
@@ -131,7 +131,7 @@ pub(super) struct LaneScales<'k> {
 
 impl<'k> LaneScales<'k> {
     /// Creates the scales of the pair of groups `pair`.
-    pub(super) fn new(pair: U32<'k>) -> Self {
+    pub(crate) fn new(pair: U32<'k>) -> Self {
         let shift = pair & 2;
         LaneScales {
             pick: (pair & 1).mad(0x2222, 0x5410),
@@ -149,7 +149,7 @@ impl<'k> LaneScales<'k> {
     }
 
     /// Returns the lane's two groups, given a block's header and the codes.
-    pub(super) fn groups(
+    pub(crate) fn groups(
         &self,
         [d, s0, s1, s2]: [U32<'k>; 4],
         codes: [Vec<F32<'k>>; 2],
@@ -171,7 +171,7 @@ impl<'k> LaneScales<'k> {
 impl<'k> PackLane<'k> {
     /// Packs the nibbles of group `4 s + t`. In a block, 32 bytes hold one group in the low nibbles
     /// and the next in the high nibbles.
-    pub(super) fn nibbles_k(&self, codes: [Bytes<'k>; 2], s: u32) {
+    pub(crate) fn nibbles_k(&self, codes: [Bytes<'k>; 2], s: u32) {
         let pair = |codes: Bytes<'k>| load8(codes.at(64 * s).row(self.t >> 1, 32));
         let shift = (self.t & 1) << 2;
         let group = codes.map(|codes| pair(codes).map(|word| word >> shift));
@@ -185,7 +185,7 @@ impl<'k> PackLane<'k> {
     /// group `4 + t` above. Byte `t` of the third word has the lower four bits of group `4 + t`.
     /// Bits 4 to 7 of the first two words are therefore the upper bits of both groups, in the
     /// tile's order.
-    pub(super) fn scales_k(&self, at: u32, [a, b]: [[U32<'k>; 4]; 2]) {
+    pub(crate) fn scales_k(&self, at: u32, [a, b]: [[U32<'k>; 4]; 2]) {
         self.k.section(
             "format/common/k_pack_scales",
             "pack the scales and minima of Q4_K and Q5_K",
@@ -207,15 +207,15 @@ impl<'k> PackLane<'k> {
 
 /// The scales and minima of a tile, as floats. For each set: scale and minimum of row `g`, then of
 /// row `g + 8`. Also `d` and `dmin` of both rows.
-pub(super) struct TileScales<'k> {
-    pub(super) numbers: [[F32<'k>; 4]; 2],
-    pub(super) d: [F32<'k>; 2],
-    pub(super) dmin: [F32<'k>; 2],
+pub(crate) struct TileScales<'k> {
+    pub(crate) numbers: [[F32<'k>; 4]; 2],
+    pub(crate) d: [F32<'k>; 2],
+    pub(crate) dmin: [F32<'k>; 2],
 }
 
 impl<'k> TileScales<'k> {
     /// Loads the lane's scales and minima, starting at byte `at`.
-    pub(super) fn load(lane: &TileLane<'k>, tile: TilePtr<'k>, at: u32) -> Self {
+    pub(crate) fn load(lane: &TileLane<'k>, tile: TilePtr<'k>, at: u32) -> Self {
         lane.k.section(
             "format/common/k_tile_scales",
             "load scales and minima of a tile of Q4_K and Q5_K",
@@ -229,7 +229,7 @@ impl<'k> TileScales<'k> {
 
     /// Returns the scales by set and row, for codes less the bias of `values`, times the rows'
     /// units.
-    pub(super) fn affine(&self, values: CodeValues, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
+    pub(crate) fn affine(&self, values: CodeValues, unit: Units<'k>) -> Vec<[Affine<'k>; 2]> {
         let d = times(self.d, unit);
         let dmin = times(self.dmin, unit);
         let row = |numbers: &[F32<'k>; 4], r: usize| {
@@ -245,7 +245,7 @@ impl<'k> TileScales<'k> {
 
     /// Computes `row += d * (sum over sets of scale * product) - dmin * (sum over sets of min *
     /// sum)`.
-    pub(super) fn apply(&self, rows: &mut RowSums<'k>, sets: &[Set<'k>; 2]) {
+    pub(crate) fn apply(&self, rows: &mut RowSums<'k>, sets: &[Set<'k>; 2]) {
         let products = sets.each_ref().map(Set::scaled);
         for (r, row) in rows.iter_mut().enumerate() {
             let [[scale_0, min_0], [scale_1, min_1]] = self
@@ -263,7 +263,7 @@ impl<'k> TileScales<'k> {
 impl<'k> RowFragment<'k> {
     /// Applies the scale and the minimum of the fragment's group, which are in the words at byte
     /// `at`.
-    pub(super) fn scaled_k(&self, at: u32, codes: Vec<F32<'k>>) -> Vec<F32<'k>> {
+    pub(crate) fn scaled_k(&self, at: u32, codes: Vec<F32<'k>>) -> Vec<F32<'k>> {
         let set = self.index >> 3;
         let lane = self.group_lane();
         let words = self.tile.at(at);

@@ -19,7 +19,7 @@ const HALF_SHARED: u32 = 115_712;
 
 impl SmShare {
     /// Returns the number of warpgroups that multiply.
-    pub(super) const fn groups(self) -> u32 {
+    pub(crate) const fn groups(self) -> u32 {
         match self {
             SmShare::Whole | SmShare::Half => 2,
             SmShare::Tall => 4,
@@ -36,7 +36,7 @@ impl SmShare {
 
     /// Returns the registers of a thread that multiplies, and of a thread that copies
     /// (`setmaxnreg`).
-    pub(super) const fn registers(self) -> [u32; 2] {
+    pub(crate) const fn registers(self) -> [u32; 2] {
         match self {
             SmShare::Whole => [232, 40],
             SmShare::Half => [104, 24],
@@ -45,7 +45,7 @@ impl SmShare {
     }
 
     /// Returns the largest number of tokens whose sums fit in the registers.
-    pub(super) const fn most_tokens(self) -> u32 {
+    pub(crate) const fn most_tokens(self) -> u32 {
         match self {
             SmShare::Whole => 256,
             SmShare::Half | SmShare::Tall => 64,
@@ -53,7 +53,7 @@ impl SmShare {
     }
 
     /// Returns the maximum bytes of shared memory of a block.
-    pub(super) const fn shared(self) -> u32 {
+    pub(crate) const fn shared(self) -> u32 {
         match self {
             SmShare::Whole | SmShare::Tall => SHARED,
             SmShare::Half => HALF_SHARED,
@@ -61,7 +61,7 @@ impl SmShare {
     }
 
     /// Returns the part of a kernel's name.
-    pub(super) const fn suffix(self) -> &'static str {
+    pub(crate) const fn suffix(self) -> &'static str {
         match self {
             SmShare::Whole => "",
             SmShare::Half => "_half",

@@ -11,9 +11,6 @@
 //! slice is summed in this way, and then the slices are added in their order. The bits of a row's
 //! result therefore depend only on its own token, on the widths and on the split.
 
-use super::activations::{PANEL, TOKENS};
-use super::definition::{Epilogue, MAX_SPLIT, Matmul, MatmulArgs};
-use super::lane_sums::LaneSums;
 use super::ring::{Cursor, Ring};
 use super::sm_share::SmShare;
 use super::split::{JobSlice, Jobs};
@@ -21,6 +18,9 @@ use super::stages::{BARRIERS, Stages};
 use crate::format::Format;
 use crate::format::dequantize::{Dequantizer, SET};
 use crate::format::tile::{self, ROWS, RowOrder};
+use crate::matmul::activations::{PANEL, TOKENS};
+use crate::matmul::definition::{Epilogue, MAX_SPLIT, Matmul, MatmulArgs};
+use crate::matmul::lane_sums::LaneSums;
 use crate::shared::Contract;
 use ptx_gen::*;
 
@@ -31,7 +31,7 @@ const MOST_LOADED: u32 = 128;
 impl MatmulArgs<Shape> {
     /// Checks the arguments that every matmul kernel has, given the format of its weights, the
     /// order of its rows and its tokens.
-    pub(super) fn check(
+    pub(crate) fn check(
         &self,
         kernel: &impl Contract,
         format: Format,
@@ -57,7 +57,7 @@ impl MatmulArgs<Shape> {
 
 impl Matmul {
     /// Checks all arguments.
-    pub(super) fn check_all(&self, a: &MatmulArgs<Shape>) -> Result<(), ShapeError> {
+    pub(crate) fn check_all(&self, a: &MatmulArgs<Shape>) -> Result<(), ShapeError> {
         self.multiple("the kernel's tokens", self.tokens, TOKENS)?;
         self.range(
             "the kernel's tokens",
@@ -79,15 +79,15 @@ impl Matmul {
     }
 
     /// Computes the reference.
-    pub(super) fn add_reference(&self, a: &mut MatmulArgs<Cpu<'_>>) {
+    pub(crate) fn add_reference(&self, a: &mut MatmulArgs<Cpu<'_>>) {
         if self.split > 1 {
             super::split::reference(self, a);
         }
-        super::epilogue::reference(self.format, self.epilogue, self.rows, a);
+        crate::matmul::epilogue::reference(self.format, self.epilogue, self.rows, a);
     }
 
     /// Returns the parts of the name that describe the matrix: format and widths, and the split.
-    pub(super) fn name_of_matrix(&self) -> [String; 2] {
+    pub(crate) fn name_of_matrix(&self) -> [String; 2] {
         let tail = if self.tail == 0 {
             String::new()
         } else {
@@ -160,7 +160,7 @@ impl KernelDef for Matmul {
 ///
 /// Blocks take the jobs of the second matmul starting from the last block, because the last round
 /// of the first may leave those blocks without a job.
-pub(super) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, MatmulArgs<Dev<'k>>)]) {
+pub(crate) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, MatmulArgs<Dev<'k>>)]) {
     let (matmul, _) = all[0];
 
     k.section(

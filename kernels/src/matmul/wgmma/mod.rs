@@ -1,0 +1,11 @@
+//! The matmul with `wgmma`: its blocks, its rings and its jobs.
+
+mod kernel;
+pub(super) mod pair;
+mod ring;
+pub(super) mod sm_share;
+pub(super) mod split;
+mod stages;
+
+pub use pair::{MatmulPair, MatmulPairArgs};
+pub use sm_share::SmShare;
