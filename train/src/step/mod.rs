@@ -47,8 +47,6 @@ mod adapters;
 mod batch_slots;
 mod buffers;
 mod element;
-#[cfg(test)]
-mod graph_snapshot;
 mod half;
 mod needs;
 mod passes;
@@ -57,6 +55,8 @@ mod profile;
 mod single;
 mod sizes;
 mod state;
+#[cfg(test)]
+mod tests;
 mod trainer;
 mod weights;
 

@@ -72,7 +72,7 @@ impl Bf16Step {
         };
         let kernel = self.kernels.linear(variant, rows, columns);
         let tiles = kernel.def().map_tiles();
-        let term = self.term(of.layout, [of.x, of.w], of.shape, of.adapter, tiles)?;
+        let term = self.term(of.layout, of.x, of.w, of.shape, of.adapter, tiles)?;
         // Without a residual, the kernel does not read its map. The map must still be valid, so it
         // describes 8 elements of `x`.
         let residual = match of.residual {
@@ -105,7 +105,8 @@ impl Bf16Step {
     pub(super) fn term(
         &self,
         layout: MatmulLayout,
-        [x, w]: [&View<bf16>; 2],
+        x: &View<bf16>,
+        w: &View<bf16>,
         shape: MatmulShape,
         adapter: Option<&AdapterTerm<bf16>>,
         tiles: MapTiles,

@@ -306,7 +306,7 @@ impl StepOperations for Bf16Step {
         dy: &View<bf16>,
         dx: &View<bf16>,
     ) -> Result<(), Error> {
-        self.linear_backward(queue, of, [x, dy], None, dx)
+        self.linear_backward(queue, of, x, dy, None, dx)
     }
 
     fn project_input_backward(

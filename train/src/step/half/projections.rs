@@ -76,8 +76,8 @@ impl Bf16Step {
             columns,
             depth,
         };
-        let operands = [&*inputs.x2, &w];
-        let term = self.term(MatmulLayout::Nt, operands, shape, adapter.as_ref(), tiles)?;
+        let x = &inputs.x2;
+        let term = self.term(MatmulLayout::Nt, x, &w, shape, adapter.as_ref(), tiles)?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
         let g = map(&layer.g)?;
         let up = map(&layer.up)?;
@@ -106,7 +106,8 @@ impl Bf16Step {
         &self,
         queue: &mut impl Queue,
         of: LayerProjection,
-        [x, dy]: [&View<bf16>; 2],
+        x: &View<bf16>,
+        dy: &View<bf16>,
         residual: Option<&View<bf16>>,
         dx: &View<bf16>,
     ) -> Result<(), Error> {
@@ -169,7 +170,7 @@ impl Bf16Step {
                 partial
             };
             let of = output.projection.of_layer(l);
-            self.linear_backward(queue, of, [x, output.dy], sum, to)?;
+            self.linear_backward(queue, of, x, output.dy, sum, to)?;
             sum = Some(to);
         }
         Ok(())
@@ -212,7 +213,7 @@ impl Bf16Step {
                 columns,
                 depth: self.state.sizes.projection(projection).n,
             };
-            terms.push(self.term(MatmulLayout::Nn, [dy, &w], shape, adapter.as_ref(), tiles)?);
+            terms.push(self.term(MatmulLayout::Nn, dy, &w, shape, adapter.as_ref(), tiles)?);
         }
         let last = projections[projections.len() - 1].of_layer(l);
         let ahead = self.unpack_ahead(self.after_backward(last));
@@ -251,7 +252,7 @@ impl Bf16Step {
             columns,
             depth,
         };
-        let term = self.term(MatmulLayout::Nn, [dy, &w], shape, adapter.as_ref(), tiles)?;
+        let term = self.term(MatmulLayout::Nn, dy, &w, shape, adapter.as_ref(), tiles)?;
         let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
         let g = map(&layer.g)?;
         let up = map(&layer.up)?;
