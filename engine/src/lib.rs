@@ -49,6 +49,20 @@ mod step;
 mod text;
 mod weights;
 
+#[cfg(test)]
+#[allow(dead_code)] // The tests of models use the rest.
+#[path = "../../tests/support/families.rs"]
+mod families;
+#[cfg(test)]
+mod launches;
+#[cfg(test)]
+#[path = "../../tests/support/splitmix.rs"]
+mod splitmix;
+#[cfg(test)]
+#[allow(dead_code)] // The tests of models use the rest.
+#[path = "../../tests/support/write.rs"]
+mod write;
+
 pub use batch::{Batch, BatchOptions, ConstrainedSequence, SequenceId};
 pub use chunked::list::{PassNode, TimedNode};
 pub use decode::cached::CachedTokens;

@@ -1,5 +1,8 @@
 //! The times of the kernels of a decode step, measured one after the other.
 
+#[cfg(test)]
+use warpwright_driver::Graph;
+
 use super::engine::{Batch, row_state};
 use super::sequences::SequenceId;
 use crate::Error;
@@ -63,5 +66,11 @@ impl Batch {
         }
         let attended: Vec<u32> = firsts.iter().map(|first| first + 1).collect();
         Ok(timed(self.device.list(bucket, &attended), &fastest))
+    }
+
+    /// Returns the graph of a decode step of `bucket` rows.
+    #[cfg(test)]
+    pub(crate) fn decode_graph(&mut self, bucket: u32) -> Result<Graph, Error> {
+        self.device.graph(bucket)
     }
 }

@@ -565,7 +565,11 @@ impl LoadedStep {
 
 impl DecoderMachine {
     /// Queues one step.
-    fn run(&self, queue: &mut impl Queue, kind: StepKind) -> Result<(), warpwright_driver::Error> {
+    pub(crate) fn run(
+        &self,
+        queue: &mut impl Queue,
+        kind: StepKind,
+    ) -> Result<(), warpwright_driver::Error> {
         let DecoderMachine {
             config,
             buffers,
