@@ -105,7 +105,7 @@ const ARGMAX_SHARE: u32 = 2048;
 /// in the model.
 fn frequencies(outline: &Outline, ctx: u32) -> Vec<f32> {
     let factors = outline.rope_factors.as_ref().map(|factors| factors.of(ctx));
-    let ropes = outline.config.ropes().into_iter();
+    let ropes = outline.config.ropes.iter();
     ropes
         .flat_map(|rope| rope.revolutions(factors))
         .flat_map(revolutions)
@@ -129,7 +129,7 @@ impl DecoderBuffers {
             |name: &str, len: u32| Buffer::uninit(context, len as usize).map(|b| b.labelled(name));
         let caches =
             |name: &str| -> Result<Vec<Buffer<f16>>, Error> {
-                (0..c.layers)
+                (0..c.layer_count())
                     .map(|i| {
                         Ok(Buffer::uninit(context, cache_len(c, ctx))?
                             .labelled(&format!("{name}.{i}")))
@@ -161,11 +161,11 @@ impl DecoderBuffers {
             q: floats("q", c.q_len())?,
             k: floats("k", c.kv_len())?,
             v: floats("v", c.kv_len())?,
-            partials: floats("partials", c.heads * splits * (c.head_dim + 2))?,
+            partials: floats("partials", c.heads() * splits * (c.head_dim() + 2))?,
             heads: floats("heads", c.q_len())?,
-            gate: floats("gate", c.feed_forward)?,
-            up: floats("up", c.feed_forward)?,
-            inner: floats("inner", c.feed_forward)?,
+            gate: floats("gate", c.feed_forward())?,
+            up: floats("up", c.feed_forward())?,
+            inner: floats("inner", c.feed_forward())?,
             logits: floats("logits", c.vocab)?,
             value: Buffer::uninit(context, argmax_blocks)?.labelled("argmax.value"),
             index: Buffer::uninit(context, argmax_blocks)?.labelled("argmax.index"),
@@ -323,16 +323,16 @@ fn cache_len(c: &Config, ctx: u32) -> usize {
 
 /// Returns the bytes of the key and value caches.
 pub(crate) fn cache_bytes(c: &Config, ctx: u32) -> u64 {
-    u64::from(c.layers) * cache_len(c, ctx) as u64 * 2 * 2
+    u64::from(c.layer_count()) * cache_len(c, ctx) as u64 * 2 * 2
 }
 
 /// Returns the bytes of everything else, except a few kilobytes.
 pub(crate) fn work_bytes(c: &Config, ctx: u32) -> u64 {
     // Partial results of attention. A pipeline with batch 1 and one with a larger batch together
     // use up to three times as much.
-    let part = 4 * u64::from(c.heads) * u64::from(splits(ctx)) * u64::from(c.head_dim + 2);
+    let part = 4 * u64::from(c.heads()) * u64::from(splits(ctx)) * u64::from(c.head_dim() + 2);
     let rest = [2 * c.hidden, 2 * c.q_len(), 2 * c.kv_len(), c.vocab, ctx];
-    let ffn = 3 * u64::from(c.feed_forward);
+    let ffn = 3 * u64::from(c.feed_forward());
     4 * (part + ffn + rest.into_iter().map(u64::from).sum::<u64>()) + batch_bytes(c)
 }
 
@@ -351,7 +351,7 @@ fn batch_bytes(c: &Config) -> u64 {
         c.hidden + raw,
         2 * c.q_len(),
         c.q_len() + 2 * c.kv_len(),
-        c.feed_forward,
+        c.feed_forward(),
         c.vocab,
     ];
     4 * u64::from(MAX_BATCH) * floats.into_iter().map(u64::from).sum::<u64>()
@@ -361,7 +361,7 @@ fn batch_bytes(c: &Config) -> u64 {
 pub(crate) fn draft_bytes(c: &Config, options: Options) -> u64 {
     let tokens: u32 = verified_at_once(options.drafts()).sum();
     // Each token has its own splits of attention.
-    let partials = 6 * u64::from(c.heads * MAX_SPLITS) * u64::from(c.head_dim);
+    let partials = 6 * u64::from(c.heads() * MAX_SPLITS) * u64::from(c.head_dim());
     let steps = u64::from(tokens) * (batch_bytes(c) / u64::from(MAX_BATCH) + partials);
     let size = |logprobs| SamplerSize {
         vocab: c.vocab,

@@ -5,7 +5,7 @@ use safetensors::tensor::{Dtype, TensorView};
 use warpwright_cuda_emu::{EmulatorConfig, configure};
 use warpwright_driver::{Context, Driver};
 use warpwright_engine::{Decoder, KernelPath, Launch, Options, Tuning, Unsupported};
-use warpwright_model::config::{Config, Local};
+use warpwright_model::config::{Hyperparameters, Local};
 use warpwright_model::rope::Rope;
 use warpwright_model::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_model::{Outline, Shape};
@@ -27,28 +27,28 @@ fn small(architecture: &str, quantization: &str) -> Outline {
         .find(|shape| shape.name.starts_with(architecture))
         .unwrap();
     // A window of fewer positions than are decoded, and a layer without.
-    let local = known.config.local.map(|local| Local {
+    let local = known.hyperparameters.local.map(|local| Local {
         rope: Rope::plain(64, local.rope.base),
         ..local
     });
-    let config = Config {
+    let hyperparameters = Hyperparameters {
         layers: local.map_or(2, |local| local.period),
-        window: known.config.window.map(|_| 50),
+        window: known.hyperparameters.window.map(|_| 50),
         local,
         hidden: 256,
         feed_forward: 512,
         heads: 4,
         kv_heads: 2,
         head_dim: 64,
-        rope: Rope::plain(64, known.config.rope.base),
+        rope: Rope::plain(64, known.hyperparameters.rope.base),
         context: 200,
         vocab: 304,
-        ..known.config.clone()
+        ..known.hyperparameters.clone()
     };
     outline(
         &Shape {
             name: "small",
-            config,
+            hyperparameters,
             tied: known.tied,
         },
         quantization,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::adapter::data::Formats;
 use crate::architecture::outline::{Outline, Weight};
 use crate::architecture::roles::Block;
-use crate::config::hyperparameters::Config;
 use crate::format::weight_format::WeightFormat;
+use crate::layer::description::{Layer, Mixer};
 
 /// The tensors of one role and shape, over all blocks.
 #[derive(Debug, Clone, PartialEq)]
@@ -159,27 +159,22 @@ fn numbers(weight: &Weight) -> u64 {
 /// Returns the bytes of keys and values that a token reads if it attends to `attended` positions,
 /// in f16. Layers with a sliding window read at most their window.
 pub fn kv_bytes_read(model: &Outline, attended: u32) -> u64 {
-    (0..model.config.layers)
-        .map(|layer| kv_bytes_of(&model.config, layer, attended))
-        .sum()
+    let layers = model.config.layers.iter();
+    layers.map(|layer| kv_bytes_of(layer, attended)).sum()
 }
 
 /// Returns the bytes of keys and values that a token reads in one layer, in f16.
-pub fn kv_bytes_of(c: &Config, layer: u32, attended: u32) -> u64 {
-    let attended = c
-        .window_of(layer)
-        .map_or(attended, |window| attended.min(window));
-    kv_position_bytes(c) * u64::from(attended)
-}
-
-/// Returns the bytes of the keys and values of one position in one layer.
-pub fn kv_position_bytes(c: &Config) -> u64 {
-    u64::from(c.kv_len()) * 2 * 2
+pub fn kv_bytes_of(layer: &Layer, attended: u32) -> u64 {
+    match &layer.mixer {
+        Mixer::Attention(attention) => {
+            attention.kv_bytes_per_position() * u64::from(attention.attended(attended))
+        }
+    }
 }
 
 /// Returns the bytes of keys and values per position over all layers, in f16. A token in a model
 /// without sliding windows reads this much for each position before it.
 pub fn kv_bytes(model: &Outline) -> u64 {
-    let c = &model.config;
-    u64::from(c.layers) * kv_position_bytes(c)
+    let layers = model.config.layers.iter();
+    layers.map(Layer::kv_bytes_per_position).sum()
 }

@@ -8,6 +8,7 @@
 //! - [`Grammar`] describes a JSON schema, a grammar or a regular expression, and a [`Matcher`]
 //!   returns the tokens that may come next.
 //! - [`Adapter`] is a LoRA adapter, and [`merge`] adds it to the weights of a new file.
+//! - [`layer`] describes each layer of a model as data.
 //! - [`info`] has the sizes, formats and memory traffic of a model.
 //!
 //! The crate depends on neither the driver nor the kernels. It describes weights in the terms of
@@ -38,6 +39,7 @@ mod format;
 pub mod gguf;
 pub mod grammar;
 pub mod info;
+pub mod layer;
 pub mod merge;
 mod open;
 mod problem;
@@ -45,7 +47,7 @@ pub mod tokenizer;
 mod unique_keys;
 
 pub use adapter::Adapter;
-pub use architecture::family::{EmbeddingScaling, GateActivation, RopePairing};
+pub use architecture::family::EmbeddingScaling;
 pub use architecture::outline::{Absmax, Outline, Weight, Weights};
 pub use architecture::roles::Block;
 pub use architecture::shape::{self, Quantization, Shape};
@@ -55,6 +57,7 @@ pub use error::Error;
 pub use format::nf4;
 pub use format::weight_format::WeightFormat;
 pub use grammar::{Grammar, GrammarCompiler, GrammarText, Matcher};
+pub use layer::{GateActivation, Layer, RopePairing};
 pub use open::{Files, Model};
 pub use problem::Problem;
 pub use tokenizer::Tokenizer;

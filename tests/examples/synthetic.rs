@@ -132,16 +132,16 @@ fn metadata(outline: &Outline) -> Head {
     let config = &outline.config;
     let architecture = config.architecture.name;
     let numbers = [
-        ("block_count", Scalar::U32(config.layers)),
+        ("block_count", Scalar::U32(config.layer_count())),
         ("context_length", Scalar::U32(config.context)),
         ("embedding_length", Scalar::U32(config.hidden)),
-        ("feed_forward_length", Scalar::U32(config.feed_forward)),
-        ("attention.head_count", Scalar::U32(config.heads)),
-        ("attention.head_count_kv", Scalar::U32(config.kv_heads)),
-        ("attention.key_length", Scalar::U32(config.head_dim)),
-        ("attention.value_length", Scalar::U32(config.head_dim)),
-        ("rope.dimension_count", Scalar::U32(config.head_dim)),
-        ("rope.freq_base", Scalar::F32(config.rope.base as f32)),
+        ("feed_forward_length", Scalar::U32(config.feed_forward())),
+        ("attention.head_count", Scalar::U32(config.heads())),
+        ("attention.head_count_kv", Scalar::U32(config.kv_heads())),
+        ("attention.key_length", Scalar::U32(config.head_dim())),
+        ("attention.value_length", Scalar::U32(config.head_dim())),
+        ("rope.dimension_count", Scalar::U32(config.head_dim())),
+        ("rope.freq_base", Scalar::F32(config.ropes[0].base as f32)),
         (
             "attention.layer_norm_rms_epsilon",
             Scalar::F32(config.epsilon),

@@ -187,13 +187,13 @@ pub fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
     }
     // The training kernels rotate whole heads with a magnitude of 1, and attend to all earlier
     // tokens. They would train such a model as if it had another structure.
-    if c.rope.dim != c.head_dim {
+    if c.ropes[0].dim != c.head_dim() {
         return refuse("models that rotate only a part of each head");
     }
-    if c.rope.magnitude != 1.0 {
+    if c.ropes[0].magnitude != 1.0 {
         return refuse("rotary embeddings with a magnitude (YaRN)");
     }
-    if (0..c.layers).any(|layer| c.window_of(layer).is_some()) {
+    if c.attentions().any(|attention| attention.window.is_some()) {
         return refuse("sliding-window attention");
     }
     let factors = outline
@@ -203,14 +203,13 @@ pub fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
     Ok(Config {
         vocab: c.vocab as usize,
         hidden: c.hidden as usize,
-        feed_forward: c.feed_forward as usize,
-        layers: c.layers as usize,
-        heads: c.heads as usize,
-        kv_heads: c.kv_heads as usize,
-        head_dim: c.head_dim as usize,
+        feed_forward: c.feed_forward() as usize,
+        layers: c.layer_count() as usize,
+        heads: c.heads() as usize,
+        kv_heads: c.kv_heads() as usize,
+        head_dim: c.head_dim() as usize,
         eps: c.epsilon.into(),
-        frequencies: c
-            .rope
+        frequencies: c.ropes[0]
             .revolutions(factors)
             .into_iter()
             .map(|turns| turns * TAU)

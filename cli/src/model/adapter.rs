@@ -134,7 +134,7 @@ pub(crate) fn rows(outline: &Outline) -> Vec<[String; 2]> {
         return vec![];
     };
     let targets = adapter.targets();
-    let layers = outline.config.layers;
+    let layers = outline.config.layer_count();
     // Most adapters target the same projections in every layer. The others are pointed out.
     let target = |(name, count): &(&str, usize)| {
         if *count == layers as usize {

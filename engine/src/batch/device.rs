@@ -97,7 +97,7 @@ impl BatchDevice {
         let sms = context.device().properties().multiprocessors;
         let caches = |name: &str| -> Result<Vec<Buffer<f16>>, Error> {
             let len = page_len(c) * options.pages() as usize;
-            (0..c.layers)
+            (0..c.layer_count())
                 .map(|i| Ok(Buffer::uninit(context, len)?.labelled(&format!("{name}.{i}"))))
                 .collect()
         };
@@ -105,17 +105,14 @@ impl BatchDevice {
             .rope_factors
             .as_ref()
             .map(|factors| factors.of(options.ctx));
-        let freq = c
-            .ropes()
-            .into_iter()
-            .flat_map(|rope| rope.revolutions(factors));
+        let freq = c.ropes.iter().flat_map(|rope| rope.revolutions(factors));
         let freq: Vec<f32> = freq.flat_map(revolutions).collect();
         let max_pages = cache::pages(options.ctx);
         let mut chunked = Chunked::new(context, cores, outline, &weights, embed)?;
         // The attention kernel decides how many partial results and tickets it needs.
         let attention = chunked.prepare_singles(context)?;
         let partials = partials_len(&attention, c, &options, sms);
-        let tickets = (MAX_SEQUENCES * c.kv_heads * attention.groups()) as usize;
+        let tickets = (MAX_SEQUENCES * c.kv_heads() * attention.groups()) as usize;
         Ok(BatchDevice {
             stream: Stream::new(context)?,
             head: BatchHead::new(context, cores, outline, &weights.head, &options)?,
@@ -358,7 +355,9 @@ impl BatchDevice {
             max_pages: self.max_pages,
             freq: &self.freq,
         };
-        let units = self.attention.units(self.bucket(sizes.singles), c.kv_heads);
+        let units = self
+            .attention
+            .units(self.bucket(sizes.singles), c.kv_heads());
         let singles = Singles {
             rows: sizes.singles,
             splits: self.attention.splits(units, self.options.ctx, sms),
@@ -404,8 +403,8 @@ const BUCKETS: [u32; 6] = [8, 16, 32, 64, 128, 256];
 /// Returns the number of partial results of attention that any bucket needs.
 fn partials_len(attention: &BatchAttention, c: &Config, options: &BatchOptions, sms: u32) -> usize {
     let of = |rows| {
-        let splits = attention.splits(attention.units(rows, c.kv_heads), options.ctx, sms);
-        attention.partials_len(rows, c.heads, splits)
+        let splits = attention.splits(attention.units(rows, c.kv_heads()), options.ctx, sms);
+        attention.partials_len(rows, c.heads(), splits)
     };
     BUCKETS
         .map(of)
@@ -421,8 +420,12 @@ fn page_len(c: &Config) -> usize {
 
 /// Returns the bytes of the buffers of this module, except the caches.
 pub(super) fn bytes(c: &Config, options: &BatchOptions, sms: u32) -> u64 {
-    let attention = BatchAttention::new(c.head_dim, c.heads / c.kv_heads, ColumnOrder { group: 8 });
+    let attention = BatchAttention::new(
+        c.head_dim(),
+        c.heads() / c.kv_heads(),
+        ColumnOrder { group: 8 },
+    );
     let partials = 4 * partials_len(&attention, c, options, sms) as u64;
     let table = 4 * u64::from(options.sequences) * u64::from(cache::pages(options.ctx));
-    partials + table + 4 * u64::from(MAX_SEQUENCES * c.heads)
+    partials + table + 4 * u64::from(MAX_SEQUENCES * c.heads())
 }

@@ -62,14 +62,14 @@ impl ChunkKernels {
         let mut plain = SharedKernels::new(context);
         let mut wgmma = SharedKernels::new(context);
         let attention = (0..).zip(layers).map(|(index, layer)| {
-            let window = c.window_of(index);
+            let window = c.attention(index).window;
             let order = order(&layer.o);
             Ok(if has_wgmma(cores, c) {
-                let kernel = PromptAttentionWgmma::new(c.head_dim, order);
+                let kernel = PromptAttentionWgmma::new(c.head_dim(), order);
                 let kernel = window.map_or(kernel, |window| kernel.with_window(window));
                 AttentionKernel::Wgmma(wgmma.load(kernel)?)
             } else {
-                let kernel = PromptAttention::new(c.head_dim, order);
+                let kernel = PromptAttention::new(c.head_dim(), order);
                 let kernel = window.map_or(kernel, |window| kernel.with_window(window));
                 AttentionKernel::Plain(plain.load(kernel)?)
             })
@@ -103,9 +103,11 @@ impl ChunkKernels {
                 continue;
             }
             let singles = (0..).zip(layers).map(|(index, layer)| {
-                let kernel = BatchAttention::new(c.head_dim, c.heads / c.kv_heads, order(&layer.o));
+                let kernel =
+                    BatchAttention::new(c.head_dim(), c.heads() / c.kv_heads(), order(&layer.o));
                 let kernel = c
-                    .window_of(index)
+                    .attention(index)
+                    .window
                     .map_or(kernel, |window| kernel.with_window(window));
                 kernels.load(BatchAttention {
                     overlap: early(overlap),
@@ -229,12 +231,12 @@ fn with_rows(embed: ResolvedEmbed, rows: u32) -> ResolvedEmbed {
 }
 
 fn has_wgmma(cores: TensorCores, c: &Config) -> bool {
-    cores.has_warpgroups() && matches!(c.head_dim, 64 | 128)
+    cores.has_warpgroups() && matches!(c.head_dim(), 64 | 128)
 }
 
 /// Returns the maximum number of queries per work item of attention.
 pub(crate) fn queries(cores: TensorCores, c: &Config) -> u32 {
-    let plain = |order| PromptAttention::new(c.head_dim, order).queries;
+    let plain = |order| PromptAttention::new(c.head_dim(), order).queries;
     if has_wgmma(cores, c) {
         PromptAttentionWgmma::QUERIES
     } else {
@@ -245,7 +247,7 @@ pub(crate) fn queries(cores: TensorCores, c: &Config) -> u32 {
 fn rotate(c: &Config, overlap: bool) -> RotateTokens {
     let family = c.architecture;
     RotateTokens {
-        head_dim: c.head_dim,
+        head_dim: c.head_dim(),
         pairing: kernel_pairing(family.pairing),
         bias: family.biases,
         norm: family.head_norms,
@@ -352,12 +354,15 @@ pub(crate) fn check(device: &Device, c: &Config) -> Result<TensorCores, String> 
     let sizes = [
         ("hidden", c.hidden),
         ("heads * head_dim", c.q_len()),
-        ("feed_forward", c.feed_forward),
+        ("feed_forward", c.feed_forward()),
     ];
     if let Some((name, n)) = sizes.into_iter().find(|(_, n)| !n.is_multiple_of(128)) {
         return Err(format!("{name} is {n}, but must be a multiple of 128"));
     }
-    let longest = c.hidden.max(c.feed_forward).max(c.q_len() + 2 * c.kv_len());
+    let longest = c
+        .hidden
+        .max(c.feed_forward())
+        .max(c.q_len() + 2 * c.kv_len());
     if longest > LONGEST {
         return Err(format!(
             "a row of activations has {longest} values, but at most {LONGEST} are supported"

@@ -63,17 +63,20 @@ impl Attended<'_> {
         match self {
             Attended::Each(attended) => attended
                 .iter()
-                .map(|&n| info::kv_bytes_of(c, layer, n))
+                .map(|&n| info::kv_bytes_of(&c.layers[layer as usize], n))
                 .sum(),
-            Attended::Beginning(tokens) => info::kv_position_bytes(c) * u64::from(tokens),
-            Attended::Last(tokens) => info::kv_bytes_of(c, layer, tokens),
+            Attended::Beginning(tokens) => {
+                c.layers[layer as usize].kv_bytes_per_position() * u64::from(tokens)
+            }
+            Attended::Last(tokens) => info::kv_bytes_of(&c.layers[layer as usize], tokens),
         }
     }
 
     /// Returns the multiplications and additions of attention in a layer: queries by keys, and
     /// weights by values.
     fn operations(self, c: &Config, layer: u32) -> u64 {
-        let positions = |n: u32| u64::from(c.window_of(layer).map_or(n, |window| n.min(window)));
+        let positions =
+            |n: u32| u64::from(c.attention(layer).window.map_or(n, |window| n.min(window)));
         let positions: u64 = match self {
             Attended::Each(attended) => attended.iter().map(|&n| positions(n)).sum(),
             Attended::Beginning(tokens) => (1..=tokens).map(positions).sum(),
@@ -184,7 +187,7 @@ impl ListParameters<'_> {
         // The last layer stops after keys and values, except for the last token: see
         // `ChunkedPass::run`.
         nodes.extend(match self.attended {
-            Attended::Beginning(tokens) if index + 1 == config.layers => {
+            Attended::Beginning(tokens) if index + 1 == config.layer_count() => {
                 let attended = Attended::Last(tokens);
                 ListParameters {
                     shape: LAST,

@@ -259,7 +259,7 @@ impl<'a> ChunkedPass<'a> {
         let c = &self.chunked.config;
         let rows = self.fixed_rows();
         let kernels = &self.chunked.kernels;
-        let rope_dim = c.rope.dim * c.ropes().len() as u32;
+        let rope_dim = c.ropes[0].dim * c.ropes.len() as u32;
         let args = EmbedTokenArgs::<Host> {
             state: &ChunkWorkspace::rows(&w.state, rows, state::LEN as u32),
             table: self.weights.embed(),
@@ -408,14 +408,14 @@ impl<'a> ChunkedPass<'a> {
             q: &w.q,
             k_cache: &cache.k[index],
             v_cache: &cache.v[index],
-            heads: c.heads,
-            kv_heads: c.kv_heads,
+            heads: c.heads(),
+            kv_heads: c.kv_heads(),
             cache_pages: cache.pages,
             sequences: cache.sequences,
             max_pages: cache.max_pages,
-            angle_row: c.ropes().len() as u32 * c.rope.dim,
-            angle_first: c.rope_of(index as u32) * c.rope.dim,
-            scale: c.score_scale(),
+            angle_row: c.ropes.len() as u32 * c.ropes[0].dim,
+            angle_first: c.attention(index as u32).rope * c.ropes[0].dim,
+            scale: c.score_scale(c.attention(index as u32)),
         }
     }
 
@@ -428,11 +428,11 @@ impl<'a> ChunkedPass<'a> {
         let operand = self.operand(&w.normed.values, &w.normed.scale, c.hidden);
         let args = MatmulArgs::<Host> {
             squares: &self.span.activations(&w.squares, 1),
-            gated: &self.span.activations(&w.inner.values, c.feed_forward),
+            gated: &self.span.activations(&w.inner.values, c.feed_forward()),
             gated_scale: &self.span.activations(&w.inner.scale, 1),
             bound: rows.bound,
             y: &w.nothing.floats,
-            y_rows: c.feed_forward,
+            y_rows: c.feed_forward(),
             ..self.args(self.blocks(&matmul), &rows.gate_up, &operand)
         };
         self.chunked.kernels.products[&matmul].launch(queue, args)
@@ -565,26 +565,26 @@ impl ChunkedPass<'_> {
         let w = &self.chunked.workspace;
         let c = &self.chunked.config;
         // In models with two ropes, the frequencies of the second follow those of the first.
-        let rope = (c.rope_of(index as u32) * c.head_dim) as usize;
+        let rope = (c.attention(index as u32).rope * c.head_dim()) as usize;
         let args = RotateTokensArgs::<Host> {
             x: raw,
             bias: &floats(&block.bias, &w.nothing.floats)?,
             gamma: &floats(&block.qk_norm, &w.nothing.floats)?,
-            freq: &cache.freq.view_range(rope..rope + c.head_dim as usize),
+            freq: &cache.freq.view_range(rope..rope + c.head_dim() as usize),
             state: &w.state,
             pages: cache.table,
             q: &w.q,
             k_cache: &cache.k[index],
             v_cache: &cache.v[index],
-            heads: c.heads,
-            kv_heads: c.kv_heads,
+            heads: c.heads(),
+            kv_heads: c.kv_heads(),
             cache_pages: cache.pages,
             sequences: cache.sequences,
             max_pages: cache.max_pages,
             tokens: self.input.tokens,
             capacity: self.span.capacity,
             epsilon: c.epsilon,
-            scale: c.score_scale(),
+            scale: c.score_scale(c.attention(index as u32)),
         };
         queue.launch(
             &self.chunked.kernels.rotate[&self.input.shape.overlap],
@@ -622,8 +622,8 @@ impl ChunkedPass<'_> {
             y_scale: &w.heads.scale,
             partials: singles.partials,
             ticket: singles.ticket,
-            heads: c.heads,
-            kv_heads: c.kv_heads,
+            heads: c.heads(),
+            kv_heads: c.kv_heads(),
             cache_pages: cache.pages,
             sequences: cache.sequences,
             max_pages: cache.max_pages,
@@ -649,8 +649,8 @@ impl ChunkedPass<'_> {
             items: self.input.items,
             y: &self.span.activations(&w.heads.values, c.q_len()),
             y_scale: &self.span.activations(&w.heads.scale, 1),
-            heads: c.heads,
-            kv_heads: c.kv_heads,
+            heads: c.heads(),
+            kv_heads: c.kv_heads(),
             cache_pages: cache.pages,
             sequences: cache.sequences,
             max_pages: cache.max_pages,

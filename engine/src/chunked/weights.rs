@@ -52,7 +52,7 @@ pub(super) fn qkv_epilogue(c: &Config) -> Epilogue {
 fn append(c: &Config) -> Append {
     let family = c.architecture;
     Append {
-        head_dim: c.head_dim,
+        head_dim: c.head_dim(),
         pairing: kernel_pairing(family.pairing),
         bias: family.biases,
     }
@@ -112,7 +112,7 @@ impl Bounds<'_> {
             kernel_format(block.gate.format),
             RowOrder::GATE_UP,
             &tiles.gate_up,
-            2 * c.feed_forward,
+            2 * c.feed_forward(),
             c.hidden,
             0,
         )?;
@@ -144,7 +144,7 @@ impl Bounds<'_> {
                     plain,
                     &tiles.down,
                     c.hidden,
-                    c.feed_forward,
+                    c.feed_forward(),
                     0,
                 )?
                 .0,

@@ -152,14 +152,14 @@ impl ChunkWorkspace {
             items: Buffer::zeroed(context, CHUNK as usize * Item::LEN)?.labelled("chunk.items"),
             last_item: Buffer::zeroed(context, Item::LEN)?.labelled("chunk.last_item"),
             x: floats("chunk.x", CAPACITY, c.hidden)?,
-            angles: floats("chunk.angles", CHUNK, c.ropes().len() as u32 * c.head_dim)?,
+            angles: floats("chunk.angles", CHUNK, c.ropes.len() as u32 * c.head_dim())?,
             normed: Panels::new(context, "chunk.normed", CAPACITY, c.hidden)?,
             normed2,
             squares: floats("chunk.squares", CAPACITY, 1)?,
             raw,
             q: Buffer::zeroed(context, (CAPACITY * c.q_len()) as usize)?.labelled("chunk.q"),
             heads: Panels::new(context, "chunk.heads", CAPACITY, c.q_len())?,
-            inner: Panels::new(context, "chunk.inner", CAPACITY, c.feed_forward)?,
+            inner: Panels::new(context, "chunk.inner", CAPACITY, c.feed_forward())?,
             projected,
             scratch: SplitScratch {
                 partials: Buffer::zeroed(context, SCRATCH[0])?.labelled("chunk.partials"),
@@ -203,8 +203,8 @@ pub(crate) fn bytes(c: &Config) -> u64 {
     } else {
         0
     };
-    let floats = c.hidden + after + raw + c.ropes().len() as u32 * c.head_dim + 12;
-    let halves = 2 * c.hidden + 2 * c.q_len() + c.feed_forward;
+    let floats = c.hidden + after + raw + c.ropes.len() as u32 * c.head_dim() + 12;
+    let halves = 2 * c.hidden + 2 * c.q_len() + c.feed_forward();
     let scratch = 4 * SCRATCH.iter().sum::<usize>() as u64;
     u64::from(CAPACITY) * (4 * u64::from(floats) + 2 * u64::from(halves)) + scratch
 }

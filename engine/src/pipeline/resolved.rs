@@ -284,8 +284,8 @@ impl ResolvedStep {
     /// Returns the number of blocks that attention of this many tokens needs without splits: one
     /// per KV head, or more if its query heads need several.
     fn attention_units(&self, tokens: u32) -> u32 {
-        let groups = (self.config.heads / self.config.kv_heads).div_ceil(ATTENTION_QUERIES);
-        tokens * self.config.kv_heads * groups
+        let groups = (self.config.heads() / self.config.kv_heads()).div_ceil(ATTENTION_QUERIES);
+        tokens * self.config.kv_heads() * groups
     }
 
     /// Returns the number of blocks of attention: one per multiprocessor, or more if it needs them.
@@ -314,18 +314,18 @@ fn check_config(c: &Config) -> Result<(), Unsupported> {
             multiple,
         })
     };
-    multiple("head_dim", c.head_dim, 16)?;
+    multiple("head_dim", c.head_dim(), 16)?;
     multiple("the hidden size", c.hidden, 16)?;
-    multiple("the feed-forward size", c.feed_forward, 8)?;
+    multiple("the feed-forward size", c.feed_forward(), 8)?;
     multiple("the vocabulary size", c.vocab, 16)?;
-    let head_dim = c.head_dim;
+    let head_dim = c.head_dim();
     if head_dim > MAX_HEAD_DIM {
         return Err(Unsupported::HeadDim {
             found: head_dim,
             max: MAX_HEAD_DIM,
         });
     }
-    let group = c.heads / c.kv_heads;
+    let group = c.heads() / c.kv_heads();
     if group > MAX_GROUP {
         return Err(Unsupported::Group {
             found: group,
@@ -334,10 +334,10 @@ fn check_config(c: &Config) -> Result<(), Unsupported> {
     }
     // The QKV kernel rotates by one set of angles. Only the head norm kernel can choose between
     // several.
-    if c.local.is_some() && !c.architecture.head_norms {
+    if c.ropes.len() > 1 && !c.architecture.head_norms {
         return Err(Unsupported::TwoRopes);
     }
-    let rope_dim = c.rope.dim;
+    let rope_dim = c.ropes[0].dim;
     if rope_dim != head_dim {
         return Err(Unsupported::PartialRope { rope_dim, head_dim });
     }
@@ -464,8 +464,8 @@ impl Resolver<'_> {
     fn attention(&self, window: Option<u32>) -> PipelinedAttention {
         let c = &self.outline.config;
         PipelinedAttention {
-            head_dim: c.head_dim,
-            queries: c.heads / c.kv_heads,
+            head_dim: c.head_dim(),
+            queries: c.heads() / c.kv_heads(),
             window,
             overlap: self.target.overlaps(),
             // A tuning sets the shared memory of GEMVs only.
@@ -481,8 +481,8 @@ impl Resolver<'_> {
         let overlap = self.target.overlaps();
         let batch = self.batch;
         let angles = AngleSet {
-            index: c.rope_of(index),
-            count: c.ropes().len() as u32,
+            index: c.attention(index).rope,
+            count: c.ropes.len() as u32,
         };
         Ok(ResolvedLayer {
             qkv: self.adapted(GemvKind::Qkv, index, self.qkv(b)?),
@@ -491,7 +491,7 @@ impl Resolver<'_> {
                 batch,
                 angles,
             }),
-            attention: self.attention(c.window_of(index)),
+            attention: self.attention(c.attention(index).window),
             o: self.adapted(GemvKind::O, index, self.o(kernel_format(b.o.format))?),
             gate_up: self.adapted(
                 GemvKind::GateUp,
@@ -555,7 +555,7 @@ impl Resolver<'_> {
             output,
             plan,
         };
-        let segments = kernel.segments(c.heads, c.kv_heads, c.head_dim);
+        let segments = kernel.segments(c.heads(), c.kv_heads(), c.head_dim());
         let (plan, layout) = self.fit(GemvKind::Qkv, &segments, kernel.plan, c.hidden)?;
         Ok(ResolvedGemv {
             kernel: Qkv { plan, ..kernel },
@@ -582,11 +582,11 @@ impl Resolver<'_> {
         let format = kernel_format(b.down.format);
         let bytes = self.activation_bytes(GemvKind::Down, b);
         let before = kernel_format(b.gate.format);
-        let default = || default_plan_with(bytes, format, c.hidden, c.feed_forward).after(before);
+        let default = || default_plan_with(bytes, format, c.hidden, c.feed_forward()).after(before);
         let plan = self
             .plan(self.tuning.down.unwrap_or_else(default))
             .with_bytes(format, bytes);
-        self.project(GemvKind::Down, format, plan, c.feed_forward)
+        self.project(GemvKind::Down, format, plan, c.feed_forward())
     }
 
     /// Resolves a projection that is added to the residual stream.
@@ -619,13 +619,13 @@ impl Resolver<'_> {
     /// Resolves gate and up. The output projection before them usually has their format.
     fn gate_up(&self, format: Format) -> Result<ResolvedGemv<GateUp>, Unsupported> {
         let c = &self.outline.config;
-        let default = || default_plan(format, 2 * c.feed_forward, c.hidden).after(format);
+        let default = || default_plan(format, 2 * c.feed_forward(), c.hidden).after(format);
         let kernel = GateUp {
             format,
             activation: kernel_activation(c.architecture.activation),
             plan: self.plan(self.tuning.gate_up.unwrap_or_else(default)),
         };
-        let segments = kernel.segments(c.feed_forward);
+        let segments = kernel.segments(c.feed_forward());
         let (plan, layout) = self.fit(GemvKind::GateUp, &segments, kernel.plan, c.hidden)?;
         Ok(ResolvedGemv {
             kernel: GateUp { plan, ..kernel },
@@ -791,7 +791,7 @@ mod tests {
                     plans.map(|plan| plan.bytes == ActivationBytes::Three)
                 };
                 let two_bits = quantization.name == "q2_k";
-                let down = two_bits && shape.config.feed_forward <= MAX_OF_THREE;
+                let down = two_bits && shape.hyperparameters.feed_forward <= MAX_OF_THREE;
                 assert_eq!(three(one), [two_bits, false, false, down], "{name}");
                 assert_eq!(three(many), three(one), "{name}");
             }
@@ -853,7 +853,7 @@ mod tests {
                     same(
                         &name,
                         a.format,
-                        c.feed_forward,
+                        c.feed_forward(),
                         [(a.plan, of_a), (b.plan, of_b)],
                     );
                 }

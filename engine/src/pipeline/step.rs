@@ -225,7 +225,7 @@ impl<'a> PipelineStep<'a> {
     /// Returns the bytes of keys and values that a layer's attention reads at this many positions,
     /// in f16.
     pub(crate) fn kv_bytes(&self, layer: usize, attended: u32) -> u64 {
-        info::kv_bytes_of(&self.pipeline.resolved.config, layer as u32, attended)
+        info::kv_bytes_of(&self.pipeline.resolved.config.layers[layer], attended)
     }
 
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
@@ -241,7 +241,7 @@ impl<'a> PipelineStep<'a> {
             angles: &self.workspace.angles,
             n: c.hidden,
             vocab: c.vocab,
-            rope_dim: c.rope.dim * c.ropes().len() as u32,
+            rope_dim: c.ropes[0].dim * c.ropes.len() as u32,
             blocks: step.sms,
             shared: step.shared,
         };
@@ -268,7 +268,7 @@ impl<'a> PipelineStep<'a> {
         let angles = self
             .workspace
             .angles
-            .view_range(0..(step.batch * c.head_dim) as usize);
+            .view_range(0..(step.batch * c.head_dim()) as usize);
         let lora = self.lora_normed(queue, GemvKind::Qkv, index, &w.attn_norm)?;
         let views = self.stream_views(layout, NODES * index);
         for tokens in self.sub_batches(kernel.plan().batch) {
@@ -284,9 +284,9 @@ impl<'a> PipelineStep<'a> {
                 q: &tokens.rows(q),
                 k_cache: &b.k_cache[index],
                 v_cache: &b.v_cache[index],
-                heads: c.heads,
-                kv_heads: c.kv_heads,
-                head_dim: c.head_dim,
+                heads: c.heads(),
+                kv_heads: c.kv_heads(),
+                head_dim: c.head_dim(),
                 ctx: b.ctx,
                 n: c.hidden,
                 epsilon: c.epsilon,
@@ -316,9 +316,9 @@ impl<'a> PipelineStep<'a> {
             q: &v.q,
             k_cache: &b.k_cache[index],
             v_cache: &b.v_cache[index],
-            heads: c.heads,
-            kv_heads: c.kv_heads,
-            head_dim: c.head_dim,
+            heads: c.heads(),
+            kv_heads: c.kv_heads(),
+            head_dim: c.head_dim(),
             ctx: b.ctx,
             epsilon: c.epsilon,
             blocks: step.sms,
@@ -343,11 +343,11 @@ impl<'a> PipelineStep<'a> {
             y_scale: &self.workspace.heads.scales,
             partials: &self.workspace.attention_partials,
             ticket: &self.workspace.attention_ticket,
-            heads: c.heads,
-            kv_heads: c.kv_heads,
+            heads: c.heads(),
+            kv_heads: c.kv_heads(),
             ctx: b.ctx,
             splits,
-            scale: c.score_scale(),
+            scale: c.score_scale(c.attention(index as u32)),
             blocks: step.attention_blocks(splits),
             shared: step.attention.memory,
             timestamps: &self.workspace.timestamps(NODES * index + 1),
@@ -437,7 +437,7 @@ impl<'a> PipelineStep<'a> {
                 gamma: &gamma.cast()?,
                 y: &tokens.rows(&self.workspace.inner.values),
                 y_scale: &tokens.rows(&self.workspace.inner.scales),
-                rows: step.config.feed_forward,
+                rows: step.config.feed_forward(),
                 n: step.config.hidden,
                 epsilon: step.config.epsilon,
                 stream: self.stream_args(layout, &views),

@@ -127,7 +127,7 @@ impl PipelineWorkspace {
         let lora_u = step.lora.map(|lora| floats(lora.max_ranks)).transpose()?;
         let splits = step.splits(ctx);
         let nodes = NODES * step.layers.len() + 1;
-        let tickets = (step.batch * attention.tickets(c.kv_heads)) as usize;
+        let tickets = (step.batch * attention.tickets(c.kv_heads())) as usize;
         // Attention has the most blocks of all kernels.
         let node_timestamps = if step.profile {
             (step.attention_blocks(splits) * plan::TIMESTAMPS) as usize
@@ -135,15 +135,15 @@ impl PipelineWorkspace {
             0
         };
         Ok(PipelineWorkspace {
-            angles: floats(c.ropes().len() as u32 * c.head_dim)?.labelled("angles"),
+            angles: floats(c.ropes.len() as u32 * c.head_dim())?.labelled("angles"),
             raw: floats(c.q_len() + 2 * c.kv_len())?.labelled("raw"),
             projected,
             value: floats(step.max_blocks())?.labelled("head.value"),
             index: Buffer::uninit(context, step.batch as usize * blocks)?.labelled("head.index"),
             head_ticket: Buffer::zeroed(context, 1)?.labelled("head.ticket"),
             heads: BlockFloatBuffer::new(context, "heads", step.batch * c.q_len())?,
-            inner: BlockFloatBuffer::new(context, "inner", step.batch * c.feed_forward)?,
-            attention_partials: floats(c.heads * splits * attention.partial_len())?
+            inner: BlockFloatBuffer::new(context, "inner", step.batch * c.feed_forward())?,
+            attention_partials: floats(c.heads() * splits * attention.partial_len())?
                 .labelled("attention.partials"),
             attention_ticket: Buffer::zeroed(context, tickets)?.labelled("attention.ticket"),
             progress: Buffer::zeroed(context, blocks)?.labelled("progress"),

@@ -41,9 +41,10 @@ impl SimpleKernels {
     pub(crate) fn load(context: &Context, outline: &Outline) -> Result<SimpleKernels, Error> {
         let c = &outline.config;
         let w = &outline.weights;
-        let head_dim = c.head_dim;
+        let head_dim = c.head_dim();
         let mut distinct = SharedKernels::new(context);
-        let attention = (0..c.layers).map(|layer| distinct.load(attention(c, c.window_of(layer))));
+        let attention = (0..c.layer_count())
+            .map(|layer| distinct.load(attention(c, c.attention(layer).window)));
         Ok(SimpleKernels {
             embed: signed::load(
                 context,
@@ -58,7 +59,7 @@ impl SimpleKernels {
                 context,
                 Rope {
                     pairing: kernel_pairing(c.architecture.pairing),
-                    magnitude: c.angle_magnitude(),
+                    magnitude: c.angle_magnitude(c.attention(0)),
                 },
             )?,
             attention: attention.collect::<Result<_, _>>()?,
@@ -91,12 +92,12 @@ const MAX_QUERIES: u32 = 8;
 /// `warpwright_kernels` is preferred. If none has this head length, the same kernel is compiled for
 /// it.
 fn attention(c: &Config, window: Option<u32>) -> Attention {
-    let group = c.heads / c.kv_heads;
+    let group = c.heads() / c.kv_heads();
     let queries = (1..=group.min(MAX_QUERIES))
         .rev()
         .filter(|queries| group.is_multiple_of(*queries));
     let variant = |queries| Attention {
-        head_dim: c.head_dim,
+        head_dim: c.head_dim(),
         queries,
         window,
     };

@@ -104,7 +104,7 @@ impl SimpleStep<'_> {
             gate: &b.gate,
             up: &b.up,
             y: &b.inner,
-            n: self.config.feed_forward,
+            n: self.config.feed_forward(),
         };
         queue.launch(&self.kernels.swiglu, args)?;
         self.output(queue, &layer.down, &layer.lora[6], &b.inner)
@@ -167,7 +167,7 @@ impl SimpleStep<'_> {
                     x: &x,
                     w: norm,
                     y,
-                    n: c.head_dim,
+                    n: c.head_dim(),
                     eps: c.epsilon,
                 };
                 queue.launch(&self.kernels.head_norm, args)
@@ -285,8 +285,8 @@ impl SimpleStep<'_> {
     fn rope(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
         let b = &self.buffers;
         let c = &self.config;
-        let rope = c.rope_of(index as u32) as usize;
-        let dim = c.rope.dim as usize;
+        let rope = c.attention(index as u32).rope as usize;
+        let dim = c.ropes[0].dim as usize;
         let args = RopeArgs::<Host> {
             state: &b.state,
             freq: &b.freq.view_range(rope * dim..(rope + 1) * dim),
@@ -295,10 +295,10 @@ impl SimpleStep<'_> {
             v: &b.v,
             k_cache: &b.k_cache[index],
             v_cache: &b.v_cache[index],
-            heads: c.heads,
-            kv_heads: c.kv_heads,
-            head_dim: c.head_dim,
-            rope_dim: c.rope.dim,
+            heads: c.heads(),
+            kv_heads: c.kv_heads(),
+            head_dim: c.head_dim(),
+            rope_dim: c.ropes[0].dim,
             ctx: b.ctx,
         };
         queue.launch(&self.kernels.rope, args)
@@ -313,17 +313,17 @@ impl SimpleStep<'_> {
             k_cache: &b.k_cache[index],
             v_cache: &b.v_cache[index],
             partials: &b.partials,
-            heads: c.heads,
-            kv_heads: c.kv_heads,
+            heads: c.heads(),
+            kv_heads: c.kv_heads(),
             ctx: b.ctx,
             splits: b.splits,
-            scale: c.score_scale(),
+            scale: c.score_scale(c.attention(index as u32)),
         };
         queue.launch(&self.kernels.attention[index], args)?;
         let args = AttentionCombineArgs::<Host> {
             partials: &b.partials,
             y: &b.heads,
-            heads: c.heads,
+            heads: c.heads(),
             splits: b.splits,
         };
         queue.launch(&self.kernels.combine, args)

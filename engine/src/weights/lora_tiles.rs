@@ -124,8 +124,8 @@ fn tile_rows(
 ) -> impl Iterator<Item = (usize, u32)> {
     let c = &outline.config;
     let pairs = match c.architecture.pairing {
-        RopePairing::Interleaved => RowOrder::interleaved(c.head_dim),
-        RopePairing::HalfSplit => RowOrder::half_split(c.head_dim),
+        RopePairing::Interleaved => RowOrder::interleaved(c.head_dim()),
+        RopePairing::HalfSplit => RowOrder::half_split(c.head_dim()),
     };
     // The first eight rows of a tile come from the first matrix, and the rest from the second one.
     let rows = |order: RowOrder, lo: usize, hi: usize| {

@@ -63,8 +63,8 @@ macro_rules! buffers {
         /// pairs need.
         fn block<'a>(c: &Config, $block: &'a Block<Weight>) -> PackedBlock<StoredBuffer<'a>> {
             let $pairs = match c.architecture.pairing {
-                RopePairing::Interleaved => RowOrder::interleaved(c.head_dim),
-                RopePairing::HalfSplit => RowOrder::half_split(c.head_dim),
+                RopePairing::Interleaved => RowOrder::interleaved(c.head_dim()),
+                RopePairing::HalfSplit => RowOrder::half_split(c.head_dim()),
             };
             PackedBlock { $($name: $held,)* }
         }

@@ -379,7 +379,7 @@ mod tests {
             let [a, b] = [lo, hi].map(|weight| model.files.data(&weight.range).unwrap());
             tile::pack(kernel_format(lo.format), rows, &a, &b, lo.dims[0] as usize)
         };
-        let pairs = RowOrder::interleaved(c.head_dim);
+        let pairs = RowOrder::interleaved(c.head_dim());
         let qkv = [
             tiles(pairs, &w.q, &w.q),
             tiles(pairs, &w.k, &w.k),

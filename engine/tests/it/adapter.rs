@@ -154,7 +154,7 @@ impl Made {
     /// `W + s B A`. The files of llama models have row `2 i + j` of a head where the original has `j dim / 2 + i`.
     pub(crate) fn fold(&self, model: &Model) -> Weights<Vec<f64>> {
         let mut weights = oracle::weights(model);
-        let dim = model.outline.config.head_dim as usize;
+        let dim = model.outline.config.head_dim() as usize;
         for (block, layer) in weights.blocks.iter_mut().zip(&self.layers) {
             let matrices = [
                 &mut block.q,

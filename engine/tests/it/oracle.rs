@@ -242,13 +242,13 @@ fn attention(
     rotate(model, &cache.layer, &mut k, position);
     cache.push(k, v);
     let q = cache.keep.operand(q);
-    let dim = c.head_dim as usize;
-    let group = (c.heads / c.kv_heads) as usize;
+    let dim = c.head_dim() as usize;
+    let group = (c.heads() / c.kv_heads()) as usize;
     // Gemma 3 of 62 layers: `query_pre_attn_scalar` of its config.json.
-    let scored = if c.architecture.name == "gemma3" && c.layers == 62 {
-        c.hidden / c.heads
+    let scored = if c.architecture.name == "gemma3" && c.layer_count() == 62 {
+        c.hidden / c.heads()
     } else {
-        c.head_dim
+        c.head_dim()
     };
     let first = cache.k.len().saturating_sub(cache.layer.window);
     let heads = q.chunks(dim).enumerate().flat_map(|(head, q)| {
@@ -281,7 +281,7 @@ fn rotate(model: &Model, layer: &Layer, x: &mut [f64], position: usize) {
         ..
     } = layer;
     let pairs = frequencies.len();
-    for head in x.chunks_mut(c.head_dim as usize) {
+    for head in x.chunks_mut(c.head_dim() as usize) {
         for (i, frequency) in frequencies.iter().enumerate() {
             let (a, b) = match c.architecture.name {
                 "llama" => (2 * i, 2 * i + 1),
@@ -321,7 +321,7 @@ fn rope(model: &Model, len: usize) -> (Vec<f64>, f64) {
         .or(number("scale_linear"))
         .unwrap_or(1.0);
     let factor = if kind == "none" { 1.0 } else { factor };
-    let dim = number("dimension_count").unwrap_or(c.head_dim.into());
+    let dim = number("dimension_count").unwrap_or(c.head_dim().into());
     let base = number("freq_base").unwrap_or(10_000.0);
     let mut magnitude = number("scaling.attn_factor").unwrap_or(1.0);
     let divided: Box<dyn Fn(f64) -> f64> = if kind == "yarn" {

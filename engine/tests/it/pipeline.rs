@@ -3,7 +3,8 @@
 use warpwright_engine::{
     Decoder, GenerationEnd, KernelPath, Launch, Options, Prefer, StepKind, Tuning, Unsupported,
 };
-use warpwright_model::config::{Architecture, Config, Local};
+use warpwright_model::config::{Architecture, Hyperparameters};
+use warpwright_model::layer::{Attention, Mixer};
 use warpwright_model::shape::QUANTIZATIONS;
 use warpwright_model::{Model, Outline, Shape};
 
@@ -448,6 +449,12 @@ fn every_tuning_gives_the_same_logits() {
     );
 }
 
+/// The attention of the first layer.
+fn attention(outline: &mut Outline) -> &mut Attention {
+    let Mixer::Attention(attention) = &mut outline.config.layers[0].mixer;
+    attention
+}
+
 /// A change to a supported model, and the reason why the pipeline then does not support it.
 type Refusal = (Synth, fn(&mut Outline), &'static str);
 
@@ -459,9 +466,9 @@ fn says_why_the_pipeline_does_not_support_a_model() {
         (Synth { vocab: 301, ..LLAMA }, none, "the vocabulary size 301 is not a multiple of 16"),
         (Synth { head_dim: 24, ..LLAMA }, none, "head_dim 24 is not a multiple of 16"),
         (Synth { head_dim: 32, heads: 34, ..LLAMA }, none, "17 query heads share a KV head, at most 16 are supported"),
-        (LLAMA, |outline| outline.config.head_dim = 272, "head_dim 272 is above 256"),
-        (LLAMA, |outline| outline.config.rope.dim = 32, "partial rotary embedding (rope_dim 32 of head_dim 64) is not supported"),
-        (LLAMA, |outline| outline.config.local = Some(Local { period: 6, rope: outline.config.rope }), "two rotary bases without head norms are not supported"),
+        (LLAMA, |outline| attention(outline).head_dim = 272, "head_dim 272 is above 256"),
+        (LLAMA, |outline| outline.config.ropes[0].dim = 32, "partial rotary embedding (rope_dim 32 of head_dim 64) is not supported"),
+        (LLAMA, |outline| outline.config.ropes.push(outline.config.ropes[0]), "two rotary bases without head norms are not supported"),
         (Synth { heads: 6, head_dim: 16, kv_heads: 3, ..LLAMA }, none, "blk.0.attn_output.weight has rows of 96, not a multiple of 256"),
         (Synth { formats: &[0], ..LLAMA }, none, "token_embd.weight is F32, which has no tiled layout"),
         (Synth { formats: &[Q8_0, Q8_0, F16], ..LLAMA }, none, "blk.0.attn_q.weight is Q8_0 and blk.0.attn_k.weight is F16: their activations are encoded differently"),
@@ -506,9 +513,9 @@ fn random_weights_decode_in_rounds() {
         let shape = small(architecture, true);
         // The LM head's tiles have 16 rows.
         let shape = Shape {
-            config: Config {
+            hyperparameters: Hyperparameters {
                 vocab: 304,
-                ..shape.config
+                ..shape.hyperparameters
             },
             ..shape
         };

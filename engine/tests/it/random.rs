@@ -1,7 +1,7 @@
 //! Models without a file, and timed rounds.
 
 use warpwright_engine::{Decoder, Launch, Options, Round};
-use warpwright_model::config::{Architecture, Config};
+use warpwright_model::config::{Architecture, Hyperparameters};
 use warpwright_model::rope::Rope;
 use warpwright_model::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_model::{Model, Outline, Shape};
@@ -12,23 +12,23 @@ use crate::decode::emulator;
 pub(crate) fn small(architecture: &Architecture, tied: bool) -> Shape {
     let known = SHAPES
         .iter()
-        .find(|s| *s.config.architecture == *architecture)
+        .find(|s| *s.hyperparameters.architecture == *architecture)
         .unwrap();
-    let config = Config {
+    let hyperparameters = Hyperparameters {
         layers: 2,
         hidden: 256,
         feed_forward: 512,
         heads: 4,
         kv_heads: 2,
         head_dim: 64,
-        rope: Rope::plain(64, known.config.rope.base),
+        rope: Rope::plain(64, known.hyperparameters.rope.base),
         context: 200,
         vocab: 300,
-        ..known.config.clone()
+        ..known.hyperparameters.clone()
     };
     Shape {
         name: "small",
-        config,
+        hyperparameters,
         tied,
     }
 }

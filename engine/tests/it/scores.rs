@@ -82,8 +82,8 @@ fn hidden(model: &Model, ids: &[u32]) -> Vec<Vec<f64>> {
     };
     // Two norms a layer look at the stream, and then the last one.
     seen.iter()
-        .skip(2 * c.layers as usize)
-        .step_by(2 * c.layers as usize + 1)
+        .skip(2 * c.layer_count() as usize)
+        .step_by(2 * c.layer_count() as usize + 1)
         .map(of)
         .collect()
 }

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 use warpwright_engine::{Decoder, Launch, Options, Prefer};
-use warpwright_model::config::{Architecture, Local};
+use warpwright_model::config::Architecture;
+use warpwright_model::layer::{Attention, Dense, FeedForward, Mixer};
 use warpwright_model::rope::{RopeFactors, Scaling};
 use warpwright_model::{EmbeddingScaling, GateActivation, Model, Outline};
 
@@ -154,21 +155,21 @@ type Change = fn(&mut Outline);
 fn every_constant_matters() {
     #[rustfmt::skip] // one constant a line
     let changes: &[(&str, &str, Change)] = &[
-        ("gemma3", "no window", |o| o.config.window = None),
-        ("gemma3", "a window one longer", |o| o.config.window = Some(9)),
-        ("gemma3", "another period", |o| local(o, |local| local.period = 5)),
-        ("gemma3", "one rotary base", |o| local(o, |local| local.rope.base = 1e6)),
-        ("gemma3", "SiLU", |o| architecture(o, |a| a.activation = GateActivation::Silu)),
+        ("gemma3", "no window", |o| attention(o, |_, a| a.window = None)),
+        ("gemma3", "a window one longer", |o| attention(o, |_, a| a.window = a.window.map(|_| 9))),
+        ("gemma3", "another period", |o| attention(o, |i, a| period(i, a, 5))),
+        ("gemma3", "one rotary base", |o| o.config.ropes[1].base = 1e6),
+        ("gemma3", "SiLU", |o| feed_forward(o, |d| d.activation = GateActivation::Silu)),
         ("gemma3", "embeddings as they are", |o| architecture(o, |a| a.embedding_scale = EmbeddingScaling::One)),
-        ("gemma3-linear", "no linear scaling", |o| o.config.rope.scaling = Scaling::Linear(1.0)),
-        ("gemma3-linear", "linear scaling in all layers", |o| local(o, |local| local.rope.scaling = Scaling::Linear(8.0))),
-        ("phi3-window", "no window", |o| o.config.window = None),
-        ("phi3-window", "a window one shorter", |o| o.config.window = Some(5)),
+        ("gemma3-linear", "no linear scaling", |o| o.config.ropes[0].scaling = Scaling::Linear(1.0)),
+        ("gemma3-linear", "linear scaling in all layers", |o| o.config.ropes[1].scaling = Scaling::Linear(8.0)),
+        ("phi3-window", "no window", |o| attention(o, |_, a| a.window = None)),
+        ("phi3-window", "a window one shorter", |o| attention(o, |_, a| a.window = Some(5))),
         ("phi3-longrope", "short factors", |o| factors(o, |original| *original = 64)),
         ("phi3-longrope", "no factors", |o| o.rope_factors = None),
-        ("phi3-longrope", "cosine and sine as they are", |o| o.config.rope.magnitude = 1.0),
-        ("phi3-partial", "half of each head", |o| o.config.rope.dim = 32),
-        ("phi3-partial", "cosine and sine as they are", |o| o.config.rope.magnitude = 1.0),
+        ("phi3-longrope", "cosine and sine as they are", |o| o.config.ropes[0].magnitude = 1.0),
+        ("phi3-partial", "half of each head", |o| o.config.ropes[0].dim = 32),
+        ("phi3-partial", "cosine and sine as they are", |o| o.config.ropes[0].magnitude = 1.0),
         ("phi3-shortrope", "long factors", |o| factors(o, |original| *original = 16)),
         ("phi3-shortrope", "no factors", |o| o.rope_factors = None),
     ];
@@ -203,14 +204,25 @@ fn factors(outline: &mut Outline, change: impl Fn(&mut u32)) {
     }
 }
 
-fn local(outline: &mut Outline, change: impl Fn(&mut Local)) {
-    change(
-        outline
-            .config
-            .local
-            .as_mut()
-            .expect("layers without a window"),
-    );
+fn attention(outline: &mut Outline, change: impl Fn(u32, &mut Attention)) {
+    for (index, layer) in (0..).zip(&mut outline.config.layers) {
+        let Mixer::Attention(attention) = &mut layer.mixer;
+        change(index, attention);
+    }
+}
+
+/// A window of 8 and the second rope, in all layers but each `period`-th.
+fn period(index: u32, attention: &mut Attention, period: u32) {
+    let local = !(index + 1).is_multiple_of(period);
+    attention.window = local.then_some(8);
+    attention.rope = local.into();
+}
+
+fn feed_forward(outline: &mut Outline, change: impl Fn(&mut Dense)) {
+    for layer in &mut outline.config.layers {
+        let FeedForward::Dense(dense) = &mut layer.feed_forward;
+        change(dense);
+    }
 }
 
 /// The row of the family with a change. It lives as long as the tests.

@@ -125,7 +125,7 @@ fn sizes(outline: &Outline) -> LoraSizes {
     let blocks = outline.weights.blocks.iter();
     LoraSizes {
         pairing: outline.config.architecture.pairing,
-        head_dim: outline.config.head_dim as usize,
+        head_dim: outline.config.head_dim() as usize,
         layers: blocks.map(|b| b.projections().map(size)).collect(),
     }
 }

@@ -1,27 +1,11 @@
 //! The model families as data: each is one row, an [`Architecture`].
 //!
-//! Nothing else names a family. The tensors of a block are in
+//! Nothing else names a family. The layers that a family makes are in
+//! [`layers`](crate::architecture::layers), and the tensors of a layer in
 //! [`roles`](crate::architecture::roles).
 
-/// The dimensions of a head that form a rotary pair.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum RopePairing {
-    /// GPT-J style (interleaved): `(2j, 2j + 1)`. GGML calls it "normal". Llama files use it.
-    Interleaved,
-    /// GPT-NeoX style (half-split): `(j, j + rope_dim / 2)`. GGML calls it "NeoX". Qwen files use
-    /// it.
-    HalfSplit,
-}
-
-/// The activation function of the gate in a feed-forward network.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum GateActivation {
-    /// SiLU: `g / (1 + e^-g)`.
-    Silu,
-    /// GELU in its approximation with tanh (Hendrycks and Gimpel, 2016, arXiv:1606.08415): `g / 2 *
-    /// (1 + tanh(u))` with `u = sqrt(2 / pi) * (g + 0.044715 g^3)`.
-    GeluTanh,
-}
+use crate::layer::attention::RopePairing;
+use crate::layer::feed_forward::GateActivation;
 
 /// The factor that embeddings are multiplied by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -81,6 +65,12 @@ pub enum Windows {
 }
 
 impl Architecture {
+    /// Returns the length of a head in configuration files that leave it out, or `None` if it
+    /// follows from the length of the residual stream. The family with head norms has 128.
+    pub(crate) fn default_head_dim(&self) -> Option<u32> {
+        self.head_norms.then_some(128)
+    }
+
     /// Llama. GGUF files permute the rows of Q and K so that a rotary pair is two neighboring rows.
     pub const LLAMA: &Architecture = &Architecture {
         name: "llama",

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use crate::Error;
 use crate::adapter::data::Adapter;
 use crate::architecture::roles::{Block, Shape};
-use crate::config::hyperparameters::Config;
+use crate::config::forward::Config;
 use crate::config::rope::RopeFactors;
 use crate::format::weight_format::WeightFormat;
 use crate::gguf::file::Gguf;
 use crate::gguf::keys::MetadataKeys;
+use crate::layer::description::Layer;
 use crate::problem::Problem;
 use crate::tokenizer::stop;
 
@@ -227,7 +228,7 @@ pub(crate) fn layout(source: &impl TensorSource, c: &Config) -> Result<Weights<W
     let head = "output.weight";
     let factors = |name: &str, read: bool| {
         (read && source.has(name))
-            .then(|| source.vector(name, c.rope.dim / 2))
+            .then(|| source.vector(name, c.ropes[0].dim / 2))
             .transpose()
     };
     // Where one of the two is missing, reading it says so.
@@ -235,29 +236,37 @@ pub(crate) fn layout(source: &impl TensorSource, c: &Config) -> Result<Weights<W
     let by_context = c.architecture.long_factors && both.into_iter().any(|name| source.has(name));
     let long = |name| {
         by_context
-            .then(|| source.vector(name, c.rope.dim / 2))
+            .then(|| source.vector(name, c.ropes[0].dim / 2))
             .transpose()
     };
     Ok(Weights {
         embed: source.matrix("token_embd.weight", c.vocab, c.hidden)?,
-        blocks: (0..c.layers)
-            .map(|i| block(source, c, i))
+        blocks: c
+            .layers
+            .iter()
+            .enumerate()
+            .map(|(index, layer)| block(source, c, index, layer))
             .collect::<Result<_, _>>()?,
         norm: source.vector("output_norm.weight", c.hidden)?,
         head: source
             .has(head)
             .then(|| source.matrix(head, c.vocab, c.hidden))
             .transpose()?,
-        rope_factors: factors("rope_freqs.weight", c.local.is_none() && !by_context)?,
+        rope_factors: factors("rope_freqs.weight", c.ropes.len() == 1 && !by_context)?,
         rope_factors_long: long(both[0])?,
         rope_factors_short: long(both[1])?,
     })
 }
 
-fn block(source: &impl TensorSource, c: &Config, index: u32) -> Result<Block<Weight>, Problem> {
-    Block::of(c.architecture, |role| {
+fn block(
+    source: &impl TensorSource,
+    c: &Config,
+    index: usize,
+    layer: &Layer,
+) -> Result<Block<Weight>, Problem> {
+    Block::of(layer, |role| {
         let name = |tensor| format!("blk.{index}.{tensor}");
-        match ((role.shape)(c), role.fused(c)) {
+        match (role.shape(c, layer), role.fused(c, layer)) {
             (Shape::Matrix(_, n), Some(fused)) => Ok(source
                 .matrix(&name(fused.tensor), fused.rows, n)?
                 .slice(fused.range)),

@@ -7,14 +7,16 @@
 
 use std::ops::Range;
 
-use crate::architecture::family::Architecture;
-use crate::config::hyperparameters::Config;
+use crate::config::forward::Config;
+use crate::layer::attention::Attention;
+use crate::layer::description::{FeedForward, Layer, Mixer};
+use crate::layer::feed_forward::Dense;
 
 /// A row of the table.
 pub(crate) struct Role {
     /// The tensor's name in GGUF files, without `blk.N.`.
     pub(crate) tensor: &'static str,
-    pub(crate) shape: fn(&Config) -> Shape,
+    shape: fn(&Config, &Attention, &Dense) -> Shape,
 }
 
 /// The shape of a weight.
@@ -47,9 +49,17 @@ pub(crate) struct Fused {
 }
 
 impl Role {
+    /// Returns the shape of the weight in a layer.
+    pub(crate) fn shape(&self, c: &Config, layer: &Layer) -> Shape {
+        // Every row belongs to these two kinds.
+        let Mixer::Attention(attention) = &layer.mixer;
+        let FeedForward::Dense(dense) = &layer.feed_forward;
+        (self.shape)(c, attention, dense)
+    }
+
     /// Returns the position of the role's rows, in a family that stores them in one tensor with
     /// others.
-    pub(crate) fn fused(&self, c: &Config) -> Option<Fused> {
+    pub(crate) fn fused(&self, c: &Config, layer: &Layer) -> Option<Fused> {
         let (tensor, parts) = c
             .architecture
             .fused
@@ -60,14 +70,14 @@ impl Role {
             parts
                 .iter()
                 .filter_map(role)
-                .map(|role| (role.shape)(c).rows())
+                .map(|role| role.shape(c, layer).rows())
                 .sum()
         };
         let start: u32 = rows(&parts[..parts.iter().position(|part| *part == self.tensor)?]);
         Some(Fused {
             tensor,
             rows: rows(parts),
-            range: start..start + (self.shape)(c).rows(),
+            range: start..start + self.shape(c, layer).rows(),
         })
     }
 }
@@ -82,13 +92,13 @@ macro_rules! mapped {
     };
 }
 
-/// `f` of a row, if the family has the weight.
+/// `f` of a row, if the layer has the weight.
 macro_rules! read {
-    ($f:expr, $architecture:expr, $role:expr) => {
+    ($f:expr, $layer:expr, $role:expr) => {
         $f($role)?
     };
-    ($f:expr, $architecture:expr, $role:expr, $has:ident) => {
-        if $architecture.$has {
+    ($f:expr, $layer:expr, $role:expr, $has:ident) => {
+        if $layer.$has() {
             Some($f($role)?)
         } else {
             None
@@ -116,13 +126,13 @@ macro_rules! roles {
                 Ok(Block { $($role: mapped!(f, &self.$role $(, $has)?),)* })
             }
 
-            /// A block of a family: `f` of each row whose weight it has.
+            /// The block of a layer: `f` of each row whose weight it has.
             pub(crate) fn of<E>(
-                architecture: &Architecture,
+                layer: &Layer,
                 mut f: impl FnMut(&Role) -> Result<T, E>,
             ) -> Result<Block<T>, E> {
                 Ok(Block {
-                    $($role: read!(f, architecture, &Role { tensor: $tensor, shape: $shape } $(, $has)?),)*
+                    $($role: read!(f, layer, &Role { tensor: $tensor, shape: $shape } $(, $has)?),)*
                 })
             }
         }
@@ -142,42 +152,43 @@ use Shape::{Matrix, Vector};
 
 roles! {
     /// `[hidden]`: before attention.
-    attn_norm: T = "attn_norm.weight", |c| Vector(c.hidden);
+    attn_norm: T = "attn_norm.weight", |c, _, _| Vector(c.hidden);
     /// `[heads * head_dim, hidden]`
-    q: T = "attn_q.weight", |c| Matrix(c.q_len(), c.hidden);
+    q: T = "attn_q.weight", |c, a, _| Matrix(a.q_len(), c.hidden);
     /// `[kv_heads * head_dim, hidden]`
-    k: T = "attn_k.weight", |c| Matrix(c.kv_len(), c.hidden);
+    k: T = "attn_k.weight", |c, a, _| Matrix(a.kv_len(), c.hidden);
     /// `[kv_heads * head_dim, hidden]`
-    v: T = "attn_v.weight", |c| Matrix(c.kv_len(), c.hidden);
+    v: T = "attn_v.weight", |c, a, _| Matrix(a.kv_len(), c.hidden);
     /// `[heads * head_dim]`
-    q_bias: Option<T> = "attn_q.bias", |c| Vector(c.q_len()), if biases;
+    q_bias: Option<T> = "attn_q.bias", |_, a, _| Vector(a.q_len()), if has_qkv_bias;
     /// `[kv_heads * head_dim]`
-    k_bias: Option<T> = "attn_k.bias", |c| Vector(c.kv_len()), if biases;
+    k_bias: Option<T> = "attn_k.bias", |_, a, _| Vector(a.kv_len()), if has_qkv_bias;
     /// `[kv_heads * head_dim]`
-    v_bias: Option<T> = "attn_v.bias", |c| Vector(c.kv_len()), if biases;
+    v_bias: Option<T> = "attn_v.bias", |_, a, _| Vector(a.kv_len()), if has_qkv_bias;
     /// `[head_dim]`: of each head of q.
-    q_norm: Option<T> = "attn_q_norm.weight", |c| Vector(c.head_dim), if head_norms;
+    q_norm: Option<T> = "attn_q_norm.weight", |_, a, _| Vector(a.head_dim), if has_head_norms;
     /// `[head_dim]`: of each head of k.
-    k_norm: Option<T> = "attn_k_norm.weight", |c| Vector(c.head_dim), if head_norms;
+    k_norm: Option<T> = "attn_k_norm.weight", |_, a, _| Vector(a.head_dim), if has_head_norms;
     /// `[hidden, heads * head_dim]`
-    o: T = "attn_output.weight", |c| Matrix(c.hidden, c.q_len());
+    o: T = "attn_output.weight", |c, a, _| Matrix(c.hidden, a.q_len());
     /// `[hidden]`: after attention.
-    attn_post_norm: Option<T> = "post_attention_norm.weight", |c| Vector(c.hidden), if norms_after;
+    attn_post_norm: Option<T> = "post_attention_norm.weight", |c, _, _| Vector(c.hidden), if has_norms_after;
     /// `[hidden]`: before the feed-forward.
-    ffn_norm: T = "ffn_norm.weight", |c| Vector(c.hidden);
+    ffn_norm: T = "ffn_norm.weight", |c, _, _| Vector(c.hidden);
     /// `[feed_forward, hidden]`
-    gate: T = "ffn_gate.weight", |c| Matrix(c.feed_forward, c.hidden);
+    gate: T = "ffn_gate.weight", |c, _, d| Matrix(d.width, c.hidden);
     /// `[feed_forward, hidden]`
-    up: T = "ffn_up.weight", |c| Matrix(c.feed_forward, c.hidden);
+    up: T = "ffn_up.weight", |c, _, d| Matrix(d.width, c.hidden);
     /// `[hidden, feed_forward]`
-    down: T = "ffn_down.weight", |c| Matrix(c.hidden, c.feed_forward);
+    down: T = "ffn_down.weight", |c, _, d| Matrix(c.hidden, d.width);
     /// `[hidden]`: after the feed-forward.
-    ffn_post_norm: Option<T> = "post_ffw_norm.weight", |c| Vector(c.hidden), if norms_after;
+    ffn_post_norm: Option<T> = "post_ffw_norm.weight", |c, _, _| Vector(c.hidden), if has_norms_after;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::architecture::family::Architecture;
 
     /// So that no part of a tensor is lost, and none is read twice.
     #[test]

@@ -7,7 +7,7 @@
 use crate::Error;
 use crate::architecture::family::{Architecture, Windows};
 use crate::architecture::outline::{Outline, TensorSource, Weight, layout};
-use crate::config::hyperparameters::{Config, Local};
+use crate::config::hyperparameters::{Hyperparameters, Local};
 use crate::config::rope::{Rope, Scaling};
 use crate::format::weight_format::WeightFormat;
 use crate::format::weight_format::WeightFormat::*;
@@ -19,7 +19,7 @@ pub struct Shape {
     /// The name by the model's makers, in lower case.
     pub name: &'static str,
     /// The hyperparameters.
-    pub config: Config,
+    pub hyperparameters: Hyperparameters,
     /// Whether the embedding is also the LM head.
     pub tied: bool,
 }
@@ -65,7 +65,7 @@ const fn shape(
     epsilon: f32,
     tied: bool,
 ) -> Shape {
-    let config = Config {
+    let hyperparameters = Hyperparameters {
         architecture,
         layers,
         hidden,
@@ -80,19 +80,23 @@ const fn shape(
         context,
         vocab,
     };
-    Shape { name, config, tied }
+    Shape {
+        name,
+        hyperparameters,
+        tied,
+    }
 }
 
 /// Returns the shape with a window in the layers that the family defines, and linear scaling in the
 /// others.
 const fn local(window: u32, scaling: f64, mut shape: Shape) -> Shape {
-    if let Windows::Local { period, rope_base } = shape.config.architecture.windows {
-        shape.config.window = Some(window);
-        shape.config.local = Some(Local {
+    if let Windows::Local { period, rope_base } = shape.hyperparameters.architecture.windows {
+        shape.hyperparameters.window = Some(window);
+        shape.hyperparameters.local = Some(Local {
             period,
-            rope: Rope::plain(shape.config.head_dim, rope_base),
+            rope: Rope::plain(shape.hyperparameters.head_dim, rope_base),
         });
-        shape.config.rope.scaling = Scaling::Linear(scaling);
+        shape.hyperparameters.rope.scaling = Scaling::Linear(scaling);
     }
     shape
 }
@@ -219,14 +223,15 @@ impl Outline {
     /// # Errors
     /// Returns an error if the rows of a matrix are not whole blocks of its format.
     pub fn of(shape: &Shape, quantization: Quantization) -> Result<Outline, Error> {
+        let config = shape.hyperparameters.config();
         let layout = |quantization| {
-            shape.config.check()?;
+            shape.hyperparameters.check()?;
             layout(
                 &ModelPlan {
                     shape,
                     quantization,
                 },
-                &shape.config,
+                &config,
             )
         };
         let weights = layout(quantization).map_err(|problem| {
@@ -244,7 +249,6 @@ impl Outline {
                 others,
             }
         })?;
-        let config = shape.config.clone();
         Ok(Outline {
             config,
             weights,
@@ -286,7 +290,7 @@ impl ModelPlan<'_> {
         match block(name) {
             None if name == head => self.head(),
             Some((index, "attn_v.weight" | "ffn_down.weight"))
-                if use_more_bits(index, self.shape.config.layers) =>
+                if use_more_bits(index, self.shape.hyperparameters.layers) =>
             {
                 self.quantization.more
             }
@@ -296,7 +300,12 @@ impl ModelPlan<'_> {
 
     fn head(&self) -> WeightFormat {
         let head = self.quantization.head;
-        if self.shape.config.hidden.is_multiple_of(head.block_len()) {
+        if self
+            .shape
+            .hyperparameters
+            .hidden
+            .is_multiple_of(head.block_len())
+        {
             head
         } else {
             Q8_0
@@ -359,7 +368,7 @@ mod tests {
         for shape in &SHAPES {
             for quantization in QUANTIZATIONS {
                 let whole = shape
-                    .config
+                    .hyperparameters
                     .hidden
                     .is_multiple_of(quantization.most.block_len());
                 let made = Outline::of(shape, quantization);

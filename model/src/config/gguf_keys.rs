@@ -1,7 +1,8 @@
 //! Reads a model's hyperparameters from a GGUF's metadata, and holds them against each other.
 
 use crate::architecture::family::{Architecture, Windows};
-use crate::config::hyperparameters::{Config, Local};
+use crate::config::forward::Config;
+use crate::config::hyperparameters::{Hyperparameters, Local};
 use crate::config::known_keys as known;
 use crate::config::rope::{Rope, Scaling};
 use crate::gguf::file::Directory;
@@ -46,7 +47,7 @@ impl Config {
         let context = keys.size("context_length")?;
         let rope = Rope::read(&keys, head_dim, context)?;
         let (window, local) = windows(&keys, architecture, &rope)?;
-        let config = Config {
+        let model = Hyperparameters {
             architecture,
             layers: keys.size("block_count")?,
             hidden,
@@ -61,9 +62,9 @@ impl Config {
             context,
             vocab: vocab(&keys)?,
         };
-        known::check_architecture(directory, &config)?;
-        config.check()?;
-        Ok(config)
+        known::check_architecture(directory, &model)?;
+        model.check()?;
+        Ok(model.config())
     }
 }
 

@@ -8,11 +8,12 @@
 //! `mradermacher.*` and similar keys. The names, and the values that mean "absent", come from
 //! `llama-arch.cpp` and `llama-model.cpp` of llama.cpp.
 
-use crate::architecture::family::GateActivation;
 use crate::architecture::family::Windows;
-use crate::config::hyperparameters::Config;
+use crate::architecture::layers::score_len;
+use crate::config::hyperparameters::Hyperparameters;
 use crate::gguf::file::Directory;
 use crate::gguf::value::Value;
+use crate::layer::feed_forward::GateActivation;
 use crate::problem::Problem;
 
 /// The meaning of a key's presence.
@@ -40,7 +41,7 @@ enum Neutral {
     Window,
     /// Harmless if it has the value that layers with a window use anyway, or any value in a family
     /// without windows. `None` if the key is read.
-    OfWindows(fn(&Config) -> Option<f64>),
+    OfWindows(fn(&Hyperparameters) -> Option<f64>),
     /// The activation function of the family, by its names.
     Activation,
 }
@@ -253,7 +254,10 @@ pub(crate) fn check_file(directory: &Directory) -> Result<(), Problem> {
 }
 
 /// Checks the keys under the architecture's prefix.
-pub(crate) fn check_architecture(directory: &Directory, config: &Config) -> Result<(), Problem> {
+pub(crate) fn check_architecture(
+    directory: &Directory,
+    config: &Hyperparameters,
+) -> Result<(), Problem> {
     let architecture = config.architecture.name;
     for (key, value) in &directory.metadata {
         let Some(name) = key
@@ -292,7 +296,12 @@ fn row(table: &'static [KnownKeyRow], key: &str) -> Option<&'static KnownKeyRow>
 }
 
 impl KnownKeyRow {
-    fn check(&self, key: &str, value: &Value, config: Option<&Config>) -> Result<(), Problem> {
+    fn check(
+        &self,
+        key: &str,
+        value: &Value,
+        config: Option<&Hyperparameters>,
+    ) -> Result<(), Problem> {
         let key = key.to_owned();
         let neutral = match &self.fate {
             MetadataKeyFate::Used | MetadataKeyFate::Harmless => return Ok(()),
@@ -321,7 +330,7 @@ impl KnownKeyRow {
 
 impl Neutral {
     /// Whether a value changes nothing; none if it has another type.
-    fn holds(&self, value: &Value, config: Option<&Config>) -> Option<bool> {
+    fn holds(&self, value: &Value, config: Option<&Hyperparameters>) -> Option<bool> {
         match (self, value) {
             (Neutral::Numbers(neutral), Value::Array(array)) => Some(
                 array
@@ -335,11 +344,11 @@ impl Neutral {
             }
             (Neutral::Empty, Value::Array(array)) => Some(array.is_empty()),
             (Neutral::ScoreScale, Value::Float(scale)) => {
-                let own = config.map_or(0.0, |c| 1.0 / f64::from(c.score_root()));
+                let own = config.map_or(0.0, |c| 1.0 / f64::from((score_len(c) as f32).sqrt()));
                 Some(*scale == 0.0 || (scale / own - 1.0).abs() < 1e-6)
             }
             (Neutral::Window, value) => value.integer().map(|window| {
-                let read = |config: &Config| config.architecture.windows != Windows::None;
+                let read = |config: &Hyperparameters| config.architecture.windows != Windows::None;
                 window == 0 || config.is_some_and(|c| read(c) || window >= c.context.into())
             }),
             (Neutral::OfWindows(own), value) => {

@@ -1,5 +1,7 @@
-//! The hyperparameters of a model, and the keys of files that they are read from.
+//! The hyperparameters of a model, the keys of files that they are read from, and the configuration
+//! of the forward pass that follows from them.
 
+pub(crate) mod forward;
 pub(crate) mod gguf_keys;
 pub(crate) mod hyperparameters;
 pub(crate) mod json;
@@ -8,4 +10,5 @@ pub mod rope;
 
 pub use crate::architecture::family::{Architecture, Windows};
 pub use crate::problem::Problem;
-pub use hyperparameters::{Config, Local};
+pub use forward::Config;
+pub use hyperparameters::{Hyperparameters, Local};

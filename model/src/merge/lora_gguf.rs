@@ -18,11 +18,12 @@ use crate::Error;
 use crate::adapter::data::{Adapter, LoraFactors};
 use crate::adapter::names::{PROJECTIONS, in_pairs, is_permuted};
 use crate::architecture::family::Architecture;
-use crate::architecture::family::RopePairing;
 use crate::architecture::outline::Outline;
 use crate::architecture::roles::Block;
 use crate::format::tensor_type::{TENSOR_TYPES, TensorType};
 use crate::gguf::writer::{Head, Scalar, padding};
+use crate::layer::attention::RopePairing;
+use crate::layer::description::Mixer;
 use crate::merge::fault::MergeFault;
 
 /// The format of all tensors.
@@ -81,12 +82,11 @@ struct LoraTensor<'a> {
 
 /// Returns all projections with an adapter, in the order of the forward pass.
 fn tensors<'a>(outline: &Outline, adapter: &'a Adapter) -> Vec<LoraTensor<'a>> {
-    let Ok(names) = Block::of(outline.config.architecture, |role| {
-        Ok::<_, Infallible>(role.tensor)
-    });
-    let names = names.projections().map(|name| *name);
     let mut found = vec![];
-    for (layer, all) in adapter.layers.iter().enumerate() {
+    let layers = adapter.layers.iter().zip(&outline.config.layers);
+    for (layer, (all, described)) in layers.enumerate() {
+        let Ok(names) = Block::of(described, |role| Ok::<_, Infallible>(role.tensor));
+        let names = names.projections().map(|name| *name);
         for (projection, (factors, name)) in all.iter().zip(names).enumerate() {
             if let Some(factors) = factors {
                 found.push(LoraTensor {
@@ -148,13 +148,13 @@ impl LoraTensor<'_> {
     /// Returns B with its rows in the order of the family's GGUF files. In memory they are in the
     /// order of the model's own files.
     fn b(&self, outline: &Outline) -> Vec<f32> {
-        let here = outline.config.architecture;
+        let Mixer::Attention(here) = &outline.config.layers[self.layer].mixer;
         let there = Architecture::ALL
             .into_iter()
-            .find(|family| family.name == here.name);
+            .find(|family| family.name == outline.config.architecture.name);
         let permuted = |pairing: RopePairing| is_permuted(pairing, self.projection);
         let rank = self.factors.rank as usize;
-        let dim = outline.config.head_dim as usize;
+        let dim = here.head_dim as usize;
         // A model folder keeps the original order, while GGUF files of the llama family permute it.
         if there.is_some_and(|there| permuted(there.pairing)) && !permuted(here.pairing) {
             in_pairs(&self.factors.b, rank, dim)

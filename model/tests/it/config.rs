@@ -1,7 +1,7 @@
 //! Metadata and tensor shapes against each other.
 
 use warpwright_model::Model;
-use warpwright_model::config::{Architecture, Config};
+use warpwright_model::config::{Architecture, Hyperparameters};
 use warpwright_model::rope::{Rope, RopeFactors};
 use warpwright_model::shape::SHAPES;
 
@@ -74,14 +74,20 @@ fn reads_the_small_model() {
     let model = Model::open(&crate::asset()).unwrap();
     let c = &model.outline.config;
     assert_eq!(
-        (c.layers, c.hidden, c.feed_forward, c.vocab, c.context),
+        (
+            c.layer_count(),
+            c.hidden,
+            c.feed_forward(),
+            c.vocab,
+            c.context
+        ),
         (8, 256, 768, 4096, 2048)
     );
     assert_eq!(
-        (c.heads, c.kv_heads, c.head_dim, c.rope.dim),
+        (c.heads(), c.kv_heads(), c.head_dim(), c.ropes[0].dim),
         (4, 2, 64, 64)
     );
-    assert_eq!((c.epsilon, c.rope), (1e-5, Rope::plain(64, 10_000.0)));
+    assert_eq!((c.epsilon, c.ropes[0]), (1e-5, Rope::plain(64, 10_000.0)));
     assert_eq!(model.outline.weights.head.as_ref(), None);
     assert_eq!(model.outline.weights.iter().count(), 74);
     assert_eq!(model.outline.stop, [0]);
@@ -99,14 +105,17 @@ fn fills_in_defaults() {
     let model = Model::open(&file.save("defaults.gguf")).unwrap();
     assert_eq!(
         (
-            model.outline.config.kv_heads,
-            model.outline.config.head_dim,
-            model.outline.config.rope.dim
+            model.outline.config.kv_heads(),
+            model.outline.config.head_dim(),
+            model.outline.config.ropes[0].dim
         ),
         (2, 8, 8)
     );
     assert_eq!(
-        (model.outline.config.rope.base, model.outline.config.vocab),
+        (
+            model.outline.config.ropes[0].base,
+            model.outline.config.vocab
+        ),
         (10_000.0, 5)
     );
 }
@@ -120,7 +129,7 @@ fn scales_rotary_frequencies() {
     let model = Model::open(&linear.save("linear.gguf")).unwrap();
     let factors = model.outline.rope_factors.clone().unwrap();
     assert_eq!(factors, RopeFactors::Fixed(vec![1.0, 8.0, 1.0, 1.0]));
-    let turns = model.outline.config.rope.revolutions(Some(factors.of(8)));
+    let turns = model.outline.config.ropes[0].revolutions(Some(factors.of(8)));
     let expected =
         [1.0 / 4.0, 0.1 / 32.0, 0.01 / 4.0, 0.001 / 4.0].map(|f| f / std::f64::consts::TAU);
     for (a, b) in turns.iter().zip(expected) {
@@ -273,12 +282,15 @@ fn gemma_3_scales_scores_by_its_size() {
             .iter()
             .find(|shape| shape.name == name)
             .unwrap()
-            .config
+            .hyperparameters
             .clone()
     };
-    let root = |c: &Config| 1.0 / f64::from(c.score_scale()).powi(2);
+    let root = |h: &Hyperparameters| {
+        let c = h.config();
+        1.0 / f64::from(c.score_scale(c.attention(0))).powi(2)
+    };
     assert_eq!(root(&known("gemma3-4b")), 256.0);
-    let large = Config {
+    let large = Hyperparameters {
         layers: 62,
         hidden: 5376,
         heads: 32,
@@ -288,7 +300,7 @@ fn gemma_3_scales_scores_by_its_size() {
     };
     assert!((root(&large) - 168.0).abs() < 1e-4);
     assert!(
-        (root(&Config {
+        (root(&Hyperparameters {
             layers: 61,
             ..large
         }) - 128.0)
@@ -299,20 +311,23 @@ fn gemma_3_scales_scores_by_its_size() {
 
 #[test]
 fn windows_are_between_layers_without() {
-    let c = &SHAPES
+    let known = &SHAPES
         .iter()
         .find(|shape| shape.name == "gemma3-1b")
         .unwrap()
-        .config;
+        .hyperparameters;
+    let c = known.config();
     let all: Vec<u32> = (0..26)
-        .filter(|&layer| c.window_of(layer).is_none())
+        .filter(|&layer| c.attention(layer).window.is_none())
         .collect();
     assert_eq!(all, [5, 11, 17, 23]);
-    assert!((0..26).all(|layer| c.rope_of(layer) == u32::from(!all.contains(&layer))));
+    assert!((0..26).all(|layer| c.attention(layer).rope == u32::from(!all.contains(&layer))));
     // A window as long as the context is none; the rotary base stays.
-    let short = Config {
+    let short = Hyperparameters {
         context: 512,
-        ..c.clone()
+        ..known.clone()
     };
-    assert_eq!((short.window_of(0), short.rope_of(0)), (None, 1));
+    let short = short.config();
+    let first = short.attention(0);
+    assert_eq!((first.window, first.rope), (None, 1));
 }

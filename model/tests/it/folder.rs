@@ -103,7 +103,7 @@ fn the_folder_is_the_model_of_the_gguf_file() {
     .map(|path: &Path| Model::open(path).unwrap());
     let [a, b] = [&gguf.outline, &model.outline];
     assert_eq!((a.config.hidden, &a.stop), (b.config.hidden, &b.stop));
-    assert_eq!(a.config.rope, b.config.rope);
+    assert_eq!(a.config.ropes, b.config.ropes);
     let permuted = |name: &str| name.contains("q_proj") || name.contains("k_proj");
     for (a, b) in a.weights.iter().zip(b.weights.iter()) {
         assert_eq!((&a.dims, a.format), (&b.dims, b.format), "{}", b.name);
@@ -680,7 +680,7 @@ fn scaling_of_llama_3_is_read() {
         .with("rope_scaling", scaling)
         .with("rope_theta", json!(500000.0));
     let outline = tiny.save().open().unwrap().outline;
-    assert_eq!(outline.config.rope.base, 500000.0);
+    assert_eq!(outline.config.ropes[0].base, 500000.0);
     let Some(RopeFactors::Fixed(factors)) = outline.rope_factors else {
         panic!()
     };
@@ -701,10 +701,10 @@ fn scaling_of_llama_3_is_read() {
         .unwrap()
         .outline;
     assert_eq!(
-        (outline.config.rope.base, outline.rope_factors),
+        (outline.config.ropes[0].base, outline.rope_factors),
         (20000.0, None)
     );
-    let turns = outline.config.rope.revolutions(None);
+    let turns = outline.config.ropes[0].revolutions(None);
     assert!((turns[0] * std::f64::consts::TAU - 0.25).abs() < 1e-12);
 }
 

@@ -150,7 +150,7 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<KernelsReport, Failu
         progress.inc(1);
     }
     let attention_bytes =
-        kv_bytes_read(setup.outline(), ctx) / u64::from(setup.outline().config.layers);
+        kv_bytes_read(setup.outline(), ctx) / u64::from(setup.outline().config.layer_count());
     let attention_us = us(attention);
     let best = alone.best();
     let left_out = alone.left_out;

@@ -137,17 +137,17 @@ impl ModelFacts {
                 .into_iter()
                 .map(|(name, mix)| (name, mix.into()))
                 .collect(),
-            layers: c.layers,
+            layers: c.layer_count(),
             hidden: c.hidden,
-            feed_forward: c.feed_forward,
-            heads: c.heads,
-            kv_heads: c.kv_heads,
-            head_dim: c.head_dim,
+            feed_forward: c.feed_forward(),
+            heads: c.heads(),
+            kv_heads: c.kv_heads(),
+            head_dim: c.head_dim(),
             vocabulary: c.vocab,
             context: c.context,
             window: window(c),
             rope: c
-                .ropes()
+                .ropes
                 .iter()
                 .map(|rope| RopeFacts::of(rope, outline.rope_factors.is_some()))
                 .collect(),
@@ -177,8 +177,9 @@ fn general(model: &Model, key: &str) -> Option<String> {
 
 /// Returns the sliding window, if some layers have one.
 fn window(c: &Config) -> Option<AttentionWindow> {
-    let windows: Vec<u32> = (0..c.layers)
-        .filter_map(|layer| c.window_of(layer))
+    let windows: Vec<u32> = c
+        .attentions()
+        .filter_map(|attention| attention.window)
         .collect();
     Some(AttentionWindow {
         positions: *windows.first()?,

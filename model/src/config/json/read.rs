@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 
 use crate::architecture::family::Architecture;
-use crate::config::hyperparameters::Config;
+use crate::config::forward::Config;
+use crate::config::hyperparameters::Hyperparameters;
 use crate::config::json::{known_keys as known, quantization, rope};
 use crate::config::rope::RopeFactors;
 use crate::folder::json::{NamedObject, shown};
@@ -43,7 +44,7 @@ pub(crate) fn read(values: &Map<String, Value>) -> Result<ForwardConfig, Problem
     let head_dim = head_dim(keys, architecture, hidden, heads)?;
     let context = keys.required("max_position_embeddings")?;
     let (rope, rope_factors) = rope::read(keys, head_dim, context)?;
-    let config = Config {
+    let model = Hyperparameters {
         architecture,
         layers: keys.required("num_hidden_layers")?,
         hidden,
@@ -58,9 +59,9 @@ pub(crate) fn read(values: &Map<String, Value>) -> Result<ForwardConfig, Problem
         context,
         vocab: keys.required("vocab_size")?,
     };
-    config.check()?;
+    model.check()?;
     Ok(ForwardConfig {
-        config,
+        config: model.config(),
         rope_factors,
         tied: keys.bool("tie_word_embeddings")?.unwrap_or(false),
     })
@@ -91,8 +92,8 @@ fn family(keys: NamedObject<'_>) -> Result<&'static Architecture, Problem> {
     }
 }
 
-/// A head's length. Where no key says it, the head norms' family has 128, and the others divide the
-/// hidden length.
+/// Returns the length of a head. If no key has it, the family has one, or it divides the hidden
+/// length.
 fn head_dim(
     keys: NamedObject<'_>,
     architecture: &Architecture,
@@ -101,14 +102,16 @@ fn head_dim(
 ) -> Result<u32, Problem> {
     let head_dim = match keys.size("head_dim")? {
         Some(head_dim) => head_dim,
-        None if architecture.head_norms => 128,
-        None if hidden.is_multiple_of(heads) => hidden / heads,
-        None => {
-            return keys.wrong(
-                "num_attention_heads",
-                format!("a divisor of hidden_size ({hidden})"),
-            );
-        }
+        None => match architecture.default_head_dim() {
+            Some(head_dim) => head_dim,
+            None if hidden.is_multiple_of(heads) => hidden / heads,
+            None => {
+                return keys.wrong(
+                    "num_attention_heads",
+                    format!("a divisor of hidden_size ({hidden})"),
+                );
+            }
+        },
     };
     if head_dim % 2 != 0 {
         return keys.wrong(

@@ -420,7 +420,10 @@ fn operations(outline: &Outline, lora: &Lora, config: &Config, [batch, seq]: [u3
     let frozen = (layer_weights(outline) + head_weights(outline)) as f64;
     let adapters = lora.trainable(config) as f64;
     let pairs = f64::from(batch) * f64::from(seq) * (f64::from(seq) + 1.0) / 2.0;
-    let attention =
-        7.0 * 2.0 * f64::from(outline.config.layers) * f64::from(outline.config.q_len()) * pairs;
+    let attention = 7.0
+        * 2.0
+        * f64::from(outline.config.layer_count())
+        * f64::from(outline.config.q_len())
+        * pairs;
     4.0 * frozen * tokens + 6.0 * adapters * tokens + attention
 }

@@ -1,0 +1,112 @@
+//! The attention of a layer.
+
+use crate::config::rope::Rope;
+
+/// The dimensions of a head that form a rotary pair.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum RopePairing {
+    /// GPT-J style (interleaved): `(2j, 2j + 1)`. GGML calls it "normal". Llama files use it.
+    Interleaved,
+    /// GPT-NeoX style (half-split): `(j, j + rope_dim / 2)`. GGML calls it "NeoX". Qwen files use
+    /// it.
+    HalfSplit,
+}
+
+/// The biases of the projections of queries, keys and values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QkvBias {
+    /// The projections have no biases.
+    None,
+    /// Each of the three projections adds a bias.
+    Each,
+}
+
+/// The norms of single heads before they are rotated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeadNorms {
+    /// The heads are not normed.
+    None,
+    /// Each head of queries and keys passes an RMSNorm.
+    QueriesAndKeys,
+}
+
+/// Softmax attention to the keys and values of earlier positions. Several query heads may share a
+/// KV head.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Attention {
+    /// The number of query heads, a multiple of `kv_heads`.
+    pub heads: u32,
+    /// The number of key and value heads.
+    pub kv_heads: u32,
+    /// The number of elements per head.
+    pub head_dim: u32,
+    /// The biases of the projections.
+    pub bias: QkvBias,
+    /// The norms of the heads.
+    pub head_norms: HeadNorms,
+    /// The dimensions of a head that form a rotary pair.
+    pub pairing: RopePairing,
+    /// The index of the rotary embedding in [`Config::ropes`](crate::Config::ropes).
+    pub rope: u32,
+    /// The number of latest positions that a token attends to, including its own, or `None` if it
+    /// attends to all of them.
+    pub window: Option<u32>,
+    /// The length by whose root the scores are divided, which is `head_dim` in most models.
+    pub score_len: u32,
+}
+
+impl Attention {
+    /// Returns the number of rows of the query matrix, which is the number of columns of the output
+    /// matrix.
+    pub fn q_len(&self) -> u32 {
+        self.heads * self.head_dim
+    }
+
+    /// Returns the number of rows of the key matrix and of the value matrix.
+    pub fn kv_len(&self) -> u32 {
+        self.kv_heads * self.head_dim
+    }
+
+    /// Returns the number of query heads that share a KV head.
+    pub fn group(&self) -> u32 {
+        self.heads / self.kv_heads
+    }
+
+    /// Returns the number of positions that a token reads if there are `positions` up to its own.
+    pub fn attended(&self, positions: u32) -> u32 {
+        self.window
+            .map_or(positions, |window| positions.min(window))
+    }
+
+    /// Returns the bytes of the keys and values of one position, in f16.
+    pub fn kv_bytes_per_position(&self) -> u64 {
+        u64::from(self.kv_len()) * 2 * 2
+    }
+
+    /// Returns the factor of the scores before the softmax, for heads that are rotated by `rope`.
+    ///
+    /// If whole heads are rotated, the magnitude of cosine and sine scales each query and each key,
+    /// and so the scores by its square. The factor includes it.
+    pub(crate) fn score_scale(&self, rope: &Rope) -> f32 {
+        let magnitude = if self.rotates_whole_heads(rope) {
+            rope.magnitude
+        } else {
+            1.0
+        };
+        (magnitude * magnitude) as f32 / (self.score_len as f32).sqrt()
+    }
+
+    /// Returns the factor by which `rope` multiplies cosine and sine, if the scores do not include
+    /// it.
+    pub(crate) fn angle_magnitude(&self, rope: &Rope) -> f32 {
+        if self.rotates_whole_heads(rope) {
+            1.0
+        } else {
+            rope.magnitude as f32
+        }
+    }
+
+    fn rotates_whole_heads(&self, rope: &Rope) -> bool {
+        rope.dim == self.head_dim
+    }
+}

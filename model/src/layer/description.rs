@@ -1,0 +1,69 @@
+//! A layer, and the kinds of its two parts.
+
+use crate::layer::attention::{Attention, HeadNorms, QkvBias};
+use crate::layer::feed_forward::Dense;
+
+/// One decoder layer.
+///
+/// With `x` the residual stream, every forward pass computes `x += mixer(x)` and then `x +=
+/// feed_forward(x)`, each with the norms of [`norms`](field@Layer::norms).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layer {
+    /// The positions of the norms around the mixer and the feed-forward.
+    pub norms: NormPositions,
+    /// The part that reads earlier positions.
+    pub mixer: Mixer,
+    /// The part that computes each position separately.
+    pub feed_forward: FeedForward,
+}
+
+/// The positions of the RMSNorms around the mixer and the feed-forward.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NormPositions {
+    /// The input of each is normed.
+    Before,
+    /// The input of each is normed, and also its output before it is added to the residual stream.
+    BeforeAndAfter,
+}
+
+/// The part of a layer that reads earlier positions.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Mixer {
+    /// Softmax attention.
+    Attention(Attention),
+}
+
+/// The part of a layer that computes each position separately.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FeedForward {
+    /// One network for all tokens.
+    Dense(Dense),
+}
+
+impl Layer {
+    /// Returns true if the outputs of the mixer and of the feed-forward are normed.
+    pub fn has_norms_after(&self) -> bool {
+        self.norms == NormPositions::BeforeAndAfter
+    }
+
+    /// Returns true if the projections of queries, keys and values have biases.
+    pub fn has_qkv_bias(&self) -> bool {
+        match &self.mixer {
+            Mixer::Attention(attention) => attention.bias == QkvBias::Each,
+        }
+    }
+
+    /// Returns true if the heads of queries and keys are normed.
+    pub fn has_head_norms(&self) -> bool {
+        match &self.mixer {
+            Mixer::Attention(attention) => attention.head_norms == HeadNorms::QueriesAndKeys,
+        }
+    }
+
+    /// Returns the bytes that the layer keeps for each position, in f16.
+    pub fn kv_bytes_per_position(&self) -> u64 {
+        match &self.mixer {
+            Mixer::Attention(attention) => attention.kv_bytes_per_position(),
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The description of a decoder layer as data.
+//!
+//! A family makes one [`Layer`] for each layer of a file. Loading, memory estimates, every forward
+//! pass and training follow these descriptions, and no other part of the program asks for the
+//! family. A pass is a `match` over [`Mixer`] and [`FeedForward`] without a wildcard, so the
+//! compiler names every pass that does not handle a new kind.
+
+pub(crate) mod attention;
+pub(crate) mod description;
+pub(crate) mod feed_forward;
+
+pub use attention::{Attention, HeadNorms, QkvBias, RopePairing};
+pub use description::{FeedForward, Layer, Mixer, NormPositions};
+pub use feed_forward::{Dense, GateActivation};
