@@ -5,7 +5,8 @@ use warpwright_kernels::pipeline::DRAFTS_HEAD;
 use warpwright_kernels::sample::SampleAdjust;
 use warpwright_kernels::simple::rope::revolutions;
 use warpwright_kernels::{cache, state};
-use warpwright_model::{Config, Outline};
+use warpwright_model::layer::Attention;
+use warpwright_model::{Config, Layer, Outline};
 
 use crate::Error;
 use crate::decode::options::{Options, verified_at_once};
@@ -127,15 +128,15 @@ impl DecoderBuffers {
         let splits = splits(ctx);
         let floats =
             |name: &str, len: u32| Buffer::uninit(context, len as usize).map(|b| b.labelled(name));
-        let caches =
-            |name: &str| -> Result<Vec<Buffer<f16>>, Error> {
-                (0..c.layer_count())
-                    .map(|i| {
-                        Ok(Buffer::uninit(context, cache_len(c, ctx))?
-                            .labelled(&format!("{name}.{i}")))
-                    })
-                    .collect()
-            };
+        let caches = |name: &str| -> Result<Vec<Buffer<f16>>, Error> {
+            c.attentions()
+                .enumerate()
+                .map(|(i, attention)| {
+                    let len = cache_len(attention, ctx);
+                    Ok(Buffer::uninit(context, len)?.labelled(&format!("{name}.{i}")))
+                })
+                .collect()
+        };
         let freq = frequencies(outline, ctx);
         let argmax_blocks = c.vocab.div_ceil(ARGMAX_SHARE) as usize;
         // An empty buffer has no address. The id `u32::MAX` is in no vocabulary, so it never ends a
@@ -161,7 +162,7 @@ impl DecoderBuffers {
             q: floats("q", c.q_len())?,
             k: floats("k", c.kv_len())?,
             v: floats("v", c.kv_len())?,
-            partials: floats("partials", c.heads() * splits * (c.head_dim() + 2))?,
+            partials: floats("partials", splits * c.most_of_attention(simple_partial_len))?,
             heads: floats("heads", c.q_len())?,
             gate: floats("gate", c.feed_forward())?,
             up: floats("up", c.feed_forward())?,
@@ -317,20 +318,32 @@ fn splits(ctx: u32) -> u32 {
 }
 
 /// Returns the number of key elements of a layer, rounded up to whole pages.
-fn cache_len(c: &Config, ctx: u32) -> usize {
-    c.kv_len() as usize * cache::pages(ctx) as usize * cache::PAGE as usize
+fn cache_len(attention: &Attention, ctx: u32) -> usize {
+    attention.kv_len() as usize * cache_positions(ctx) as usize
+}
+
+/// Returns the number of positions of a cache, in whole pages.
+fn cache_positions(ctx: u32) -> u64 {
+    u64::from(cache::pages(ctx)) * u64::from(cache::PAGE)
+}
+
+/// Returns the number of partial results of a split of attention in the simple kernels.
+fn simple_partial_len(attention: &Attention) -> u32 {
+    attention.heads * (attention.head_dim + 2)
 }
 
 /// Returns the bytes of the key and value caches.
 pub(crate) fn cache_bytes(c: &Config, ctx: u32) -> u64 {
-    u64::from(c.layer_count()) * cache_len(c, ctx) as u64 * 2 * 2
+    let layers = c.layers.iter();
+    let bytes: u64 = layers.map(Layer::kv_bytes_per_position).sum();
+    bytes * cache_positions(ctx)
 }
 
 /// Returns the bytes of everything else, except a few kilobytes.
 pub(crate) fn work_bytes(c: &Config, ctx: u32) -> u64 {
     // Partial results of attention. A pipeline with batch 1 and one with a larger batch together
     // use up to three times as much.
-    let part = 4 * u64::from(c.heads()) * u64::from(splits(ctx)) * u64::from(c.head_dim() + 2);
+    let part = 4 * u64::from(c.most_of_attention(simple_partial_len)) * u64::from(splits(ctx));
     let rest = [2 * c.hidden, 2 * c.q_len(), 2 * c.kv_len(), c.vocab, ctx];
     let ffn = 3 * u64::from(c.feed_forward());
     4 * (part + ffn + rest.into_iter().map(u64::from).sum::<u64>()) + batch_bytes(c)
@@ -342,11 +355,7 @@ const MAX_BATCH: u32 = 8;
 /// Returns the bytes of the additional buffers of a batched pipeline.
 fn batch_bytes(c: &Config) -> u64 {
     // The output of a projection before it is normed, in models that norm it.
-    let raw = if c.architecture.norms_after {
-        c.hidden
-    } else {
-        0
-    };
+    let raw = if c.has_norms_after() { c.hidden } else { 0 };
     let floats = [
         c.hidden + raw,
         2 * c.q_len(),
@@ -361,7 +370,7 @@ fn batch_bytes(c: &Config) -> u64 {
 pub(crate) fn draft_bytes(c: &Config, options: Options) -> u64 {
     let tokens: u32 = verified_at_once(options.drafts()).sum();
     // Each token has its own splits of attention.
-    let partials = 6 * u64::from(c.heads() * MAX_SPLITS) * u64::from(c.head_dim());
+    let partials = 6 * u64::from(MAX_SPLITS) * u64::from(c.q_len());
     let steps = u64::from(tokens) * (batch_bytes(c) / u64::from(MAX_BATCH) + partials);
     let size = |logprobs| SamplerSize {
         vocab: c.vocab,

@@ -8,7 +8,8 @@ use warpwright_kernels::{
     ALL, Advance, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Embed, RmsNorm, Rope,
     SwiGlu,
 };
-use warpwright_model::{Config, Outline};
+use warpwright_model::layer::{self, FeedForward, Mixer};
+use warpwright_model::{Config, Layer, Outline};
 
 use crate::Error;
 use crate::distinct::SharedKernels;
@@ -23,14 +24,49 @@ pub(crate) struct SimpleKernels {
     pub(crate) norm: Kernel<RmsNorm>,
     /// The head norm of queries and keys.
     pub(crate) head_norm: Kernel<RmsNorm>,
-    pub(crate) rope: Kernel<Rope>,
-    /// The attention kernel of each layer. Layers with the same window share one.
-    pub(crate) attention: Vec<Arc<Kernel<Attention>>>,
-    pub(crate) combine: Kernel<AttentionCombine>,
-    pub(crate) swiglu: Kernel<SwiGlu>,
+    /// The kernels of each layer, in order. Layers of the same kind share them.
+    pub(crate) layers: Vec<SimpleLayerKernels>,
     pub(crate) argmax: Kernel<ArgmaxBlocks>,
     pub(crate) argmax_final: Kernel<ArgmaxFinal>,
     pub(crate) advance: Kernel<Advance>,
+}
+
+/// The compiled kernels of a layer.
+pub(crate) struct SimpleLayerKernels {
+    pub(crate) rope: Arc<Kernel<Rope>>,
+    pub(crate) attention: Arc<Kernel<Attention>>,
+    pub(crate) combine: Arc<Kernel<AttentionCombine>>,
+    pub(crate) swiglu: Arc<Kernel<SwiGlu>>,
+}
+
+/// The kernels of layers that were loaded so far.
+struct LayerLoader<'c> {
+    rope: SharedKernels<'c, Rope>,
+    attention: SharedKernels<'c, Attention>,
+    combine: SharedKernels<'c, AttentionCombine>,
+    swiglu: SharedKernels<'c, SwiGlu>,
+}
+
+impl LayerLoader<'_> {
+    /// Loads the kernels of a layer.
+    fn load(&mut self, c: &Config, layer: &Layer) -> Result<SimpleLayerKernels, Error> {
+        let Mixer::Attention(attention) = &layer.mixer;
+        let FeedForward::Dense(dense) = &layer.feed_forward;
+        Ok(SimpleLayerKernels {
+            rope: self.rope.load(Rope {
+                pairing: kernel_pairing(attention.pairing),
+                magnitude: c.angle_magnitude(attention),
+            })?,
+            attention: self.attention.load(attention_kernel(attention))?,
+            combine: self.combine.load(AttentionCombine {
+                head_dim: attention.head_dim,
+            })?,
+            swiglu: self.swiglu.load(SwiGlu {
+                threads: THREADS,
+                activation: kernel_activation(dense.activation),
+            })?,
+        })
+    }
 }
 
 const THREADS: u32 = 256;
@@ -41,10 +77,13 @@ impl SimpleKernels {
     pub(crate) fn load(context: &Context, outline: &Outline) -> Result<SimpleKernels, Error> {
         let c = &outline.config;
         let w = &outline.weights;
-        let head_dim = c.head_dim();
-        let mut distinct = SharedKernels::new(context);
-        let attention = (0..c.layer_count())
-            .map(|layer| distinct.load(attention(c, c.attention(layer).window)));
+        let mut loader = LayerLoader {
+            rope: SharedKernels::new(context),
+            attention: SharedKernels::new(context),
+            combine: SharedKernels::new(context),
+            swiglu: SharedKernels::new(context),
+        };
+        let layers = c.layers.iter().map(|layer| loader.load(c, layer));
         Ok(SimpleKernels {
             embed: signed::load(
                 context,
@@ -55,22 +94,7 @@ impl SimpleKernels {
             )?,
             norm: signed::load(context, norm(c))?,
             head_norm: signed::load(context, RmsNorm { threads: THREADS })?,
-            rope: signed::load(
-                context,
-                Rope {
-                    pairing: kernel_pairing(c.architecture.pairing),
-                    magnitude: c.angle_magnitude(c.attention(0)),
-                },
-            )?,
-            attention: attention.collect::<Result<_, _>>()?,
-            combine: signed::load(context, AttentionCombine { head_dim })?,
-            swiglu: signed::load(
-                context,
-                SwiGlu {
-                    threads: THREADS,
-                    activation: kernel_activation(c.architecture.activation),
-                },
-            )?,
+            layers: layers.collect::<Result<_, Error>>()?,
             argmax: signed::load(context, ArgmaxBlocks { threads: THREADS })?,
             argmax_final: signed::load(context, ArgmaxFinal)?,
             advance: signed::load(context, Advance)?,
@@ -91,15 +115,15 @@ const MAX_QUERIES: u32 = 8;
 /// Returns the attention kernel with the most query heads per block. A kernel on the list of
 /// `warpwright_kernels` is preferred. If none has this head length, the same kernel is compiled for
 /// it.
-fn attention(c: &Config, window: Option<u32>) -> Attention {
-    let group = c.heads() / c.kv_heads();
+fn attention_kernel(attention: &layer::Attention) -> Attention {
+    let group = attention.group();
     let queries = (1..=group.min(MAX_QUERIES))
         .rev()
         .filter(|queries| group.is_multiple_of(*queries));
     let variant = |queries| Attention {
-        head_dim: c.head_dim(),
+        head_dim: attention.head_dim,
         queries,
-        window,
+        window: attention.window,
     };
     let most = queries.clone().map(variant).find(shipped);
     most.unwrap_or_else(|| variant(queries.max().unwrap_or(1)))

@@ -4,9 +4,9 @@
 //! attention(rope(Wq norm(x)), rope(Wk norm(x)), Wv norm(x))` and `x += Wdown (silu(Wgate norm(x))
 //! * Wup norm(x))`. The head is `W norm(x)`.
 //!
-//! Models with head norms apply an RMSNorm to each head of `Wq norm(x)` and `Wk norm(x)` before
-//! `rope`. Other differences between families are listed in their rows of
-//! [`Architecture`](warpwright_model::config::Architecture). A projection `W` with an adapter computes
+//! Layers with head norms apply an RMSNorm to each head of `Wq norm(x)` and `Wk norm(x)` before
+//! `rope`. The differences between layers are in their [descriptions](warpwright_model::layer). A
+//! projection `W` with an adapter computes
 //! `W x + B (A x)` by two more GEMVs.
 //!
 //! The token and its position are read from device memory, so every step makes the same launches.
@@ -22,6 +22,7 @@ use warpwright_kernels::simple::rope::RopeArgs;
 use warpwright_kernels::simple::swiglu::SwiGluArgs;
 use warpwright_kernels::{AddNormedArgs, Gemv};
 use warpwright_model::Config;
+use warpwright_model::layer::{Attention, Dense, FeedForward, Mixer};
 
 use crate::buffers::DecoderBuffers;
 use crate::simple::kernels::SimpleKernels;
@@ -54,9 +55,14 @@ impl SimpleStep<'_> {
 
     fn blocks(&self, queue: &mut impl Queue) -> Result<(), Error> {
         self.embed(queue)?;
-        for (index, layer) in self.products.layers.iter().enumerate() {
-            self.attention(queue, index, layer)?;
-            self.feed_forward(queue, layer)?;
+        let layers = self.config.layers.iter().zip(&self.products.layers);
+        for (index, (described, layer)) in layers.enumerate() {
+            match &described.mixer {
+                Mixer::Attention(attention) => self.attention(queue, index, attention, layer)?,
+            }
+            match &described.feed_forward {
+                FeedForward::Dense(dense) => self.feed_forward(queue, index, dense, layer)?,
+            }
         }
         Ok(())
     }
@@ -78,19 +84,26 @@ impl SimpleStep<'_> {
         &self,
         queue: &mut impl Queue,
         index: usize,
+        attention: &Attention,
         layer: &SimpleLayer,
     ) -> Result<(), Error> {
         let b = &self.buffers;
         self.norm(queue, &layer.attn_norm)?;
         for ((projection, lora), y) in layer.qkv.iter().zip(&layer.lora).zip([&b.q, &b.k, &b.v]) {
-            self.project(queue, projection, lora, y)?;
+            self.project(queue, attention, projection, lora, y)?;
         }
-        self.rope(queue, index)?;
-        self.attend(queue, index)?;
+        self.rope(queue, index, attention)?;
+        self.attend(queue, index, attention)?;
         self.output(queue, &layer.o, &layer.lora[3], &b.heads)
     }
 
-    fn feed_forward(&self, queue: &mut impl Queue, layer: &SimpleLayer) -> Result<(), Error> {
+    fn feed_forward(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        dense: &Dense,
+        layer: &SimpleLayer,
+    ) -> Result<(), Error> {
         let b = &self.buffers;
         self.norm(queue, &layer.ffn_norm)?;
         for (matrix, lora, y) in [
@@ -104,9 +117,9 @@ impl SimpleStep<'_> {
             gate: &b.gate,
             up: &b.up,
             y: &b.inner,
-            n: self.config.feed_forward(),
+            n: dense.width,
         };
-        queue.launch(&self.kernels.swiglu, args)?;
+        queue.launch(&self.kernels.layers[index].swiglu, args)?;
         self.output(queue, &layer.down, &layer.lora[6], &b.inner)
     }
 
@@ -132,6 +145,7 @@ impl SimpleStep<'_> {
     fn project(
         &self,
         queue: &mut impl Queue,
+        attention: &Attention,
         projection: &QkvProjection,
         lora: &Option<SimpleLora>,
         y: &View<f32>,
@@ -167,7 +181,7 @@ impl SimpleStep<'_> {
                     x: &x,
                     w: norm,
                     y,
-                    n: c.head_dim(),
+                    n: attention.head_dim,
                     eps: c.epsilon,
                 };
                 queue.launch(&self.kernels.head_norm, args)
@@ -282,11 +296,17 @@ impl SimpleStep<'_> {
         }
     }
 
-    fn rope(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
+    fn rope(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        attention: &Attention,
+    ) -> Result<(), Error> {
         let b = &self.buffers;
         let c = &self.config;
-        let rope = c.attention(index as u32).rope as usize;
-        let dim = c.ropes[0].dim as usize;
+        // All rotary embeddings of a model rotate the same number of dimensions.
+        let rope = attention.rope as usize;
+        let dim = c.rope(attention).dim as usize;
         let args = RopeArgs::<Host> {
             state: &b.state,
             freq: &b.freq.view_range(rope * dim..(rope + 1) * dim),
@@ -295,16 +315,21 @@ impl SimpleStep<'_> {
             v: &b.v,
             k_cache: &b.k_cache[index],
             v_cache: &b.v_cache[index],
-            heads: c.heads(),
-            kv_heads: c.kv_heads(),
-            head_dim: c.head_dim(),
-            rope_dim: c.ropes[0].dim,
+            heads: attention.heads,
+            kv_heads: attention.kv_heads,
+            head_dim: attention.head_dim,
+            rope_dim: c.rope(attention).dim,
             ctx: b.ctx,
         };
-        queue.launch(&self.kernels.rope, args)
+        queue.launch(&self.kernels.layers[index].rope, args)
     }
 
-    fn attend(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
+    fn attend(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        attention: &Attention,
+    ) -> Result<(), Error> {
         let b = &self.buffers;
         let c = &self.config;
         let args = AttentionArgs::<Host> {
@@ -313,20 +338,20 @@ impl SimpleStep<'_> {
             k_cache: &b.k_cache[index],
             v_cache: &b.v_cache[index],
             partials: &b.partials,
-            heads: c.heads(),
-            kv_heads: c.kv_heads(),
+            heads: attention.heads,
+            kv_heads: attention.kv_heads,
             ctx: b.ctx,
             splits: b.splits,
-            scale: c.score_scale(c.attention(index as u32)),
+            scale: c.score_scale(attention),
         };
-        queue.launch(&self.kernels.attention[index], args)?;
+        queue.launch(&self.kernels.layers[index].attention, args)?;
         let args = AttentionCombineArgs::<Host> {
             partials: &b.partials,
             y: &b.heads,
-            heads: c.heads(),
+            heads: attention.heads,
             splits: b.splits,
         };
-        queue.launch(&self.kernels.combine, args)
+        queue.launch(&self.kernels.layers[index].combine, args)
     }
 
     fn argmax(&self, queue: &mut impl Queue) -> Result<(), Error> {

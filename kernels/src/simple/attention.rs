@@ -74,6 +74,7 @@ pub struct Attention {
 }
 
 /// Kernel that combines the partial results, with one block per head.
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AttentionCombine {
     /// The number of dimensions of a head, at most 1024.
     pub head_dim: u32,

@@ -59,6 +59,7 @@ pub enum Pairing {
 
 /// Kernel that rotates and appends. Each block processes one head: first the queries, then the
 /// keys, then the values.
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rope {
     /// The pairing of dimensions.
     pub pairing: Pairing,

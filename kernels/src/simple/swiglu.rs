@@ -72,6 +72,7 @@ impl Activation {
 }
 
 /// Kernel that computes a gated linear unit, with 4 elements per thread.
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SwiGlu {
     /// The number of threads of a block.
     pub threads: u32,
