@@ -4,8 +4,9 @@
 //! format has the same type number in both, which is ggml's.
 
 use warpwright_kernels::pipeline::lora;
-use warpwright_kernels::{Activation, EmbeddingScale, Format, Pairing};
+use warpwright_kernels::{Activation, EmbeddingScale, Format, Pairing, RowOrder};
 use warpwright_model::adapter::names::MAX_RANK;
+use warpwright_model::layer::Attention;
 use warpwright_model::{EmbeddingScaling, GateActivation, RopePairing, WeightFormat};
 
 /// Returns the kernels' format of weights.
@@ -18,6 +19,15 @@ pub(crate) fn kernel_pairing(pairing: RopePairing) -> Pairing {
     match pairing {
         RopePairing::Interleaved => Pairing::Interleaved,
         RopePairing::HalfSplit => Pairing::HalfSplit,
+    }
+}
+
+/// Returns the order in which the rows of queries and keys become tiles, so that the two rows of a
+/// rotary pair are in the same tile.
+pub(crate) fn rotary_row_order(attention: &Attention) -> RowOrder {
+    match attention.pairing {
+        RopePairing::Interleaved => RowOrder::interleaved(attention.head_dim),
+        RopePairing::HalfSplit => RowOrder::half_split(attention.head_dim),
     }
 }
 

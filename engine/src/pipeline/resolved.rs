@@ -16,7 +16,10 @@ use warpwright_kernels::pipeline::{
     SplitPrompt, WithLora,
 };
 use warpwright_kernels::{AddNormed, Format};
-use warpwright_model::{Block, Config, Outline, Weight};
+use warpwright_model::layer::{
+    Attention, Dense, FeedForward, HeadNorms, Mixer, NormPositions, QkvBias,
+};
+use warpwright_model::{Block, Config, Layer, Outline, Weight};
 
 use super::adapter::ResolvedLora;
 use super::gemv_kind::GemvKind;
@@ -149,7 +152,9 @@ impl ResolvedPipeline {
         batch: u32,
     ) -> Result<ResolvedPipeline, Unsupported> {
         let target = KernelTarget::for_device(device)?;
-        check_config(&outline.config)?;
+        for layer in &outline.config.layers {
+            check_layer(&outline.config, layer)?;
+        }
         let resolver = |shared| Resolver {
             outline,
             tuning,
@@ -284,8 +289,10 @@ impl ResolvedStep {
     /// Returns the number of blocks that attention of this many tokens needs without splits: one
     /// per KV head, or more if its query heads need several.
     fn attention_units(&self, tokens: u32) -> u32 {
-        let groups = (self.config.heads() / self.config.kv_heads()).div_ceil(ATTENTION_QUERIES);
-        tokens * self.config.kv_heads() * groups
+        let units = |attention: &Attention| {
+            attention.kv_heads * attention.group().div_ceil(ATTENTION_QUERIES)
+        };
+        tokens * self.config.most_of_attention(units)
     }
 
     /// Returns the number of blocks of attention: one per multiprocessor, or more if it needs them.
@@ -302,8 +309,8 @@ impl ResolvedStep {
     }
 }
 
-/// Returns the reason why the pipeline does not support a configuration.
-fn check_config(c: &Config) -> Result<(), Unsupported> {
+/// Returns the reason why the pipeline does not support a layer, or sizes that all layers share.
+fn check_layer(c: &Config, layer: &Layer) -> Result<(), Unsupported> {
     let multiple = |what, found: u32, multiple| {
         if found.is_multiple_of(multiple) {
             return Ok(());
@@ -314,18 +321,20 @@ fn check_config(c: &Config) -> Result<(), Unsupported> {
             multiple,
         })
     };
-    multiple("head_dim", c.head_dim(), 16)?;
+    let Mixer::Attention(attention) = &layer.mixer;
+    let FeedForward::Dense(dense) = &layer.feed_forward;
+    let head_dim = attention.head_dim;
+    multiple("head_dim", head_dim, 16)?;
     multiple("the hidden size", c.hidden, 16)?;
-    multiple("the feed-forward size", c.feed_forward(), 8)?;
+    multiple("the feed-forward size", dense.width, 8)?;
     multiple("the vocabulary size", c.vocab, 16)?;
-    let head_dim = c.head_dim();
     if head_dim > MAX_HEAD_DIM {
         return Err(Unsupported::HeadDim {
             found: head_dim,
             max: MAX_HEAD_DIM,
         });
     }
-    let group = c.heads() / c.kv_heads();
+    let group = attention.group();
     if group > MAX_GROUP {
         return Err(Unsupported::Group {
             found: group,
@@ -334,10 +343,10 @@ fn check_config(c: &Config) -> Result<(), Unsupported> {
     }
     // The QKV kernel rotates by one set of angles. Only the head norm kernel can choose between
     // several.
-    if c.ropes.len() > 1 && !c.architecture.head_norms {
+    if c.ropes.len() > 1 && attention.head_norms == HeadNorms::None {
         return Err(Unsupported::TwoRopes);
     }
-    let rope_dim = c.ropes[0].dim;
+    let rope_dim = c.rope(attention).dim;
     if rope_dim != head_dim {
         return Err(Unsupported::PartialRope { rope_dim, head_dim });
     }
@@ -412,14 +421,21 @@ impl Resolver<'_> {
         // A shared matrix is checked here too, because the embeddings then serve as the head.
         check_matrix(w.head())?;
         let head = self.head(kernel_format(w.head().format))?;
-        let layers = (0..)
-            .zip(&w.blocks)
-            .map(|(i, b)| self.layer(i, b))
-            .collect::<Result<_, _>>()?;
         let config = self.outline.config.clone();
+        let layers = config
+            .layers
+            .iter()
+            .zip(&w.blocks)
+            .enumerate()
+            .map(|(i, (layer, b))| self.layer(i as u32, layer, b))
+            .collect::<Result<Vec<_>, _>>()?;
+        let first = layers.first().expect("a model has at least one layer");
+        let attention = PipelinedAttention {
+            window: None,
+            ..first.attention
+        };
         let add_normed = config
-            .architecture
-            .norms_after
+            .has_norms_after()
             .then_some(AddNormed { overlap, batch });
         Ok(ResolvedStep {
             config,
@@ -432,7 +448,7 @@ impl Resolver<'_> {
             place_drafts: self.like.map(|_| PlaceDrafts { batch }),
             embed: self.embed(),
             layers,
-            attention: self.attention(None),
+            attention,
             add_normed,
             lora: ResolvedLora::for_model(self.outline, overlap, batch),
             head,
@@ -461,45 +477,55 @@ impl Resolver<'_> {
         }
     }
 
-    fn attention(&self, window: Option<u32>) -> PipelinedAttention {
-        let c = &self.outline.config;
+    /// Resolves the kernels of a layer from its description.
+    fn layer(
+        &self,
+        index: u32,
+        layer: &Layer,
+        b: &Block<Weight>,
+    ) -> Result<ResolvedLayer, Unsupported> {
+        check_block(b)?;
+        let Mixer::Attention(attention) = &layer.mixer;
+        let FeedForward::Dense(dense) = &layer.feed_forward;
+        let output = match layer.norms {
+            NormPositions::Before => ProjectOutput::Residual,
+            NormPositions::BeforeAndAfter => ProjectOutput::Raw,
+        };
+        Ok(ResolvedLayer {
+            qkv: self.adapted(GemvKind::Qkv, index, self.qkv(attention, b)?),
+            head_norm: self.head_norm(attention),
+            attention: self.attention(attention),
+            o: self.adapted(GemvKind::O, index, self.o(attention, output, b)?),
+            gate_up: self.adapted(GemvKind::GateUp, index, self.gate_up(dense, b)?),
+            down: self.adapted(GemvKind::Down, index, self.down(dense, output, b)?),
+        })
+    }
+
+    fn head_norm(&self, attention: &Attention) -> Option<HeadNorm> {
+        match attention.head_norms {
+            HeadNorms::None => None,
+            HeadNorms::QueriesAndKeys => Some(HeadNorm {
+                overlap: self.target.overlaps(),
+                batch: self.batch,
+                angles: AngleSet {
+                    index: attention.rope,
+                    count: self.outline.config.ropes.len() as u32,
+                },
+            }),
+        }
+    }
+
+    fn attention(&self, attention: &Attention) -> PipelinedAttention {
         PipelinedAttention {
-            head_dim: c.head_dim(),
-            queries: c.heads() / c.kv_heads(),
-            window,
+            head_dim: attention.head_dim,
+            queries: attention.group(),
+            window: attention.window,
             overlap: self.target.overlaps(),
             // A tuning sets the shared memory of GEMVs only.
             memory: self.target.preferred,
             batch: self.batch,
             profile: self.tuning.profile,
         }
-    }
-
-    fn layer(&self, index: u32, b: &Block<Weight>) -> Result<ResolvedLayer, Unsupported> {
-        check_block(b)?;
-        let c = &self.outline.config;
-        let overlap = self.target.overlaps();
-        let batch = self.batch;
-        let angles = AngleSet {
-            index: c.attention(index).rope,
-            count: c.ropes.len() as u32,
-        };
-        Ok(ResolvedLayer {
-            qkv: self.adapted(GemvKind::Qkv, index, self.qkv(b)?),
-            head_norm: c.architecture.head_norms.then_some(HeadNorm {
-                overlap,
-                batch,
-                angles,
-            }),
-            attention: self.attention(c.attention(index).window),
-            o: self.adapted(GemvKind::O, index, self.o(kernel_format(b.o.format))?),
-            gate_up: self.adapted(
-                GemvKind::GateUp,
-                index,
-                self.gate_up(kernel_format(b.gate.format))?,
-            ),
-            down: self.adapted(GemvKind::Down, index, self.down(b)?),
-        })
     }
 
     /// Returns a GEMV of a layer, marked if it has an adapter.
@@ -535,28 +561,32 @@ impl Resolver<'_> {
         }
     }
 
-    fn qkv(&self, b: &Block<Weight>) -> Result<ResolvedGemv<Qkv>, Unsupported> {
-        let c = &self.outline.config;
+    fn qkv(
+        &self,
+        attention: &Attention,
+        b: &Block<Weight>,
+    ) -> Result<ResolvedGemv<Qkv>, Unsupported> {
+        let hidden = self.outline.config.hidden;
         let formats = [&b.q, &b.k, &b.v].map(|w| kernel_format(w.format));
         let bytes = self.activation_bytes(GemvKind::Qkv, b);
-        let default = || default_plan_with(bytes, formats[0], c.q_len() + 2 * c.kv_len(), c.hidden);
+        let default = || default_plan_with(bytes, formats[0], attention.qkv_len(), hidden);
         let plan = self
             .plan(self.tuning.qkv.unwrap_or_else(default))
             .with_bytes(formats[0], bytes);
-        let output = if c.architecture.head_norms {
-            QkvOutput::Raw
-        } else {
-            QkvOutput::Append
+        // A head norm needs whole heads, so a separate kernel rotates and appends them.
+        let output = match attention.head_norms {
+            HeadNorms::None => QkvOutput::Append,
+            HeadNorms::QueriesAndKeys => QkvOutput::Raw,
         };
         let kernel = Qkv {
             formats,
-            pairing: kernel_pairing(c.architecture.pairing),
-            bias: c.architecture.biases,
+            pairing: kernel_pairing(attention.pairing),
+            bias: attention.bias == QkvBias::Each,
             output,
             plan,
         };
-        let segments = kernel.segments(c.heads(), c.kv_heads(), c.head_dim());
-        let (plan, layout) = self.fit(GemvKind::Qkv, &segments, kernel.plan, c.hidden)?;
+        let segments = kernel.segments(attention.heads, attention.kv_heads, attention.head_dim);
+        let (plan, layout) = self.fit(GemvKind::Qkv, &segments, kernel.plan, hidden)?;
         Ok(ResolvedGemv {
             kernel: Qkv { plan, ..kernel },
             layout,
@@ -565,48 +595,54 @@ impl Resolver<'_> {
     }
 
     /// Resolves the output projection. The QKV matrices before it usually have its format.
-    fn o(&self, format: Format) -> Result<ResolvedGemv<Project>, Unsupported> {
-        let c = &self.outline.config;
-        let default = || default_plan(format, c.hidden, c.q_len()).after(format);
-        self.project(
-            GemvKind::O,
+    fn o(
+        &self,
+        attention: &Attention,
+        output: ProjectOutput,
+        b: &Block<Weight>,
+    ) -> Result<ResolvedGemv<Project>, Unsupported> {
+        let format = kernel_format(b.o.format);
+        let n = attention.q_len();
+        let default = || default_plan(format, self.outline.config.hidden, n).after(format);
+        let plan = self.plan(self.tuning.o.unwrap_or_else(default));
+        let kernel = Project {
             format,
-            self.plan(self.tuning.o.unwrap_or_else(default)),
-            c.q_len(),
-        )
+            output,
+            plan,
+        };
+        self.project(GemvKind::O, kernel, n)
     }
 
     /// Resolves the down projection, which follows gate and up.
-    fn down(&self, b: &Block<Weight>) -> Result<ResolvedGemv<Project>, Unsupported> {
-        let c = &self.outline.config;
+    fn down(
+        &self,
+        dense: &Dense,
+        output: ProjectOutput,
+        b: &Block<Weight>,
+    ) -> Result<ResolvedGemv<Project>, Unsupported> {
+        let hidden = self.outline.config.hidden;
         let format = kernel_format(b.down.format);
         let bytes = self.activation_bytes(GemvKind::Down, b);
         let before = kernel_format(b.gate.format);
-        let default = || default_plan_with(bytes, format, c.hidden, c.feed_forward()).after(before);
+        let default = || default_plan_with(bytes, format, hidden, dense.width).after(before);
         let plan = self
             .plan(self.tuning.down.unwrap_or_else(default))
             .with_bytes(format, bytes);
-        self.project(GemvKind::Down, format, plan, c.feed_forward())
+        let kernel = Project {
+            format,
+            output,
+            plan,
+        };
+        self.project(GemvKind::Down, kernel, dense.width)
     }
 
     /// Resolves a projection that is added to the residual stream.
     fn project(
         &self,
         product: GemvKind,
-        format: Format,
-        plan: Plan,
+        kernel: Project,
         n: u32,
     ) -> Result<ResolvedGemv<Project>, Unsupported> {
-        let output = if self.outline.config.architecture.norms_after {
-            ProjectOutput::Raw
-        } else {
-            ProjectOutput::Residual
-        };
-        let kernel = Project {
-            format,
-            output,
-            plan,
-        };
         let segments = kernel.segments(self.outline.config.hidden);
         let (plan, layout) = self.fit(product, &segments, kernel.plan, n)?;
         Ok(ResolvedGemv {
@@ -617,16 +653,21 @@ impl Resolver<'_> {
     }
 
     /// Resolves gate and up. The output projection before them usually has their format.
-    fn gate_up(&self, format: Format) -> Result<ResolvedGemv<GateUp>, Unsupported> {
-        let c = &self.outline.config;
-        let default = || default_plan(format, 2 * c.feed_forward(), c.hidden).after(format);
+    fn gate_up(
+        &self,
+        dense: &Dense,
+        b: &Block<Weight>,
+    ) -> Result<ResolvedGemv<GateUp>, Unsupported> {
+        let format = kernel_format(b.gate.format);
+        let hidden = self.outline.config.hidden;
+        let default = || default_plan(format, 2 * dense.width, hidden).after(format);
         let kernel = GateUp {
             format,
-            activation: kernel_activation(c.architecture.activation),
+            activation: kernel_activation(dense.activation),
             plan: self.plan(self.tuning.gate_up.unwrap_or_else(default)),
         };
-        let segments = kernel.segments(c.feed_forward());
-        let (plan, layout) = self.fit(GemvKind::GateUp, &segments, kernel.plan, c.hidden)?;
+        let segments = kernel.segments(dense.width);
+        let (plan, layout) = self.fit(GemvKind::GateUp, &segments, kernel.plan, hidden)?;
         Ok(ResolvedGemv {
             kernel: GateUp { plan, ..kernel },
             layout,

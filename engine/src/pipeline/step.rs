@@ -7,8 +7,8 @@
 //! - gate and up: norm, two GEMVs, and the gate
 //! - the down projection
 //!
-//! In models with head norms, the first kernel stops after the bias, and a sixth kernel norms,
-//! rotates and appends. Models that norm the outputs of attention and the feed-forward have one
+//! In layers with head norms, the first kernel stops after the bias, and a sixth kernel norms,
+//! rotates and appends. Layers that norm the outputs of attention and the feed-forward have one
 //! more kernel for each. The projection in front of it stores its sums, and the kernel norms them
 //! and adds them to the residual stream.
 //!
@@ -32,7 +32,8 @@ use warpwright_kernels::pipeline::{
     SplitPromptArgs, StreamArgs,
 };
 use warpwright_kernels::{AddNormed, AddNormedArgs};
-use warpwright_model::info;
+use warpwright_model::layer::{Attention, Dense, FeedForward, HeadNorms, Mixer, NormPositions};
+use warpwright_model::{Layer, info};
 
 use super::adapter::{DeviceLora, LoadedAdapter, LoadedGemv, LoraKernels, LoraViews};
 use super::gemv_kind::GemvKind;
@@ -79,14 +80,15 @@ impl<'a> PipelineStep<'a> {
         self.split_prompt(queue)?;
         self.place_drafts(queue)?;
         self.embed(queue)?;
-        for (index, block) in self.weights.blocks.iter().enumerate() {
-            self.qkv(queue, index, &block.qkv)?;
-            self.head_norm(queue, index)?;
-            self.attention(queue, index)?;
-            self.o(queue, index, &block.o)?;
+        let layers = self.pipeline.resolved.config.layers.iter();
+        for (index, (layer, block)) in layers.zip(&self.weights.blocks).enumerate() {
+            match &layer.mixer {
+                Mixer::Attention(attention) => self.attention_part(queue, index, attention)?,
+            }
             self.add_normed(queue, block.attn_post_norm.as_ref())?;
-            self.gate_up(queue, index, &block.gate_up)?;
-            self.down(queue, index, &block.down)?;
+            match &layer.feed_forward {
+                FeedForward::Dense(dense) => self.dense_part(queue, index, dense)?,
+            }
             self.add_normed(queue, block.ffn_post_norm.as_ref())?;
         }
         match kind {
@@ -102,6 +104,32 @@ impl<'a> PipelineStep<'a> {
                     .sample_drafts(queue, &self.vectors().logits, &self.vectors().state)
             }
         }
+    }
+
+    /// Queues the attention of a layer, up to its output projection.
+    fn attention_part(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        attention: &Attention,
+    ) -> Result<(), Error> {
+        let block = &self.weights.blocks[index];
+        self.qkv(queue, index, attention, &block.qkv)?;
+        self.head_norm(queue, index, attention)?;
+        self.attend(queue, index, attention)?;
+        self.o(queue, index, attention, &block.o)
+    }
+
+    /// Queues the feed-forward of a layer, up to its down projection.
+    fn dense_part(&self, queue: &mut impl Queue, index: usize, dense: &Dense) -> Result<(), Error> {
+        let block = &self.weights.blocks[index];
+        self.gate_up(queue, index, dense, &block.gate_up)?;
+        self.down(queue, index, dense, &block.down)
+    }
+
+    /// Returns the description of a layer.
+    fn layer(&self, index: usize) -> &'a Layer {
+        &self.pipeline.resolved.config.layers[index]
     }
 
     /// Returns the logits of each token of the batch.
@@ -201,11 +229,13 @@ impl<'a> PipelineStep<'a> {
         layer: usize,
         tiles: &View<u8>,
     ) -> Result<(), Error> {
+        let Mixer::Attention(attention) = &self.layer(layer).mixer;
+        let FeedForward::Dense(dense) = &self.layer(layer).feed_forward;
         match product {
-            GemvKind::Qkv => self.qkv(queue, layer, tiles),
-            GemvKind::O => self.o(queue, layer, tiles),
-            GemvKind::GateUp => self.gate_up(queue, layer, tiles),
-            GemvKind::Down => self.down(queue, layer, tiles),
+            GemvKind::Qkv => self.qkv(queue, layer, attention, tiles),
+            GemvKind::O => self.o(queue, layer, attention, tiles),
+            GemvKind::GateUp => self.gate_up(queue, layer, dense, tiles),
+            GemvKind::Down => self.down(queue, layer, dense, tiles),
             GemvKind::Head => self.head(queue, tiles, &self.vectors().x),
         }
     }
@@ -225,7 +255,7 @@ impl<'a> PipelineStep<'a> {
     /// Returns the bytes of keys and values that a layer's attention reads at this many positions,
     /// in f16.
     pub(crate) fn kv_bytes(&self, layer: usize, attended: u32) -> u64 {
-        info::kv_bytes_of(&self.pipeline.resolved.config.layers[layer], attended)
+        info::kv_bytes_of(self.layer(layer), attended)
     }
 
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
@@ -241,7 +271,7 @@ impl<'a> PipelineStep<'a> {
             angles: &self.workspace.angles,
             n: c.hidden,
             vocab: c.vocab,
-            rope_dim: c.ropes[0].dim * c.ropes.len() as u32,
+            rope_dim: c.rotated_len(),
             blocks: step.sms,
             shared: step.shared,
         };
@@ -251,24 +281,29 @@ impl<'a> PipelineStep<'a> {
         }
     }
 
-    fn qkv(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
+    fn qkv(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        attention: &Attention,
+        tiles: &View<u8>,
+    ) -> Result<(), Error> {
         let b = self.buffers;
         let v = self.vectors();
         let step = &self.pipeline.resolved;
         let c = &step.config;
         let w = &self.weights.blocks[index];
         let GemvWithLora { kernel, layout } = &self.pipeline.layers[index].qkv;
-        let q = if w.qk_norm.is_some() {
-            &*self.workspace.raw
-        } else {
-            &v.q
+        let q = match attention.head_norms {
+            HeadNorms::None => &v.q,
+            HeadNorms::QueriesAndKeys => &*self.workspace.raw,
         };
         // The angles of the first rope. In models with several ropes the head norm kernel rotates,
         // and this kernel reads no angles.
         let angles = self
             .workspace
             .angles
-            .view_range(0..(step.batch * c.head_dim()) as usize);
+            .view_range(0..(step.batch * attention.head_dim) as usize);
         let lora = self.lora_normed(queue, GemvKind::Qkv, index, &w.attn_norm)?;
         let views = self.stream_views(layout, NODES * index);
         for tokens in self.sub_batches(kernel.plan().batch) {
@@ -284,9 +319,9 @@ impl<'a> PipelineStep<'a> {
                 q: &tokens.rows(q),
                 k_cache: &b.k_cache[index],
                 v_cache: &b.v_cache[index],
-                heads: c.heads(),
-                kv_heads: c.kv_heads(),
-                head_dim: c.head_dim(),
+                heads: attention.heads,
+                kv_heads: attention.kv_heads,
+                head_dim: attention.head_dim,
                 ctx: b.ctx,
                 n: c.hidden,
                 epsilon: c.epsilon,
@@ -299,7 +334,12 @@ impl<'a> PipelineStep<'a> {
 
     /// Queues the head norm, the rotary embedding and the append to the cache, in models with head
     /// norms.
-    fn head_norm(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
+    fn head_norm(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        attention: &Attention,
+    ) -> Result<(), Error> {
         let kernel = &self.pipeline.layers[index].head_norm;
         let (Some(kernel), Some(gamma)) = (kernel, &self.weights.blocks[index].qk_norm) else {
             return Ok(());
@@ -316,9 +356,9 @@ impl<'a> PipelineStep<'a> {
             q: &v.q,
             k_cache: &b.k_cache[index],
             v_cache: &b.v_cache[index],
-            heads: c.heads(),
-            kv_heads: c.kv_heads(),
-            head_dim: c.head_dim(),
+            heads: attention.heads,
+            kv_heads: attention.kv_heads,
+            head_dim: attention.head_dim,
             ctx: b.ctx,
             epsilon: c.epsilon,
             blocks: step.sms,
@@ -329,6 +369,16 @@ impl<'a> PipelineStep<'a> {
 
     /// Queues attention of a layer.
     pub(crate) fn attention(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
+        let Mixer::Attention(attention) = &self.layer(index).mixer;
+        self.attend(queue, index, attention)
+    }
+
+    fn attend(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        attention: &Attention,
+    ) -> Result<(), Error> {
         let b = self.buffers;
         let v = self.vectors();
         let step = &self.pipeline.resolved;
@@ -343,11 +393,11 @@ impl<'a> PipelineStep<'a> {
             y_scale: &self.workspace.heads.scales,
             partials: &self.workspace.attention_partials,
             ticket: &self.workspace.attention_ticket,
-            heads: c.heads(),
-            kv_heads: c.kv_heads(),
+            heads: attention.heads,
+            kv_heads: attention.kv_heads,
             ctx: b.ctx,
             splits,
-            scale: c.score_scale(c.attention(index as u32)),
+            scale: c.score_scale(attention),
             blocks: step.attention_blocks(splits),
             shared: step.attention.memory,
             timestamps: &self.workspace.timestamps(NODES * index + 1),
@@ -355,18 +405,38 @@ impl<'a> PipelineStep<'a> {
         queue.launch(&self.pipeline.layers[index].attention, args)
     }
 
-    fn o(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
-        let lora = self.lora(queue, GemvKind::O, index, &self.workspace.heads)?;
-        let product = &self.pipeline.layers[index].o;
+    fn o(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        attention: &Attention,
+        tiles: &View<u8>,
+    ) -> Result<(), Error> {
         let x = &self.workspace.heads;
-        self.project(queue, NODES * index + 2, product, tiles, x, lora)
+        let product = ProjectProduct {
+            kernel: &self.pipeline.layers[index].o,
+            node: NODES * index + 2,
+            lora: self.lora(queue, GemvKind::O, index, x)?,
+            n: attention.q_len(),
+        };
+        self.project(queue, self.layer(index).norms, product, tiles, x)
     }
 
-    fn down(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
-        let lora = self.lora(queue, GemvKind::Down, index, &self.workspace.inner)?;
-        let product = &self.pipeline.layers[index].down;
+    fn down(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        dense: &Dense,
+        tiles: &View<u8>,
+    ) -> Result<(), Error> {
         let x = &self.workspace.inner;
-        self.project(queue, NODES * index + 4, product, tiles, x, lora)
+        let product = ProjectProduct {
+            kernel: &self.pipeline.layers[index].down,
+            node: NODES * index + 4,
+            lora: self.lora(queue, GemvKind::Down, index, x)?,
+            n: dense.width,
+        };
+        self.project(queue, self.layer(index).norms, product, tiles, x)
     }
 
     /// Queues the norm of the previous projection and its addition to the residual stream, in
@@ -391,29 +461,33 @@ impl<'a> PipelineStep<'a> {
         queue.launch(kernel, args)
     }
 
-    /// Queues the addition of `W x` to the residual stream, or only its computation in models that
+    /// Queues the addition of `W x` to the residual stream, or only its computation in layers that
     /// norm it first.
     fn project(
         &self,
         queue: &mut impl Queue,
-        node: usize,
-        GemvWithLora { kernel, layout }: &GemvWithLora<LoadedGemv<Project>>,
+        norms: NormPositions,
+        product: ProjectProduct<'_>,
         tiles: &View<u8>,
         x: &BlockFloatBuffer,
-        lora: Option<LoraTokens>,
     ) -> Result<(), Error> {
         let v = self.vectors();
-        let batch = self.pipeline.resolved.batch;
-        let y = self.workspace.projected.as_deref().unwrap_or(&v.x);
-        let views = self.stream_views(layout, node);
+        let step = &self.pipeline.resolved;
+        let y = match norms {
+            NormPositions::Before => &v.x,
+            // The buffer exists if any layer norms the output.
+            NormPositions::BeforeAndAfter => self.workspace.projected.as_deref().unwrap_or(&v.x),
+        };
+        let GemvWithLora { kernel, layout } = product.kernel;
+        let views = self.stream_views(layout, product.node);
         for tokens in self.sub_batches(kernel.plan().batch) {
-            let lora = lora.as_ref().map(|lora| lora.sub_batch(&tokens));
+            let lora = product.lora.as_ref().map(|lora| lora.sub_batch(&tokens));
             let args = ProjectArgs::<Host> {
                 w: tiles,
                 x: &tokens.rows(&x.values),
                 x_scale: &tokens.rows(&x.scales),
-                rows: y.len() as u32 / batch,
-                n: x.values.len() as u32 / batch,
+                rows: step.config.hidden,
+                n: product.n,
                 y: &tokens.rows(y),
                 stream: self.stream_args(layout, &views),
             };
@@ -422,7 +496,13 @@ impl<'a> PipelineStep<'a> {
         Ok(())
     }
 
-    fn gate_up(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
+    fn gate_up(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        dense: &Dense,
+        tiles: &View<u8>,
+    ) -> Result<(), Error> {
         let v = self.vectors();
         let step = &self.pipeline.resolved;
         let GemvWithLora { kernel, layout } = &self.pipeline.layers[index].gate_up;
@@ -437,7 +517,7 @@ impl<'a> PipelineStep<'a> {
                 gamma: &gamma.cast()?,
                 y: &tokens.rows(&self.workspace.inner.values),
                 y_scale: &tokens.rows(&self.workspace.inner.scales),
-                rows: step.config.feed_forward(),
+                rows: dense.width,
                 n: step.config.hidden,
                 epsilon: step.config.epsilon,
                 stream: self.stream_args(layout, &views),
@@ -614,6 +694,17 @@ impl<'a> PipelineStep<'a> {
         };
         queue.launch(&self.pipeline.advance, args)
     }
+}
+
+/// A projection whose result is added to the residual stream.
+struct ProjectProduct<'a> {
+    kernel: &'a GemvWithLora<LoadedGemv<Project>>,
+    /// The index of its timestamps.
+    node: usize,
+    /// Its adapter, if it has one.
+    lora: Option<LoraTokens>,
+    /// The number of columns.
+    n: u32,
 }
 
 /// The workspace buffers of one GEMV.

@@ -3,6 +3,7 @@
 use warpwright_driver::{Buffer, Context, Error, View};
 use warpwright_kernels::pipeline::{block_float, plan};
 use warpwright_kernels::state;
+use warpwright_model::layer::Attention;
 
 use super::resolved::ResolvedStep;
 use crate::buffers::DecoderBuffers;
@@ -135,8 +136,8 @@ impl PipelineWorkspace {
             0
         };
         Ok(PipelineWorkspace {
-            angles: floats(c.ropes.len() as u32 * c.head_dim())?.labelled("angles"),
-            raw: floats(c.q_len() + 2 * c.kv_len())?.labelled("raw"),
+            angles: floats(c.angles_len())?.labelled("angles"),
+            raw: floats(c.most_of_attention(Attention::qkv_len))?.labelled("raw"),
             projected,
             value: floats(step.max_blocks())?.labelled("head.value"),
             index: Buffer::uninit(context, step.batch as usize * blocks)?.labelled("head.index"),

@@ -7,8 +7,10 @@
 use warpwright_kernels::RowOrder;
 use warpwright_kernels::pipeline::lora::RANK_STEP;
 use warpwright_model::adapter::LoraFactors;
-use warpwright_model::{Adapter, Outline, RopePairing, Weight};
+use warpwright_model::layer::Mixer;
+use warpwright_model::{Adapter, Layer, Outline, Weight};
 
+use crate::kernel_terms::rotary_row_order;
 use crate::pipeline::GemvKind;
 
 /// The sizes of a GEMV's adapter.
@@ -106,7 +108,9 @@ pub(crate) fn matrices(outline: &Outline, product: GemvKind, layer: usize) -> Op
         }
     }
     let mut b = vec![0.0; shape.rows as usize * rank];
-    for ((part, row), b) in tile_rows(outline, product, &parts).zip(b.chunks_mut(rank)) {
+    for ((part, row), b) in
+        tile_rows(&outline.config.layers[layer], product, &parts).zip(b.chunks_mut(rank))
+    {
         if let Some(factors) = parts[part].factors {
             let rank = factors.rank as usize;
             b[..rank].copy_from_slice(&factors.b[row as usize * rank..][..rank]);
@@ -118,15 +122,12 @@ pub(crate) fn matrices(outline: &Outline, product: GemvKind, layer: usize) -> Op
 /// Returns the projection and the row of each row of a GEMV's tiles, in the order in which
 /// `weights/packed.rs` packs them.
 fn tile_rows(
-    outline: &Outline,
+    layer: &Layer,
     product: GemvKind,
     parts: &[LoraSlice],
 ) -> impl Iterator<Item = (usize, u32)> {
-    let c = &outline.config;
-    let pairs = match c.architecture.pairing {
-        RopePairing::Interleaved => RowOrder::interleaved(c.head_dim()),
-        RopePairing::HalfSplit => RowOrder::half_split(c.head_dim()),
-    };
+    let Mixer::Attention(attention) = &layer.mixer;
+    let pairs = rotary_row_order(attention);
     // The first eight rows of a tile come from the first matrix, and the rest from the second one.
     let rows = |order: RowOrder, lo: usize, hi: usize| {
         let blocks = order.blocks(parts[lo].weight.rows());

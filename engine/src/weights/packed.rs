@@ -9,9 +9,11 @@ use std::convert::Infallible;
 
 use warpwright_driver::{Context, View};
 use warpwright_kernels::RowOrder;
-use warpwright_model::{Block, Config, Outline, RopePairing, Weight};
+use warpwright_model::layer::{FeedForward, Mixer};
+use warpwright_model::{Block, Layer, Outline, Weight};
 
 use crate::Error;
+use crate::kernel_terms::rotary_row_order;
 use crate::weights::stored::{StoredBuffer, UploadJob};
 
 /// A value per buffer of a model: the description of its contents, or the buffer itself.
@@ -31,11 +33,12 @@ pub(crate) struct Packed<T> {
 /// Returns the contents of each buffer of a model's weights.
 pub(crate) fn packed(outline: &Outline) -> Packed<StoredBuffer<'_>> {
     let w = &outline.weights;
+    let layers = outline.config.layers.iter().zip(&w.blocks);
     Packed {
         // A model that shares the LM head with the embeddings has them once, as the head's tiles.
         embed: w.head.is_some().then(|| StoredBuffer::rows([&w.embed])),
         head: StoredBuffer::tiles(RowOrder::PLAIN, w.head()),
-        blocks: w.blocks.iter().map(|b| block(&outline.config, b)).collect(),
+        blocks: layers.map(|(layer, b)| block(layer, b)).collect(),
         norm: StoredBuffer::rows([&w.norm]),
     }
 }
@@ -61,11 +64,11 @@ macro_rules! buffers {
 
         /// Returns the contents of each buffer of a block. `$pairs` is the row order that rotary
         /// pairs need.
-        fn block<'a>(c: &Config, $block: &'a Block<Weight>) -> PackedBlock<StoredBuffer<'a>> {
-            let $pairs = match c.architecture.pairing {
-                RopePairing::Interleaved => RowOrder::interleaved(c.head_dim()),
-                RopePairing::HalfSplit => RowOrder::half_split(c.head_dim()),
-            };
+        fn block<'a>(layer: &Layer, $block: &'a Block<Weight>) -> PackedBlock<StoredBuffer<'a>> {
+            // Every row of the table belongs to these two kinds.
+            let Mixer::Attention(attention) = &layer.mixer;
+            let FeedForward::Dense(_) = &layer.feed_forward;
+            let $pairs = rotary_row_order(attention);
             PackedBlock { $($name: $held,)* }
         }
 

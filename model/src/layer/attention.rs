@@ -67,6 +67,11 @@ impl Attention {
         self.kv_heads * self.head_dim
     }
 
+    /// Returns the number of rows of the query, key and value matrices together.
+    pub fn qkv_len(&self) -> u32 {
+        self.q_len() + 2 * self.kv_len()
+    }
+
     /// Returns the number of query heads that share a KV head.
     pub fn group(&self) -> u32 {
         self.heads / self.kv_heads
