@@ -10,6 +10,7 @@ use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::prompt::Item;
 use warpwright_kernels::simple::rope::revolutions;
 use warpwright_kernels::state::{self, StepState};
+use warpwright_model::layer::Attention;
 use warpwright_model::{Config, Outline};
 
 use super::head::{BatchHead, SelectedRows};
@@ -96,9 +97,12 @@ impl BatchDevice {
         let c = &outline.config;
         let sms = context.device().properties().multiprocessors;
         let caches = |name: &str| -> Result<Vec<Buffer<f16>>, Error> {
-            let len = page_len(c) * options.pages() as usize;
-            (0..c.layer_count())
-                .map(|i| Ok(Buffer::uninit(context, len)?.labelled(&format!("{name}.{i}"))))
+            c.attentions()
+                .enumerate()
+                .map(|(i, attention)| {
+                    let len = page_len(attention) * options.pages() as usize;
+                    Ok(Buffer::uninit(context, len)?.labelled(&format!("{name}.{i}")))
+                })
                 .collect()
         };
         let factors = outline
@@ -136,13 +140,16 @@ impl BatchDevice {
 
     /// Copies pages in every layer.
     pub(super) fn copy_pages(&self, copies: &[PageCopy]) -> Result<(), Error> {
-        let len = page_len(&self.config);
-        let page = |cache: &Buffer<f16>, page: u32| {
+        let page = |cache: &Buffer<f16>, page: u32, len: usize| {
             cache.view_range(page as usize * len..(page as usize + 1) * len)
         };
         for PageCopy { from, to } in copies {
-            for cache in self.k_cache.iter().chain(&self.v_cache) {
-                self.stream.copy(&page(cache, *from), &page(cache, *to))?;
+            for caches in [&self.k_cache, &self.v_cache] {
+                for (cache, attention) in caches.iter().zip(self.config.attentions()) {
+                    let len = page_len(attention);
+                    self.stream
+                        .copy(&page(cache, *from, len), &page(cache, *to, len))?;
+                }
             }
         }
         Ok(())
@@ -414,15 +421,15 @@ fn partials_len(attention: &BatchAttention, c: &Config, options: &BatchOptions, 
 }
 
 /// Returns the number of key elements per page of a layer.
-fn page_len(c: &Config) -> usize {
-    (c.kv_len() * PAGE) as usize
+fn page_len(attention: &Attention) -> usize {
+    (attention.kv_len() * PAGE) as usize
 }
 
 /// Returns the bytes of the buffers of this module, except the caches.
 pub(super) fn bytes(c: &Config, options: &BatchOptions, sms: u32) -> u64 {
     let attention = BatchAttention::new(
         c.head_dim(),
-        c.heads() / c.kv_heads(),
+        c.most_of_attention(Attention::group),
         ColumnOrder { group: 8 },
     );
     let partials = 4 * partials_len(&attention, c, options, sms) as u64;

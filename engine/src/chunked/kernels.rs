@@ -11,7 +11,8 @@ use warpwright_kernels::matmul::{Epilogue, MatmulPair, NormTokens};
 use warpwright_kernels::pipeline::{EmbedRows, EmbedTiled};
 use warpwright_kernels::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
 use warpwright_kernels::{AddNormed, Overlap};
-use warpwright_model::Config;
+use warpwright_model::layer::{Attention, FeedForward, HeadNorms, Mixer, NormPositions, QkvBias};
+use warpwright_model::{Config, Layer};
 
 use super::products::{self, ChunkGemm, LoadedGemm, PassShape, TensorCores, load};
 use super::weights::{self, LayerRows, MatrixRows};
@@ -32,8 +33,8 @@ pub(crate) struct ChunkKernels {
     pub(super) products: BTreeMap<ChunkGemm, LoadedGemm>,
     /// The kernels of queries and keys together with values of another format, for few tokens.
     pub(super) pairs: BTreeMap<MatmulPair, Kernel<MatmulPair>>,
-    /// The rotation kernels of models with head norms, by whether they overlap.
-    pub(super) rotate: BTreeMap<bool, Kernel<RotateTokens>>,
+    /// The rotation kernels of layers with head norms.
+    rotate: Vec<Kernel<RotateTokens>>,
     /// The attention kernel of each layer.
     pub(super) attention: Vec<AttentionKernel>,
     /// The attention kernels of rows that are the only ones of their sequences, for each layer. The
@@ -54,22 +55,23 @@ impl ChunkKernels {
     pub(crate) fn new(
         context: &Context,
         cores: TensorCores,
-        c: &Config,
         layers: &[LayerRows],
         embed: ResolvedEmbed,
     ) -> Result<ChunkKernels, Error> {
         // Layers with the same window and weight order share a compiled kernel.
         let mut plain = SharedKernels::new(context);
         let mut wgmma = SharedKernels::new(context);
-        let attention = (0..).zip(layers).map(|(index, layer)| {
-            let window = c.attention(index).window;
+        let attention = layers.iter().map(|layer| {
+            let Attention {
+                head_dim, window, ..
+            } = layer.attention;
             let order = order(&layer.o);
-            Ok(if has_wgmma(cores, c) {
-                let kernel = PromptAttentionWgmma::new(c.head_dim(), order);
+            Ok(if has_wgmma(cores, head_dim) {
+                let kernel = PromptAttentionWgmma::new(head_dim, order);
                 let kernel = window.map_or(kernel, |window| kernel.with_window(window));
                 AttentionKernel::Wgmma(wgmma.load(kernel)?)
             } else {
-                let kernel = PromptAttention::new(c.head_dim(), order);
+                let kernel = PromptAttention::new(head_dim, order);
                 let kernel = window.map_or(kernel, |window| kernel.with_window(window));
                 AttentionKernel::Plain(plain.load(kernel)?)
             })
@@ -81,7 +83,7 @@ impl ChunkKernels {
             norms: BTreeMap::new(),
             products: BTreeMap::new(),
             pairs: BTreeMap::new(),
-            rotate: BTreeMap::new(),
+            rotate: vec![],
             attention: attention.collect::<Result<_, Error>>()?,
             singles: [vec![], vec![]],
             add_normed: BTreeMap::new(),
@@ -93,7 +95,6 @@ impl ChunkKernels {
     pub(super) fn prepare_singles(
         &mut self,
         context: &Context,
-        c: &Config,
         layers: &[LayerRows],
     ) -> Result<BatchAttention, Error> {
         let mut kernels = SharedKernels::new(context);
@@ -102,11 +103,11 @@ impl ChunkKernels {
             if overlap && !self.cores.has_warpgroups() {
                 continue;
             }
-            let singles = (0..).zip(layers).map(|(index, layer)| {
+            let singles = layers.iter().map(|layer| {
+                let attention = &layer.attention;
                 let kernel =
-                    BatchAttention::new(c.head_dim(), c.heads() / c.kv_heads(), order(&layer.o));
-                let kernel = c
-                    .attention(index)
+                    BatchAttention::new(attention.head_dim, attention.group(), order(&layer.o));
+                let kernel = attention
                     .window
                     .map_or(kernel, |window| kernel.with_window(window));
                 kernels.load(BatchAttention {
@@ -123,17 +124,10 @@ impl ChunkKernels {
     pub(crate) fn prepare(
         &mut self,
         context: &Context,
-        c: &Config,
         layers: &[LayerRows],
         shape: PassShape,
     ) -> Result<(), Error> {
         let rows = fixed_rows(shape.bucket);
-        let overlap = shape.overlap;
-        if let Entry::Vacant(entry) = self.rotate.entry(overlap)
-            && c.architecture.head_norms
-        {
-            entry.insert(load(context, rotate(c, overlap))?);
-        }
         if let Entry::Vacant(entry) = self.embed.entry(rows) {
             entry.insert(EmbedKernel::load(
                 context,
@@ -143,7 +137,11 @@ impl ChunkKernels {
         // Most layers have the formats of an earlier layer, so their kernels already exist.
         for layer in layers {
             self.prepare_norm(context, norms(layer, shape)[0])?;
-            match qkv(self.cores, c, layer, shape, CAPACITY) {
+            match layer.attention.head_norms {
+                HeadNorms::None => {}
+                HeadNorms::QueriesAndKeys => self.prepare_rotation(context, layer, shape)?,
+            }
+            match qkv(self.cores, layer, shape, CAPACITY) {
                 QkvMatmuls::Each(products) => {
                     for product in products {
                         self.prepare_product(context, product)?;
@@ -155,7 +153,7 @@ impl ChunkKernels {
                     }
                 }
             }
-            self.prepare_rest(context, c, layer, shape, CAPACITY)?;
+            self.prepare_rest(context, layer, shape, CAPACITY)?;
         }
         Ok(())
     }
@@ -164,14 +162,13 @@ impl ChunkKernels {
     pub(super) fn prepare_rest(
         &mut self,
         context: &Context,
-        c: &Config,
         layer: &LayerRows,
         shape: PassShape,
         capacity: u32,
     ) -> Result<(), Error> {
         let rows = fixed_rows(shape.bucket);
         if let Entry::Vacant(entry) = self.add_normed.entry(rows)
-            && c.architecture.norms_after
+            && layer.norms == NormPositions::BeforeAndAfter
         {
             entry.insert(load(
                 context,
@@ -182,16 +179,38 @@ impl ChunkKernels {
             )?);
         }
         self.prepare_norm(context, norms(layer, shape)[1])?;
-        let project = projection(c);
+        let project = projection(layer);
         let products = [
             (&layer.o, project),
-            (&layer.gate_up, gated(c, layer)),
+            (&layer.gate_up, gated(layer)),
             (&layer.down, project),
         ];
         for (rows, epilogue) in products {
             self.prepare_product(context, self.cores.product(rows, epilogue, shape, capacity))?;
         }
         Ok(())
+    }
+
+    fn prepare_rotation(
+        &mut self,
+        context: &Context,
+        layer: &LayerRows,
+        shape: PassShape,
+    ) -> Result<(), Error> {
+        let wanted = rotate(&layer.attention, shape.overlap);
+        if !self.rotate.iter().any(|kernel| *kernel.def() == wanted) {
+            self.rotate.push(load(context, wanted)?);
+        }
+        Ok(())
+    }
+
+    /// Returns the rotation kernel of a layer with head norms, which must be prepared.
+    pub(super) fn rotation(&self, layer: &LayerRows, overlap: bool) -> &Kernel<RotateTokens> {
+        let wanted = rotate(&layer.attention, overlap);
+        let mut kernels = self.rotate.iter();
+        kernels
+            .find(|kernel| *kernel.def() == wanted)
+            .expect("the kernels of the pass are prepared")
     }
 
     fn prepare_norm(&mut self, context: &Context, norm: NormTokens) -> Result<(), Error> {
@@ -230,27 +249,27 @@ fn with_rows(embed: ResolvedEmbed, rows: u32) -> ResolvedEmbed {
     }
 }
 
-fn has_wgmma(cores: TensorCores, c: &Config) -> bool {
-    cores.has_warpgroups() && matches!(c.head_dim(), 64 | 128)
+fn has_wgmma(cores: TensorCores, head_dim: u32) -> bool {
+    cores.has_warpgroups() && matches!(head_dim, 64 | 128)
 }
 
 /// Returns the maximum number of queries per work item of attention.
 pub(crate) fn queries(cores: TensorCores, c: &Config) -> u32 {
-    let plain = |order| PromptAttention::new(c.head_dim(), order).queries;
-    if has_wgmma(cores, c) {
+    let head_dim = c.head_dim();
+    let plain = |order| PromptAttention::new(head_dim, order).queries;
+    if has_wgmma(cores, head_dim) {
         PromptAttentionWgmma::QUERIES
     } else {
         plain(ColumnOrder { group: 8 })
     }
 }
 
-fn rotate(c: &Config, overlap: bool) -> RotateTokens {
-    let family = c.architecture;
+fn rotate(attention: &Attention, overlap: bool) -> RotateTokens {
     RotateTokens {
-        head_dim: c.head_dim(),
-        pairing: kernel_pairing(family.pairing),
-        bias: family.biases,
-        norm: family.head_norms,
+        head_dim: attention.head_dim,
+        pairing: kernel_pairing(attention.pairing),
+        bias: attention.bias == QkvBias::Each,
+        norm: attention.head_norms == HeadNorms::QueriesAndKeys,
         overlap: early(overlap),
     }
 }
@@ -299,12 +318,11 @@ pub(super) enum QkvMatmuls {
 /// there is one.
 pub(super) fn qkv(
     cores: TensorCores,
-    c: &Config,
     layer: &LayerRows,
     shape: PassShape,
     capacity: u32,
 ) -> QkvMatmuls {
-    let epilogue = weights::qkv_epilogue(c);
+    let epilogue = weights::qkv_epilogue(&layer.attention);
     let pair = match &layer.qkv[..] {
         [first, second] => cores.pair([first, second], epilogue, shape, capacity),
         _ => None,
@@ -322,18 +340,17 @@ fn early(overlap: bool) -> Overlap {
 }
 
 /// Returns the epilogue of the output projection and the down projection.
-pub(super) fn projection(c: &Config) -> Epilogue {
-    if c.architecture.norms_after {
-        Epilogue::Store
-    } else {
-        Epilogue::Add
+pub(super) fn projection(layer: &LayerRows) -> Epilogue {
+    match layer.norms {
+        NormPositions::Before => Epilogue::Add,
+        NormPositions::BeforeAndAfter => Epilogue::Store,
     }
 }
 
 /// Returns the epilogue of gate and up.
-pub(super) fn gated(c: &Config, layer: &LayerRows) -> Epilogue {
+pub(super) fn gated(layer: &LayerRows) -> Epilogue {
     Epilogue::Gated(
-        kernel_activation(c.architecture.activation),
+        kernel_activation(layer.dense.activation),
         order(&layer.down),
     )
 }
@@ -349,24 +366,31 @@ pub(crate) fn check(device: &Device, c: &Config) -> Result<TensorCores, String> 
     let cores = TensorCores::of_device(device).ok_or_else(|| {
         format!("its kernels need compute capability 8.0 and 99 KiB of shared memory, but the device has {major}.{minor}")
     })?;
+    for layer in &c.layers {
+        check_layer(c, layer)?;
+    }
+    Ok(cores)
+}
+
+/// Returns the reason why there are no kernels for the sizes of a layer.
+fn check_layer(c: &Config, layer: &Layer) -> Result<(), String> {
+    let Mixer::Attention(attention) = &layer.mixer;
+    let FeedForward::Dense(dense) = &layer.feed_forward;
     // Each of these sizes is the row length of one matmul, which reads panels of 64 columns, and
     // the number of rows of another, which computes 128 rows per job.
     let sizes = [
         ("hidden", c.hidden),
-        ("heads * head_dim", c.q_len()),
-        ("feed_forward", c.feed_forward()),
+        ("heads * head_dim", attention.q_len()),
+        ("feed_forward", dense.width),
     ];
     if let Some((name, n)) = sizes.into_iter().find(|(_, n)| !n.is_multiple_of(128)) {
         return Err(format!("{name} is {n}, but must be a multiple of 128"));
     }
-    let longest = c
-        .hidden
-        .max(c.feed_forward())
-        .max(c.q_len() + 2 * c.kv_len());
+    let longest = c.hidden.max(dense.width).max(attention.qkv_len());
     if longest > LONGEST {
         return Err(format!(
             "a row of activations has {longest} values, but at most {LONGEST} are supported"
         ));
     }
-    Ok(cores)
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ptx_gen::KernelDef;
 use warpwright_driver::{Kernel, Profile};
 use warpwright_kernels::matmul::Epilogue;
-use warpwright_model::{Config, info};
+use warpwright_model::layer::{Attention, HeadNorms, NormPositions};
 
 use super::kernels::{self, AttentionKernel, QkvMatmuls};
 use super::products::PassShape;
@@ -59,31 +59,29 @@ impl Attended<'_> {
     }
 
     /// Returns the bytes of keys and values that a layer reads.
-    fn bytes(self, c: &Config, layer: u32) -> u64 {
-        match self {
+    fn bytes(self, attention: &Attention) -> u64 {
+        let read: u64 = match self {
             Attended::Each(attended) => attended
                 .iter()
-                .map(|&n| info::kv_bytes_of(&c.layers[layer as usize], n))
+                .map(|&n| u64::from(attention.attended(n)))
                 .sum(),
-            Attended::Beginning(tokens) => {
-                c.layers[layer as usize].kv_bytes_per_position() * u64::from(tokens)
-            }
-            Attended::Last(tokens) => info::kv_bytes_of(&c.layers[layer as usize], tokens),
-        }
+            Attended::Beginning(tokens) => tokens.into(),
+            Attended::Last(tokens) => attention.attended(tokens).into(),
+        };
+        attention.kv_bytes_per_position() * read
     }
 
     /// Returns the multiplications and additions of attention in a layer: queries by keys, and
     /// weights by values.
-    fn operations(self, c: &Config, layer: u32) -> u64 {
-        let positions =
-            |n: u32| u64::from(c.attention(layer).window.map_or(n, |window| n.min(window)));
+    fn operations(self, attention: &Attention) -> u64 {
+        let positions = |n: u32| u64::from(attention.attended(n));
         let positions: u64 = match self {
             Attended::Each(attended) => attended.iter().map(|&n| positions(n)).sum(),
             Attended::Beginning(tokens) => (1..=tokens).map(positions).sum(),
             Attended::Last(tokens) => positions(tokens),
         };
         // One multiplication and one addition per element, for both matmuls.
-        4 * u64::from(c.q_len()) * positions
+        4 * u64::from(attention.q_len()) * positions
     }
 }
 
@@ -175,19 +173,19 @@ struct ListParameters<'a> {
 impl ListParameters<'_> {
     fn layer(&self, index: u32, rows: &LayerRows) -> Vec<PassNode> {
         let kernels = &self.chunked.kernels;
-        let config = &self.chunked.config;
         let mut nodes = vec![self.norm(0, rows)];
         nodes.extend(self.qkv(rows));
-        nodes.extend(
-            kernels
-                .rotate
-                .get(&self.shape.overlap)
-                .map(|kernel| PassNode::plain("rotate", kernel)),
-        );
+        match rows.attention.head_norms {
+            HeadNorms::None => {}
+            HeadNorms::QueriesAndKeys => {
+                let kernel = kernels.rotation(rows, self.shape.overlap);
+                nodes.push(PassNode::plain("rotate", kernel));
+            }
+        }
         // The last layer stops after keys and values, except for the last token: see
         // `ChunkedPass::run`.
         nodes.extend(match self.attended {
-            Attended::Beginning(tokens) if index + 1 == config.layer_count() => {
+            Attended::Beginning(tokens) if index + 1 == self.chunked.config.layer_count() => {
                 let attended = Attended::Last(tokens);
                 ListParameters {
                     shape: LAST,
@@ -205,13 +203,7 @@ impl ListParameters<'_> {
     fn qkv(&self, layer: &LayerRows) -> Vec<PassNode> {
         let kernels = &self.chunked.kernels;
         let tokens = self.attended.tokens();
-        match kernels::qkv(
-            kernels.cores,
-            &self.chunked.config,
-            layer,
-            self.shape,
-            self.capacity,
-        ) {
+        match kernels::qkv(kernels.cores, layer, self.shape, self.capacity) {
             QkvMatmuls::Each(products) => {
                 let products = layer.qkv.iter().zip(products);
                 let node = |(rows, product)| {
@@ -232,15 +224,11 @@ impl ListParameters<'_> {
 
     /// Returns the kernels of a layer from attention on.
     fn rest(&self, index: u32, rows: &LayerRows) -> Vec<PassNode> {
-        let mut nodes = vec![self.attention(index)];
-        nodes.extend(self.projection("o", &rows.o));
+        let mut nodes = vec![self.attention(index, rows)];
+        nodes.extend(self.projection("o", rows, &rows.o));
         nodes.push(self.norm(1, rows));
-        nodes.push(self.product(
-            "gate_up",
-            &rows.gate_up,
-            kernels::gated(&self.chunked.config, rows),
-        ));
-        nodes.extend(self.projection("down", &rows.down));
+        nodes.push(self.product("gate_up", &rows.gate_up, kernels::gated(rows)));
+        nodes.extend(self.projection("down", rows, &rows.down));
         nodes
     }
 
@@ -262,20 +250,27 @@ impl ListParameters<'_> {
         )
     }
 
-    /// Returns the kernels that add a matmul to the residual stream. In models that norm the result
+    /// Returns the kernels that add a matmul to the residual stream. In layers that norm the result
     /// first, a second kernel does so.
-    fn projection(&self, role: &'static str, rows: &MatrixRows) -> Vec<PassNode> {
+    fn projection(
+        &self,
+        role: &'static str,
+        layer: &LayerRows,
+        rows: &MatrixRows,
+    ) -> Vec<PassNode> {
         let kernels = &self.chunked.kernels;
-        let product = self.product(role, rows, kernels::projection(&self.chunked.config));
-        let after = kernels
-            .add_normed
-            .get(&kernels::fixed_rows(self.shape.bucket));
-        std::iter::once(product)
-            .chain(after.map(|kernel| PassNode::plain("norm", kernel)))
-            .collect()
+        let mut nodes = vec![self.product(role, rows, kernels::projection(layer))];
+        match layer.norms {
+            NormPositions::Before => {}
+            NormPositions::BeforeAndAfter => {
+                let kernel = &kernels.add_normed[&kernels::fixed_rows(self.shape.bucket)];
+                nodes.push(PassNode::plain("norm", kernel));
+            }
+        }
+        nodes
     }
 
-    fn attention(&self, index: u32) -> PassNode {
+    fn attention(&self, index: u32, rows: &LayerRows) -> PassNode {
         let kernels = &self.chunked.kernels;
         let layer = index as usize;
         let kernel = match (self.attended, &kernels.attention[layer]) {
@@ -285,9 +280,8 @@ impl ListParameters<'_> {
             (_, AttentionKernel::Wgmma(kernel)) => kernel.def().name(),
             (_, AttentionKernel::Plain(kernel)) => kernel.def().name(),
         };
-        let config = &self.chunked.config;
-        let bytes = self.attended.bytes(config, index);
-        let operations = self.attended.operations(config, index);
+        let bytes = self.attended.bytes(&rows.attention);
+        let operations = self.attended.operations(&rows.attention);
         PassNode {
             role: "attention",
             kernel,

@@ -8,13 +8,14 @@ use warpwright_kernels::matmul::{
 use warpwright_kernels::pipeline::EmbedTokenArgs;
 use warpwright_kernels::prompt::{Item, PromptAttentionArgs, RotateTokensArgs};
 use warpwright_kernels::{AddNormedArgs, state};
+use warpwright_model::layer::{Attention, HeadNorms, NormPositions};
 use warpwright_model::{Config, Outline};
 
 use super::kernels::{self, AttentionKernel, ChunkKernels, QkvMatmuls};
 use super::products::{ChunkGemm, PassShape, TensorCores};
 use super::span::Span;
 use super::weights::{self, LayerRows, MatrixRows};
-use super::workspace::{self, ChunkWorkspace, LAST_CAPACITY, Panels};
+use super::workspace::{ChunkWorkspace, LAST_CAPACITY, Panels};
 use crate::pipeline::kernels::EmbedKernel;
 use crate::pipeline::resolved::ResolvedEmbed;
 use crate::weights::packed::{Packed, PackedBlock};
@@ -95,7 +96,7 @@ impl Chunked {
         let config = outline.config.clone();
         let two_orders = layers.iter().any(kernels::has_two_orders);
         Ok(Chunked {
-            kernels: ChunkKernels::new(context, cores, &config, &layers, embed)?,
+            kernels: ChunkKernels::new(context, cores, &layers, embed)?,
             workspace: ChunkWorkspace::new(context, &config, two_orders)?,
             layers,
             config,
@@ -113,21 +114,19 @@ impl Chunked {
     /// Compiles attention of rows that are the only ones of their sequences, and returns the kernel
     /// of the first layer.
     pub(crate) fn prepare_singles(&mut self, context: &Context) -> Result<BatchAttention, Error> {
-        self.kernels
-            .prepare_singles(context, &self.config, &self.layers)
+        self.kernels.prepare_singles(context, &self.layers)
     }
 
     /// Compiles the kernels of passes with this shape.
     pub(crate) fn prepare(&mut self, context: &Context, shape: PassShape) -> Result<(), Error> {
-        self.kernels
-            .prepare(context, &self.config, &self.layers, shape)
+        self.kernels.prepare(context, &self.layers, shape)
     }
 
     /// Compiles the kernels that process only the last token in the last layer.
     pub(crate) fn prepare_last(&mut self, context: &Context) -> Result<(), Error> {
         let layer = self.layers.last().expect("a model has at least one layer");
         self.kernels
-            .prepare_rest(context, &self.config, layer, LAST, LAST_CAPACITY)
+            .prepare_rest(context, layer, LAST, LAST_CAPACITY)
     }
 
     /// Returns true if the kernels of a graph should overlap, for this many tokens with one
@@ -210,9 +209,10 @@ impl<'a> ChunkedPass<'a> {
         rows: &LayerRows,
         block: &PackedBlock<View<u8>>,
     ) -> Result<(), Error> {
-        self.attention(queue, index)?;
+        self.attention(queue, index, &rows.attention)?;
         self.project(
             queue,
+            rows,
             &rows.o,
             &self.chunked.workspace.heads,
             block.attn_post_norm.as_ref(),
@@ -221,6 +221,7 @@ impl<'a> ChunkedPass<'a> {
         self.gate_up(queue, rows)?;
         self.project(
             queue,
+            rows,
             &rows.down,
             &self.chunked.workspace.inner,
             block.ffn_post_norm.as_ref(),
@@ -259,7 +260,7 @@ impl<'a> ChunkedPass<'a> {
         let c = &self.chunked.config;
         let rows = self.fixed_rows();
         let kernels = &self.chunked.kernels;
-        let rope_dim = c.ropes[0].dim * c.ropes.len() as u32;
+        let rope_dim = c.rotated_len();
         let args = EmbedTokenArgs::<Host> {
             state: &ChunkWorkspace::rows(&w.state, rows, state::LEN as u32),
             table: self.weights.embed(),
@@ -320,22 +321,27 @@ impl<'a> ChunkedPass<'a> {
         block: &PackedBlock<View<u8>>,
     ) -> Result<(), Error> {
         let w = &self.chunked.workspace;
-        let c = &self.chunked.config;
         let kernels = &self.chunked.kernels;
         let first = kernels::order(&rows.qkv[0]);
-        let y_rows = workspace::raw_len(c);
+        let attention = &rows.attention;
+        let y_rows = attention.qkv_len();
+        // Layers with head norms store the rows for the kernel that norms and rotates them.
+        let raw = match attention.head_norms {
+            HeadNorms::None => None,
+            HeadNorms::QueriesAndKeys => w.raw.as_ref(),
+        };
         let bias = floats(&block.bias, &w.nothing.floats)?;
         // A matrix in the second column order reads the second copy of the normed input.
         let operand = |rows: &MatrixRows| {
             let second = w.normed2.as_ref().filter(|_| kernels::order(rows) != first);
             self.operand(second.unwrap_or(&w.normed.values), &w.normed.scale, rows.n)
         };
-        match kernels::qkv(kernels.cores, c, rows, self.input.shape, self.span.capacity) {
+        match kernels::qkv(kernels.cores, rows, self.input.shape, self.span.capacity) {
             QkvMatmuls::Each(products) => {
                 for (rows, product) in rows.qkv.iter().zip(products) {
                     let operand = operand(rows);
                     let args = self.args(self.blocks(&product), rows, &operand);
-                    let args = match &w.raw {
+                    let args = match raw {
                         Some(raw) => MatmulArgs::<Host> {
                             y: raw,
                             y_rows,
@@ -343,7 +349,7 @@ impl<'a> ChunkedPass<'a> {
                         },
                         None => MatmulArgs::<Host> {
                             y_rows,
-                            append: self.append(index, &bias),
+                            append: self.append(index, attention, &bias),
                             ..args
                         },
                     };
@@ -352,11 +358,11 @@ impl<'a> ChunkedPass<'a> {
             }
             QkvMatmuls::Pair(pair) => {
                 let operands = [&rows.qkv[0], &rows.qkv[1]].map(|rows| (rows, operand(rows)));
-                self.pair(queue, &pair, operands, index, &bias)?;
+                self.pair(queue, &pair, operands, index, attention, &bias)?;
             }
         }
-        match &w.raw {
-            Some(raw) => self.rotate(queue, index, raw, block),
+        match raw {
+            Some(raw) => self.rotate(queue, index, rows, raw, block),
             None => Ok(()),
         }
     }
@@ -368,10 +374,10 @@ impl<'a> ChunkedPass<'a> {
         pair: &MatmulPair,
         [(first, operand), (second, operand2)]: [(&MatrixRows, MatmulOperand); 2],
         index: usize,
+        attention: &Attention,
         bias: &View<f32>,
     ) -> Result<(), Error> {
         let w = &self.chunked.workspace;
-        let c = &self.chunked.config;
         let kernels = &self.chunked.kernels;
         // Both matmuls run at the same time, so each has its own part of the scratch memory.
         let [partials, tickets] = pair.first.scratch(first.rows, self.input.tokens);
@@ -379,8 +385,8 @@ impl<'a> ChunkedPass<'a> {
         let [tickets, tickets2] = split_at(&w.scratch.tickets, tickets);
         let args = MatmulPairArgs::<Host> {
             first: MatmulArgs::<Host> {
-                y_rows: workspace::raw_len(c),
-                append: self.append(index, bias),
+                y_rows: attention.qkv_len(),
+                append: self.append(index, attention, bias),
                 partials: &partials,
                 tickets: &tickets,
                 ..self.args(kernels.cores.sms, first, &operand)
@@ -396,7 +402,12 @@ impl<'a> ChunkedPass<'a> {
     }
 
     /// Returns the arguments by which a matmul rotates and appends in layer `index`.
-    fn append<'s>(&'s self, index: usize, bias: &'s View<f32>) -> AppendArgs<Host<'s>> {
+    fn append<'s>(
+        &'s self,
+        index: usize,
+        attention: &Attention,
+        bias: &'s View<f32>,
+    ) -> AppendArgs<Host<'s>> {
         let cache = self.input.cache;
         let w = &self.chunked.workspace;
         let c = &self.chunked.config;
@@ -408,14 +419,14 @@ impl<'a> ChunkedPass<'a> {
             q: &w.q,
             k_cache: &cache.k[index],
             v_cache: &cache.v[index],
-            heads: c.heads(),
-            kv_heads: c.kv_heads(),
+            heads: attention.heads,
+            kv_heads: attention.kv_heads,
             cache_pages: cache.pages,
             sequences: cache.sequences,
             max_pages: cache.max_pages,
-            angle_row: c.ropes.len() as u32 * c.ropes[0].dim,
-            angle_first: c.attention(index as u32).rope * c.ropes[0].dim,
-            scale: c.score_scale(c.attention(index as u32)),
+            angle_row: c.rotated_len(),
+            angle_first: attention.rope * c.rope(attention).dim,
+            scale: c.score_scale(attention),
         }
     }
 
@@ -423,37 +434,42 @@ impl<'a> ChunkedPass<'a> {
     fn gate_up(&self, queue: &mut impl Queue, rows: &LayerRows) -> Result<(), Error> {
         let w = &self.chunked.workspace;
         let c = &self.chunked.config;
-        let epilogue = kernels::gated(c, rows);
+        let epilogue = kernels::gated(rows);
         let matmul = self.gemm(&rows.gate_up, epilogue);
         let operand = self.operand(&w.normed.values, &w.normed.scale, c.hidden);
         let args = MatmulArgs::<Host> {
             squares: &self.span.activations(&w.squares, 1),
-            gated: &self.span.activations(&w.inner.values, c.feed_forward()),
+            gated: &self.span.activations(&w.inner.values, rows.dense.width),
             gated_scale: &self.span.activations(&w.inner.scale, 1),
             bound: rows.bound,
             y: &w.nothing.floats,
-            y_rows: c.feed_forward(),
+            y_rows: rows.dense.width,
             ..self.args(self.blocks(&matmul), &rows.gate_up, &operand)
         };
         self.chunked.kernels.products[&matmul].launch(queue, args)
     }
 
-    /// Queues the addition of `W x` to the residual stream, or of its norm in models that norm it.
+    /// Queues the addition of `W x` to the residual stream, or of its norm in layers that norm it.
     fn project(
         &self,
         queue: &mut impl Queue,
+        layer: &LayerRows,
         rows: &MatrixRows,
         x: &Panels,
         gamma: Option<&View<u8>>,
     ) -> Result<(), Error> {
         let w = &self.chunked.workspace;
         let c = &self.chunked.config;
-        let to = match &w.projected {
+        let projected = match layer.norms {
+            NormPositions::Before => None,
+            NormPositions::BeforeAndAfter => w.projected.as_ref(),
+        };
+        let to = match projected {
             Some(projected) => self.span.activations(projected, c.hidden),
             None => self.span.rows(&w.x, self.span.capacity, c.hidden),
         };
         let operand = self.operand(&x.values, &x.scale, rows.n);
-        let matmul = self.gemm(rows, kernels::projection(c));
+        let matmul = self.gemm(rows, kernels::projection(layer));
         let args = MatmulArgs::<Host> {
             y: &to,
             y_rows: c.hidden,
@@ -463,7 +479,7 @@ impl<'a> ChunkedPass<'a> {
         self.add_normed(queue, gamma)
     }
 
-    /// Queues the addition of a projection's norm to the residual stream, in models that norm it.
+    /// Queues the addition of a projection's norm to the residual stream, in layers that norm it.
     fn add_normed(&self, queue: &mut impl Queue, gamma: Option<&View<u8>>) -> Result<(), Error> {
         let w = &self.chunked.workspace;
         let c = &self.chunked.config;
@@ -558,46 +574,52 @@ impl ChunkedPass<'_> {
         &self,
         queue: &mut impl Queue,
         index: usize,
+        rows: &LayerRows,
         raw: &Buffer<f32>,
         block: &PackedBlock<View<u8>>,
     ) -> Result<(), Error> {
         let cache = self.input.cache;
         let w = &self.chunked.workspace;
         let c = &self.chunked.config;
+        let attention = &rows.attention;
+        let head_dim = attention.head_dim as usize;
         // In models with two ropes, the frequencies of the second follow those of the first.
-        let rope = (c.attention(index as u32).rope * c.head_dim()) as usize;
+        let rope = attention.rope as usize * head_dim;
         let args = RotateTokensArgs::<Host> {
             x: raw,
             bias: &floats(&block.bias, &w.nothing.floats)?,
             gamma: &floats(&block.qk_norm, &w.nothing.floats)?,
-            freq: &cache.freq.view_range(rope..rope + c.head_dim() as usize),
+            freq: &cache.freq.view_range(rope..rope + head_dim),
             state: &w.state,
             pages: cache.table,
             q: &w.q,
             k_cache: &cache.k[index],
             v_cache: &cache.v[index],
-            heads: c.heads(),
-            kv_heads: c.kv_heads(),
+            heads: attention.heads,
+            kv_heads: attention.kv_heads,
             cache_pages: cache.pages,
             sequences: cache.sequences,
             max_pages: cache.max_pages,
             tokens: self.input.tokens,
             capacity: self.span.capacity,
             epsilon: c.epsilon,
-            scale: c.score_scale(c.attention(index as u32)),
+            scale: c.score_scale(attention),
         };
-        queue.launch(
-            &self.chunked.kernels.rotate[&self.input.shape.overlap],
-            args,
-        )
+        let overlap = self.input.shape.overlap;
+        queue.launch(self.chunked.kernels.rotation(rows, overlap), args)
     }
 
-    fn attention(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
+    fn attention(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        attention: &Attention,
+    ) -> Result<(), Error> {
         if let Some(singles) = self.input.singles.filter(|singles| singles.rows > 0) {
-            self.attend_singles(queue, index, singles)?;
+            self.attend_singles(queue, index, attention, singles)?;
         }
         if !self.input.items.is_empty() {
-            self.attend_items(queue, index)?;
+            self.attend_items(queue, index, attention)?;
         }
         Ok(())
     }
@@ -607,11 +629,11 @@ impl ChunkedPass<'_> {
         &self,
         queue: &mut impl Queue,
         index: usize,
+        attention: &Attention,
         singles: Singles<'_>,
     ) -> Result<(), Error> {
         let cache = self.input.cache;
         let w = &self.chunked.workspace;
-        let c = &self.chunked.config;
         let args = BatchAttentionArgs::<Host> {
             state: &w.state,
             pages: cache.table,
@@ -622,8 +644,8 @@ impl ChunkedPass<'_> {
             y_scale: &w.heads.scale,
             partials: singles.partials,
             ticket: singles.ticket,
-            heads: c.heads(),
-            kv_heads: c.kv_heads(),
+            heads: attention.heads,
+            kv_heads: attention.kv_heads,
             cache_pages: cache.pages,
             sequences: cache.sequences,
             max_pages: cache.max_pages,
@@ -637,20 +659,24 @@ impl ChunkedPass<'_> {
     }
 
     /// Queues attention of the rows that the work items cover.
-    fn attend_items(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
+    fn attend_items(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        attention: &Attention,
+    ) -> Result<(), Error> {
         let cache = self.input.cache;
         let w = &self.chunked.workspace;
-        let c = &self.chunked.config;
         let args = PromptAttentionArgs::<Host> {
-            q: &self.span.rows(&w.q, self.span.capacity, c.q_len()),
+            q: &self.span.rows(&w.q, self.span.capacity, attention.q_len()),
             k_cache: &cache.k[index],
             v_cache: &cache.v[index],
             pages: cache.table,
             items: self.input.items,
-            y: &self.span.activations(&w.heads.values, c.q_len()),
+            y: &self.span.activations(&w.heads.values, attention.q_len()),
             y_scale: &self.span.activations(&w.heads.scale, 1),
-            heads: c.heads(),
-            kv_heads: c.kv_heads(),
+            heads: attention.heads,
+            kv_heads: attention.kv_heads,
             cache_pages: cache.pages,
             sequences: cache.sequences,
             max_pages: cache.max_pages,

@@ -4,7 +4,10 @@
 use warpwright_driver::{Buffer, Context, Host, Stream, View};
 use warpwright_kernels::matmul::{Append, Epilogue, RowBounds, RowBoundsArgs};
 use warpwright_kernels::{Format, RowOrder};
-use warpwright_model::{Block, Config, Outline, Weight};
+use warpwright_model::layer::{
+    Attention, Dense, FeedForward, HeadNorms, Mixer, NormPositions, QkvBias,
+};
+use warpwright_model::{Block, Layer, Outline, Weight};
 
 use crate::Error;
 use crate::distinct::SharedKernels;
@@ -25,8 +28,11 @@ pub(crate) struct MatrixRows {
     pub(crate) first: u32,
 }
 
-/// The matrices of a layer.
+/// The matrices of a layer, with the parts of its description that its launches follow.
 pub(crate) struct LayerRows {
+    pub(crate) norms: NormPositions,
+    pub(crate) attention: Attention,
+    pub(crate) dense: Dense,
     /// The matrices of queries, keys and values. Neighbors of the same format are merged. They must
     /// have the same row order too, unless the epilogue knows the order of each.
     pub(crate) qkv: Vec<MatrixRows>,
@@ -38,23 +44,21 @@ pub(crate) struct LayerRows {
     pub(crate) bound: f32,
 }
 
-/// Returns the epilogue of queries, keys and values. A head norm needs a whole head, so in models
+/// Returns the epilogue of queries, keys and values. A head norm needs a whole head, so in layers
 /// with head norms a separate kernel rotates and appends.
-pub(super) fn qkv_epilogue(c: &Config) -> Epilogue {
-    if c.architecture.head_norms {
-        Epilogue::Store
-    } else {
-        Epilogue::Append(append(c))
+pub(super) fn qkv_epilogue(attention: &Attention) -> Epilogue {
+    match attention.head_norms {
+        HeadNorms::None => Epilogue::Append(append(attention)),
+        HeadNorms::QueriesAndKeys => Epilogue::Store,
     }
 }
 
 /// Returns the way in which queries and keys are rotated and appended.
-fn append(c: &Config) -> Append {
-    let family = c.architecture;
+fn append(attention: &Attention) -> Append {
     Append {
-        head_dim: c.head_dim(),
-        pairing: kernel_pairing(family.pairing),
-        bias: family.biases,
+        head_dim: attention.head_dim,
+        pairing: kernel_pairing(attention.pairing),
+        bias: attention.bias == QkvBias::Each,
     }
 }
 
@@ -68,9 +72,11 @@ pub(crate) fn layers(
         stream: Stream::new(context)?,
         kernels: SharedKernels::new(context),
     };
-    let layers = outline.weights.blocks.iter().zip(&weights.blocks);
+    let c = &outline.config;
+    let blocks = outline.weights.blocks.iter().zip(&weights.blocks);
+    let layers = c.layers.iter().zip(blocks);
     let layers = layers
-        .map(|(block, tiles)| bounds.layer(&outline.config, block, tiles))
+        .map(|(layer, (block, tiles))| bounds.layer(c.hidden, layer, block, tiles))
         .collect();
     bounds.stream.synchronize()?;
     layers
@@ -104,16 +110,19 @@ impl Bounds<'_> {
     /// Computes the scales and bounds of a layer.
     fn layer(
         &mut self,
-        c: &Config,
+        hidden: u32,
+        layer: &Layer,
         block: &Block<Weight>,
         tiles: &PackedBlock<View<u8>>,
     ) -> Result<LayerRows, Error> {
+        let Mixer::Attention(attention) = layer.mixer;
+        let FeedForward::Dense(dense) = layer.feed_forward;
         let (gate_up, lengths) = self.rows(
             kernel_format(block.gate.format),
             RowOrder::GATE_UP,
             &tiles.gate_up,
-            2 * c.feed_forward(),
-            c.hidden,
+            2 * dense.width,
+            hidden,
             0,
         )?;
         let lengths = self.stream.read(&lengths)?;
@@ -127,14 +136,22 @@ impl Bounds<'_> {
         };
         let plain = RowOrder::PLAIN;
         Ok(LayerRows {
-            qkv: self.qkv(c, [&block.q, &block.k, &block.v], &tiles.qkv)?,
+            norms: layer.norms,
+            attention,
+            dense,
+            qkv: self.qkv(
+                hidden,
+                &attention,
+                [&block.q, &block.k, &block.v],
+                &tiles.qkv,
+            )?,
             o: self
                 .rows(
                     kernel_format(block.o.format),
                     plain,
                     &tiles.o,
-                    c.hidden,
-                    c.q_len(),
+                    hidden,
+                    attention.q_len(),
                     0,
                 )?
                 .0,
@@ -143,8 +160,8 @@ impl Bounds<'_> {
                     kernel_format(block.down.format),
                     plain,
                     &tiles.down,
-                    c.hidden,
-                    c.feed_forward(),
+                    hidden,
+                    dense.width,
                     0,
                 )?
                 .0,
@@ -155,18 +172,19 @@ impl Bounds<'_> {
 
     fn qkv(
         &mut self,
-        c: &Config,
+        hidden: u32,
+        attention: &Attention,
         matrices: [&Weight; 3],
         tiles: &View<u8>,
     ) -> Result<Vec<MatrixRows>, Error> {
-        let (pairs, appended) = match qkv_epilogue(c) {
+        let (pairs, appended) = match qkv_epilogue(attention) {
             // The appending epilogue knows which rows are queries, keys and values, so their orders
             // may differ.
             Epilogue::Append(append) => (append.pairs(), true),
-            _ => (append(c).pairs(), false),
+            _ => (append(attention).pairs(), false),
         };
         let orders = [pairs, pairs, RowOrder::PLAIN];
-        let counts = [c.q_len(), c.kv_len(), c.kv_len()];
+        let counts = [attention.q_len(), attention.kv_len(), attention.kv_len()];
         let mut merged: Vec<(Format, RowOrder, u32)> = vec![];
         for ((matrix, order), rows) in matrices.into_iter().zip(orders).zip(counts) {
             let stored = kernel_format(matrix.format);
@@ -181,9 +199,9 @@ impl Bounds<'_> {
         let mut first = 0;
         let mut from = 0;
         for (format, order, rows) in merged {
-            let to = from + rows as usize * format.row_bytes(c.hidden as usize);
+            let to = from + rows as usize * format.row_bytes(hidden as usize);
             let tiles = tiles.view_range(from..to);
-            all.push(self.rows(format, order, &tiles, rows, c.hidden, first)?.0);
+            all.push(self.rows(format, order, &tiles, rows, hidden, first)?.0);
             first += rows;
             from = to;
         }

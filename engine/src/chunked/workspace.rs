@@ -6,6 +6,7 @@ use warpwright_kernels::matmul::plan::SCRATCH;
 use warpwright_kernels::prompt::Item;
 use warpwright_kernels::state;
 use warpwright_model::Config;
+use warpwright_model::layer::Attention;
 
 use super::CHUNK;
 
@@ -127,7 +128,6 @@ impl ChunkWorkspace {
         c: &Config,
         two_orders: bool,
     ) -> Result<ChunkWorkspace, Error> {
-        let architecture = c.architecture;
         let floats = |name: &str, rows: u32, len: u32| -> Result<Buffer<f32>, Error> {
             Ok(Buffer::zeroed(context, rows as usize * len as usize)?.labelled(name))
         };
@@ -137,12 +137,12 @@ impl ChunkWorkspace {
         } else {
             None
         };
-        let projected = if architecture.norms_after {
+        let projected = if c.has_norms_after() {
             Some(floats("chunk.projected", CAPACITY, c.hidden)?)
         } else {
             None
         };
-        let raw = if architecture.head_norms {
+        let raw = if c.has_head_norms() {
             Some(floats("chunk.raw", CAPACITY, raw_len(c))?)
         } else {
             None
@@ -152,7 +152,7 @@ impl ChunkWorkspace {
             items: Buffer::zeroed(context, CHUNK as usize * Item::LEN)?.labelled("chunk.items"),
             last_item: Buffer::zeroed(context, Item::LEN)?.labelled("chunk.last_item"),
             x: floats("chunk.x", CAPACITY, c.hidden)?,
-            angles: floats("chunk.angles", CHUNK, c.ropes.len() as u32 * c.head_dim())?,
+            angles: floats("chunk.angles", CHUNK, c.angles_len())?,
             normed: Panels::new(context, "chunk.normed", CAPACITY, c.hidden)?,
             normed2,
             squares: floats("chunk.squares", CAPACITY, 1)?,
@@ -186,24 +186,16 @@ impl ChunkWorkspace {
     }
 }
 
-/// Returns the number of elements in the queries, keys and values of a token.
-pub(super) fn raw_len(c: &Config) -> u32 {
-    c.q_len() + 2 * c.kv_len()
+/// Returns the largest number of elements in the queries, keys and values of a token.
+fn raw_len(c: &Config) -> u32 {
+    c.most_of_attention(Attention::qkv_len)
 }
 
 /// Returns the bytes of all buffers.
 pub(crate) fn bytes(c: &Config) -> u64 {
-    let after = if c.architecture.norms_after {
-        c.hidden
-    } else {
-        0
-    };
-    let raw = if c.architecture.head_norms {
-        raw_len(c)
-    } else {
-        0
-    };
-    let floats = c.hidden + after + raw + c.ropes.len() as u32 * c.head_dim() + 12;
+    let after = if c.has_norms_after() { c.hidden } else { 0 };
+    let raw = if c.has_head_norms() { raw_len(c) } else { 0 };
+    let floats = c.hidden + after + raw + c.angles_len() + 12;
     let halves = 2 * c.hidden + 2 * c.q_len() + c.feed_forward();
     let scratch = 4 * SCRATCH.iter().sum::<usize>() as u64;
     u64::from(CAPACITY) * (4 * u64::from(floats) + 2 * u64::from(halves)) + scratch
