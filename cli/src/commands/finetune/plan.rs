@@ -516,7 +516,7 @@ fn choose(
 
 /// Returns the memory that these settings need.
 fn needs(args: &Args, model: &Model, settings: &Settings) -> Result<TrainingNeeds, Failure> {
-    let head_norms = model.outline.config.architecture.head_norms;
+    let head_norms = model.outline.config.has_head_norms();
     let weights = base::bytes(&model.outline, args.quantization(), settings.precision);
     Ok(TrainingNeeds::for_settings(settings, head_norms, weights)?)
 }

@@ -229,7 +229,7 @@ fn needs(outline: &Outline, settings: &Settings) -> Result<TrainingNeeds, Failur
     let weights = base::bytes(outline, BaseFormat::Auto, settings.precision);
     Ok(TrainingNeeds::for_settings(
         settings,
-        outline.config.architecture.head_norms,
+        outline.config.has_head_norms(),
         weights,
     )?)
 }
