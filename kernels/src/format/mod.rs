@@ -3,8 +3,8 @@
 //!
 //! Each format is one file with all the knowledge that kernels have of it, and one row of the table
 //! in `table.rs`. As data, it states which bits of a block belong to which field
-//! (`BlockFormat::in_block`), and where the field is in a tile (`TileFormat::in_tile`). All CPU code
-//! follows from these two: [`Format::dequantize`], which is the specification of the kernels,
+//! (`BlockFormat::in_block`), and where the field is in a tile (`TileFormat::in_tile`). All CPU
+//! code follows from these two: [`Format::dequantize`], which is the specification of the kernels,
 //! [`tile::pack`] and [`tile::dequantize`]. The programs of a format load and unpack the same bits:
 //!
 //! - a fragment of a row (`lanes/fragment.rs`),

@@ -91,7 +91,8 @@ pub(crate) trait TileFormat: Sync {
         Encoding::SplitInt8(ActivationBytes::Two)
     }
 
-    /// Returns the bytes per activation, see [`Format::activation_bytes`].
+    /// Returns the bytes per activation, see
+    /// [`Format::activation_bytes`](super::Format::activation_bytes).
     fn activation_bytes(&self) -> ActivationBytes {
         ActivationBytes::Two
     }

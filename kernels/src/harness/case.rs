@@ -24,7 +24,7 @@ pub struct Case {
     pub label: String,
     /// The arguments in order. Inputs are filled and outputs have the right length.
     pub args: Vec<CpuArg>,
-    /// The maximum error, as [`Comparison::error`] measures it. If it is 0, the results must be
-    /// equal.
+    /// The maximum error, as [`Comparison::error`](super::Comparison::error) measures it. If it is
+    /// 0, the results must be equal.
     pub bound: f64,
 }

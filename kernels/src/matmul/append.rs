@@ -405,6 +405,7 @@ pub(super) fn reference(append: Append, a: &mut MatmulArgs<Cpu<'_>>, token: usiz
     let state = &a.append.state[token * LEN..][..LEN];
     let [done, position, sequence] = [DONE, POSITION, SEQUENCE].map(|word| state[word as usize]);
     for (b, sums) in sums.chunks(ROWS as usize).enumerate() {
+        // The rows of a head are whole row blocks.
         let b = b + a.y_first as usize / ROWS as usize;
         let head = b * ROWS as usize / dim;
         let block = b % (dim / ROWS as usize);
@@ -413,6 +414,8 @@ pub(super) fn reference(append: Append, a: &mut MatmulArgs<Cpu<'_>>, token: usiz
             _ if head < heads + kv_heads => Matrix::Keys,
             _ => Matrix::Values,
         };
+
+        // A token that is done or has no page is not stored.
         let cached = |head| {
             let table = [a.append.sequences, a.append.max_pages, a.append.cache_pages];
             let of = [kv_heads, head];
@@ -425,6 +428,8 @@ pub(super) fn reference(append: Append, a: &mut MatmulArgs<Cpu<'_>>, token: usiz
             Matrix::Values => (&mut *a.append.v_cache, cached(head - heads - kv_heads)),
         };
         let Some(first) = first else { continue };
+
+        // Queries take the scale of the scores and the factor of base-2 exponentials.
         let scale = f64::from(a.append.scale) * std::f64::consts::LOG2_E;
         let factor = if matrix == Matrix::Queries {
             scale
@@ -444,6 +449,7 @@ pub(super) fn reference(append: Append, a: &mut MatmulArgs<Cpu<'_>>, token: usiz
             };
             let x = sums[g] + bias(dims[0]);
             let y = sums[g + 8] + bias(dims[1]);
+
             let angles = token * a.append.angle_row as usize + a.append.angle_first as usize;
             let pair = block * 8 + g;
             let angle = &a.append.angles[angles + 2 * pair..];

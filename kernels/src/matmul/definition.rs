@@ -41,7 +41,8 @@ args! {
         w: In<u8>,
         /// `[rows]`: the power of two of each row, in the order of the tiles
         unit: In<f32>,
-        /// `[n / 64, capacity, 64]`: the activations, see [`activations`]
+        /// `[n / 64, capacity, 64]`: the activations, see
+        /// [`activations`](crate::matmul::activations)
         x: In<f16>,
         /// `[capacity]`: the factor of each token's sums
         x_scale: In<f32>,
@@ -149,9 +150,9 @@ args! {
         /// `[capacity, heads, head_dim]`: the queries times `scale * log2(e)`, or NaN beyond the
         /// range of `f16`
         q: Out<f16>,
-        /// `[cache_pages, kv_heads, 64, head_dim]`: the keys, see [`cache`]
+        /// `[cache_pages, kv_heads, 64, head_dim]`: the keys, see [`cache`](crate::shared::cache)
         k_cache: InOut<f16>,
-        /// `[cache_pages, kv_heads, 64, head_dim]`: the values, see [`cache`]
+        /// `[cache_pages, kv_heads, 64, head_dim]`: the values, see [`cache`](crate::shared::cache)
         v_cache: InOut<f16>,
         /// The number of query heads.
         heads: u32,

@@ -170,17 +170,21 @@ impl KernelDef for NormTokens {
         let n = a.n as usize;
         let capacity = a.capacity as usize;
         for (token, x) in a.x.chunks(n).enumerate() {
-            let mean = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / n as f64;
+            let squares: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
+            let mean = squares / n as f64;
             let rms = (mean + f64::from(a.epsilon)).sqrt().recip();
             let y: Vec<f64> = x
                 .iter()
                 .zip(a.gamma)
                 .map(|(&x, &g)| f64::from(x) * f64::from(g) * rms)
                 .collect();
+
+            // A power of two brings the values into the range of `f16`.
             let largest = y.iter().fold(0.0, |most: f64, y| most.max(y.abs()));
             let unit = activations::unit_of(largest as f32);
             a.y_scale[token] = 1.0 / unit;
             a.squares[token] = y.iter().map(|y| y * y).sum::<f64>() as f32;
+
             for (k, y) in y.iter().enumerate() {
                 let value = f16::from_f32((y * f64::from(unit)) as f32);
                 let index = |order: ColumnOrder| {

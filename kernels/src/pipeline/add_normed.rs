@@ -146,10 +146,12 @@ impl KernelDef for AddNormed {
     fn reference(&self, a: AddNormedArgs<Cpu<'_>>) {
         let n = a.n as usize;
         for (x, y) in a.x.chunks(n).zip(a.y.chunks_mut(n)) {
-            let mean = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / n as f64;
+            let squares: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
+            let mean = squares / n as f64;
             let factor = (mean + f64::from(a.epsilon)).sqrt().recip();
             for (i, y) in y.iter_mut().enumerate() {
-                *y = (f64::from(*y) + f64::from(x[i]) * factor * f64::from(a.gamma[i])) as f32;
+                let normed = f64::from(x[i]) * factor * f64::from(a.gamma[i]);
+                *y = (f64::from(*y) + normed) as f32;
             }
         }
     }

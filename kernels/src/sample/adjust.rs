@@ -108,16 +108,21 @@ impl KernelDef for SampleAdjust {
         let blocks = blocks(a.of.vocab) as usize;
         for row in rows::on_cpu(&a.of, a.state) {
             let params = SampleParams::of_words(&a.of.params[row.sequence * SampleParams::WORDS..]);
+            // The penalties look back from the row's position.
             let first = row.sequence * a.of.max_tokens as usize;
             let tokens = &a.tokens[first..][..=row.position];
             let window = params.window.min(MAX_WINDOW) as usize;
             let latest = &tokens[tokens.len().saturating_sub(window)..];
+
+            // A bias is a token and the bits of what is added to its logit.
             let pairs = &a.bias[row.sequence * 2 * MAX_BIASES as usize..];
             let (biases, _) = pairs.as_chunks::<2>();
             let biases = &biases[..params.biases.min(MAX_BIASES) as usize];
+
             let logits = &a.logits[row.index * vocab..][..vocab];
             let z = &mut a.z[row.index * vocab..][..vocab];
             z.copy_from_slice(&adjusted(logits, &params, latest, biases));
+
             let histogram = &mut a.histogram[row.index * BINS as usize..];
             for &z in z.iter() {
                 histogram[bin_on_cpu(z) as usize] += 1;

@@ -208,8 +208,11 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
         args,
         bound: 0.0,
     };
+
+    // There is one more sequence than rows, whose parameters no row uses.
     let params = (0..sequences as usize).map(|i| rows.get(i).map_or(OFF, |row| row.params));
     let params = CpuArg::U32(params.flat_map(|params| params.words()).collect());
+    // The rows have the states in falling order. A row without a state names one past the last.
     let mut given: Vec<u32> = (0..count).map(|i| states - 1 - i).collect();
     for (i, row) in rows.iter().enumerate() {
         if row.kind == Kind::NoState {
@@ -222,6 +225,7 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
         .into_iter()
         .chain([vocab, count, capacity, states, sequences, MAX_TOKENS].map(CpuArg::scalar))
         .collect();
+
     let tokens = (0..sequences * MAX_TOKENS)
         .map(|_| random.below(vocab.min(6)))
         .collect();
@@ -230,6 +234,9 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
         .flat_map(|row| logits(&mut random, row.logits, vocab))
         .collect();
     logits.resize((capacity * vocab) as usize, 7.0);
+
+    // Each kernel gets what the kernels before it compute. Buffers that may be longer than needed
+    // are.
     let floats = |len: u32| CpuArg::F32(vec![0.0; len as usize]);
     let ints = |len: u32| CpuArg::U32(vec![0; len as usize]);
     let chunks = count * blocks(vocab);
@@ -245,6 +252,7 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
     adjust.extend(of.clone());
     let allow = allow(seed, sequences * allowed_words(vocab), &adjust);
     let [_, _, tokens, _, z, largest, histogram] = after(&SampleAdjust { overlap: true }, &adjust);
+
     let mut gather = vec![z.clone(), state.clone(), largest.clone(), histogram.clone()];
     gather.extend([
         ints(count * mask_words(vocab) + 4),
@@ -253,6 +261,7 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
     ]);
     gather.extend(of.clone());
     let [_, _, _, _, mask, listed, mass] = after(&SampleGather { overlap: true }, &gather);
+
     let record = RECORD_HEAD + 2 * BEST;
     let places = sequences * MAX_TOKENS;
     let mut choose = vec![

@@ -108,12 +108,16 @@ impl KernelDef for SampleToken {
             let params = SampleParams::of_words(&a.of.params[row.sequence * SampleParams::WORDS..]);
             let z = &a.z[row.index * vocab..][..vocab];
             let chosen = reference::choose(z, &params, row.position as u32).unwrap_or(NO_TOKEN);
-            a.histogram[row.index * BINS as usize..][..BINS as usize].fill(0);
+
+            // The next step counts into the same histogram.
+            let bins = BINS as usize;
+            a.histogram[row.index * bins..][..bins].fill(0);
+
             let at = row.sequence * a.of.max_tokens as usize + row.position;
             let record = a.record as usize;
             if record > 0 && chosen != NO_TOKEN {
-                let words =
-                    reference::record(z, chosen, params.best.min((a.record - RECORD_HEAD) / 2));
+                let best = params.best.min((a.record - RECORD_HEAD) / 2);
+                let words = reference::record(z, chosen, best);
                 a.records[at * record..][..words.len()].copy_from_slice(&words);
             }
             step_on_cpu(&mut a, &row, chosen);

@@ -113,9 +113,11 @@ impl KernelDef for SampleGather {
             let most = a.largest[row.index * blocks..][..blocks]
                 .iter()
                 .fold(f32::NEG_INFINITY, |m, &z| m.max(z));
+            // A logit is not finite, and the last kernel reports it.
             if most == f32::INFINITY {
                 continue;
             }
+
             let bins = BINS as usize;
             let histogram = &a.histogram[row.index * bins..][..bins];
             let (first, listed) = upper(histogram, &params);
@@ -123,6 +125,7 @@ impl KernelDef for SampleGather {
             let words = mask_words(a.of.vocab) as usize;
             let mask = &mut a.mask[row.index * words..][..words];
             mask.fill(0);
+            // A word has a bit for each of 32 tokens: 1 if its bin is the first one or above.
             let in_mask = |z: f32| listed > 0 && bin_on_cpu(z) >= first;
             for (word, z) in mask.iter_mut().zip(z.chunks(32)) {
                 let bits = z.iter().enumerate();
@@ -131,6 +134,7 @@ impl KernelDef for SampleGather {
             if !params.needs_masses() {
                 continue;
             }
+            // The masses of all chunks at temperature 1, then at the sequence's temperature.
             let masses = &mut a.mass[2 * row.index * blocks..][..2 * blocks];
             for (i, z) in z.chunks(CHUNK as usize).enumerate() {
                 let plain = |&z: &f32| weight(z, most, SampleParams::OFF.scale);

@@ -27,5 +27,6 @@ pub const MAX_WINDOW: u32 = 1024;
 /// The largest number of best tokens whose log-probabilities are recorded.
 pub const MAX_BEST: u32 = 32;
 
-/// The number of words of a record before the entries of the best tokens. See [`SampleTokenArgs`].
+/// The number of words of a record before the entries of the best tokens. See
+/// [`SampleTokenArgs`](super::SampleTokenArgs).
 pub const RECORD_HEAD: u32 = 4;

@@ -154,8 +154,12 @@ fn typical(mut tokens: Vec<Token>, most: f32, share: u32) -> Vec<Token> {
         .iter()
         .zip(&masses)
         .map(|((_, z), mass)| moment_on_cpu(*mass, most - z));
-    let mean = moments.sum::<u64>() as f32 / masses.iter().sum::<u64>() as f32;
-    tokens.sort_by_key(|(id, z)| (((most - z) - mean).abs().to_bits(), *id));
+    let surprise: u64 = moments.sum();
+    let mass: u64 = masses.iter().sum();
+    let mean = surprise as f32 / mass as f32;
+    // The bits of non-negative floats have the order of the floats.
+    let distance = |z: f32| ((most - z) - mean).abs().to_bits();
+    tokens.sort_by_key(|&(id, z)| (distance(z), id));
     let mut kept = first_share(tokens, most, share);
     kept.sort_by_key(|token| std::cmp::Reverse(order(*token)));
     kept

@@ -4,7 +4,7 @@ use super::rows::RowsArgs;
 use ptx_gen::*;
 
 args! {
-    /// Arguments of [`SampleToken`].
+    /// Arguments of [`SampleToken`](super::SampleToken).
     pub struct SampleTokenArgs {
         /// `[capacity, vocab]`: the result of [`SampleAdjust`](super::SampleAdjust)
         z: In<f32>,

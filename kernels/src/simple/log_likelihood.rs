@@ -103,14 +103,12 @@ impl KernelDef for LogLikelihood {
                 .iter()
                 .map(|&x| (f64::from(x) - f64::from(largest)).exp())
                 .sum();
-            let known = x
-                .iter()
-                .all(|x| x.is_finite())
-                .then(|| x.get(token as usize))
-                .flatten();
-            *y = known.map_or(f32::NAN, |&x| {
-                (f64::from(x) - f64::from(largest) - sum.ln()) as f32
-            });
+            // NaN reports a logit that is not finite, or a token outside the vocabulary.
+            let finite = x.iter().all(|x| x.is_finite());
+            *y = match x.get(token as usize) {
+                Some(&x) if finite => (f64::from(x) - f64::from(largest) - sum.ln()) as f32,
+                _ => f32::NAN,
+            };
         }
     }
 }

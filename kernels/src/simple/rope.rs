@@ -206,6 +206,7 @@ impl KernelDef for Rope {
             let mut rotated = x.to_vec();
             for (j, angle) in exact_angles(a.freq, position).enumerate() {
                 let [sin, cos] = [angle.0, angle.1].map(|x| x * f64::from(self.magnitude));
+                // The two dimensions of pair `j`.
                 let [i, l] = match self.pairing {
                     Pairing::Interleaved => [2 * j, 2 * j + 1],
                     Pairing::HalfSplit => [j, j + half],
@@ -220,14 +221,17 @@ impl KernelDef for Rope {
         for q in a.q.chunks_mut(head_dim) {
             q.copy_from_slice(&rotated(q));
         }
+        // Positions past the cache are not stored.
         if position as usize >= ctx {
             return;
         }
+
         let halves = |x: &[f32]| x.iter().map(|&x| key(x)).collect::<Vec<_>>();
         for (head, (k, v)) in a.k.chunks(head_dim).zip(a.v.chunks(head_dim)).enumerate() {
-            let row = cache::own_row(a.kv_heads as usize, head, position as usize) * head_dim;
-            a.k_cache[row..row + head_dim].copy_from_slice(&halves(&rotated(k)));
-            a.v_cache[row..row + head_dim].copy_from_slice(&halves(v));
+            let row = cache::own_row(a.kv_heads as usize, head, position as usize);
+            let to = row * head_dim..(row + 1) * head_dim;
+            a.k_cache[to.clone()].copy_from_slice(&halves(&rotated(k)));
+            a.v_cache[to].copy_from_slice(&halves(v));
         }
     }
 }

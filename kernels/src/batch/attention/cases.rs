@@ -1,4 +1,4 @@
-//! Test cases of [`BatchAttention`].
+//! Test cases of [`BatchAttention`](super::BatchAttention).
 
 use super::*;
 use crate::harness::{Case, Variant};

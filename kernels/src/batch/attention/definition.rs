@@ -22,8 +22,8 @@ args! {
         k_cache: In<f16>,
         /// `[cache_pages, kv_heads, 64, head_dim]`: the values, see [`cache`]
         v_cache: In<f16>,
-        /// `[heads * head_dim / 64, capacity, 64]`: the results, see [`activations`]. They are zero
-        /// for rows that are done.
+        /// `[heads * head_dim / 64, capacity, 64]`: the results, see
+        /// [`activations`](crate::matmul::activations). They are zero for rows that are done.
         y: Out<f16>,
         /// `[capacity]`: the factor that restores each row's values. It is 1, because a result lies
         /// between values of the cache.

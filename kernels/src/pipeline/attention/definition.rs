@@ -10,9 +10,11 @@ args! {
         state: In<u32>,
         /// `[batch, heads, head_dim]`: the queries, in the range of `f16`
         q: In<f32>,
-        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: the keys, see [`cache`]
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: the keys, see
+        /// [`cache`](crate::shared::cache)
         k_cache: In<f16>,
-        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: the values, see [`cache`]
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: the values, see
+        /// [`cache`](crate::shared::cache)
         v_cache: In<f16>,
         /// `[batch, heads, head_dim]`: the results as 16-bit integers, see
         /// [`block_float`](super::block_float)
@@ -41,7 +43,8 @@ args! {
         /// The bytes of shared memory of a block. Pass the amount of the other kernels of the
         /// pipeline.
         shared: u32,
-        /// `[blocks, 8]`: timestamps, if the kernel profiles. See [`Timestamp`].
+        /// `[blocks, 8]`: timestamps, if the kernel profiles. See
+        /// [`Timestamp`](crate::pipeline::plan::Timestamp).
         timestamps: Out<u64>,
     }
 }
@@ -64,7 +67,7 @@ pub struct PipelinedAttention {
     pub memory: u32,
     /// The number of tokens per batch.
     pub batch: u32,
-    /// Whether each block records [`Timestamp`]s.
+    /// Whether each block records [`Timestamp`](crate::pipeline::plan::Timestamp)s.
     pub profile: bool,
 }
 
@@ -155,8 +158,8 @@ impl PipelinedAttention {
         self.head_dim / 8
     }
 
-    /// Returns the number of tiles that fit in a block, at least one. [`KernelDef::grid`] returns
-    /// an error if not even one fits.
+    /// Returns the number of tiles that fit in a block, at least one.
+    /// [`KernelDef::grid`](ptx_gen::KernelDef::grid) returns an error if not even one fits.
     fn tiles_that_fit(&self) -> u32 {
         (self
             .memory

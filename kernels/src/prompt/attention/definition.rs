@@ -9,9 +9,9 @@ args! {
     pub struct PromptAttentionArgs {
         /// `[capacity, heads, head_dim]`: the queries times the factor of the scores and `log2(e)`
         q: In<f16>,
-        /// `[cache_pages, kv_heads, 64, head_dim]`: the keys, see [`cache`]
+        /// `[cache_pages, kv_heads, 64, head_dim]`: the keys, see [`cache`](crate::shared::cache)
         k_cache: In<f16>,
-        /// `[cache_pages, kv_heads, 64, head_dim]`: the values, see [`cache`]
+        /// `[cache_pages, kv_heads, 64, head_dim]`: the values, see [`cache`](crate::shared::cache)
         v_cache: In<f16>,
         /// `[sequences, max_pages]`: the page table, with numbers below `cache_pages`
         pages: In<u32>,
@@ -19,8 +19,8 @@ args! {
         /// `capacity`, positions below `64 * max_pages`, and sequences below `sequences`. An item
         /// has at most [`PromptAttention::queries`] rows.
         items: In<u32>,
-        /// `[heads * head_dim / 64, capacity, 64]`: the results, see [`activations`], written for
-        /// the rows of items
+        /// `[heads * head_dim / 64, capacity, 64]`: the results, see
+        /// [`activations`](crate::matmul::activations), written for the rows of items
         y: Out<f16>,
         /// `[capacity]`: the factor that restores each row's values. It is 1, because a result lies
         /// between values of the cache. It is written for the rows of items.

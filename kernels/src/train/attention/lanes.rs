@@ -97,14 +97,7 @@ pub(super) fn heads(
     kv_heads: u32,
     visible: &[Range<usize>],
 ) -> Heads<'_> {
-    let [heads, kv_heads, head_dim] = [heads, kv_heads, head_dim].map(|n| n as usize);
-    Heads {
-        heads,
-        kv_heads,
-        head_dim,
-        visible,
-        operands: Storage::F64,
-    }
+    Heads::of_case(head_dim, heads, kv_heads, visible, Storage::F64)
 }
 
 /// The inputs of a case, and the results of the reference.

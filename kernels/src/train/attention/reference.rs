@@ -53,6 +53,25 @@ pub fn causal(starts: &[u32]) -> Vec<Range<usize>> {
         .collect()
 }
 
+impl<'a> Heads<'a> {
+    /// Creates the heads of a kernel's case.
+    pub(crate) fn of_case(
+        head_dim: u32,
+        heads: u32,
+        kv_heads: u32,
+        visible: &'a [Range<usize>],
+        operands: Storage,
+    ) -> Heads<'a> {
+        Heads {
+            heads: heads as usize,
+            kv_heads: kv_heads as usize,
+            head_dim: head_dim as usize,
+            visible,
+            operands,
+        }
+    }
+}
+
 impl Heads<'_> {
     /// Returns the range of a token's head in `[tokens, heads, head_dim]`.
     fn query(&self, token: usize, head: usize) -> Range<usize> {

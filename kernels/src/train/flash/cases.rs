@@ -1,10 +1,11 @@
 //! Test cases of the flash kernels: documents of several lengths, and heads in groups.
 
-use super::common::{heads, wide};
+use super::common::heads;
 use super::{FlashForward, FlashKeys, FlashQueries, SummedHeads};
 use crate::harness::{Case, Variant};
 use crate::shared::Random;
 use crate::train::attention::{causal, forward};
+use crate::train::half::buffers::wide;
 use ptx_gen::{CpuArg, bf16};
 
 /// The lengths of the documents, the number of query heads, and the number of key-value heads.

@@ -4,7 +4,7 @@ use super::block::{self, TensorOp};
 use crate::shared::Contract;
 use crate::train::Storage;
 use crate::train::attention::Heads;
-use ptx_gen::{ShapeError, bf16};
+use ptx_gen::ShapeError;
 use std::ops::Range;
 
 /// The largest number of dimensions of a head. The sums of more would not fit in registers.
@@ -74,19 +74,7 @@ pub(super) fn heads(
     kv_heads: u32,
     visible: &[Range<usize>],
 ) -> Heads<'_> {
-    let [heads, kv_heads, head_dim] = [heads, kv_heads, head_dim].map(|n| n as usize);
-    Heads {
-        heads,
-        kv_heads,
-        head_dim,
-        visible,
-        operands: Storage::Bf16,
-    }
-}
-
-/// Returns the elements of a buffer as `f64`.
-pub(super) fn wide(buffer: &[bf16]) -> Vec<f64> {
-    buffer.iter().map(|x| f64::from(x.to_f32())).collect()
+    Heads::of_case(head_dim, heads, kv_heads, visible, Storage::Bf16)
 }
 
 /// Returns `1 / sqrt(head_dim)`.

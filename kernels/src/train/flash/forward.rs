@@ -1,13 +1,14 @@
 //! The forward pass: `o` and `lse`.
 
 use super::block::{FlashBlock, Sizes, TensorHead, TensorOp, WARPS};
-use super::common::{check, check_buffers, check_op, heads, log2_scale, wide};
+use super::common::{check, check_buffers, check_op, heads, log2_scale};
 use super::fragments::{self, Tile};
 use super::softmax::{self, Softmax};
 use super::steps::{self, KeyStep, Keys};
 use crate::shared::{Contract, check_lengths};
 use crate::train::attention::{causal, forward};
 use crate::train::buffers::narrow;
+use crate::train::half::buffers::wide;
 use ptx_gen::*;
 
 args! {

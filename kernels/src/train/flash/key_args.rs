@@ -3,7 +3,7 @@
 use ptx_gen::*;
 
 args! {
-    /// Arguments of [`FlashKeys`].
+    /// Arguments of [`FlashKeys`](super::FlashKeys).
     pub struct FlashKeysArgs {
         /// `[tokens, heads, head_dim]`: the rotated queries
         q: In<bf16>,
@@ -20,8 +20,8 @@ args! {
         grad: In<bf16>,
         /// `[tokens, heads]`: `D`, the result of [`FlashQueries`](super::FlashQueries)
         delta: In<f32>,
-        /// `[tokens, heads, head_dim]` or `[tokens, kv_heads, head_dim]`, as [`SummedHeads`] says:
-        /// the gradient of the rotated keys
+        /// `[tokens, heads, head_dim]` or `[tokens, kv_heads, head_dim]`, as
+        /// [`SummedHeads`](super::SummedHeads) says: the gradient of the rotated keys
         dk: Out<f32>,
         /// The gradient of the values, with the shape of `dk`.
         dv: Out<f32>,

@@ -2,12 +2,13 @@
 
 use super::block::{FlashBlock, Sizes, TensorHead, TensorOp, WARPS};
 use super::columns::{QUERIES, Queries, QueryField, QueryStep, STEP_BYTES};
-use super::common::{check, check_buffers, check_op, log2_scale, scale, wide};
+use super::common::{check, check_buffers, check_op, log2_scale, scale};
 use super::fragments::{self, Tile};
 use super::key_args::FlashKeysArgs;
 use crate::shared::{Contract, check_lengths};
 use crate::train::attention::{Saved, backward, causal, sum_groups};
 use crate::train::buffers::{narrow, wide as wide_f32};
+use crate::train::half::buffers::wide;
 use ptx_gen::*;
 
 /// Kernel for `dk` and `dv`. Its reference is [`backward`].

@@ -1,7 +1,7 @@
 //! The backward pass of queries: `D` and `dq`.
 
 use super::block::{FlashBlock, Sizes, TensorHead, TensorOp, WARPS};
-use super::common::{check, check_buffers, check_op, heads, log2_scale, scale, wide};
+use super::common::{check, check_buffers, check_op, heads, log2_scale, scale};
 use super::forward::{check_queries, first_query};
 use super::fragments::{self, Tile};
 use super::softmax::QUAD;
@@ -10,6 +10,7 @@ use crate::shared::reduce::lanes_sum;
 use crate::shared::{Contract, check_lengths};
 use crate::train::attention::{Saved, backward, causal, delta};
 use crate::train::buffers::{narrow, wide as wide_f32};
+use crate::train::half::buffers::wide;
 use ptx_gen::*;
 use std::f32::consts::LOG2_E;
 

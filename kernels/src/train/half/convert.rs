@@ -1,7 +1,7 @@
 //! Conversions to `bf16`: of `f32`, of NF4, and of inputs and gradients with a dropout mask.
 
+use super::buffers::{narrow, units, wide};
 use super::rows::{load, load_f32, store};
-use super::{narrow, wide};
 use crate::harness::{Case, Variant};
 use crate::shared::philox::on_device;
 use crate::shared::{Contract, Random, check_lengths};
@@ -303,8 +303,8 @@ impl Variant for ApplyMask {
         let case = |(n, p, stream, micro): (usize, f64, u32, u32)| {
             let mut random = Random(seed);
             let args = vec![
-                CpuArg::Bf16(super::units(&mut random, n)),
-                CpuArg::Bf16(super::units(&mut random, if self.add { n } else { 0 })),
+                CpuArg::Bf16(units(&mut random, n)),
+                CpuArg::Bf16(units(&mut random, if self.add { n } else { 0 })),
                 CpuArg::Bf16(vec![bf16(0); n]),
                 CpuArg::U32(vec![17, micro, 3, 0]),
                 CpuArg::U32(vec![random.bits() as u32, random.bits() as u32]),

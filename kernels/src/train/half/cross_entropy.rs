@@ -1,7 +1,7 @@
 //! The gradients of logits in bf16, with the formula of
 //! [`cross_entropy`](crate::train::cross_entropy). The logits are `f32`.
 
-use super::narrow;
+use super::buffers::narrow;
 use super::rows::{load_f32, store};
 use crate::harness::{Case, Variant};
 use crate::shared::{Contract, Random, check_lengths};

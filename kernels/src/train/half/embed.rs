@@ -1,5 +1,6 @@
 //! The embedding in bf16, with the formula of [`embed`](crate::train::embed).
 
+use super::buffers::units;
 use crate::harness::{Case, Variant};
 use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
@@ -88,7 +89,7 @@ impl Variant for EmbedTokens {
             ids[tokens / 2] = if tokens > 2 { vocab } else { ids[tokens / 2] };
             let args = vec![
                 CpuArg::U32(ids),
-                CpuArg::Bf16(super::units(&mut random, (vocab * hidden) as usize)),
+                CpuArg::Bf16(units(&mut random, (vocab * hidden) as usize)),
                 CpuArg::Bf16(vec![bf16(0); tokens * hidden as usize]),
                 CpuArg::scalar(vocab),
                 CpuArg::scalar(hidden),

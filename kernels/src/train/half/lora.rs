@@ -10,7 +10,7 @@
 //! `mma.sync` directly from registers. The sum is split among the warps of a block, and the sums of
 //! the warps are then added in the order of the warps.
 
-use super::{narrow, wide};
+use super::buffers::{narrow, wide};
 use crate::harness::{Case, Variant};
 use crate::shared::{Contract, Random, check_lengths};
 use crate::train::products::{add_scaled, nt, tn};

@@ -1,8 +1,8 @@
 //! RMSNorm and its gradient in bf16, with the formulas of [`rms_norm`](crate::train::rms_norm). A
 //! block processes a row, and sums have a fixed order.
 
+use super::buffers::{narrow, wide};
 use super::rows::{load, load_f32, store};
-use super::{narrow, wide};
 use crate::harness::{Case, Variant};
 use crate::shared::reduce::block_sum;
 use crate::shared::{Contract, Random, check_lengths};

@@ -10,8 +10,8 @@
 //! The formulas are those of [`rms_norm`] and [`rope`], without a rounding between them. A warp
 //! takes a head of a token, and a lane has two pairs of the head, or more.
 
+use super::buffers::{narrow, units, wide};
 use super::rows::unpack;
-use super::{narrow, wide};
 use crate::harness::{Case, Variant};
 use crate::shared::reduce::warp_sum;
 use crate::shared::{Contract, Random, check_lengths};
@@ -462,7 +462,7 @@ impl Variant for RotateForward {
             let rows = tokens * heads;
             let [dims, normed] = if self.norm { [dim, rows] } else { [0; 2] };
             args.extend([
-                CpuArg::Bf16(super::units(&mut random, rows * dim)),
+                CpuArg::Bf16(units(&mut random, rows * dim)),
                 CpuArg::F32(random.units(dims)),
                 CpuArg::Bf16(vec![bf16(0); rows * dim]),
                 CpuArg::F32(vec![0.0; normed]),
@@ -492,7 +492,7 @@ impl Variant for HeadsBackward {
                 positions,
                 freq,
                 CpuArg::F32(random.units(rows * group * dim)),
-                CpuArg::Bf16(super::units(&mut random, normed * dim)),
+                CpuArg::Bf16(units(&mut random, normed * dim)),
                 CpuArg::F32(random.units(dims)),
                 CpuArg::F32(random.units(normed)),
                 CpuArg::Bf16(vec![bf16(0); rows * dim]),

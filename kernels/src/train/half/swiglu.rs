@@ -1,8 +1,8 @@
 //! SwiGLU and its gradient in bf16, with eight elements per thread. The formulas are those of
 //! [`swiglu`](crate::train::swiglu).
 
+use super::buffers::{narrow, units, wide};
 use super::rows::{load, store};
-use super::{narrow, wide};
 use crate::harness::{Case, Variant};
 use crate::shared::{Contract, Random, check_lengths};
 use crate::simple::swiglu::Activation;
@@ -146,9 +146,7 @@ impl KernelDef for SwiGluBackward {
 /// magnitude `size`.
 fn case(seed: u64, n: usize, size: f32, operands: usize, results: usize) -> Case {
     let mut random = Random(seed);
-    let mut all: Vec<Vec<bf16>> = (0..operands)
-        .map(|_| super::units(&mut random, n))
-        .collect();
+    let mut all: Vec<Vec<bf16>> = (0..operands).map(|_| units(&mut random, n)).collect();
     let g = &mut all[operands - 2];
     for g in g.iter_mut() {
         *g = bf16::from_f32(g.to_f32() * size);

@@ -1,4 +1,5 @@
-//! The attention of [`PromptAttention`] with `wgmma`, for heads of 64 or 128 dimensions, on sm_90a.
+//! The attention of [`PromptAttention`](super::PromptAttention) with `wgmma`, for heads of 64 or
+//! 128 dimensions, on sm_90a.
 //!
 //! A block processes an item of up to 128 tokens for a query head, 64 for each of two warpgroups.
 //! It goes through keys and values in steps of 128 positions, which are two pages. A third

@@ -4,7 +4,7 @@ use super::operands::{BOUND, X, matrix, scalar};
 use crate::harness::{Case, Variant};
 use crate::shared::tiled::{OutputShape, Pair, ProductTile, Tiled};
 use crate::shared::{Contract, Random, check_lengths};
-use crate::train::half::wide;
+use crate::train::half::buffers::wide;
 use crate::train::products::nt;
 use ptx_gen::*;
 

@@ -5,8 +5,8 @@ use super::operands::{BOUND, Operands, ProjectionSizes, X, Y, matrix, pair};
 use crate::harness::{Case, Variant};
 use crate::shared::tiled::{GROUPS, Leaving, OutputShape, Pair, ProductTile, Summed, Tiled};
 use crate::shared::{Contract, Random, check_lengths};
+use crate::train::half::buffers::{narrow, wide};
 use crate::train::half::rows::unpack;
-use crate::train::half::{narrow, wide};
 use crate::train::products::{MatmulLayout, add_scaled, nn, nt};
 use ptx_gen::*;
 

@@ -13,7 +13,7 @@ use super::{LoraLinear, MapTiles};
 use crate::harness::{Case, Variant};
 use crate::shared::tiled::{GROUPS, Leaving, OutputShape, ProductTile, Summed, Tiled};
 use crate::shared::{Contract, Random, check_lengths};
-use crate::train::half::{narrow, wide};
+use crate::train::half::buffers::{narrow, wide};
 use crate::train::products::{MatmulLayout, nn};
 use ptx_gen::*;
 
