@@ -402,40 +402,6 @@ pub use device::{Context, Driver};
 pub use error::Error;
 pub use warpwright_driver_sys as sys;
 
-// The paths of all other names before they had modules. They go when the callers are changed.
-#[doc(hidden)]
-pub use device::{Current, Device, Properties, driver_load_error, is_driver_available};
-#[doc(hidden)]
-pub use error::{
-    Absent, DriverError, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Races, Stale,
-};
-#[doc(hidden)]
-pub use graph::{
-    Allocated, Capture, CaptureMode, Child, Condition, Conditional, Edge, EdgeKind, Graph,
-    GraphExec, HostCall, Instantiate, Node, NodeAttribute, NodeId, NodeKind, NodeWork, Profile,
-    ProfileRow, Race, Recorder, Untimed, WordOperation, Words, capture, capture_into,
-};
-#[doc(hidden)]
-pub use launch::{
-    AnyFunction, Elem, Geometry, Host, HostArg, HostValue, Kernel, Launch, LaunchConfig, MapArg,
-    load_any,
-};
-#[doc(hidden)]
-pub use memory::{
-    AccessWindow, AddressRange, Boxed, Buffer, ByValue, Element, ElementType, GrowableBuffer, Kind,
-    Managed, MemoryHandle, MemoryPool, PhysicalMemory, Pinned, Region, Registered, Staging,
-    Swizzle, TensorMap, TensorMapBuilder, View, bf16, f16,
-};
-#[doc(hidden)]
-pub use module::{
-    Function, JitOptions, Library, ListedKernel, Module, Param, ParamKind, Parameter,
-    ParameterType, SuggestedBlock,
-};
-#[doc(hidden)]
-pub use ordering::{Access, Event, EventHandle, Hazard, Use};
-#[doc(hidden)]
-pub use stream::{MemoryCopy, MemoryFill, Queue, Stream, WaitFor, Work};
-
 #[cfg(test)]
 #[path = "../tests/locks/mod.rs"]
 mod locks;

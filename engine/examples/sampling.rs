@@ -4,11 +4,14 @@
 use std::error::Error;
 
 use ptx_gen::CpuArg;
-use warpwright_driver::{Buffer, Context, Driver, Elem, Element, HostArg, Queue, Stream};
+use warpwright_driver::launch::{Elem, HostArg};
+use warpwright_driver::memory::{Buffer, Element};
+use warpwright_driver::stream::{Queue, Stream};
+use warpwright_driver::{Context, Driver};
 use warpwright_engine::load_listed;
 use warpwright_kernels::sample::weight::scale;
 use warpwright_kernels::sample::{BINS, MAX_BIASES, SampleParams, blocks, reference};
-use warpwright_kernels::state::StepState;
+use warpwright_kernels::shared::state::StepState;
 use warpwright_kernels::{ALL, Random};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;

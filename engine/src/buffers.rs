@@ -1,10 +1,13 @@
 //! The device memory of a decoder except its weights.
 
-use warpwright_driver::{Buffer, Context, Kernel, Pinned, Queue, View, f16};
+use warpwright_driver::Context;
+use warpwright_driver::launch::Kernel;
+use warpwright_driver::memory::{Buffer, Pinned, View, f16};
+use warpwright_driver::stream::Queue;
 use warpwright_kernels::pipeline::DRAFTS_HEAD;
 use warpwright_kernels::sample::SampleAdjust;
+use warpwright_kernels::shared::{cache, state};
 use warpwright_kernels::simple::rope::revolutions;
-use warpwright_kernels::{cache, state};
 use warpwright_model::layer::Attention;
 use warpwright_model::{Config, Layer, Outline};
 
@@ -24,7 +27,7 @@ pub(crate) struct DecoderBuffers {
     pub(crate) splits: u32,
     /// The tokens that end a text.
     pub(crate) stop_tokens: Vec<u32>,
-    /// The state of the next step, `[8]`: see `warpwright_kernels::state`.
+    /// The state of the next step, `[8]`: see `warpwright_kernels::shared::state`.
     pub(crate) state: Buffer<u32>,
     /// The prompt, `[ctx]`. If tokens are sampled, it also has the chosen tokens at their
     /// positions.
@@ -37,7 +40,7 @@ pub(crate) struct DecoderBuffers {
     /// sum of two values.
     pub(crate) freq: Buffer<f32>,
     /// The keys, one buffer per layer, `[ceil(ctx / 64), kv_heads, 64, head_dim]`: see
-    /// `warpwright_kernels::cache`.
+    /// `warpwright_kernels::shared::cache`.
     pub(crate) k_cache: Vec<Buffer<f16>>,
     /// The values, with the shape of `k_cache`.
     pub(crate) v_cache: Vec<Buffer<f16>>,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::signed;
 use ptx_gen::KernelDef;
-use warpwright_driver::{Context, Error, Kernel};
+use warpwright_driver::launch::Kernel;
+use warpwright_driver::{Context, Error};
 
 /// A cache of loaded kernels, which loads each distinct kernel once. It loads them sequentially,
 /// because drivers serialize compilation anyway.

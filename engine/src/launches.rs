@@ -5,8 +5,12 @@
 //! number, and the label, length and range of every buffer. A change to a forward pass that is only
 //! a change of its code leaves them as they are.
 
-use warpwright_driver::{Context, Driver, Error, HostArg, Launch as KernelLaunch, NodeKind, Queue};
-use warpwright_driver::{Region, Work};
+use warpwright_driver::graph::NodeKind;
+use warpwright_driver::launch::{HostArg, Launch as KernelLaunch};
+use warpwright_driver::memory::Region;
+use warpwright_driver::stream::Queue;
+use warpwright_driver::stream::Work;
+use warpwright_driver::{Context, Driver, Error};
 use warpwright_model::Model;
 
 use crate::chunked::step::WantedRows;

@@ -10,9 +10,9 @@
 #![allow(unsafe_code)]
 
 use ptx_gen::{CpuArg, KernelDef};
-use warpwright_driver::{
-    AnyFunction, Context, Element, Error, Kernel, MapArg, TensorMapBuilder, View, load_any,
-};
+use warpwright_driver::launch::{AnyFunction, Kernel, MapArg, load_any};
+use warpwright_driver::memory::{Element, TensorMapBuilder, View};
+use warpwright_driver::{Context, Error};
 use warpwright_kernels::{ALL, Read, Variant};
 
 /// Loads a kernel of `warpwright_kernels`. Other kernels must not be passed, because nothing checks

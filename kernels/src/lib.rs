@@ -64,20 +64,3 @@ pub use simple::log_likelihood::LogLikelihood;
 pub use simple::rms_norm::RmsNorm;
 pub use simple::rope::{Pairing, Rope};
 pub use simple::swiglu::{Activation, SwiGlu};
-
-// The paths of modules before the families were separated from the shared code.
-#[doc(hidden)]
-pub use harness::comparison as case;
-#[doc(hidden)]
-pub use measure::{multiply, read};
-#[doc(hidden)]
-pub use pipeline::advance;
-#[doc(hidden)]
-pub use shared::{cache, reduce, state};
-
-#[doc(hidden)]
-impl format::activations::Encoding {
-    pub fn of(format: Format) -> Option<Self> {
-        format.encoding()
-    }
-}

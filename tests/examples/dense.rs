@@ -14,10 +14,11 @@ mod timing;
 use ptx_gen::{TileElem, TileOf, bf16};
 use std::process::ExitCode;
 use timing::Failure;
-use warpwright_driver::{
-    Buffer, Context, Driver, Element, Error, Host, MapArg, Queue, Recorder, TensorMapBuilder, View,
-    f16,
-};
+use warpwright_driver::graph::Recorder;
+use warpwright_driver::launch::{Host, MapArg};
+use warpwright_driver::memory::{Buffer, Element, TensorMapBuilder, View, f16};
+use warpwright_driver::stream::Queue;
+use warpwright_driver::{Context, Driver, Error};
 use warpwright_kernels::matmul::{Dense, DenseArgs};
 use warpwright_kernels::train::half::linear::{AheadArgs, LoraLinear, LoraLinearArgs};
 use warpwright_kernels::train::products::MatmulLayout;

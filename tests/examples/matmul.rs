@@ -16,7 +16,11 @@ use std::process::ExitCode;
 
 use ptx_gen::KernelDef;
 use timing::Failure;
-use warpwright_driver::{Buffer, Context, Driver, Host, Queue, Recorder, f16};
+use warpwright_driver::graph::Recorder;
+use warpwright_driver::launch::Host;
+use warpwright_driver::memory::{Buffer, f16};
+use warpwright_driver::stream::Queue;
+use warpwright_driver::{Context, Driver};
 use warpwright_kernels::format::Format;
 use warpwright_kernels::format::tile::{self, RowOrder};
 use warpwright_kernels::matmul::{AppendArgs, Epilogue, Matmul, MatmulArgs, MatmulSync, SmShare};

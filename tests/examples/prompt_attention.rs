@@ -11,14 +11,18 @@ mod timing;
 use ptx_gen::KernelDef;
 use std::process::ExitCode;
 use timing::Failure;
-use warpwright_driver::{Buffer, Context, Driver, Host, Queue, Recorder, f16};
-use warpwright_kernels::cache::{self, PAGE};
+use warpwright_driver::graph::Recorder;
+use warpwright_driver::launch::Host;
+use warpwright_driver::memory::{Buffer, f16};
+use warpwright_driver::stream::Queue;
+use warpwright_driver::{Context, Driver};
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::prompt::{
     Item, PromptAttention, PromptAttentionArgs, PromptAttentionWgmma, RotateTokens,
     RotateTokensArgs,
 };
-use warpwright_kernels::state::StepState;
+use warpwright_kernels::shared::cache::{self, PAGE};
+use warpwright_kernels::shared::state::StepState;
 use warpwright_kernels::{Overlap, Pairing, Random};
 
 fn main() -> ExitCode {

@@ -20,9 +20,11 @@ use forms::Real;
 use ptx_gen::isa::{Accuracy, Op, Slot};
 use ptx_gen::{Kind, ParamKind, Sample, Target, f16, isa, print, samples};
 use std::process::ExitCode;
-use warpwright_driver::{
-    Buffer, Context, Driver, Geometry, HostArg, Launch, Module, Parameter, Stream,
-};
+use warpwright_driver::launch::{Geometry, HostArg, Launch};
+use warpwright_driver::memory::Buffer;
+use warpwright_driver::module::{Module, Parameter};
+use warpwright_driver::stream::Stream;
+use warpwright_driver::{Context, Driver};
 use warpwright_kernels::Random;
 
 type Failure = Box<dyn std::error::Error>;
@@ -158,7 +160,7 @@ fn all_rounds(sample: &Sample, context: &Context) -> Result<Vec<u32>, Failure> {
             ParamKind::TensorMap(..) => unreachable!("samples with maps are left out"),
         });
         let launch = Launch::new(&function, geometry, args.collect())?;
-        warpwright_driver::Queue::push(&mut &stream, launch.into())?;
+        warpwright_driver::stream::Queue::push(&mut &stream, launch.into())?;
         all.extend(stream.read(&memory)?);
     }
     Ok(all)

@@ -4,10 +4,12 @@
 #![allow(unsafe_code)]
 
 use ptx_gen::*;
-use warpwright_driver::{
-    Buffer, Context, Driver, EdgeKind, Error, Graph, Host, Kernel, Queue, Recorder, Stream, View,
-    sys::{Api, Library},
-};
+use warpwright_driver::graph::{EdgeKind, Graph, Recorder};
+use warpwright_driver::launch::{Host, Kernel};
+use warpwright_driver::memory::{Buffer, View};
+use warpwright_driver::stream::{Queue, Stream};
+use warpwright_driver::sys::{Api, Library};
+use warpwright_driver::{Context, Driver, Error};
 
 const N: usize = 32;
 

@@ -16,11 +16,15 @@ use ptx_emu::Memory;
 use ptx_gen::{
     Builder, Cpu, Dev, ErrorKind, Grid, In, KernelDef, Out, Shape, ShapeError, Side, Target, args,
 };
-use warpwright_driver::sys::{self, CUgraphExecUpdateResult, CUgraphInstantiateResult, CUresult};
-use warpwright_driver::{
-    Buffer, Context, Driver, DriverError, EdgeKind, Graph, Host, Kernel, LaunchProblem, LoadError,
-    Module, ModuleError, ModuleReason, Races, Stale,
+use warpwright_driver::error::{
+    DriverError, LaunchProblem, LoadError, ModuleError, ModuleReason, Races, Stale,
 };
+use warpwright_driver::graph::{EdgeKind, Graph};
+use warpwright_driver::launch::{Host, Kernel};
+use warpwright_driver::memory::Buffer;
+use warpwright_driver::module::Module;
+use warpwright_driver::sys::{self, CUgraphExecUpdateResult, CUgraphInstantiateResult, CUresult};
+use warpwright_driver::{Context, Driver};
 use warpwright_engine::Unsupported;
 use warpwright_model::adapter::AdapterFault;
 use warpwright_model::grammar::GrammarFault;

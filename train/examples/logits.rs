@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 use warpwright_driver::{Context, Driver};
-use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::flash::TensorOp;
-use warpwright_kernels::train::schedule::{Decay, Schedule};
+use warpwright_kernels::train::optimizer::adamw::AdamW;
+use warpwright_kernels::train::optimizer::schedule::{Decay, Schedule};
 use warpwright_model::Model;
 use warpwright_train::base::{Base, BaseFormat};
 use warpwright_train::peft::{self, AdapterShapes};

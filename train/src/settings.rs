@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 
 use warpwright_kernels::ProductTile;
-use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::flash::TensorOp;
-use warpwright_kernels::train::schedule::Schedule;
+use warpwright_kernels::train::optimizer::adamw::AdamW;
+use warpwright_kernels::train::optimizer::schedule::Schedule;
 use warpwright_model::RopePairing;
 
 use crate::{Config, Error, Projection};

@@ -8,7 +8,9 @@
 #![allow(unsafe_code)]
 
 use ptx_gen::{KernelDef, TileOf, bf16};
-use warpwright_driver::{Context, Error, Kernel, MapArg, TensorMapBuilder, View};
+use warpwright_driver::launch::{Kernel, MapArg};
+use warpwright_driver::memory::{TensorMapBuilder, View};
+use warpwright_driver::{Context, Error};
 
 /// Loads a kernel of `warpwright_kernels`. Other kernels must not be passed, because nothing checks
 /// them.

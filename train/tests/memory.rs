@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use warpwright_driver::{Context, Driver};
-use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::flash::TensorOp;
-use warpwright_kernels::train::schedule::{Decay, Schedule};
+use warpwright_kernels::train::optimizer::adamw::AdamW;
+use warpwright_kernels::train::optimizer::schedule::{Decay, Schedule};
 use warpwright_model::Model;
 use warpwright_train::base::{self, Absmax, Base, BaseFormat, Quantization};
 use warpwright_train::reference::Adapters;

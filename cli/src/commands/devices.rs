@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use comfy_table::{Table, presets};
-use warpwright_driver::Device;
+use warpwright_driver::device::Device;
 
 use crate::device::{self, DeviceChoice};
 use crate::failure::Failure;

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::{Table, presets};
 use tempfile::tempfile_in;
-use warpwright_driver::{Context, Device, Driver};
+use warpwright_driver::device::Device;
+use warpwright_driver::{Context, Driver};
 
 use crate::device::{self, kernel_check};
 use crate::failure::{Failure, sentence};

@@ -5,7 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser, ValueParserFactory};
-use warpwright_driver::{Context, Device, Driver};
+use warpwright_driver::device::Device;
+use warpwright_driver::{Context, Driver};
 
 use crate::failure::{Failure, sentence};
 use warpwright_emu::terminal::say;

@@ -3,7 +3,10 @@
 use std::fmt;
 
 use ptx_gen::{CpuArg, Elem, Param, ParamKind};
-use warpwright_driver::{AnyFunction, Buffer, Context, Element, Error, HostArg, Queue, Stream};
+use warpwright_driver::launch::{AnyFunction, HostArg};
+use warpwright_driver::memory::{Buffer, Element};
+use warpwright_driver::stream::{Queue, Stream};
+use warpwright_driver::{Context, Error};
 use warpwright_engine::{listed_map, load_listed};
 use warpwright_kernels::{ALL, Case, Comparison, Variant, compare};
 

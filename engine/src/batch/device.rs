@@ -3,13 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use warpwright_driver::{Buffer, Context, Graph, GraphExec, Queue, Recorder, Stream, View, f16};
+use warpwright_driver::Context;
+use warpwright_driver::graph::{Graph, GraphExec, Recorder};
+use warpwright_driver::memory::{Buffer, View, f16};
+use warpwright_driver::stream::{Queue, Stream};
 use warpwright_kernels::batch::BatchAttention;
-use warpwright_kernels::cache::{self, PAGE};
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::prompt::Item;
+use warpwright_kernels::shared::cache::{self, PAGE};
+use warpwright_kernels::shared::state::{self, StepState};
 use warpwright_kernels::simple::rope::revolutions;
-use warpwright_kernels::state::{self, StepState};
 use warpwright_model::layer::Attention;
 use warpwright_model::{Config, Outline};
 

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use warpwright_driver::{Context, View};
+use warpwright_driver::Context;
+use warpwright_driver::memory::View;
 use warpwright_kernels::prompt::Item;
-use warpwright_kernels::state::StepState;
+use warpwright_kernels::shared::state::StepState;
 use warpwright_model::{Model, Outline};
 
 use super::device::{BatchDevice, StepInput};

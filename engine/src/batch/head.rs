@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Pinned, Queue, Stream, View};
+use warpwright_driver::launch::{Host, Kernel};
+use warpwright_driver::memory::{Buffer, Pinned, View};
+use warpwright_driver::stream::{Queue, Stream};
+use warpwright_driver::{Context, Error};
 use warpwright_kernels::batch::{ChooseTokens, ChooseTokensArgs, GatherRows, GatherRowsArgs};
 use warpwright_kernels::matmul::{Epilogue, MatmulArgs, NormTokens, NormTokensArgs};
-use warpwright_kernels::state;
+use warpwright_kernels::shared::state;
 use warpwright_kernels::{Overlap, RowOrder};
 use warpwright_model::{Config, Outline};
 

@@ -1,7 +1,7 @@
 //! The check that a batch fits into the free device memory.
 
 use warpwright_driver::Context;
-use warpwright_kernels::cache::PAGE;
+use warpwright_kernels::shared::cache::PAGE;
 use warpwright_model::Outline;
 
 use super::options::BatchOptions;

@@ -1,6 +1,6 @@
 //! The options of a batch.
 
-use warpwright_kernels::cache::PAGE;
+use warpwright_kernels::shared::cache::PAGE;
 
 use crate::Error;
 use crate::chunked::CHUNK;

@@ -1,7 +1,7 @@
 //! The times of the kernels of a decode step, measured one after the other.
 
 #[cfg(test)]
-use warpwright_driver::Graph;
+use warpwright_driver::graph::Graph;
 
 use super::engine::{Batch, row_state};
 use super::sequences::SequenceId;

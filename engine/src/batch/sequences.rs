@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use warpwright_kernels::cache::PAGE;
+use warpwright_kernels::shared::cache::PAGE;
 
 use super::pages::PageAllocator;
 use crate::Error;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use warpwright_driver::{Context, Device, Error, Kernel};
+use warpwright_driver::device::Device;
+use warpwright_driver::launch::Kernel;
+use warpwright_driver::{Context, Error};
 use warpwright_kernels::batch::BatchAttention;
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::matmul::{Epilogue, MatmulPair, NormTokens};

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use ptx_gen::KernelDef;
-use warpwright_driver::{Kernel, Profile};
+use warpwright_driver::graph::Profile;
+use warpwright_driver::launch::Kernel;
 use warpwright_kernels::matmul::Epilogue;
 use warpwright_model::layer::{Attention, HeadNorms, NormPositions};
 

@@ -2,7 +2,10 @@
 //! module only.
 
 use ptx_gen::KernelDef;
-use warpwright_driver::{Context, Device, Error, Host, Kernel, Queue};
+use warpwright_driver::device::Device;
+use warpwright_driver::launch::{Host, Kernel};
+use warpwright_driver::stream::Queue;
+use warpwright_driver::{Context, Error};
 use warpwright_kernels::matmul::plan::{SCRATCH, Shape};
 use warpwright_kernels::matmul::{Epilogue, Matmul, MatmulArgs, MatmulPair, MatmulSync};
 use warpwright_kernels::{Multiply, Overlap};

@@ -1,9 +1,12 @@
 //! Chunks of a decoder's prompt, whose tokens are read from the prompt and the state on the device.
 
-use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Queue, View};
+use warpwright_driver::launch::{Host, Kernel};
+use warpwright_driver::memory::{Buffer, View};
+use warpwright_driver::stream::Queue;
+use warpwright_driver::{Context, Error};
 use warpwright_kernels::pipeline::{SplitPrompt, SplitPromptArgs};
 use warpwright_kernels::prompt::{ChunkItems, ChunkItemsArgs};
-use warpwright_kernels::{cache, state};
+use warpwright_kernels::shared::{cache, state};
 use warpwright_model::Outline;
 
 use super::list::{Attended, PassNode};

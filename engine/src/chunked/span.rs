@@ -4,7 +4,7 @@
 //! between two kernels of a layer start at the front of their buffers instead, even if only the
 //! last token is processed.
 
-use warpwright_driver::{Buffer, Element, View};
+use warpwright_driver::memory::{Buffer, Element, View};
 
 use super::workspace::{CAPACITY, ChunkWorkspace, LAST_CAPACITY};
 

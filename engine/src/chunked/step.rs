@@ -1,13 +1,17 @@
 //! The launches of a chunked pass.
 
-use warpwright_driver::{Buffer, Context, Element, Error, Host, Queue, View, f16};
+use warpwright_driver::launch::Host;
+use warpwright_driver::memory::{Buffer, Element, View, f16};
+use warpwright_driver::stream::Queue;
+use warpwright_driver::{Context, Error};
+use warpwright_kernels::AddNormedArgs;
 use warpwright_kernels::batch::{BatchAttention, BatchAttentionArgs};
 use warpwright_kernels::matmul::{
     AppendArgs, Epilogue, MatmulArgs, MatmulPair, MatmulPairArgs, NormTokens, NormTokensArgs,
 };
 use warpwright_kernels::pipeline::EmbedTokenArgs;
 use warpwright_kernels::prompt::{Item, PromptAttentionArgs, RotateTokensArgs};
-use warpwright_kernels::{AddNormedArgs, state};
+use warpwright_kernels::shared::state;
 use warpwright_model::layer::{Attention, HeadNorms, NormPositions};
 use warpwright_model::{Config, Outline};
 

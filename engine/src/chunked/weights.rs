@@ -1,7 +1,10 @@
 //! Facts about the weights that chunked passes need in addition to the tiles: a power-of-two scale
 //! for each row, and the lengths of rows.
 
-use warpwright_driver::{Buffer, Context, Host, Stream, View};
+use warpwright_driver::Context;
+use warpwright_driver::launch::Host;
+use warpwright_driver::memory::{Buffer, View};
+use warpwright_driver::stream::Stream;
 use warpwright_kernels::matmul::{Append, Epilogue, RowBounds, RowBoundsArgs};
 use warpwright_kernels::{Format, RowOrder};
 use warpwright_model::layer::{

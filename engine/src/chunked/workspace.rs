@@ -1,10 +1,12 @@
 //! The device memory of chunked passes except weights and caches.
 
-use warpwright_driver::{Buffer, Context, Element, Error, Host, View, f16};
+use warpwright_driver::launch::Host;
+use warpwright_driver::memory::{Buffer, Element, View, f16};
+use warpwright_driver::{Context, Error};
 use warpwright_kernels::matmul::AppendArgs;
 use warpwright_kernels::matmul::plan::SCRATCH;
 use warpwright_kernels::prompt::Item;
-use warpwright_kernels::state;
+use warpwright_kernels::shared::state;
 use warpwright_model::Config;
 use warpwright_model::layer::Attention;
 

@@ -12,9 +12,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use warpwright_driver::{
-    CaptureMode, Context, Graph, GraphExec, Queue, Recorder, Stream, View, Work, capture,
-};
+use warpwright_driver::Context;
+use warpwright_driver::graph::{CaptureMode, Graph, GraphExec, Recorder, capture};
+use warpwright_driver::memory::View;
+use warpwright_driver::stream::{Queue, Stream, Work};
 use warpwright_model::{Config, Model, Outline};
 
 use crate::Error;

@@ -3,7 +3,9 @@
 
 use std::collections::VecDeque;
 
-use warpwright_driver::{Context, Event, Stream};
+use warpwright_driver::Context;
+use warpwright_driver::ordering::Event;
+use warpwright_driver::stream::Stream;
 
 use crate::Error;
 

@@ -10,7 +10,7 @@
 
 use std::ops::ControlFlow;
 
-use warpwright_kernels::state::StepState;
+use warpwright_kernels::shared::state::StepState;
 
 use crate::Error;
 use crate::chunked::step::WantedRows;

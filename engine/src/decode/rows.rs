@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use warpwright_driver::View;
+use warpwright_driver::memory::View;
 
 use crate::Error;
 use crate::chunked::step::WantedRows;

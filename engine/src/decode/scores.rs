@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use warpwright_driver::{Buffer, Host, Kernel, View};
+use warpwright_driver::launch::{Host, Kernel};
+use warpwright_driver::memory::{Buffer, View};
 use warpwright_kernels::RmsNorm;
 use warpwright_kernels::simple::log_likelihood::LogLikelihoodArgs;
 use warpwright_kernels::simple::rms_norm::RmsNormArgs;

@@ -12,7 +12,7 @@
 //! the first guess equals it, the second choice is valid too, and so on. The keys and values of
 //! wrong guesses are overwritten by the right tokens before anything reads them.
 
-use warpwright_kernels::state::StepState;
+use warpwright_kernels::shared::state::StepState;
 
 use crate::Error;
 use crate::decode::decoder::Decoder;

@@ -1,6 +1,7 @@
 //! The kernel that measures the compute ceiling of a device.
 
-use warpwright_driver::{Context, Error, Kernel};
+use warpwright_driver::launch::Kernel;
+use warpwright_driver::{Context, Error};
 use warpwright_kernels::Multiply;
 
 use crate::chunked::products::TensorCores;

@@ -1,7 +1,7 @@
 //! The times of the kernels of a prompt's first chunk, measured one after the other.
 
-use warpwright_driver::Recorder;
-use warpwright_kernels::state;
+use warpwright_driver::graph::Recorder;
+use warpwright_kernels::shared::state;
 
 use crate::Decoder;
 use crate::Error;

@@ -7,10 +7,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use warpwright_driver::{Buffer, Context, Event, Graph, GraphExec, Queue, Recorder, View};
+use warpwright_driver::Context;
+use warpwright_driver::graph::{Graph, GraphExec, Recorder};
+use warpwright_driver::memory::{Buffer, View};
+use warpwright_driver::ordering::Event;
+use warpwright_driver::stream::Queue;
 use warpwright_kernels::Read;
+use warpwright_kernels::measure::read::ReadArgs;
 use warpwright_kernels::pipeline::Plan;
-use warpwright_kernels::read::ReadArgs;
 use warpwright_model::Outline;
 
 use crate::Decoder;

@@ -3,9 +3,10 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use warpwright_driver::{Event, View};
+use warpwright_driver::memory::View;
+use warpwright_driver::ordering::Event;
 use warpwright_kernels::Format;
-use warpwright_kernels::state::StepState;
+use warpwright_kernels::shared::state::StepState;
 
 use crate::Decoder;
 use crate::Error;

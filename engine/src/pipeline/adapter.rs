@@ -6,7 +6,10 @@
 
 use std::sync::Arc;
 
-use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Queue, View};
+use warpwright_driver::launch::{Host, Kernel};
+use warpwright_driver::memory::{Buffer, View};
+use warpwright_driver::stream::Queue;
+use warpwright_driver::{Context, Error};
 use warpwright_kernels::pipeline::{
     LoraA, LoraANormed, LoraArgs, LoraProduct, Plan, WithLora, WithLoraArgs,
 };

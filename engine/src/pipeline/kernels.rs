@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use ptx_gen::KernelDef;
-use warpwright_driver::{Context, Error, Kernel};
+use warpwright_driver::launch::Kernel;
+use warpwright_driver::{Context, Error};
 use warpwright_kernels::pipeline::{
     EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct, PipelinedAttention,
     PlaceDrafts, Project, Qkv, SplitPrompt,

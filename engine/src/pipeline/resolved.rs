@@ -8,8 +8,8 @@
 use std::ops::RangeInclusive;
 
 use ptx_gen::KernelDef;
-use warpwright_driver::Device;
-use warpwright_kernels::format::activations::{ActivationBytes, Encoding};
+use warpwright_driver::device::Device;
+use warpwright_kernels::format::activations::ActivationBytes;
 use warpwright_kernels::pipeline::{
     AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct,
     PipelinedAttention, PlaceDrafts, Plan, Project, ProjectOutput, Qkv, QkvOutput, Segments,
@@ -358,7 +358,7 @@ fn check_block(b: &Block<Weight>) -> Result<(), Unsupported> {
     for matrix in [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down] {
         check_matrix(matrix)?;
     }
-    let encoding = |w: &Weight| Encoding::of(kernel_format(w.format));
+    let encoding = |w: &Weight| kernel_format(w.format).encoding();
     for other in [&b.k, &b.v] {
         if encoding(&b.q) != encoding(other) {
             return Err(mixed(

@@ -24,8 +24,11 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use warpwright_driver::{Elem, Error, Host, Queue, View};
-use warpwright_kernels::advance::AdvanceArgs;
+use warpwright_driver::Error;
+use warpwright_driver::launch::{Elem, Host};
+use warpwright_driver::memory::View;
+use warpwright_driver::stream::Queue;
+use warpwright_kernels::pipeline::advance::AdvanceArgs;
 use warpwright_kernels::pipeline::{
     EmbedTokenArgs, GateUpArgs, HeadNormArgs, LORA_A_SHARED, Layout, LmHeadArgs, LoraAArgs,
     LoraANormedArgs, PipelinedAttentionArgs, PlaceDraftsArgs, Project, ProjectArgs, QkvArgs,

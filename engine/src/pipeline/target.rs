@@ -1,6 +1,6 @@
 //! The properties of the pipeline that follow from the device.
 
-use warpwright_driver::{Device, Properties};
+use warpwright_driver::device::{Device, Properties};
 use warpwright_kernels::pipeline::Copies;
 
 use super::unsupported::Unsupported;

@@ -1,8 +1,9 @@
 //! The device buffers that only the pipeline uses.
 
-use warpwright_driver::{Buffer, Context, Error, View};
+use warpwright_driver::memory::{Buffer, View};
+use warpwright_driver::{Context, Error};
 use warpwright_kernels::pipeline::{block_float, plan};
-use warpwright_kernels::state;
+use warpwright_kernels::shared::state;
 use warpwright_model::layer::Attention;
 
 use super::resolved::ResolvedStep;

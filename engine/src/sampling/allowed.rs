@@ -1,7 +1,10 @@
 //! The tokens that constrained decoding allows: a bit mask that the host writes for each step, and
 //! the kernel that applies it.
 
-use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Pinned, Queue, Stream};
+use warpwright_driver::launch::{Host, Kernel};
+use warpwright_driver::memory::{Buffer, Pinned};
+use warpwright_driver::stream::{Queue, Stream};
+use warpwright_driver::{Context, Error};
 use warpwright_kernels::sample::{AllowTokens, AllowTokensArgs, RowsArgs, SampleParams};
 
 use super::device::{DeviceSampler, SampledRows};

@@ -1,11 +1,14 @@
 //! The kernels and buffers of sampling.
 
-use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Pinned, Queue, Stream, View};
+use warpwright_driver::launch::{Host, Kernel};
+use warpwright_driver::memory::{Buffer, Pinned, View};
+use warpwright_driver::stream::{Queue, Stream};
+use warpwright_driver::{Context, Error};
 use warpwright_kernels::sample::{
     BINS, MAX_BIASES, RECORD_HEAD, RowsArgs, SampleAdjust, SampleAdjustArgs, SampleGather,
     SampleGatherArgs, SampleParams, SampleToken, SampleTokenArgs, blocks, mask_words,
 };
-use warpwright_kernels::state::{self, StepState};
+use warpwright_kernels::shared::state::{self, StepState};
 
 use super::options::Sampling;
 use super::probabilities::LogProbabilities;

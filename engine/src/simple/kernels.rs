@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ptx_gen::KernelDef;
-use warpwright_driver::{Context, Kernel};
+use warpwright_driver::Context;
+use warpwright_driver::launch::Kernel;
 use warpwright_kernels::{
     ALL, Advance, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Embed, RmsNorm, Rope,
     SwiGlu,

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use ptx_gen::KernelDef;
-use warpwright_driver::{Buffer, Context, Error, Kernel, View};
+use warpwright_driver::launch::Kernel;
+use warpwright_driver::memory::{Buffer, View};
+use warpwright_driver::{Context, Error};
 use warpwright_kernels::{AddNormed, Format, Gemv, GemvAdd, GemvBias, Team};
 use warpwright_model::adapter::names;
 use warpwright_model::{Block, Outline, Weight, Weights};

@@ -11,8 +11,11 @@
 //!
 //! The token and its position are read from device memory, so every step makes the same launches.
 
-use warpwright_driver::{Error, Host, Queue, View};
-use warpwright_kernels::advance::AdvanceArgs;
+use warpwright_driver::Error;
+use warpwright_driver::launch::Host;
+use warpwright_driver::memory::View;
+use warpwright_driver::stream::Queue;
+use warpwright_kernels::pipeline::advance::AdvanceArgs;
 use warpwright_kernels::simple::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
 use warpwright_kernels::simple::attention::{AttentionArgs, AttentionCombineArgs};
 use warpwright_kernels::simple::embed::EmbedArgs;

@@ -7,7 +7,8 @@
 
 use std::convert::Infallible;
 
-use warpwright_driver::{Context, View};
+use warpwright_driver::Context;
+use warpwright_driver::memory::View;
 use warpwright_kernels::RowOrder;
 use warpwright_model::layer::{FeedForward, Mixer};
 use warpwright_model::{Block, Layer, Outline, Weight};

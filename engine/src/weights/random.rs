@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use warpwright_driver::{Buffer, Context, Stream, View};
+use warpwright_driver::Context;
+use warpwright_driver::memory::{Buffer, View};
+use warpwright_driver::stream::Stream;
 use warpwright_kernels::format::tile;
 use warpwright_kernels::{Format, Random};
 use warpwright_model::{Outline, Weight};

@@ -6,7 +6,8 @@
 
 use std::convert::Infallible;
 
-use warpwright_driver::{Buffer, Context, View};
+use warpwright_driver::Context;
+use warpwright_driver::memory::{Buffer, View};
 use warpwright_kernels::{Format, RowOrder};
 use warpwright_model::{Outline, Weight, Weights};
 

@@ -16,7 +16,10 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{ScopedJoinHandle, available_parallelism, scope};
 use std::time::Instant;
 
-use warpwright_driver::{Buffer, Context, Host, Kernel, Staging, Stream, View};
+use warpwright_driver::Context;
+use warpwright_driver::launch::{Host, Kernel};
+use warpwright_driver::memory::{Buffer, Staging, View};
+use warpwright_driver::stream::Stream;
 use warpwright_kernels::pipeline::PackArgs;
 use warpwright_kernels::{Format, Pack, RowOrder};
 use warpwright_model::{Model, Weight, WeightFormat};

@@ -4,7 +4,9 @@ use std::ffi::{c_int, c_void};
 use std::path::Path;
 
 use libloading::Library;
-use warpwright_driver::{Buffer, Context, Stream, View, f16};
+use warpwright_driver::Context;
+use warpwright_driver::memory::{Buffer, View, f16};
+use warpwright_driver::stream::Stream;
 
 use crate::{Failure, Shape};
 

@@ -121,7 +121,7 @@ impl Product {
     fn with<R>(
         &self,
         copy: usize,
-        launch: impl FnOnce(GemmArgs<warpwright_driver::Host<'_>>) -> R,
+        launch: impl FnOnce(GemmArgs<warpwright_driver::launch::Host<'_>>) -> R,
     ) -> Result<R, Failure> {
         let [m, n, k] = self.shape;
         // The same constants from which the kernel has its copies.

@@ -1,6 +1,6 @@
 //! Random numbers in place of weights and activations.
 
-use warpwright_driver::f16;
+use warpwright_driver::memory::f16;
 
 /// Returns `n` random values from -1 to 1, with a quarter of a million different ones.
 ///

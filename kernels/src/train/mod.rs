@@ -34,9 +34,3 @@ pub mod swiglu;
 pub(crate) mod variants;
 
 pub use storage::Storage;
-
-// The paths of modules before the optimizer had a folder.
-#[doc(hidden)]
-pub use crate::shared::philox;
-#[doc(hidden)]
-pub use optimizer::{adamw, clip, micro_batch, schedule, state};

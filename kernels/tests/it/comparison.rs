@@ -1,8 +1,8 @@
 //! Tests of the distance between two results.
 
 use ptx_gen::{Access, CpuArg, Kind, Param, ParamKind, f16};
-use warpwright_kernels::case::NEIGHBOUR;
 use warpwright_kernels::compare;
+use warpwright_kernels::harness::comparison::NEIGHBOUR;
 
 fn error(access: Access, found: CpuArg, wanted: CpuArg) -> f64 {
     let kind = ParamKind::Buffer(found.elem().expect("a buffer"), access);

@@ -2,12 +2,11 @@
 //! split.
 
 use ptx_gen::{Cpu, KernelDef, f16};
+use warpwright_kernels::shared::cache;
+use warpwright_kernels::shared::state::StepState;
 use warpwright_kernels::simple::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
 use warpwright_kernels::simple::attention::{AttentionArgs, AttentionCombineArgs};
-use warpwright_kernels::state::StepState;
-use warpwright_kernels::{
-    ALL, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Random, cache,
-};
+use warpwright_kernels::{ALL, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Random};
 
 const DIM: usize = 64;
 const CTX: usize = 200;

@@ -3,10 +3,10 @@
 
 use crate::machine::once;
 use ptx_gen::{CpuArg, f16};
-use warpwright_kernels::cache::{self, PAGE};
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::matmul::activations;
 use warpwright_kernels::prompt::{Item, PromptAttention, PromptAttentionWgmma, RotateTokens};
+use warpwright_kernels::shared::cache::{self, PAGE};
 use warpwright_kernels::{Overlap, Pairing, Random, Variant};
 
 const DIM: usize = 64;

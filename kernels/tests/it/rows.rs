@@ -7,7 +7,7 @@ use warpwright_kernels::Variant;
 use warpwright_kernels::batch::{BatchAttention, ChooseTokens};
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::matmul::activations;
-use warpwright_kernels::state::{DONE, LEN, LIMIT, POSITION, SEQUENCE, TOKEN};
+use warpwright_kernels::shared::state::{DONE, LEN, LIMIT, POSITION, SEQUENCE, TOKEN};
 
 const ORDER: ColumnOrder = ColumnOrder { group: 16 };
 

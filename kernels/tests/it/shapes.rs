@@ -3,11 +3,12 @@
 use proptest::prelude::*;
 use ptx_emu::Module;
 use ptx_gen::{CpuArg, Target, f16, print};
+use warpwright_kernels::shared::cache;
+use warpwright_kernels::shared::state::StepState;
 use warpwright_kernels::simple::rope::{Pairing, revolutions};
-use warpwright_kernels::state::StepState;
 use warpwright_kernels::{
     Activation, Attention, Case, Format, Gemv, GemvAdd, Pack, Random, RmsNorm, Rope, RowOrder,
-    SwiGlu, Team, Variant, cache,
+    SwiGlu, Team, Variant,
 };
 
 fn holds(kernel: &dyn Variant, args: Vec<CpuArg>, bound: f64) -> Result<(), TestCaseError> {

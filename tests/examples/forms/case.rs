@@ -2,9 +2,12 @@
 
 use std::fmt::Write as _;
 
-use warpwright_driver::{
-    Access, Buffer, Context, Geometry, HostArg, Launch, Module, Parameter, Queue, Stream,
-};
+use warpwright_driver::Context;
+use warpwright_driver::launch::{Geometry, HostArg, Launch};
+use warpwright_driver::memory::Buffer;
+use warpwright_driver::module::{Module, Parameter};
+use warpwright_driver::ordering::Access;
+use warpwright_driver::stream::{Queue, Stream};
 
 use super::Failure;
 use super::images::Image;

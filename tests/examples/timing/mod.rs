@@ -6,7 +6,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ptx_gen::KernelDef;
-use warpwright_driver::{Context, Event, Kernel, Recorder, Stream};
+use warpwright_driver::Context;
+use warpwright_driver::graph::Recorder;
+use warpwright_driver::launch::Kernel;
+use warpwright_driver::ordering::Event;
+use warpwright_driver::stream::Stream;
 
 pub(crate) type Failure = Box<dyn std::error::Error>;
 

@@ -1,7 +1,9 @@
 //! Imports all names of both crates.
 
 use ptx_gen::*;
-use warpwright_driver::*;
+use warpwright_driver::launch::Geometry;
+use warpwright_driver::memory::{Swizzle, TensorMap};
+use warpwright_driver::prelude::*;
 
 /// An error of a program that uses both crates.
 #[derive(Debug)]

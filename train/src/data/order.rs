@@ -1,6 +1,6 @@
 //! The order of an epoch: samples are shuffled and then packed into rows.
 
-use warpwright_kernels::train::philox::philox4x32;
+use warpwright_kernels::shared::philox::philox4x32;
 
 /// The number of samples that are packed together. It is large enough to leave little space in
 /// rows, and small enough to keep the order random.

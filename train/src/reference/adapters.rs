@@ -2,7 +2,7 @@
 
 use crate::weights::NamedShape;
 use crate::{Config, Error, Lora, Projection};
-use warpwright_kernels::train::philox::philox4x32;
+use warpwright_kernels::shared::philox::philox4x32;
 
 /// A counter word that separates these random numbers from the ones of dropout and of orders,
 /// which use 0 and 1.

@@ -1,9 +1,9 @@
 //! The operations of a training step, as the model calls them.
 
-use warpwright_kernels::train::adamw::{AdamW, Parameters, Rates};
 use warpwright_kernels::train::attention::{self, Heads, Saved};
 use warpwright_kernels::train::linear::{self, Weight};
 use warpwright_kernels::train::lora::{self, Factors};
+use warpwright_kernels::train::optimizer::adamw::{AdamW, Parameters, Rates};
 use warpwright_kernels::train::rope::{self, Angles};
 use warpwright_kernels::train::{cross_entropy, rms_norm, swiglu};
 

@@ -7,8 +7,8 @@ use super::model::Model;
 use super::ops::Ops;
 use crate::{Error, Training};
 use warpwright_kernels::train::Storage;
-use warpwright_kernels::train::adamw::{Parameters, Rates};
-use warpwright_kernels::train::clip;
+use warpwright_kernels::train::optimizer::adamw::{Parameters, Rates};
+use warpwright_kernels::train::optimizer::clip;
 
 /// A model in training.
 pub struct Trainer<'a> {

@@ -4,8 +4,9 @@
 
 use std::ops::Range;
 
-use warpwright_driver::{Buffer, Context, View};
-use warpwright_kernels::train::clip::PARTS;
+use warpwright_driver::Context;
+use warpwright_driver::memory::{Buffer, View};
+use warpwright_kernels::train::optimizer::clip::PARTS;
 
 use crate::projection::LayerProjection;
 use crate::reference::Adapters;

@@ -3,9 +3,12 @@
 //! The slots form a ring, so the host can write the next micro-batches while the device still works
 //! on earlier ones. An event for each slot keeps the host from overwriting a batch too early.
 
-use warpwright_driver::{Buffer, Context, Event, Pinned, Stream, View};
+use warpwright_driver::Context;
+use warpwright_driver::memory::{Buffer, Pinned, View};
+use warpwright_driver::ordering::Event;
+use warpwright_driver::stream::Stream;
 use warpwright_kernels::train::cross_entropy::NO_LABEL;
-use warpwright_kernels::train::micro_batch::{HEADER, LISTS};
+use warpwright_kernels::train::optimizer::micro_batch::{HEADER, LISTS};
 
 use crate::Error;
 use crate::reference::MicroBatch;

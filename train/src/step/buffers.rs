@@ -7,7 +7,8 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-use warpwright_driver::{Buffer, Context, Element};
+use warpwright_driver::Context;
+use warpwright_driver::memory::{Buffer, Element};
 
 use super::sizes::TrainingSizes;
 use crate::settings::{Recomputation, Settings};

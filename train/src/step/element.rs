@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use warpwright_driver::{Element, bf16};
+use warpwright_driver::memory::{Element, bf16};
 
 /// The element type of the activations, of their gradients, and of the matrices that matmuls read.
 pub(super) trait StepElement: Element {

@@ -7,10 +7,10 @@
 //! [`Trainer::evaluate`] builds a third graph on its first call, which runs forward without dropout
 //! and stops at the losses.
 //!
-//! Each of them is written once, as a function over a [`Queue`](warpwright_driver::Queue), so that
+//! Each of them is written once, as a function over a [`Queue`](warpwright_driver::stream::Queue), so that
 //! the work can be recorded, captured or launched kernel by kernel (see [`Launch`]). All values
 //! that change from step to step are in device memory (see
-//! [`state`](warpwright_kernels::train::state)), so the graphs stay valid for all steps.
+//! [`state`](warpwright_kernels::train::optimizer::state)), so the graphs stay valid for all steps.
 //!
 //! [`Recomputation`] trades time for memory:
 //!

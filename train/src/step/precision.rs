@@ -1,6 +1,8 @@
 //! The choice between the `f32` and `bf16` implementations of a step.
 
-use warpwright_driver::{Context, Error as DriverError, Queue, View, bf16};
+use warpwright_driver::memory::{View, bf16};
+use warpwright_driver::stream::Queue;
+use warpwright_driver::{Context, Error as DriverError};
 
 use super::adapters::{AdapterLayout, Arrangement};
 use super::buffers::{BufferShapes, ByteCounter, StepBuffers};

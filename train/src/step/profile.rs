@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use warpwright_driver::Recorder;
+use warpwright_driver::graph::Recorder;
 
 use super::passes::run::StepPhase;
 use super::trainer::Trainer;

@@ -4,16 +4,21 @@
 //! The update computes the norm of all gradients, clips them to it, applies the learning-rate
 //! schedule and runs AdamW.
 
-use warpwright_driver::{Buffer, Context, Error as DriverError, Host, Kernel, Pinned, Queue, View};
+use warpwright_driver::launch::{Host, Kernel};
+use warpwright_driver::memory::{Buffer, Pinned, View};
+use warpwright_driver::stream::Queue;
+use warpwright_driver::{Context, Error as DriverError};
 use warpwright_kernels::simple::rope::revolutions;
-use warpwright_kernels::train::adamw::{AdamW, AdamWUpdate, AdamWUpdateArgs};
-use warpwright_kernels::train::clip::{SquareSums, SquareSumsArgs};
 use warpwright_kernels::train::cross_entropy::{TokenLosses, TokenLossesArgs};
 use warpwright_kernels::train::dropout::threshold;
-use warpwright_kernels::train::micro_batch::{FetchMicroBatch, FetchMicroBatchArgs};
-use warpwright_kernels::train::schedule::Schedule;
-use warpwright_kernels::train::state::{CARRIED, COUNTERS, RECORD};
-use warpwright_kernels::train::state::{EndMicroBatch, EndMicroBatchArgs, EndStep, EndStepArgs};
+use warpwright_kernels::train::optimizer::adamw::{AdamW, AdamWUpdate, AdamWUpdateArgs};
+use warpwright_kernels::train::optimizer::clip::{SquareSums, SquareSumsArgs};
+use warpwright_kernels::train::optimizer::micro_batch::{FetchMicroBatch, FetchMicroBatchArgs};
+use warpwright_kernels::train::optimizer::schedule::Schedule;
+use warpwright_kernels::train::optimizer::state::{CARRIED, COUNTERS, RECORD};
+use warpwright_kernels::train::optimizer::state::{
+    EndMicroBatch, EndMicroBatchArgs, EndStep, EndStepArgs,
+};
 
 use super::adapters::{AdapterLayout, Arrangement, FlatAdapters};
 use super::batch_slots::{BatchSlots, SLOTS};
@@ -68,7 +73,7 @@ pub(super) struct Constants {
 }
 
 /// The state that passes from step to step, and the records that a step leaves for the host (see
-/// [`state`](warpwright_kernels::train::state)).
+/// [`state`](warpwright_kernels::train::optimizer::state)).
 pub(super) struct CarriedState {
     pub(super) counters: Buffer<u32>,
     /// The sums and factors that pass from micro-batch to micro-batch.

@@ -6,9 +6,11 @@
 
 use std::fmt::Write;
 
-use warpwright_driver::{
-    Access, Context, Driver, EdgeKind, Graph, HostArg, LaunchConfig, Node, NodeKind, Work,
-};
+use warpwright_driver::graph::{EdgeKind, Graph, Node, NodeKind};
+use warpwright_driver::launch::{HostArg, LaunchConfig};
+use warpwright_driver::ordering::Access;
+use warpwright_driver::stream::Work;
+use warpwright_driver::{Context, Driver};
 use warpwright_kernels::Random;
 use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::nested;

@@ -1,7 +1,9 @@
 //! The graphs of a step, their launches, and the results that the host reads back.
 
-use warpwright_driver::{CaptureMode, Context, Graph, GraphExec, Recorder, Stream, capture};
-use warpwright_kernels::train::state::{
+use warpwright_driver::Context;
+use warpwright_driver::graph::{CaptureMode, Graph, GraphExec, Recorder, capture};
+use warpwright_driver::stream::Stream;
+use warpwright_kernels::train::optimizer::state::{
     CARRIED, CORRECTIONS, COUNTERS, MICRO, RECORD, SKIPPED, STEP,
 };
 

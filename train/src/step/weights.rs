@@ -1,7 +1,9 @@
 //! Frozen weights, and their copies in device memory.
 
 use ptx_gen::KernelDef;
-use warpwright_driver::{Buffer, Context, Kernel, View};
+use warpwright_driver::Context;
+use warpwright_driver::launch::Kernel;
+use warpwright_driver::memory::{Buffer, View};
 use warpwright_kernels::train::nested::{self, Nested};
 use warpwright_kernels::train::nf4::{BLOCK, Nf4};
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use warpwright_engine::{Decoder, Options};
-use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::cross_entropy;
 use warpwright_kernels::train::flash::TensorOp;
-use warpwright_kernels::train::schedule::{Decay, Schedule};
+use warpwright_kernels::train::optimizer::adamw::AdamW;
+use warpwright_kernels::train::optimizer::schedule::{Decay, Schedule};
 use warpwright_model::Model;
 use warpwright_train::base::{Base, BaseFormat};
 use warpwright_train::data::{BatchShape, Batches, Dataset, Preprocess, TrainingLength};

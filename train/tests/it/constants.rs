@@ -1,9 +1,9 @@
 //! Tables and generators against `constants.json`.
 
 use serde_json::Value;
+use warpwright_kernels::shared::philox::philox4x32;
 use warpwright_kernels::train::dropout::{Mask, threshold};
-use warpwright_kernels::train::philox::philox4x32;
-use warpwright_kernels::train::schedule::{Decay, Schedule};
+use warpwright_kernels::train::optimizer::schedule::{Decay, Schedule};
 use warpwright_kernels::train::{nested, nf4};
 
 use crate::generators::{fnv1a_f32, gauss, splitmix64, unit};

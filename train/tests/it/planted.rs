@@ -1,11 +1,11 @@
 //! Faults that a training step may have, planted: in an operation, in the data, or in the loop around the steps.
 
-use warpwright_kernels::train::adamw::{AdamW, Parameters, Rates};
 use warpwright_kernels::train::attention::{Heads, Saved};
-use warpwright_kernels::train::clip;
 use warpwright_kernels::train::linear::Weight;
 use warpwright_kernels::train::lora::Factors;
 use warpwright_kernels::train::nf4::{self, Nf4};
+use warpwright_kernels::train::optimizer::adamw::{AdamW, Parameters, Rates};
+use warpwright_kernels::train::optimizer::clip;
 use warpwright_kernels::train::rope::Angles;
 use warpwright_kernels::train::{nested, products};
 use warpwright_model::RopePairing;

@@ -1,11 +1,11 @@
 //! What a fixture's configuration stands for: a model, its adapters and its data.
 
 use serde_json::Value;
-use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::nested;
 use warpwright_kernels::train::nf4::{self, Nf4};
+use warpwright_kernels::train::optimizer::adamw::AdamW;
+use warpwright_kernels::train::optimizer::schedule::{Decay, Schedule};
 use warpwright_kernels::train::rope::frequencies;
-use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::reference::{
     Adapter, Adapters, LayerWeights, MicroBatch, Model, Ops, Storage, Weights,
 };

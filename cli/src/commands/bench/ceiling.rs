@@ -12,11 +12,15 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use warpwright_driver::launch::Kernel;
+use warpwright_driver::memory::Buffer;
+use warpwright_driver::ordering::Event;
+use warpwright_driver::stream::Stream;
 use warpwright_driver::sys::CUdevice_attribute;
-use warpwright_driver::{Buffer, Context, Error, Event, Kernel, Stream};
+use warpwright_driver::{Context, Error};
 use warpwright_engine::{load_multiply, load_read};
-use warpwright_kernels::multiply::MultiplyArgs;
-use warpwright_kernels::read::ReadArgs;
+use warpwright_kernels::measure::multiply::MultiplyArgs;
+use warpwright_kernels::measure::read::ReadArgs;
 use warpwright_kernels::{Multiply, Random, Read};
 
 use crate::device;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use warpwright_kernels::train::schedule;
+use warpwright_kernels::train::optimizer::schedule;
 use warpwright_model::chat::Date;
 use warpwright_train::Projection;
 use warpwright_train::base::{Absmax, BaseFormat, Quantization};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
-use warpwright_driver::Device;
+use warpwright_driver::device::Device;
 use warpwright_engine::info::token_bytes;
 use warpwright_engine::{GenerationConfig, KernelPath, Tuning};
 use warpwright_model::info::{self, WeightClass, kv_bytes};

@@ -5,11 +5,15 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use linked::{Kernels, blocks, check};
-use warpwright_driver::sys::CUresult;
-use warpwright_driver::{
-    AccessWindow, Boxed, Buffer, Context, Driver, Event, EventHandle, GrowableBuffer, LaunchConfig,
-    Library, MemoryHandle, PhysicalMemory, Stream,
+use warpwright_driver::launch::LaunchConfig;
+use warpwright_driver::memory::{
+    AccessWindow, Boxed, Buffer, GrowableBuffer, MemoryHandle, PhysicalMemory,
 };
+use warpwright_driver::module::Library;
+use warpwright_driver::ordering::{Event, EventHandle};
+use warpwright_driver::stream::Stream;
+use warpwright_driver::sys::CUresult;
+use warpwright_driver::{Context, Driver};
 
 type Checked = Result<(), Box<dyn Error>>;
 

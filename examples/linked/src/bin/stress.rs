@@ -2,7 +2,7 @@
 //! descriptors grow.
 
 use linked::{Kernels, blocks};
-use warpwright_driver::MemoryPool;
+use warpwright_driver::memory::MemoryPool;
 use warpwright_driver::prelude::*;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -59,7 +59,7 @@ fn round(context: &Context) -> Result<(), Error> {
     event.record(&stream)?;
     other.wait(&event)?;
     let captured = capture(&other, CaptureMode::ThreadLocal, |queue| {
-        use warpwright_driver::Queue;
+        use warpwright_driver::stream::Queue;
         queue.copy(&z, &y)
     })?;
     captured.instantiate()?.launch(&other)

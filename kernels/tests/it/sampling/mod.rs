@@ -6,7 +6,7 @@ use warpwright_kernels::Random;
 use warpwright_kernels::sample::reference::{Support, adjusted, choose, draw, support};
 use warpwright_kernels::sample::weight::scale;
 use warpwright_kernels::sample::{AllowTokens, SampleParams};
-use warpwright_kernels::train::philox::philox4x32;
+use warpwright_kernels::shared::philox::philox4x32;
 
 /// The parameters as a user gives them.
 #[derive(Clone, Copy, Debug)]

@@ -7,8 +7,12 @@ use std::sync::Arc;
 
 use cudarc::driver::sys as theirs_sys;
 use cudarc::driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, PushKernelArg};
+use warpwright_driver::graph::{Graph, GraphExec};
+use warpwright_driver::launch::{Host, Kernel, Launch};
+use warpwright_driver::memory::Buffer;
+use warpwright_driver::stream::Stream;
 use warpwright_driver::sys::{Api, CUgraphExec, CUresult};
-use warpwright_driver::{Buffer, Context, Driver, Graph, GraphExec, Host, Kernel, Launch, Stream};
+use warpwright_driver::{Context, Driver};
 
 use crate::eight::{Eight, EightArgs};
 

@@ -1,7 +1,8 @@
 //! The loaded kernels of a step in `bf16`, and the choice of a matmul's tile.
 
 use ptx_gen::KernelDef;
-use warpwright_driver::{Context, Kernel};
+use warpwright_driver::Context;
+use warpwright_driver::launch::Kernel;
 use warpwright_kernels::ProductTile;
 use warpwright_kernels::train::flash::{
     FlashForward, FlashKeys, FlashQueries, SummedHeads, TensorOp,

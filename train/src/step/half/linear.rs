@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use ptx_gen::bf16;
-use warpwright_driver::{Error, Host, MapArg, Queue, View};
+use warpwright_driver::Error;
+use warpwright_driver::launch::{Host, MapArg};
+use warpwright_driver::memory::View;
+use warpwright_driver::stream::Queue;
 use warpwright_kernels::train::half::linear::{AheadArgs, LoraLinearArgs, LoraSumArgs, MapTiles};
 use warpwright_kernels::train::products::MatmulLayout;
 

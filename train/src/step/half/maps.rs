@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ptx_gen::{MapBox, TileOf, bf16};
-use warpwright_driver::{Error, MapArg, View};
+use warpwright_driver::Error;
+use warpwright_driver::launch::MapArg;
+use warpwright_driver::memory::View;
 
 use crate::signed::map;
 

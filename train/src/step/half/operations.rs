@@ -1,7 +1,10 @@
 //! The operations of a pass in `bf16`.
 
 use ptx_gen::bf16;
-use warpwright_driver::{Buffer, Error, Host, Queue, View};
+use warpwright_driver::Error;
+use warpwright_driver::launch::Host;
+use warpwright_driver::memory::{Buffer, View};
+use warpwright_driver::stream::Queue;
 use warpwright_kernels::train::flash::{
     FlashForwardArgs, FlashKeysArgs, FlashQueriesArgs, SummedHeads,
 };

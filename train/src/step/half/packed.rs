@@ -1,6 +1,7 @@
 //! The NF4 matrices of a layer in one buffer, so that several can be unpacked as one.
 
-use warpwright_driver::{Buffer, Context};
+use warpwright_driver::Context;
+use warpwright_driver::memory::Buffer;
 use warpwright_kernels::train::nf4::{BLOCK, Nf4};
 
 use crate::step::weights::{Matrix, PackedMatrix};

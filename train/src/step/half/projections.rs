@@ -4,7 +4,10 @@
 //! here is that of `unpacked.rs`.
 
 use ptx_gen::bf16;
-use warpwright_driver::{Error, Host, Queue, View};
+use warpwright_driver::Error;
+use warpwright_driver::launch::Host;
+use warpwright_driver::memory::View;
+use warpwright_driver::stream::Queue;
 use warpwright_kernels::train::half::convert::ApplyMaskArgs;
 use warpwright_kernels::train::half::linear::{LoraSwiGluArgs, LoraSwiGluBackwardArgs};
 use warpwright_kernels::train::products::MatmulLayout;

@@ -1,6 +1,6 @@
 //! The scratch buffers of a step in `bf16`.
 
-use warpwright_driver::{Buffer, bf16};
+use warpwright_driver::memory::{Buffer, bf16};
 
 use super::limits::padded;
 use super::workspaces::capacity;

@@ -2,7 +2,8 @@
 
 use std::sync::Mutex;
 
-use warpwright_driver::{Buffer, Context, bf16};
+use warpwright_driver::Context;
+use warpwright_driver::memory::{Buffer, bf16};
 use warpwright_kernels::train::half::nested::NestedDequantize;
 
 use super::kernels::Bf16Kernels;

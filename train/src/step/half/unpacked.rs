@@ -12,7 +12,10 @@
 use std::sync::{MutexGuard, PoisonError};
 
 use ptx_gen::bf16;
-use warpwright_driver::{Buffer, Error, Host, Queue, View};
+use warpwright_driver::Error;
+use warpwright_driver::launch::Host;
+use warpwright_driver::memory::{Buffer, View};
+use warpwright_driver::stream::Queue;
 use warpwright_kernels::train::half::convert::Nf4DequantizeArgs;
 use warpwright_kernels::train::half::linear::AheadArgs;
 use warpwright_kernels::train::half::nested::NestedDequantizeArgs;

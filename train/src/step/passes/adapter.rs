@@ -1,6 +1,8 @@
 //! The adapter of a projection: its term of the output, and its gradients.
 
-use warpwright_driver::{Error, Queue, View};
+use warpwright_driver::Error;
+use warpwright_driver::memory::View;
+use warpwright_driver::stream::Queue;
 
 use super::operations::{AdapterProduct, PassPurpose, StepOperations};
 use crate::projection::LayerProjection;

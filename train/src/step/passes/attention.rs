@@ -7,7 +7,8 @@
 //! h1 = h + project O of o
 //! ```
 
-use warpwright_driver::{Error, Queue};
+use warpwright_driver::Error;
+use warpwright_driver::stream::Queue;
 
 use super::adapter;
 use super::operations::{AttentionGradients, OutputGradient, PassPurpose, RmsNorm, StepOperations};

@@ -6,7 +6,8 @@
 //! h  = h1 + project Down of a
 //! ```
 
-use warpwright_driver::{Error, Queue};
+use warpwright_driver::Error;
+use warpwright_driver::stream::Queue;
 
 use super::adapter;
 use super::operations::{OutputGradient, PassPurpose, RmsNorm, StepOperations};

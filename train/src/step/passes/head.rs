@@ -3,7 +3,9 @@
 //! In training, the head runs forward and backward chunk by chunk, because the logits of all tokens
 //! would take too much memory.
 
-use warpwright_driver::{Error, Host, Queue};
+use warpwright_driver::Error;
+use warpwright_driver::launch::Host;
+use warpwright_driver::stream::Queue;
 use warpwright_kernels::train::cross_entropy::TokenLossesArgs;
 
 use super::operations::{HeadChunk, RmsNorm, StepOperations};

@@ -1,6 +1,8 @@
 //! The operations of which forward and backward passes consist.
 
-use warpwright_driver::{Buffer, Error, Queue, View};
+use warpwright_driver::Error;
+use warpwright_driver::memory::{Buffer, View};
+use warpwright_driver::stream::Queue;
 
 use crate::Projection;
 use crate::projection::LayerProjection;

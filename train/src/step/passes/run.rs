@@ -1,6 +1,7 @@
 //! The order of layers in a pass, and the units of work that a trainer launches.
 
-use warpwright_driver::{Error, Queue};
+use warpwright_driver::Error;
+use warpwright_driver::stream::Queue;
 
 use super::operations::{PassPurpose, StepOperations};
 use super::{attention, feed_forward, head};

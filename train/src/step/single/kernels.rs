@@ -1,6 +1,7 @@
 //! The loaded kernels of a step in `f32`.
 
-use warpwright_driver::{Context, Kernel};
+use warpwright_driver::Context;
+use warpwright_driver::launch::Kernel;
 use warpwright_kernels::train::attention::{
     DocumentAttention, KeyGradients, QueryGradients, SumGroups,
 };

@@ -1,6 +1,9 @@
 //! Matmuls in `f32`, and the frozen matrices that they read.
 
-use warpwright_driver::{Error, Host, Queue, View};
+use warpwright_driver::Error;
+use warpwright_driver::launch::Host;
+use warpwright_driver::memory::View;
+use warpwright_driver::stream::Queue;
 use warpwright_kernels::train::dropout::AddMaskedArgs;
 use warpwright_kernels::train::nested::{NestedArgs, NestedDequantizeArgs};
 use warpwright_kernels::train::nf4::Nf4DequantizeArgs;

@@ -1,6 +1,9 @@
 //! The operations of a pass in `f32`.
 
-use warpwright_driver::{Buffer, Error, Host, Kernel, Queue, View};
+use warpwright_driver::Error;
+use warpwright_driver::launch::{Host, Kernel};
+use warpwright_driver::memory::{Buffer, View};
+use warpwright_driver::stream::Queue;
 use warpwright_kernels::simple::swiglu::SwiGluArgs;
 use warpwright_kernels::train::attention::{
     DocumentAttentionArgs, KeyGradientsArgs, QueryGradientsArgs, SumGroupsArgs,

@@ -1,6 +1,6 @@
 //! The scratch buffers of a step in `f32`.
 
-use warpwright_driver::Buffer;
+use warpwright_driver::memory::Buffer;
 
 use crate::step::buffers::{Allocator, RowAllocator};
 use crate::step::sizes::TrainingSizes;

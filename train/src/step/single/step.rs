@@ -1,6 +1,7 @@
 //! The kernels, weights and buffers of a step in `f32`.
 
-use warpwright_driver::{Buffer, Context};
+use warpwright_driver::Context;
+use warpwright_driver::memory::Buffer;
 use warpwright_kernels::train::nested::NestedDequantize;
 
 use super::kernels::{F32Kernels, THREADS};

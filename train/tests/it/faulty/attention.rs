@@ -3,7 +3,7 @@
 use std::f32::consts::{LN_2, LOG2_E};
 
 use ptx_gen::{Builder, Dev, F32, Loads, Ptr, ReadOnly, U32, WriteOnly};
-use warpwright_kernels::reduce::warp_sum;
+use warpwright_kernels::shared::reduce::warp_sum;
 use warpwright_kernels::train::attention::{
     DocumentAttention, DocumentAttentionArgs, KeyGradients, KeyGradientsArgs, QueryGradients,
     QueryGradientsArgs,

@@ -1,7 +1,9 @@
-//! Faulty kernels that fetch a micro-batch. See [`micro_batch`](warpwright_kernels::train::micro_batch) for its words.
+//! Faulty kernels that fetch a micro-batch. See [`micro_batch`](warpwright_kernels::train::optimizer::micro_batch) for its words.
 
 use ptx_gen::{Builder, Dev, U32};
-use warpwright_kernels::train::micro_batch::{FetchMicroBatch, FetchMicroBatchArgs, HEADER, LISTS};
+use warpwright_kernels::train::optimizer::micro_batch::{
+    FetchMicroBatch, FetchMicroBatchArgs, HEADER, LISTS,
+};
 
 use super::Program;
 
@@ -30,7 +32,12 @@ impl Program<FetchMicroBatch> for Fetch {
         // Slots before the micro-batch's own.
         let skipped = match self {
             Fetch::First => k.val(0),
-            _ => a.counters.at(warpwright_kernels::train::state::MICRO).ld() % of.slots,
+            _ => {
+                a.counters
+                    .at(warpwright_kernels::train::optimizer::state::MICRO)
+                    .ld()
+                    % of.slots
+            }
         };
         let slot = a.slots.at(skipped * words);
         k.when(i.lt(words), || {

@@ -11,20 +11,20 @@ mod parts;
 
 use ptx_gen::{AnyKernel, Builder, Cpu, Dev, Grid, KernelDef, Shape, ShapeError, Side};
 use warpwright_kernels::Pairing;
-use warpwright_kernels::train::adamw::AdamWUpdate;
 use warpwright_kernels::train::attention::{
     DocumentAttention, KeyGradients, QueryGradients, SumGroups,
 };
-use warpwright_kernels::train::clip::SquareSums;
 use warpwright_kernels::train::dropout::AddMasked;
 use warpwright_kernels::train::linear::BroadcastRow;
-use warpwright_kernels::train::micro_batch::FetchMicroBatch;
 use warpwright_kernels::train::nf4::Nf4Dequantize;
+use warpwright_kernels::train::optimizer::adamw::AdamWUpdate;
+use warpwright_kernels::train::optimizer::clip::SquareSums;
+use warpwright_kernels::train::optimizer::micro_batch::FetchMicroBatch;
+use warpwright_kernels::train::optimizer::schedule::Decay;
+use warpwright_kernels::train::optimizer::state::EndStep;
 use warpwright_kernels::train::products::{MatmulLayout, Product};
 use warpwright_kernels::train::rms_norm::RmsNormBackward;
 use warpwright_kernels::train::rope::{Direction, RotateHeads};
-use warpwright_kernels::train::schedule::Decay;
-use warpwright_kernels::train::state::EndStep;
 use warpwright_kernels::train::swiglu::SwiGluBackward;
 
 use crate::hooked::{Argument, Changes};

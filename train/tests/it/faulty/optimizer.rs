@@ -1,10 +1,12 @@
 //! Faulty kernels of the end of a step.
 
 use ptx_gen::{Builder, Dev, F32, KernelDef, U32};
-use warpwright_kernels::reduce::block_sum;
-use warpwright_kernels::train::adamw::{AdamWUpdate, AdamWUpdateArgs};
-use warpwright_kernels::train::clip::{PARTS, SquareSums, SquareSumsArgs};
-use warpwright_kernels::train::state::{CORRECTIONS, EndStep, EndStepArgs, SKIPPED, STEP};
+use warpwright_kernels::shared::reduce::block_sum;
+use warpwright_kernels::train::optimizer::adamw::{AdamWUpdate, AdamWUpdateArgs};
+use warpwright_kernels::train::optimizer::clip::{PARTS, SquareSums, SquareSumsArgs};
+use warpwright_kernels::train::optimizer::state::{
+    CORRECTIONS, EndStep, EndStepArgs, SKIPPED, STEP,
+};
 
 use super::Program;
 

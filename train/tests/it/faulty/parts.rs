@@ -3,15 +3,15 @@
 use std::f32::consts::LOG2_E;
 
 use ptx_gen::{Builder, Dev, KernelDef};
+use warpwright_kernels::shared::philox::on_device;
 use warpwright_kernels::train::attention::{SumGroups, SumGroupsArgs};
 use warpwright_kernels::train::dropout::{AddMasked, AddMaskedArgs};
 use warpwright_kernels::train::linear::{BroadcastRow, BroadcastRowArgs};
 use warpwright_kernels::train::nf4::{BLOCK, Nf4Dequantize, Nf4DequantizeArgs, VALUES};
-use warpwright_kernels::train::philox::on_device;
+use warpwright_kernels::train::optimizer::state::MICRO;
 use warpwright_kernels::train::products::{Product, ProductArgs};
 use warpwright_kernels::train::rms_norm::{RmsNormBackward, RmsNormBackwardArgs};
 use warpwright_kernels::train::rope::{RotateHeads, RotateHeadsArgs};
-use warpwright_kernels::train::state::MICRO;
 use warpwright_kernels::train::swiglu::{SwiGluBackward, SwiGluBackwardArgs};
 
 use super::Program;

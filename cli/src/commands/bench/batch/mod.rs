@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use warpwright_engine::info::token_bytes;
 use warpwright_engine::{Batch, BatchOptions, SequenceId};
-use warpwright_kernels::cache::PAGE;
+use warpwright_kernels::shared::cache::PAGE;
 use warpwright_model::Outline;
 use warpwright_model::info::{head_weights, kv_bytes_read, layer_weights};
 

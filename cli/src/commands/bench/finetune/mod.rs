@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use warpwright_driver::Context;
 use warpwright_kernels::Random;
-use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::flash::TensorOp;
-use warpwright_kernels::train::schedule::{Decay, Schedule};
+use warpwright_kernels::train::optimizer::adamw::AdamW;
+use warpwright_kernels::train::optimizer::schedule::{Decay, Schedule};
 use warpwright_model::Outline;
 use warpwright_model::info::{head_weights, layer_weights};
 use warpwright_train::base::{self, Base, BaseFormat};
