@@ -49,7 +49,8 @@ pub struct Check<'a> {
     pub arithmetic: bool,
     /// Whether the provenance of pointers is [checked](crate::Watch::provenance).
     pub provenance: bool,
-    /// The maximum size of the record of a traced launch in bytes, see [`Watch::trace_bytes`].
+    /// The maximum size of the record of a traced launch in bytes, see
+    /// [`Watch::trace_bytes`](crate::Watch::trace_bytes).
     pub trace_bytes: Option<u64>,
     /// The maximum duration of each launch.
     pub limit: Duration,
