@@ -8,7 +8,8 @@ use crate::check::argument::{Argument, Buffer};
 use crate::launch::Trace;
 use crate::module::{Kernel, Module};
 use crate::profile::Followed;
-use crate::watch::{Faults, Watched};
+use crate::watch::Faults;
+use crate::watched::Watched;
 
 /// A kernel with its launch parameters, buffers and options. Set the fields, and then call
 /// [`run`](Check::run).

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use crate::fault::{AllocationInfo, Class, Fault, SourcePlace};
-use crate::machine::memory::local::own;
-use crate::machine::scheduler::block::Block;
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::Block;
+use crate::machine::state::local_slice::own;
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::code::{InstructionSpace, KernelCode};
 use crate::module::registers::Regs;

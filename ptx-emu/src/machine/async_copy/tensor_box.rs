@@ -1,12 +1,12 @@
 //! Boxes of tensors: their maps, their words, and the checks of both.
 
 use crate::fault::{Class, Fault};
-use crate::machine::async_copy::tensor_layout::{TensorBox, swizzled};
 use crate::machine::memory::global::{global_checks, global_record};
 use crate::machine::memory::lane_access;
 use crate::machine::memory::shared::cluster_window;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::pending::tensor_layout::{TensorBox, swizzled};
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::{Addresses, PARAM_WINDOW, WINDOW};
 use crate::module::code::asynchronous::TensorPlace;
 use crate::module::code::operand::{InstructionSpace, MemoryScope};

@@ -1,12 +1,12 @@
 //! The handles of textures and surfaces, and the checks of their shapes.
 
 use crate::fault::{Class, Fault};
-use crate::machine::image::bound_images::BoundImage;
-use crate::machine::image::descriptor::{Image, ImageShape, Sampler};
-use crate::machine::memory::device::allocation_words;
+use crate::machine::device::allocation_words;
+use crate::machine::device::images::bound_images::BoundImage;
+use crate::machine::device::images::descriptor::{Image, ImageShape, Sampler};
 use crate::machine::memory::lane_access;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::code::image::{ImageGeometry, ImagePlace};
 
 /// Returns the shapes that an instruction can read.

@@ -2,9 +2,9 @@
 //!
 //! The rules are those of [`propagation`](crate::sanitize::init::propagation).
 
-use crate::machine::interp::predicates::set_predicates;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::predicates::set_predicates;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::analysis::instruction_text::{Register, parts};
 use crate::module::code::instruction::Op;
 use crate::module::code::operand::PredSource;

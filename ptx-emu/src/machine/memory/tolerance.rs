@@ -1,12 +1,12 @@
 //! Decides whether a race is tolerated, and records tolerated races as notes.
 
 use crate::fault::{Class, Fault};
-use crate::machine::memory::device::allocation::ShadowedAllocation;
-use crate::machine::memory::device::allocation_words::read;
+use crate::machine::device::allocation::ShadowedAllocation;
+use crate::machine::device::allocation_words::read;
 use crate::machine::memory::lane_access;
 use crate::machine::memory::shared::shared_checks;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::SHARED_BASE;
 use crate::module::code::operand::Transfer;
 use crate::sanitize::race::global::launch_accesses::MemoryOperation;

@@ -7,10 +7,10 @@ use crate::module::code::Preparation;
 use crate::module::code::asynchronous::{LeftMatrix, Wgmma};
 use crate::module::code::call::Routine;
 use crate::module::code::instruction::{Instruction, KernelCode, Op, ResolvedGuard};
-use crate::module::decode::names::bank;
-use crate::module::decode::operands::{Decode, MOST_SUFFIXES, SuffixOrder};
-use crate::module::decode::symbols::{DeclaredSymbol, NameScope};
-use crate::module::decode::unit::{
+use crate::module::context::names::bank;
+use crate::module::context::operands::{Decode, MOST_SUFFIXES, SuffixOrder};
+use crate::module::context::symbols::{DeclaredSymbol, NameScope};
+use crate::module::context::unit::{
     DecodingUnit, IS_VARIABLE, ModuleContext, NARROW_ADDRESS, UNDECLARED,
 };
 use crate::module::isa::OpcodeLookup;

@@ -1,12 +1,12 @@
 //! Records the accesses to global memory of a traced launch, and reports races.
 
 use crate::fault::{Class, Fault, OtherPlace};
-use crate::machine::memory::device::allocation::ShadowedAllocation;
+use crate::machine::device::allocation::ShadowedAllocation;
 use crate::machine::memory::global::global_checks::{check_lane, lane_allocation, one, read_only};
 use crate::machine::memory::global::global_warp_record;
 use crate::machine::memory::{lane_access, tolerance};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::code::atomic::Atomic;
 use crate::module::code::operand::{MemoryScope, Transfer};

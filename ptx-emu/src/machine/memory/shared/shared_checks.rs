@@ -2,8 +2,8 @@
 
 use crate::fault::{Class, Fault, OtherPlace};
 use crate::machine::memory::shared::cluster_window;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::sanitize::race::last_access::AccessProperties;
 use crate::sanitize::race::shared::shared_shadow::AccessError;
 
