@@ -19,6 +19,7 @@
 pub(crate) mod arithmetic;
 pub(crate) mod execution_context;
 pub(crate) mod init;
+pub(crate) mod observer;
 pub(crate) mod observers;
 pub(crate) mod profile;
 pub(crate) mod provenance;

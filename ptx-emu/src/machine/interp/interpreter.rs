@@ -83,14 +83,12 @@ pub(crate) fn execute<const OBSERVED: bool>(
         };
         w.executed += 1;
         w.lane_count += u64::from(mask.count_ones());
-        let before = if OBSERVED {
-            observation::before(block, w, mask)
-        } else {
-            None
-        };
+        if OBSERVED {
+            observation::before(block, w, mask);
+        }
         if mask == 0 {
             if OBSERVED {
-                observation::after(block, w, before);
+                observation::after(block, w);
             }
             w.now.pc += 1;
             continue;
@@ -109,7 +107,7 @@ pub(crate) fn execute<const OBSERVED: bool>(
             Err(fault) => Err(fault),
         };
         if OBSERVED {
-            observation::after(block, w, before);
+            observation::after(block, w);
         }
         match next? {
             Next::Following => w.now.pc += 1,

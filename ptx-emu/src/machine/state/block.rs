@@ -100,7 +100,7 @@ impl<'g, 'a> Block<'g, 'a> {
             cache: vec![0; grid.code.sites as usize],
             stats: Stats::default(),
             recorder: None,
-            observers: Observers::new(grid.watch, grid.code),
+            observers: Observers::new(grid.watch, grid.code, &grid.effects),
             turns: TurnState::default(),
         }
     }
