@@ -1,8 +1,7 @@
-//! Runs the blocks of one cluster, mostly one block: their warps take turns until all have exited.
+//! A block that runs, or the blocks of a cluster, which run together.
 //!
-//! A turn ends when the warp reaches a barrier, exits, or has executed its share of instructions.
-//! The schedule chooses which warp runs next. It may choose any, because nothing orders warps
-//! between barriers.
+//! The functions of the other folders change it. Its methods begin and end a block, and describe
+//! places and faults in it.
 
 use std::cell::RefCell;
 use std::sync::PoisonError;

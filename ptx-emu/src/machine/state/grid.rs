@@ -1,4 +1,4 @@
-//! The grid: checks a launch, then hands its blocks to worker threads in the order of the schedule.
+//! The grid of a launch: what all of its blocks share, and the reasons to refuse a launch.
 
 use std::io::Write;
 use std::sync::atomic::Ordering::Relaxed;
