@@ -1,5 +1,9 @@
 //! Turns: the warps of a block run one after another until each waits, polls or has ended.
 //!
+//! A turn ends when the warp reaches a barrier, exits, or has executed its share of instructions.
+//! The schedule chooses which warp runs next. It may choose any, because nothing orders warps
+//! between barriers.
+//!
 //! A warp polls when it executes its share of instructions and does nothing that another thread can
 //! see. It stays where it is when a few more instructions bring it back to the same place with the
 //! same registers: then only another thread can end its loop. If only some of its lanes poll, the
