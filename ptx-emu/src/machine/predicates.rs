@@ -78,7 +78,7 @@ pub(crate) fn set_values(
 }
 
 /// Returns the lanes in which a comparison of pairs holds, for the low and for the high halves.
-pub(crate) fn compare_pairs(regs: &Regs, mask: u32, t: &PairTest) -> Result<[u32; 2], Undefined> {
+fn compare_pairs(regs: &Regs, mask: u32, t: &PairTest) -> Result<[u32; 2], Undefined> {
     let a = regs.get::<u32>(t.a, mask)?;
     let b = regs.get::<u32>(t.b, mask)?;
     let outcome = |a: f32, b: f32| a.partial_cmp(&b).map_or(3, |order| order as i8 + 1);

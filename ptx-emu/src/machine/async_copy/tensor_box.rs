@@ -54,7 +54,7 @@ pub(crate) fn tensor_box(
 ///
 /// The innermost coordinate must be a multiple of 16 bytes, and a box that is stored must not
 /// begin before the tensor. An H200 reports anything else as an illegal instruction.
-pub(crate) fn check_place(
+fn check_place(
     block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
@@ -116,7 +116,7 @@ pub(crate) fn tensor_map(
     }
 }
 
-pub(crate) fn no_map(block: &Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
+fn no_map(block: &Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
     let what = format!("the 128 bytes at 0x{address:x} are not a tensor map");
     let mut fault = block.fault(w, 1 << lane, Class::Descriptor, what);
     fault.instead =
@@ -243,12 +243,7 @@ pub(crate) fn box_words(block: &Block<'_, '_>, boxed: &TensorBox, to: u64) -> Ve
 }
 
 #[cold]
-pub(crate) fn unfenced_map(
-    block: &Block<'_, '_>,
-    w: &Warp,
-    lane: usize,
-    address: u64,
-) -> Box<Fault> {
+fn unfenced_map(block: &Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
     let what = format!("a copy may not see that the tensor map at 0x{address:x} was changed");
     let mut fault = block.fault(w, 1 << lane, Class::ProxyFence, what);
     fault.instead = "execute fence.proxy.tensormap::generic.acquire on the map before the copy";

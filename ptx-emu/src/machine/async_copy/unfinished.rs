@@ -70,7 +70,7 @@ pub(crate) fn unfinished(block: &Block<'_, '_>, rank: Option<u32>) -> Checked<()
     ))
 }
 
-pub(crate) fn left_behind(
+fn left_behind(
     block: &Block<'_, '_>,
     pc: u32,
     thread: u32,

@@ -35,7 +35,7 @@ pub(crate) fn handles(block: &Block<'_, '_>, w: &Warp, mask: u32, slot: u32) -> 
 }
 
 /// Returns the contents of the reference at an address.
-pub(crate) fn referred(block: &Block<'_, '_>, address: u64) -> Option<u64> {
+fn referred(block: &Block<'_, '_>, address: u64) -> Option<u64> {
     let variable = block.grid.table.find(address)?;
     let whole = variable.base == address && variable.bytes == 8;
     whole.then(|| allocation_words::read(variable, 0, 8))
@@ -66,7 +66,7 @@ pub(crate) fn surface<'g>(
 }
 
 #[cold]
-pub(crate) fn no_object(
+fn no_object(
     block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,

@@ -45,7 +45,7 @@ pub(crate) fn propagate(
     }
 }
 
-pub(crate) fn logic_for_the_others(
+fn logic_for_the_others(
     block: &Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
@@ -65,7 +65,7 @@ pub(crate) fn logic_for_the_others(
 
 /// Executes an instruction in the lanes whose sources are initialized. Its results are
 /// uninitialized in the other lanes.
-pub(crate) fn for_the_others(
+fn for_the_others(
     block: &Block<'_, '_>,
     w: &mut Warp,
     mask: u32,

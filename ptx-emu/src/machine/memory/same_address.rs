@@ -24,7 +24,7 @@ pub(crate) fn check_same(
     check_same_slowly(block, w, mask, addresses, values, bytes)
 }
 
-pub(crate) fn check_same_slowly(
+fn check_same_slowly(
     block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
@@ -60,7 +60,7 @@ pub(crate) fn check_same_slowly(
 }
 
 #[cold]
-pub(crate) fn stores_differ(
+fn stores_differ(
     block: &Block<'_, '_>,
     w: &Warp,
     a: usize,

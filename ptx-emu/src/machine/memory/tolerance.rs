@@ -16,12 +16,12 @@ use crate::sanitize::race::same_address_stores;
 use crate::sanitize::race::same_address_stores::ROUNDED;
 use crate::sanitize::race::tolerated_races::{is_atomic, is_guess};
 
-pub(crate) const SAME_VALUE: &str = "threads store the same value to one address, in no order";
+const SAME_VALUE: &str = "threads store the same value to one address, in no order";
 
-pub(crate) const GUESS: &str =
+const GUESS: &str =
     "a loop of compare-and-swap begins with a plain load, which may see any older value";
 
-pub(crate) const RESET: &str = "a counter is reset by a plain store, after the last atomic on it";
+const RESET: &str = "a counter is reset by a plain store, after the last atomic on it";
 
 /// Returns the reason why a race on global memory is tolerated, if it is.
 pub(crate) fn tolerable(
@@ -66,7 +66,7 @@ pub(crate) fn tolerable(
 }
 
 /// Returns true if a store leaves the bytes unchanged, or changes them only by rounding.
-pub(crate) fn stores_the_same(
+fn stores_the_same(
     block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
@@ -139,7 +139,7 @@ pub(crate) fn excuse_store(
 }
 
 /// Tolerates a race between an ordinary load of shared memory and an atomic.
-pub(crate) fn excuse_guess(block: &mut Block<'_, '_>, w: &Warp, fault: Box<Fault>) -> Checked<()> {
+fn excuse_guess(block: &mut Block<'_, '_>, w: &Warp, fault: Box<Fault>) -> Checked<()> {
     let code = block.grid.code;
     let own = &code.places[w.now.pc as usize];
     let excused = fault.other.as_ref().is_some_and(|other| match other.did {

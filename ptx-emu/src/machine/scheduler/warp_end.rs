@@ -32,7 +32,7 @@ pub(crate) fn ended(block: &mut Block<'_, '_>, warp: u32) -> Checked<()> {
     }
 }
 
-pub(crate) fn left_early(block: &Block<'_, '_>, warp: u32, thread: u32, pc: u32) -> Box<Fault> {
+fn left_early(block: &Block<'_, '_>, warp: u32, thread: u32, pc: u32) -> Box<Fault> {
     let w = &block.warps[warp as usize];
     let what = "a block of a cluster ends, and nothing orders an access of another to its shared memory before";
     let mut fault = block.fault(w, w.live, Class::ClusterExit, what);

@@ -117,7 +117,7 @@ pub(crate) fn state(w: &Warp) -> u64 {
 }
 
 /// Returns the memory in which an address lies.
-pub(crate) fn polled_at(block: &Block<'_, '_>, address: u64) -> Polled {
+fn polled_at(block: &Block<'_, '_>, address: u64) -> Polled {
     match block.grid.table.reach(address).map(|a| a.owner) {
         None => Polled::Block,
         Some(Some(_)) => Polled::Device,
@@ -125,7 +125,7 @@ pub(crate) fn polled_at(block: &Block<'_, '_>, address: u64) -> Polled {
     }
 }
 
-pub(crate) fn out_of_fuel(block: &Block<'_, '_>, warp: &Warp) -> Box<Fault> {
+fn out_of_fuel(block: &Block<'_, '_>, warp: &Warp) -> Box<Fault> {
     let mut what = format!(
         "the block has executed {} warp instructions and not ended",
         block.grid.schedule.fuel

@@ -21,13 +21,13 @@ use crate::syntax::types::Type;
 use crate::syntax::{At, Error, ErrorCause, Parsed, ast, error, unknown_form, unsupported};
 
 /// Instructions whose first operand is a source.
-pub(crate) const READERS: &[&str] = &[
+const READERS: &[&str] = &[
     "st", "red", "stmatrix", "bar", "barrier", "cp", "mbarrier", "fence", "prefetch", "wgmma",
     "sust", "sured",
 ];
 
 /// The maximum depth of inlined calls whose places are kept.
-pub(crate) const MOST_INLINED: usize = 64;
+const MOST_INLINED: usize = 64;
 
 /// Returns a name without the number of `%r<N>`.
 pub(crate) fn family(name: &str) -> &str {
@@ -37,7 +37,7 @@ pub(crate) fn family(name: &str) -> &str {
 /// Returns the operand form that an error is about, if ptxas 13.5 accepts it.
 ///
 /// Such a form is unsupported and not ill-formed. `cargo xtask forms` found the cases.
-pub(crate) fn lacking_operand(inst: &ast::ParsedInstruction<'_>, e: &Error) -> Option<String> {
+fn lacking_operand(inst: &ast::ParsedInstruction<'_>, e: &Error) -> Option<String> {
     let opcode = inst.opcode;
     if matches!(opcode, "min" | "max") && inst.operands.len() == 4 {
         return Some(format!("{opcode} of three values"));

@@ -195,7 +195,7 @@ fn suffix(part: &str) -> Option<Type> {
     Type::parse(&format!(".{part}"))
 }
 
-pub(crate) fn is_integer(ty: Type) -> bool {
+fn is_integer(ty: Type) -> bool {
     matches!(ty.kind(), TypeKind::Unsigned | TypeKind::Signed)
 }
 

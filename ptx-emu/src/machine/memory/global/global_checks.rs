@@ -46,7 +46,7 @@ pub(crate) fn lane_allocation<'g>(
 }
 
 /// Returns true if the bytes lie in one block of a heap, or not in a heap.
-pub(crate) fn is_block(block: &Block<'_, '_>, address: u64, bytes: u32) -> bool {
+fn is_block(block: &Block<'_, '_>, address: u64, bytes: u32) -> bool {
     block
         .grid
         .table

@@ -135,4 +135,4 @@ impl PendingCopies {
 }
 
 /// The maximum delay of a copy in turns, as long as a warp can run.
-pub(crate) const LATE: u64 = 16;
+const LATE: u64 = 16;
