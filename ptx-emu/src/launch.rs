@@ -90,7 +90,8 @@ impl Stats {
     }
 }
 
-/// The device and the surroundings of a launch, among devices that share a [`Memory`].
+/// The device and the surroundings of a launch, among devices that share a
+/// [`Memory`](crate::Memory).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LaunchSite<'a> {
     /// The number of the device that runs the launch.
@@ -112,7 +113,8 @@ pub struct LaunchSite<'a> {
 /// streams and other devices.
 ///
 /// The emulator asks it when all threads of a launch wait. A wait that the outside may end is not a
-/// [`Deadlock`](crate::Class::Deadlock). It may still reach [`Watch::wait_limit`].
+/// [`Deadlock`](crate::Class::Deadlock). It may still reach
+/// [`Watch::wait_limit`](crate::Watch::wait_limit).
 pub trait Outside: Sync + std::fmt::Debug {
     /// Returns a number that grows whenever work that may write memory begins or ends outside.
     fn changes(&self) -> u64;

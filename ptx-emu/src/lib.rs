@@ -308,7 +308,8 @@
 //! - `sanitize` has the checks. It knows no machine: it is notified of what happens, and returns
 //!   findings.
 //! - `machine` runs the instructions for 32 lanes at a time. `interp` dispatches them,
-//!   `scheduler` chooses what runs next, and the other folders are parts of the hardware.
+//!   `scheduler` chooses what runs next, `state` is what they change, and the other folders are
+//!   parts of the hardware.
 //! - [`check`] is the interface for unit tests.
 
 #![forbid(unsafe_code)]
@@ -327,17 +328,18 @@ pub(crate) mod run;
 pub(crate) mod sanitize;
 pub(crate) mod syntax;
 pub(crate) mod watch;
+pub(crate) mod watched;
 
 pub use crate::fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
 pub use crate::launch::{Launch, LaunchSite, Order, Outside, Print, Schedule, Stats, Trace};
-pub use crate::machine::image::descriptor::{
+pub use crate::machine::device::device_memory::{Memory, UnmappedMemory};
+pub use crate::machine::device::host_block::HostBlock;
+pub use crate::machine::device::images::descriptor::{
     AddressMode, Coordinates, Filter, Image, ImageShape, ReadMode, Sampler,
 };
-pub use crate::machine::image::image_error::ImageError;
-pub use crate::machine::image::texel_format::{ChannelType, TexelFormat};
-pub use crate::machine::memory::device::device_memory::{Memory, UnmappedMemory};
-pub use crate::machine::memory::device::host_block::HostBlock;
-pub use crate::machine::memory::device::memory_error::MemoryError;
+pub use crate::machine::device::images::image_error::ImageError;
+pub use crate::machine::device::images::texel_format::{ChannelType, TexelFormat};
+pub use crate::machine::device::memory_error::MemoryError;
 pub use crate::module::analysis::parameter_use::ParameterUse;
 pub use crate::module::parameter::Param;
 pub use crate::module::tensor_map::{ElementKind, TensorMap};
@@ -350,7 +352,8 @@ pub use crate::sanitize::race::global::launch_accesses::{
     Accesses, Conflict, ConflictKind, Trigger,
 };
 pub use crate::syntax::parse_error::{ErrorKind, KernelError, ParseError, ParseErrors};
-pub use crate::watch::{Faults, Found, Watch, Watched};
+pub use crate::watch::{Faults, Watch};
+pub use crate::watched::{Found, Watched};
 
 /// Implements `Debug` by `Display`, because `main` and `unwrap` print errors with `Debug`.
 macro_rules! debug_is_display {

@@ -2,9 +2,10 @@
 
 use crate::fault::Fault;
 use crate::launch::{Launch, LaunchSite, Schedule, Stats, Trace};
-use crate::machine::memory::device::device_memory::Memory;
+use crate::machine::device::device_memory::Memory;
 use crate::machine::scheduler::launch_grid;
-use crate::watch::{Watch, Watched};
+use crate::watch::Watch;
+use crate::watched::Watched;
 
 /// Runs a launch on device 0 and waits for its end.
 ///

@@ -1,9 +1,9 @@
 //! Buffers and arguments of a check.
 
 use super::element::Element;
-use crate::machine::image::descriptor::{Image, Sampler};
-use crate::machine::memory::device::device_memory::Memory;
-use crate::machine::memory::device::memory_error::MemoryError;
+use crate::machine::device::device_memory::Memory;
+use crate::machine::device::images::descriptor::{Image, Sampler};
+use crate::machine::device::memory_error::MemoryError;
 use crate::module::analysis::element_type::ElementType;
 
 /// A buffer in device memory, to which arguments may point.

@@ -8,7 +8,8 @@ use crate::check::argument::{Argument, Buffer};
 use crate::launch::Trace;
 use crate::module::{Kernel, Module};
 use crate::profile::Followed;
-use crate::watch::{Faults, Watched};
+use crate::watch::Faults;
+use crate::watched::Watched;
 
 /// A kernel with its launch parameters, buffers and options. Set the fields, and then call
 /// [`run`](Check::run).
@@ -49,7 +50,8 @@ pub struct Check<'a> {
     pub arithmetic: bool,
     /// Whether the provenance of pointers is [checked](crate::Watch::provenance).
     pub provenance: bool,
-    /// The maximum size of the record of a traced launch in bytes, see [`Watch::trace_bytes`].
+    /// The maximum size of the record of a traced launch in bytes, see
+    /// [`Watch::trace_bytes`](crate::Watch::trace_bytes).
     pub trace_bytes: Option<u64>,
     /// The maximum duration of each launch.
     pub limit: Duration,

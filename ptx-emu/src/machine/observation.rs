@@ -3,15 +3,15 @@
 use std::ops::Range;
 
 use crate::fault::{AllocationInfo, Class, Fault, SourcePlace};
-use crate::machine::memory::local::own;
-use crate::machine::scheduler::block::Block;
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::Block;
+use crate::machine::state::local_slice::own;
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::code::{InstructionSpace, KernelCode};
 use crate::module::registers::Regs;
 use crate::sanitize::execution_context::{ExecutionContext, WarpPosition};
+use crate::sanitize::observer::{ObservedAccess, Observer};
 use crate::sanitize::observers::Observers;
-use crate::sanitize::profile::followed_thread::FollowedInstruction;
 
 /// A warp of a block that executes an instruction.
 struct ExecutingWarp<'w, 'g, 'a> {
@@ -97,37 +97,28 @@ impl ExecutionContext for ExecutingWarp<'_, '_, '_> {
 /// Calls `f` with the observers of a block, if it has any.
 ///
 /// The observers leave the block for the call, because they look at the block.
-fn notify<T>(
+fn notify(
     block: &mut Block<'_, '_>,
     warp: &mut Warp,
-    f: impl FnOnce(&mut Observers, &mut ExecutingWarp<'_, '_, '_>) -> Option<T>,
-) -> Option<T> {
-    let mut observers = block.observers.take()?;
-    let result = f(&mut observers, &mut ExecutingWarp { block, warp });
-    block.observers = Some(observers);
-    result
+    f: impl FnOnce(&mut Observers, &mut ExecutingWarp<'_, '_, '_>),
+) {
+    if let Some(mut observers) = block.observers.take() {
+        f(&mut observers, &mut ExecutingWarp { block, warp });
+        block.observers = Some(observers);
+    }
 }
 
 /// Notifies the observers of the instruction that a warp is about to execute in the lanes of
 /// `mask`.
-pub(crate) fn before(
-    block: &mut Block<'_, '_>,
-    w: &mut Warp,
-    mask: u32,
-) -> Option<FollowedInstruction> {
-    let effects = &block.grid.effects;
+pub(crate) fn before(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32) {
     notify(block, w, |observers, context| {
-        observers.before(context, effects, mask)
-    })
+        observers.before(context, mask)
+    });
 }
 
 /// Notifies the observers of the result of the instruction.
-pub(crate) fn after(block: &mut Block<'_, '_>, w: &mut Warp, before: Option<FollowedInstruction>) {
-    let effects = &block.grid.effects;
-    notify(block, w, |observers, context| {
-        observers.after(context, effects, before);
-        Some(())
-    });
+pub(crate) fn after(block: &mut Block<'_, '_>, w: &mut Warp) {
+    notify(block, w, |observers, context| observers.after(context));
 }
 
 /// Notifies the observers that other lanes run before the announced instruction.
@@ -148,6 +139,12 @@ pub(crate) fn access(
     bytes: u32,
 ) {
     if let Some(observers) = &mut block.observers {
-        observers.access(w.now.pc, mask, space, addresses, bytes);
+        observers.access(&ObservedAccess {
+            pc: w.now.pc,
+            mask,
+            space,
+            addresses,
+            bytes,
+        });
     }
 }

@@ -10,7 +10,7 @@ pub(crate) fn shuffled(turn: u64, n: u64, seed: u64) -> u64 {
     ((u128::from(turn) * u128::from(step) + u128::from(start)) % u128::from(n)) as u64
 }
 
-pub(crate) fn gcd(a: u64, b: u64) -> u64 {
+fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod address_space;
 pub(crate) mod analysis;
 pub(crate) mod code;
+pub(crate) mod context;
 pub(crate) mod control_flow;
 pub(crate) mod decode;
 pub(crate) mod device_runtime;
@@ -21,8 +22,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::module::analysis::parameter_use::ParameterUse;
 use crate::module::code::KernelCode;
-use crate::module::decode::unit::ModuleContext;
-pub(crate) use crate::module::decode::{Decoded, Functions, decode, layout};
+pub(crate) use crate::module::context::functions::Functions;
+pub(crate) use crate::module::context::symbols::layout;
+use crate::module::context::unit::ModuleContext;
+pub(crate) use crate::module::decode::{Decoded, decode};
 use crate::module::device_runtime::linked;
 use crate::module::features::Target;
 use crate::module::parameter::Param;

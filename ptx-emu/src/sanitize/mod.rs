@@ -12,11 +12,14 @@
 //! - [`profile`]: counts of instructions, and the record of one thread.
 //!
 //! Races and uninitialized values are always checked, because their verdict decides whether an
-//! access is executed. The others observe a launch [on request](observers).
+//! access is executed. The others observe a launch [on request](observers). The rules of barriers
+//! and clusters are not here: they are preconditions without a state of their own, so the functions
+//! that execute these instructions check them.
 
 pub(crate) mod arithmetic;
 pub(crate) mod execution_context;
 pub(crate) mod init;
+pub(crate) mod observer;
 pub(crate) mod observers;
 pub(crate) mod profile;
 pub(crate) mod provenance;

@@ -4,14 +4,16 @@
 //! A launch without such a request has no [`Observers`], and its interpreter loop is compiled
 //! without the calls to them.
 
-use crate::module::address_space::Addresses;
-use crate::module::code::{InstructionSpace, KernelCode};
+use std::sync::Arc;
+
+use crate::module::code::KernelCode;
 use crate::profile::{FollowedStep, Profile};
 use crate::sanitize::arithmetic::rules::{Rule, rules};
 use crate::sanitize::arithmetic::value_checks::Values;
 use crate::sanitize::execution_context::ExecutionContext;
+use crate::sanitize::observer::{ObservedAccess, Observer};
 use crate::sanitize::profile::counters::InstructionCounters;
-use crate::sanitize::profile::followed_thread::{FollowedInstruction, FollowedThread};
+use crate::sanitize::profile::followed_thread::FollowedThread;
 use crate::sanitize::provenance::pointer_checks::Provenance;
 use crate::sanitize::provenance::pointer_effects::{PointerEffect, origins};
 use crate::watch::Watch;
@@ -21,9 +23,9 @@ use crate::watch::Watch;
 #[derive(Debug, Default)]
 pub(crate) struct InstructionEffects {
     /// The effects on numbers by instruction, if arithmetic is checked.
-    numbers: Vec<Rule>,
+    numbers: Arc<[Rule]>,
     /// The effects on pointers by instruction, if provenance is checked.
-    pointers: Vec<PointerEffect>,
+    pointers: Arc<[PointerEffect]>,
 }
 
 impl InstructionEffects {
@@ -31,10 +33,10 @@ impl InstructionEffects {
     pub(crate) fn new(watch: &Watch, code: &KernelCode) -> InstructionEffects {
         let mut effects = InstructionEffects::default();
         if watch.arithmetic {
-            effects.numbers = rules(code);
+            effects.numbers = rules(code).into();
         }
         if watch.provenance {
-            effects.pointers = origins(code);
+            effects.pointers = origins(code).into();
         }
         effects
     }
@@ -43,22 +45,30 @@ impl InstructionEffects {
 /// The observers of the blocks of one host thread.
 #[derive(Debug)]
 pub(crate) struct Observers {
-    counters: Option<InstructionCounters>,
-    followed: Option<FollowedThread>,
     values: Option<Values>,
     provenance: Option<Provenance>,
+    counters: Option<InstructionCounters>,
+    followed: Option<FollowedThread>,
 }
 
 impl Observers {
     /// Creates the observers that a launch requests, if it requests any.
-    pub(crate) fn new(watch: &Watch, code: &KernelCode) -> Option<Box<Observers>> {
+    pub(crate) fn new(
+        watch: &Watch,
+        code: &KernelCode,
+        effects: &InstructionEffects,
+    ) -> Option<Box<Observers>> {
         let any = watch.profile || watch.arithmetic || watch.provenance || watch.followed.is_some();
         any.then(|| {
             Box::new(Observers {
+                values: watch
+                    .arithmetic
+                    .then(|| Values::new(effects.numbers.clone())),
+                provenance: watch
+                    .provenance
+                    .then(|| Provenance::new(effects.pointers.clone())),
                 counters: watch.profile.then(|| InstructionCounters::new(code)),
                 followed: watch.followed.map(FollowedThread::new),
-                values: watch.arithmetic.then(Values::default),
-                provenance: watch.provenance.then(Provenance::default),
             })
         })
     }
@@ -86,65 +96,61 @@ impl Observers {
             .map(|followed| followed.steps)
             .unwrap_or_default()
     }
+}
 
-    /// Observes the instruction that a warp is about to execute in the lanes of `mask`.
-    pub(crate) fn before(
-        &mut self,
-        context: &impl ExecutionContext,
-        effects: &InstructionEffects,
-        mask: u32,
-    ) -> Option<FollowedInstruction> {
-        if let Some(values) = &mut self.values {
-            values.before(context, &effects.numbers, mask);
-        }
-        if let Some(provenance) = &mut self.provenance {
-            provenance.before(context, &effects.pointers, mask);
-        }
-        if let Some(counters) = &mut self.counters {
-            counters.execution(context, mask);
-        }
-        self.followed.as_ref()?.before(context, mask)
-    }
-
-    /// Observes the result of the instruction, which may have failed.
-    pub(crate) fn after(
-        &mut self,
-        context: &mut impl ExecutionContext,
-        effects: &InstructionEffects,
-        before: Option<FollowedInstruction>,
-    ) {
-        if let Some(values) = &mut self.values {
-            values.after(context, &effects.numbers);
-        }
-        if let Some(provenance) = &mut self.provenance {
-            provenance.after(context, &effects.pointers);
-        }
-        if let (Some(followed), Some(before)) = (&mut self.followed, before) {
-            followed.after(context, before);
+/// An observer that was not requested observes nothing.
+impl<O: Observer> Observer for Option<O> {
+    fn before(&mut self, context: &impl ExecutionContext, mask: u32) {
+        if let Some(observer) = self {
+            observer.before(context, mask);
         }
     }
 
-    /// Forgets the instruction that was about to be executed, because other lanes run first.
-    pub(crate) fn interrupted(&mut self) {
-        if let Some(values) = &mut self.values {
-            values.interrupted();
-        }
-        if let Some(provenance) = &mut self.provenance {
-            provenance.interrupted();
+    fn after(&mut self, context: &mut impl ExecutionContext) {
+        if let Some(observer) = self {
+            observer.after(context);
         }
     }
 
-    /// Observes an access of a warp to memory.
-    pub(crate) fn access(
-        &mut self,
-        pc: u32,
-        mask: u32,
-        space: InstructionSpace,
-        addresses: &Addresses,
-        bytes: u32,
-    ) {
-        if let Some(counters) = &mut self.counters {
-            counters.access(pc, mask, space, addresses, bytes);
+    fn interrupted(&mut self) {
+        if let Some(observer) = self {
+            observer.interrupted();
         }
+    }
+
+    fn access(&mut self, access: &ObservedAccess<'_>) {
+        if let Some(observer) = self {
+            observer.access(access);
+        }
+    }
+}
+
+impl Observer for Observers {
+    fn before(&mut self, context: &impl ExecutionContext, mask: u32) {
+        self.values.before(context, mask);
+        self.provenance.before(context, mask);
+        self.counters.before(context, mask);
+        self.followed.before(context, mask);
+    }
+
+    fn after(&mut self, context: &mut impl ExecutionContext) {
+        self.values.after(context);
+        self.provenance.after(context);
+        self.counters.after(context);
+        self.followed.after(context);
+    }
+
+    fn interrupted(&mut self) {
+        self.values.interrupted();
+        self.provenance.interrupted();
+        self.counters.interrupted();
+        self.followed.interrupted();
+    }
+
+    fn access(&mut self, access: &ObservedAccess<'_>) {
+        self.values.access(access);
+        self.provenance.access(access);
+        self.counters.access(access);
+        self.followed.access(access);
     }
 }

@@ -219,7 +219,7 @@ impl<'a> PtxParser<'a> {
 
 /// Returns true if `word` is a decimal float without digits before its point, such as `.5` or
 /// `.5e3`.
-pub(crate) fn is_fraction(word: &str) -> bool {
+fn is_fraction(word: &str) -> bool {
     word.as_bytes().get(1).is_some_and(u8::is_ascii_digit) && word.parse::<f64>().is_ok()
 }
 

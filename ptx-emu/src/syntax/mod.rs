@@ -12,7 +12,6 @@ pub(crate) mod parser;
 pub(crate) mod types;
 pub(crate) mod variables;
 pub(crate) mod vector_names;
-pub(crate) mod vectors;
 
 use std::fmt::Display;
 

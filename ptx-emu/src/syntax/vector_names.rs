@@ -1,4 +1,8 @@
-//! Names of vectors in declarations, such as `.v4` registers with elements.
+//! Vector registers: `.reg .v4 .f32 v;` declares the registers `v.x`, `v.y`, `v.z` and `v.w`, and
+//! `v` stands for all of them in braces.
+//!
+//! The names of the elements are collected before the text is parsed, because the syntax tree
+//! borrows them.
 
 use std::collections::HashMap;
 

@@ -5,15 +5,15 @@
 //! written. The read counts as a read by the thread at the wait, and the source must then still
 //! have the contents that it had when the copy was issued.
 
-use crate::machine::async_copy::pending_stores::{BulkStores, PendingStore, Target};
-use crate::machine::async_copy::tensor_layout::{TensorBox, swizzled};
 use crate::machine::async_copy::{copy_source, tensor_box};
-use crate::machine::memory::device::allocation_words::update;
+use crate::machine::device::allocation_words::update;
 use crate::machine::memory::global::global_checks;
 use crate::machine::memory::lane_access;
 use crate::machine::memory::shared::{cluster_window, shared_checks};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::pending::pending_stores::{BulkStores, PendingStore, Target};
+use crate::machine::state::pending::tensor_layout::{TensorBox, swizzled};
+use crate::machine::state::warp::Warp;
 use crate::module::code::InstructionSpace;
 use crate::module::code::asynchronous::{BulkStore, Reduction, TensorCopy};
 use crate::module::isa::memory::atomic::tensor_reduction;
@@ -161,7 +161,7 @@ pub(crate) fn check_pattern(
     place: u64,
     swizzle: u32,
 ) -> Checked<()> {
-    let offset = (place - u64::from(crate::module::decode::SHARED_BASE)) as usize;
+    let offset = (place - u64::from(crate::module::address_space::SHARED_BASE)) as usize;
     let name = |bytes: u32| match bytes {
         0 | 16 => "none".to_string(),
         n => format!("{n} bytes"),
@@ -189,7 +189,7 @@ pub(crate) fn check_pattern(
 /// Returns a number that changes when any of these bytes of shared memory is written.
 pub(crate) fn version(block: &Block<'_, '_>, place: u64, bytes: u32) -> u64 {
     block.shadow.version(
-        (place - u64::from(crate::module::decode::SHARED_BASE)) as usize,
+        (place - u64::from(crate::module::address_space::SHARED_BASE)) as usize,
         bytes,
     )
 }
@@ -340,7 +340,8 @@ pub(crate) fn written_meanwhile(
 
 fn perform(block: &Block<'_, '_>, store: &mut PendingStore) {
     store.done = true;
-    let offset = |place: u64| (place - u64::from(crate::module::decode::SHARED_BASE)) as usize;
+    let offset =
+        |place: u64| (place - u64::from(crate::module::address_space::SHARED_BASE)) as usize;
     let unit = |at: u64| {
         let [low, high] = [0, 8].map(|half| block.shared.read(offset(at + half), 8).to_le_bytes());
         [low, high].concat()

@@ -1,10 +1,10 @@
 //! The sources of copies.
 
 use crate::fault::Class;
-use crate::machine::memory::device::allocation::ShadowedAllocation;
+use crate::machine::device::allocation::ShadowedAllocation;
 use crate::machine::memory::global::{global_checks, global_record};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::code::operand::MemoryScope;
 use crate::sanitize::race::global::launch_accesses::MemoryOperation;
 

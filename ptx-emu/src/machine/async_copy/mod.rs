@@ -3,10 +3,7 @@
 pub(crate) mod bulk_store;
 pub(crate) mod copy;
 pub(crate) mod copy_source;
-pub(crate) mod pending_copies;
-pub(crate) mod pending_stores;
-pub(crate) mod pending_work;
 pub(crate) mod tensor_box;
 pub(crate) mod tensor_copy;
-pub(crate) mod tensor_layout;
 pub(crate) mod tensor_map_update;
+pub(crate) mod unfinished;

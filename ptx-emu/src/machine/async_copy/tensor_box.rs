@@ -1,12 +1,12 @@
 //! Boxes of tensors: their maps, their words, and the checks of both.
 
 use crate::fault::{Class, Fault};
-use crate::machine::async_copy::tensor_layout::{TensorBox, swizzled};
 use crate::machine::memory::global::{global_checks, global_record};
 use crate::machine::memory::lane_access;
 use crate::machine::memory::shared::cluster_window;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::pending::tensor_layout::{TensorBox, swizzled};
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::{Addresses, PARAM_WINDOW, WINDOW};
 use crate::module::code::asynchronous::TensorPlace;
 use crate::module::code::operand::{InstructionSpace, MemoryScope};
@@ -54,7 +54,7 @@ pub(crate) fn tensor_box(
 ///
 /// The innermost coordinate must be a multiple of 16 bytes, and a box that is stored must not
 /// begin before the tensor. An H200 reports anything else as an illegal instruction.
-pub(crate) fn check_place(
+fn check_place(
     block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
@@ -116,7 +116,7 @@ pub(crate) fn tensor_map(
     }
 }
 
-pub(crate) fn no_map(block: &Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
+fn no_map(block: &Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
     let what = format!("the 128 bytes at 0x{address:x} are not a tensor map");
     let mut fault = block.fault(w, 1 << lane, Class::Descriptor, what);
     fault.instead =
@@ -243,12 +243,7 @@ pub(crate) fn box_words(block: &Block<'_, '_>, boxed: &TensorBox, to: u64) -> Ve
 }
 
 #[cold]
-pub(crate) fn unfenced_map(
-    block: &Block<'_, '_>,
-    w: &Warp,
-    lane: usize,
-    address: u64,
-) -> Box<Fault> {
+fn unfenced_map(block: &Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
     let what = format!("a copy may not see that the tensor map at 0x{address:x} was changed");
     let mut fault = block.fault(w, 1 << lane, Class::ProxyFence, what);
     fault.instead = "execute fence.proxy.tensormap::generic.acquire on the map before the copy";

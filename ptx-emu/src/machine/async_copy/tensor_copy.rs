@@ -11,8 +11,8 @@ use crate::machine::async_copy::copy;
 use crate::machine::async_copy::tensor_box::{check_box, in_block, named_blocks, tensor_box};
 use crate::machine::memory::global::global_checks;
 use crate::machine::memory::lane_access;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::code::asynchronous::{TensorCopy, TensorPlace};
 use crate::module::lane_mask::lanes;
 

@@ -9,8 +9,8 @@ use crate::machine::async_copy::{tensor_box, tensor_copy};
 use crate::machine::memory::global::global_checks;
 use crate::machine::memory::lane_access;
 use crate::machine::memory::shared::{cluster_window, shared_checks};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::machine::sync::warp_exchange;
 use crate::module::address_space::{ResolvedAddress, resolve};
 use crate::module::code::asynchronous::{MapChange, OfMap};
@@ -177,7 +177,7 @@ fn shared_map(
 }
 
 fn put_shared_map(block: &mut Block<'_, '_>, place: u64, bytes: &[u8; BYTES as usize]) {
-    let offset = (place - u64::from(crate::module::decode::SHARED_BASE)) as usize;
+    let offset = (place - u64::from(crate::module::address_space::SHARED_BASE)) as usize;
     for (i, part) in bytes.as_chunks::<8>().0.iter().enumerate() {
         block
             .shared

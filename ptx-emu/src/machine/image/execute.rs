@@ -1,8 +1,8 @@
 //! Dispatches the instructions on textures and surfaces.
 
 use crate::machine::image::{fetch, query, surface};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::code::image::OfImage;
 
 pub(crate) fn operate_on_image(

@@ -7,7 +7,8 @@
 
 use crate::fault::OtherPlace;
 use crate::machine::async_copy::tensor_box;
-use crate::machine::image::descriptor::{
+use crate::machine::device::allocation::ShadowedAllocation;
+use crate::machine::device::images::descriptor::{
     AddressMode, Coordinates, Filter, Image, ImageShape, ReadMode, Sampler,
 };
 use crate::machine::image::footprint::{
@@ -16,11 +17,10 @@ use crate::machine::image::footprint::{
 use crate::machine::image::handles;
 use crate::machine::image::mean::{WeightedTexel, border, mean};
 use crate::machine::image::texel::channels;
-use crate::machine::memory::device::allocation::ShadowedAllocation;
 use crate::machine::memory::global::global_checks;
 use crate::machine::memory::lane_access;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::code::image::{CoordinateType, Fetch, ImageGeometry};
 use crate::module::lane_mask::lanes;
 use crate::sanitize::race::global::launch_accesses::MemoryOperation;

@@ -13,7 +13,7 @@
 //! NaN counts as 0, and so does infinity if texels repeat. Integer coordinates outside of the
 //! texture read zero in every mode.
 
-use crate::machine::image::descriptor::{AddressMode, Coordinates, Filter};
+use crate::machine::device::images::descriptor::{AddressMode, Coordinates, Filter};
 
 /// The index of a texel in one direction, or `None` outside.
 pub(crate) type Texel = Option<u32>;

@@ -1,12 +1,12 @@
 //! The handles of textures and surfaces, and the checks of their shapes.
 
 use crate::fault::{Class, Fault};
-use crate::machine::image::bound_images::BoundImage;
-use crate::machine::image::descriptor::{Image, ImageShape, Sampler};
-use crate::machine::memory::device::allocation_words;
+use crate::machine::device::allocation_words;
+use crate::machine::device::images::bound_images::BoundImage;
+use crate::machine::device::images::descriptor::{Image, ImageShape, Sampler};
 use crate::machine::memory::lane_access;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::code::image::{ImageGeometry, ImagePlace};
 
 /// Returns the shapes that an instruction can read.
@@ -35,7 +35,7 @@ pub(crate) fn handles(block: &Block<'_, '_>, w: &Warp, mask: u32, slot: u32) -> 
 }
 
 /// Returns the contents of the reference at an address.
-pub(crate) fn referred(block: &Block<'_, '_>, address: u64) -> Option<u64> {
+fn referred(block: &Block<'_, '_>, address: u64) -> Option<u64> {
     let variable = block.grid.table.find(address)?;
     let whole = variable.base == address && variable.bytes == 8;
     whole.then(|| allocation_words::read(variable, 0, 8))
@@ -66,7 +66,7 @@ pub(crate) fn surface<'g>(
 }
 
 #[cold]
-pub(crate) fn no_object(
+fn no_object(
     block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,

@@ -6,7 +6,7 @@
 //! away from zero, to 24 bits, or to 11 bits for `f16`. Integers that are read as normalized floats
 //! are averaged as integers, and the mean has 16 bits.
 
-use crate::machine::image::texel_format::ChannelType;
+use crate::machine::device::images::texel_format::ChannelType;
 
 /// A texel of a mean.
 #[derive(Clone, Copy, Default)]

@@ -4,16 +4,11 @@
 //! and [`mean`] averages several. [`fetch`] combines these for a warp. [`surface`] converts
 //! accesses to surfaces into loads and stores of global memory.
 
-pub(crate) mod bound_images;
-pub(crate) mod descriptor;
 pub(crate) mod execute;
 pub(crate) mod fetch;
 pub(crate) mod footprint;
 pub(crate) mod handles;
-pub(crate) mod image_error;
 pub(crate) mod mean;
-pub(crate) mod memory_images;
 pub(crate) mod query;
 pub(crate) mod surface;
 pub(crate) mod texel;
-pub(crate) mod texel_format;

@@ -1,9 +1,11 @@
 //! `txq` and `suq`.
 
-use crate::machine::image::descriptor::{Coordinates, Image, ImageShape, ReadMode, Sampler};
+use crate::machine::device::images::descriptor::{
+    Coordinates, Image, ImageShape, ReadMode, Sampler,
+};
 use crate::machine::image::handles;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::code::image::{Asked, ImageQuery};
 use crate::module::lane_mask::lanes;
 

@@ -1,14 +1,14 @@
 //! `suld`, `sust` and `sured`: loads, stores and atomics of global memory, once it is known where
 //! the bytes lie.
 
-use crate::machine::image::descriptor::Image;
+use crate::machine::device::images::descriptor::Image;
+use crate::machine::device::images::texel_format::ChannelType;
 use crate::machine::image::handles;
-use crate::machine::image::texel_format::ChannelType;
 use crate::machine::memory::global::global_access;
 use crate::machine::memory::lane_access;
 use crate::machine::memory::lane_access::put;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::code::image::{OutsideAccess, SurfaceAccess, SurfaceAct};
 use crate::module::lane_mask::lanes;
 use crate::{Class, Fault};

@@ -2,8 +2,8 @@
 
 use half::f16;
 
-use crate::machine::image::descriptor::ReadMode;
-use crate::machine::image::texel_format::{ChannelType, TexelFormat};
+use crate::machine::device::images::descriptor::ReadMode;
+use crate::machine::device::images::texel_format::{ChannelType, TexelFormat};
 
 /// Returns the bits of a channel that a kernel reads: a float, or a 32-bit integer.
 ///

@@ -1,8 +1,8 @@
 //! `cvta` and `isspacep`: windows of the generic address space.
 
 use crate::machine::memory::shared::cluster_window::PEER;
-use crate::machine::scheduler::block::Block;
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::Block;
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW};
 use crate::module::code::operand::{InstructionSpace, Window};
 use crate::module::lane_mask::{lanes, set_bit};

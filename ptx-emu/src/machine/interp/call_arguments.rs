@@ -2,8 +2,8 @@
 
 use crate::fault::Class;
 use crate::machine::memory::{lane_access, local};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::code::call::Passed;
 use crate::module::lane_mask::lanes;
 
@@ -87,7 +87,7 @@ pub(crate) fn local_byte(w: &Warp, at: u32, lane: usize) -> Option<u8> {
     known.then(|| (w.local[word][lane] >> (8 * shift)) as u8)
 }
 
-pub(crate) fn set_local_byte(w: &mut Warp, at: u32, lane: usize, byte: u8) {
+fn set_local_byte(w: &mut Warp, at: u32, lane: usize, byte: u8) {
     let shift = 8 * (at % 4);
     let word = &mut w.local[at as usize / 4][lane];
     *word = *word & !(0xff << shift) | u32::from(byte) << shift;

@@ -3,15 +3,15 @@
 //! Each call has separate registers and local memory. Lanes that call together execute the function
 //! together until each has returned or exited. Then all lanes of the caller continue after the
 //! call. Lanes that call different functions execute one function after another. Lanes that wait
-//! for each other in different calls run as [strands](crate::machine::scheduler::diverged_lanes).
+//! for each other in different calls run as [strands](crate::machine::interp::diverged_lanes).
 
 use crate::machine::interp::call_arguments::{copy_local, known, passed, read_local, write_local};
 use crate::machine::interp::device_functions;
 use crate::machine::memory::lane_access::{extend, lanes_of, put};
 use crate::machine::memory::{lane_access, local};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::{Warp, fit_registers};
-use crate::machine::scheduler::warp_parts::{WaitingCaller, WarpFrame};
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::{Warp, fit_registers};
+use crate::machine::state::warp_parts::{WaitingCaller, WarpFrame};
 use crate::module::code::{ABSENT, Call, CallTarget, Formal, Op, Passed, RegisterOperand};
 use crate::module::control_flow::NEVER;
 use crate::module::lane_mask::{lanes, set_bit};

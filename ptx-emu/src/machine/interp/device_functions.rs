@@ -3,17 +3,17 @@
 
 use std::sync::PoisonError;
 
+use crate::machine::device::allocation_words::read;
 use crate::machine::interp::call_arguments;
 use crate::machine::interp::call_arguments::{local_byte, write_local};
 use crate::machine::interp::printf::{FormatPiece, PrintArgument, format_piece, pieces};
-use crate::machine::memory::device::allocation_words::read;
 use crate::machine::memory::global::global_checks;
 use crate::machine::memory::lane_access;
 use crate::machine::memory::lane_access::put;
-use crate::machine::memory::local::own;
 use crate::machine::memory::shared::shared_checks;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::local_slice::own;
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::{ResolvedAddress, resolve};
 use crate::module::code::{Call, Passed, SystemCall};
 use crate::module::lane_mask::lanes;

@@ -5,19 +5,18 @@ use crate::fault::Fault;
 use crate::machine::async_copy::{bulk_store, copy, tensor_copy, tensor_map_update};
 use crate::machine::image::execute;
 use crate::machine::interp::address_windows::{is_space, window, window_base};
-use crate::machine::interp::predicates::{
-    guarded, logic, set_pair, set_pair_predicates, set_predicates, set_values,
-};
-use crate::machine::interp::{calls, undefined_operands, video};
+use crate::machine::interp::lane_meetings::{Gathering, Scheduled};
+use crate::machine::interp::{calls, lane_meetings, undefined_operands, video};
 use crate::machine::memory::global::global_record;
 use crate::machine::memory::lane_access::extend;
 use crate::machine::memory::{lane_access, load_store, local};
 use crate::machine::observation;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::lane_meetings;
-use crate::machine::scheduler::lane_meetings::{Gathering, Scheduled};
-use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::warp_parts::Pause;
+use crate::machine::predicates::{
+    guarded, logic, set_pair, set_pair_predicates, set_predicates, set_values,
+};
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
+use crate::machine::state::warp_parts::Pause;
 use crate::machine::sync::mbarrier::WaitOutcome;
 use crate::machine::sync::{barrier, cluster, mbarrier, warp_exchange};
 use crate::machine::tensor_core::{mma, wgmma, wmma};
@@ -84,14 +83,12 @@ pub(crate) fn execute<const OBSERVED: bool>(
         };
         w.executed += 1;
         w.lane_count += u64::from(mask.count_ones());
-        let before = if OBSERVED {
-            observation::before(block, w, mask)
-        } else {
-            None
-        };
+        if OBSERVED {
+            observation::before(block, w, mask);
+        }
         if mask == 0 {
             if OBSERVED {
-                observation::after(block, w, before);
+                observation::after(block, w);
             }
             w.now.pc += 1;
             continue;
@@ -110,7 +107,7 @@ pub(crate) fn execute<const OBSERVED: bool>(
             Err(fault) => Err(fault),
         };
         if OBSERVED {
-            observation::after(block, w, before);
+            observation::after(block, w);
         }
         match next? {
             Next::Following => w.now.pc += 1,

@@ -2,9 +2,9 @@
 //!
 //! The rules are those of [`propagation`](crate::sanitize::init::propagation).
 
-use crate::machine::interp::predicates::set_predicates;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::predicates::set_predicates;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::analysis::instruction_text::{Register, parts};
 use crate::module::code::instruction::Op;
 use crate::module::code::operand::PredSource;
@@ -45,7 +45,7 @@ pub(crate) fn propagate(
     }
 }
 
-pub(crate) fn logic_for_the_others(
+fn logic_for_the_others(
     block: &Block<'_, '_>,
     w: &mut Warp,
     mask: u32,
@@ -65,7 +65,7 @@ pub(crate) fn logic_for_the_others(
 
 /// Executes an instruction in the lanes whose sources are initialized. Its results are
 /// uninitialized in the other lanes.
-pub(crate) fn for_the_others(
+fn for_the_others(
     block: &Block<'_, '_>,
     w: &mut Warp,
     mask: u32,

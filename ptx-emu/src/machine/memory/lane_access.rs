@@ -1,8 +1,8 @@
 //! The registers and the addresses of the lanes of an access.
 
 use crate::fault::{Class, Fault};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::{Addresses, SHARED_WINDOW};
 use crate::module::code::operand::{Address, RegisterOperand};
 use crate::module::lane_mask::{lanes, set_bit};

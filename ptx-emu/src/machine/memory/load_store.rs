@@ -1,15 +1,14 @@
 //! Loads, stores and atomics: addresses, alignment and memory order.
 
 use crate::Class;
-use crate::machine::interp::parameter_space;
 use crate::machine::memory::global::{global_access, store_buffer};
 use crate::machine::memory::lane_access::{check_alignment, lane_addresses};
-use crate::machine::memory::local;
 use crate::machine::memory::shared::cluster_window;
 use crate::machine::memory::shared::shared_access::{atomic_shared, load_shared, store_shared};
+use crate::machine::memory::{local, parameter_space};
 use crate::machine::observation;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::{Addresses, ResolvedAddress, SHARED_WINDOW, resolve};
 use crate::module::code::{
     AccessOrdering, Atomic, FenceInstruction, InstructionSpace, MemoryScope, Transfer,

@@ -2,22 +2,14 @@
 
 use crate::machine::memory::lane_access;
 use crate::machine::memory::lane_access::{extend, put};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::local_slice::{SLICE, own, slice};
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::{Addresses, LOCAL_WINDOW};
 use crate::module::code::{RegisterOperand, Transfer, Unwritten};
 use crate::module::lane_mask::{lanes, set_bit};
 use crate::module::registers::Undefined;
 use crate::{Class, Fault};
-
-/// The size of a thread's section of the local window. Threads of a block have different generic
-/// addresses.
-const SLICE: u64 = 512 << 10;
-
-/// Returns the start of a thread's section of the local window.
-fn slice(w: &Warp, lane: usize) -> u64 {
-    (u64::from(w.number) * 32 + lane as u64) * SLICE
-}
 
 /// Executes `cvta`, or `cvta.to`, for addresses in local memory. An address of another thread
 /// becomes invalid.
@@ -34,13 +26,6 @@ pub(crate) fn convert(w: &mut Warp, mask: u32, d: u32, a: u32, to: bool) -> Resu
     let out = std::array::from_fn(moved);
     w.regs.set(d, mask, &out);
     Ok(())
-}
-
-/// Returns the local address of a window address that belongs to the thread.
-pub(crate) fn own(w: &Warp, lane: usize, address: u64) -> Option<u64> {
-    address
-        .checked_sub(slice(w, lane))
-        .filter(|own| *own < SLICE)
 }
 
 /// The maximum padding between members of a structure in bytes.

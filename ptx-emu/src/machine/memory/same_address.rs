@@ -3,8 +3,8 @@
 use crate::fault::{Class, Fault};
 use crate::machine::memory::lane_access::are_distinct;
 use crate::machine::memory::{lane_access, tolerance};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::sanitize::race::same_address_stores::{NEAR, ROUNDED, are_rounded_apart, sums_apart};
 
@@ -24,7 +24,7 @@ pub(crate) fn check_same(
     check_same_slowly(block, w, mask, addresses, values, bytes)
 }
 
-pub(crate) fn check_same_slowly(
+fn check_same_slowly(
     block: &Block<'_, '_>,
     w: &Warp,
     mask: u32,
@@ -60,7 +60,7 @@ pub(crate) fn check_same_slowly(
 }
 
 #[cold]
-pub(crate) fn stores_differ(
+fn stores_differ(
     block: &Block<'_, '_>,
     w: &Warp,
     a: usize,

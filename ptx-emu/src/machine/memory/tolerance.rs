@@ -1,12 +1,12 @@
 //! Decides whether a race is tolerated, and records tolerated races as notes.
 
 use crate::fault::{Class, Fault};
-use crate::machine::memory::device::allocation::ShadowedAllocation;
-use crate::machine::memory::device::allocation_words::read;
+use crate::machine::device::allocation::ShadowedAllocation;
+use crate::machine::device::allocation_words::read;
 use crate::machine::memory::lane_access;
 use crate::machine::memory::shared::shared_checks;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::SHARED_BASE;
 use crate::module::code::operand::Transfer;
 use crate::sanitize::race::global::launch_accesses::MemoryOperation;
@@ -16,12 +16,12 @@ use crate::sanitize::race::same_address_stores;
 use crate::sanitize::race::same_address_stores::ROUNDED;
 use crate::sanitize::race::tolerated_races::{is_atomic, is_guess};
 
-pub(crate) const SAME_VALUE: &str = "threads store the same value to one address, in no order";
+const SAME_VALUE: &str = "threads store the same value to one address, in no order";
 
-pub(crate) const GUESS: &str =
+const GUESS: &str =
     "a loop of compare-and-swap begins with a plain load, which may see any older value";
 
-pub(crate) const RESET: &str = "a counter is reset by a plain store, after the last atomic on it";
+const RESET: &str = "a counter is reset by a plain store, after the last atomic on it";
 
 /// Returns the reason why a race on global memory is tolerated, if it is.
 pub(crate) fn tolerable(
@@ -66,7 +66,7 @@ pub(crate) fn tolerable(
 }
 
 /// Returns true if a store leaves the bytes unchanged, or changes them only by rounding.
-pub(crate) fn stores_the_same(
+fn stores_the_same(
     block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
@@ -139,7 +139,7 @@ pub(crate) fn excuse_store(
 }
 
 /// Tolerates a race between an ordinary load of shared memory and an atomic.
-pub(crate) fn excuse_guess(block: &mut Block<'_, '_>, w: &Warp, fault: Box<Fault>) -> Checked<()> {
+fn excuse_guess(block: &mut Block<'_, '_>, w: &Warp, fault: Box<Fault>) -> Checked<()> {
     let code = block.grid.code;
     let own = &code.places[w.now.pc as usize];
     let excused = fault.other.as_ref().is_some_and(|other| match other.did {

@@ -4,18 +4,18 @@
 //! A block runs until it ends, or until all its warps that can run poll, sleep or wait. Then
 //! another block begins, or one that has begun continues. Under some schedules of traced launches
 //! several blocks run in turns, though none waits. When every block that has begun waits and no
-//! other can begin, the rotation [rests](crate::machine::scheduler::standstill) until another host
+//! other can begin, the rotation [rests](crate::machine::state::standstill) until another host
 //! thread, or something outside of the launch, changes memory.
 
 use std::collections::VecDeque;
 
 use crate::launch::{Stats, Trace};
-use crate::machine::scheduler::block::Block;
-use crate::machine::scheduler::grid::GridState;
-use crate::machine::scheduler::standstill::{ChangeStamp, Rest};
 use crate::machine::scheduler::warp_turns::BlockProgress;
 use crate::machine::scheduler::{wait_reasons, warp_turns};
 use crate::machine::seeded_choice::mix;
+use crate::machine::state::block::Block;
+use crate::machine::state::grid::GridState;
+use crate::machine::state::standstill::{ChangeStamp, Rest};
 use crate::sanitize::race::global::launch_recorder::{LaunchRecorder, Running};
 
 /// The number of blocks that are interleaved, and the maximum number of rounds of each turn.

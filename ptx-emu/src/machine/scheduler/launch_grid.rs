@@ -4,12 +4,13 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::fault::{Class, Fault, OtherPlace};
 use crate::launch::{Launch, LaunchSite, Schedule, Stats, Trace};
-use crate::machine::memory::device::device_memory::Memory;
+use crate::machine::device::device_memory::Memory;
 use crate::machine::scheduler::block_rotation::Rotation;
-use crate::machine::scheduler::grid::{GridState, refuse};
 use crate::machine::scheduler::wait_reasons::standstill_fault;
+use crate::machine::state::grid::{GridState, refuse};
 use crate::sanitize::race::global::launch_accesses::Accesses;
-use crate::watch::{Faults, Found, Watch, Watched};
+use crate::watch::{Faults, Watch};
+use crate::watched::{Found, Watched};
 
 /// Runs a launch to its end, or until faults stop it.
 pub(crate) fn run(

@@ -13,11 +13,11 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::warp_parts::{Pause, WarpFrame};
 use crate::machine::scheduler::warp_steps;
 use crate::machine::scheduler::warp_steps::state;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
+use crate::machine::state::warp_parts::{Pause, WarpFrame};
 use crate::module::analysis::instruction_text::{parts, split};
 use crate::module::code::{KernelCode, Op};
 use crate::module::registers::Bank;

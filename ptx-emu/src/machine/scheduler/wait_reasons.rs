@@ -6,13 +6,13 @@
 
 use std::time::Duration;
 
+use crate::machine::interp::lane_meetings;
 use crate::machine::memory::lane_access;
-use crate::machine::scheduler::block::{Block, show_ranges};
-use crate::machine::scheduler::lane_meetings;
-use crate::machine::scheduler::standstill_verdict::{
+use crate::machine::state::block::{Block, show_ranges};
+use crate::machine::state::standstill_verdict::{
     BlockWaits, StandstillVerdict, WaitReason, WarpCount,
 };
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::warp::Warp;
 use crate::{Class, Fault};
 
 /// The maximum numbers of groups of blocks, and of groups of warps in a block, that a report names.

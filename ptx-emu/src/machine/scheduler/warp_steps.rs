@@ -8,11 +8,11 @@ use rustc_hash::FxHasher;
 use crate::fault::{Class, Fault};
 use crate::machine::interp::interpreter;
 use crate::machine::memory::lane_access;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::standstill::Polled;
 use crate::machine::scheduler::wait_reasons;
-use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::warp_parts::Pause;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::standstill::Polled;
+use crate::machine::state::warp::Warp;
+use crate::machine::state::warp_parts::Pause;
 use crate::module::code::instruction::Op;
 use crate::module::code::operand::InstructionSpace;
 use crate::module::lane_mask::lanes;
@@ -117,7 +117,7 @@ pub(crate) fn state(w: &Warp) -> u64 {
 }
 
 /// Returns the memory in which an address lies.
-pub(crate) fn polled_at(block: &Block<'_, '_>, address: u64) -> Polled {
+fn polled_at(block: &Block<'_, '_>, address: u64) -> Polled {
     match block.grid.table.reach(address).map(|a| a.owner) {
         None => Polled::Block,
         Some(Some(_)) => Polled::Device,
@@ -125,7 +125,7 @@ pub(crate) fn polled_at(block: &Block<'_, '_>, address: u64) -> Polled {
     }
 }
 
-pub(crate) fn out_of_fuel(block: &Block<'_, '_>, warp: &Warp) -> Box<Fault> {
+fn out_of_fuel(block: &Block<'_, '_>, warp: &Warp) -> Box<Fault> {
     let mut what = format!(
         "the block has executed {} warp instructions and not ended",
         block.grid.schedule.fuel

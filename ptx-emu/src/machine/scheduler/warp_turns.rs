@@ -1,25 +1,29 @@
 //! Turns: the warps of a block run one after another until each waits, polls or has ended.
 //!
+//! A turn ends when the warp reaches a barrier, exits, or has executed its share of instructions.
+//! The schedule chooses which warp runs next. It may choose any, because nothing orders warps
+//! between barriers.
+//!
 //! A warp polls when it executes its share of instructions and does nothing that another thread can
 //! see. It stays where it is when a few more instructions bring it back to the same place with the
 //! same registers: then only another thread can end its loop. If only some of its lanes poll, the
-//! others [run first](crate::machine::scheduler::diverged_lanes).
+//! others [run first](crate::machine::interp::diverged_lanes).
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use crate::fault::SourcePlace;
 use crate::launch::Order;
-use crate::machine::async_copy::copy;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::standstill::Polled;
+use crate::machine::async_copy::{copy, unfinished};
+use crate::machine::interp::lane_meetings;
 use crate::machine::scheduler::stationary_loops::Iteration;
-use crate::machine::scheduler::warp::Warp;
-use crate::machine::scheduler::warp_parts::{Pause, Polling};
 use crate::machine::scheduler::warp_steps::{note_asked, run, state};
-use crate::machine::scheduler::{lane_meetings, stationary_loops, wait_reasons};
+use crate::machine::scheduler::{stationary_loops, wait_reasons, warp_end};
 use crate::machine::seeded_choice::mix;
-use crate::machine::sync::cluster;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::standstill::Polled;
+use crate::machine::state::warp::Warp;
+use crate::machine::state::warp_parts::{Pause, Polling};
 use crate::{Class, Fault};
 
 /// The number of instructions after which the next warp runs, so that a warp may wait for another
@@ -257,7 +261,7 @@ fn after_turn(block: &mut Block<'_, '_>, w: u32, pause: Pause) -> Checked<()> {
     match pause {
         Pause::Waits => {}
         Pause::Ended => {
-            cluster::ended(block, w)?;
+            warp_end::ended(block, w)?;
             block.turns.effects += 1;
         }
         Pause::Turn | Pause::Yields | Pause::Sleeps | Pause::Spins | Pause::Stays => {
@@ -484,7 +488,7 @@ fn stuck(block: &Block<'_, '_>) -> Checked<()> {
 
 /// Checks that no barrier is incomplete after all warps have exited.
 fn left_over(block: &Block<'_, '_>) -> Checked<()> {
-    copy::unfinished(block, None)?;
+    unfinished::unfinished(block, None)?;
     let Some((id, pc, warp, arrived, expected)) = block.barriers.left_over() else {
         return Ok(());
     };

@@ -4,10 +4,10 @@
 //! count that its first user gave. The waiting warps then continue, and the barrier can be used
 //! again.
 
-use crate::machine::interp::predicates::pred;
-use crate::machine::scheduler::block::{Block, Checked, show_lanes};
-use crate::machine::scheduler::warp::Warp;
-use crate::machine::sync::barrier_state::{BarrierState, BarrierUse, COUNT};
+use crate::machine::predicates::pred;
+use crate::machine::state::barrier_state::{BarrierState, BarrierUse, COUNT};
+use crate::machine::state::block::{Block, Checked, show_lanes};
+use crate::machine::state::warp::Warp;
 use crate::module::code::{Barrier, BarrierKind};
 use crate::module::registers::Regs;
 use crate::{Class, Fault};

@@ -7,14 +7,13 @@
 //! of them must know of the access. Vector clocks decide this, so the result does not depend on the
 //! order in which the warps ran.
 
-use crate::machine::async_copy::copy;
 use crate::machine::memory::lane_access;
 use crate::machine::memory::lane_access::put;
 use crate::machine::memory::shared::cluster_window;
 use crate::machine::memory::shared::cluster_window::PEER;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
-use crate::machine::sync::cluster_state::{AtBarrier, Cluster, Visit};
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::cluster_state::{AtBarrier, Cluster};
+use crate::machine::state::warp::Warp;
 use crate::machine::sync::warp_exchange;
 use crate::module::address_space::WINDOW;
 use crate::module::code::{Address, InstructionSpace, RegisterOperand};
@@ -62,41 +61,6 @@ pub(crate) fn cluster_rank(
     w.regs
         .set(d, mask, &places.map(|place| block.shadow.rank(place)));
     Ok(())
-}
-
-/// Records that a warp has exited.
-pub(crate) fn ended(block: &mut Block<'_, '_>, warp: u32) -> Checked<()> {
-    complete_cluster(block);
-    let rank = block.warps[warp as usize].rank;
-    let mine = |w: &&Warp| w.rank == rank;
-    if block.blocks.len() == 1 || block.warps.iter().filter(mine).any(|w| w.present() != 0) {
-        return Ok(());
-    }
-    block.cluster.ended[rank as usize] = true;
-    copy::unfinished(block, Some(rank))?;
-    let members: Vec<u32> = block.warps.iter().filter(mine).map(|w| w.index).collect();
-    let visits = block.cluster.visits[rank as usize].iter().enumerate();
-    let late = |(v, visit): (usize, &Visit)| {
-        let (count, pc, lane) = (*visit)?;
-        let known = members
-            .iter()
-            .any(|m| block.shadow.clocks.knows(*m, v, count));
-        (!known).then_some((v as u32 * 32 + lane, pc))
-    };
-    match visits.filter_map(late).next() {
-        None => Ok(()),
-        Some((thread, pc)) => Err(left_early(block, warp, thread, pc)),
-    }
-}
-
-fn left_early(block: &Block<'_, '_>, warp: u32, thread: u32, pc: u32) -> Box<Fault> {
-    let w = &block.warps[warp as usize];
-    let what = "a block of a cluster ends, and nothing orders an access of another to its shared memory before";
-    let mut fault = block.fault(w, w.live, Class::ClusterExit, what);
-    fault.place = None;
-    fault.instead = "put a barrier of the cluster before the end of every block";
-    fault.other = Some(block.earlier(pc, thread, "accessed it"));
-    fault
 }
 
 /// Executes `barrier.cluster.arrive` in some lanes. The warp has arrived when all its lanes
@@ -171,7 +135,7 @@ pub(crate) fn is_together(block: &Block<'_, '_>, w: &Warp) -> bool {
 }
 
 /// Ends the phase of the barrier if all warps that have not exited have arrived.
-fn complete_cluster(block: &mut Block<'_, '_>) {
+pub(crate) fn complete_cluster(block: &mut Block<'_, '_>) {
     let Cluster {
         warps,
         done,

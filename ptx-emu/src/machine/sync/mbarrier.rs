@@ -17,9 +17,9 @@
 use crate::machine::memory::lane_access;
 use crate::machine::memory::lane_access::words;
 use crate::machine::memory::shared::{cluster_window, shared_checks};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
-use crate::machine::sync::mbarrier_state::{FailedWait, MbarrierState, Mbarriers, Waiter};
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::mbarrier_state::{FailedWait, MbarrierState, Mbarriers, Waiter};
+use crate::machine::state::warp::Warp;
 use crate::module::code::{MbarrierInstruction, MbarrierOperation, MbarrierWait, Phase};
 use crate::module::isa::async_copy::copy::MOST_COUNT;
 use crate::module::lane_mask::lanes;

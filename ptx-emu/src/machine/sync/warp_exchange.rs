@@ -5,12 +5,12 @@
 //! form a group, and each group executes the instruction separately. A group must consist of
 //! exactly the lanes that its mask names, except those that have exited. The masks of two groups
 //! have no lane in common. From sm_70 on, lanes of a group may be at different instructions: [they
-//! wait for each other](crate::machine::scheduler::lane_meetings), and come here together.
+//! wait for each other](crate::machine::interp::lane_meetings), and come here together.
 
-use crate::machine::interp::predicates::pred;
-use crate::machine::scheduler::block::{Block, Checked, show_lanes};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::predicates::pred;
 use crate::machine::seeded_choice;
+use crate::machine::state::block::{Block, Checked, show_lanes};
+use crate::machine::state::warp::Warp;
 use crate::module::code::{EXECUTING, Exchange, PredSource, Shuffle, ShuffleMode, Vote};
 use crate::module::lane_mask::{lanes, set_bit};
 use crate::{Class, Fault};

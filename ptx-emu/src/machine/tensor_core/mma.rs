@@ -14,8 +14,8 @@ use half::{bf16, f16};
 
 use crate::machine::memory::shared::{cluster_window, shared_checks};
 use crate::machine::memory::{lane_access, tolerance};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::machine::sync::warp_exchange;
 use crate::machine::tensor_core::dot_product::{DotFactors, WIDE, add_products};
 use crate::module::code::{Element, LoadMatrix, Mma};

@@ -2,7 +2,6 @@
 
 pub(crate) mod dot_product;
 pub(crate) mod mma;
-pub(crate) mod pending_wgmma;
 pub(crate) mod sparse;
 pub(crate) mod warpgroup;
 pub(crate) mod wgmma;

@@ -17,8 +17,8 @@
 //! Elements of b whose partner is not stored take no part, even if they are infinite.
 
 use crate::machine::memory::lane_access;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::code::{MatrixElement, ProductShape, Sparsity};
 use crate::module::lane_mask::lanes;
 use crate::{Class, Fault};

@@ -14,12 +14,14 @@
 use half::{bf16, f16};
 
 use crate::machine::memory::lane_access;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::pending::pending_wgmma::{
+    DEPTH, Matrix, PendingWgmma, ROWS, rows_above,
+};
+use crate::machine::state::warp::Warp;
 use crate::machine::tensor_core::dot_product::{
     DotFactors, HALVES, NARROW, NARROW_HALVES, StepPrecision, WIDE, add_products,
 };
-use crate::machine::tensor_core::pending_wgmma::{DEPTH, Matrix, PendingWgmma, ROWS, rows_above};
 use crate::machine::tensor_core::sparse;
 use crate::machine::tensor_core::wmma::total;
 use crate::module::code::asynchronous::{LeftMatrix, Wgmma};
@@ -85,7 +87,7 @@ fn matrix(
 ) -> Vec<Vec<f32>> {
     let units = m.units(first, outer, element).into_iter().flat_map(|unit| {
         let offset = (block.shadow.place(unit, w.rank)
-            - u64::from(crate::module::decode::SHARED_BASE)) as usize;
+            - u64::from(crate::module::address_space::SHARED_BASE)) as usize;
         [0, 8].map(|half| block.shared.read(offset + half, 8).to_le_bytes())
     });
     let bytes: Vec<u8> = units.flatten().collect();

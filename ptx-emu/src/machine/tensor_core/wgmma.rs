@@ -17,12 +17,12 @@
 
 use crate::launch::Order;
 use crate::machine::async_copy::bulk_store;
-use crate::machine::interp::predicates::pred;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::predicates::pred;
 use crate::machine::seeded_choice::mix;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::pending::pending_wgmma::{Matrix, PendingWgmma, ROWS, rows_above};
+use crate::machine::state::warp::Warp;
 use crate::machine::sync::warp_exchange;
-use crate::machine::tensor_core::pending_wgmma::{Matrix, PendingWgmma, ROWS, rows_above};
 use crate::machine::tensor_core::warpgroup;
 use crate::machine::tensor_core::warpgroup::product;
 use crate::module::code::Element;

@@ -9,8 +9,8 @@ use half::{bf16, f16};
 
 use crate::Class;
 use crate::machine::memory::{lane_access, load_store};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::machine::sync::warp_exchange;
 use crate::machine::tensor_core::dot_product::{DotFactors, HALVES, WIDE, add_products};
 use crate::machine::tensor_core::sparse;

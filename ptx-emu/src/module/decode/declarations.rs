@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use crate::module::address_space::{RESERVED, SHARED_BASE};
 use crate::module::code::{Formal, RegisterOperand, SharedRegion, UNDECLARED_DYNAMIC};
-use crate::module::decode::names::{PREDEFINED, special};
-use crate::module::decode::symbols::{DeclaredSymbol, NameScope, layout};
-use crate::module::decode::unit::DecodingUnit;
+use crate::module::context::names::{PREDEFINED, special};
+use crate::module::context::symbols::{DeclaredSymbol, NameScope, layout};
+use crate::module::context::unit::DecodingUnit;
 use crate::module::parameter::Param;
 use crate::syntax::ast::{DeclaredSpace, DeclaredVariable, Statement};
 use crate::syntax::types::Type;

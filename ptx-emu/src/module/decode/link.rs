@@ -6,9 +6,9 @@
 use std::collections::HashSet;
 
 use crate::module::code::{ABSENT, KernelCode, Op};
+use crate::module::context::unit::{DecodingUnit, ModuleContext};
 use crate::module::control_flow;
 use crate::module::decode::declarations::SharedLayout;
-use crate::module::decode::unit::{DecodingUnit, ModuleContext};
 use crate::module::parameter::Param;
 use crate::syntax::{Error, ast};
 

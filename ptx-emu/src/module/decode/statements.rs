@@ -7,10 +7,10 @@ use crate::module::code::Preparation;
 use crate::module::code::asynchronous::{LeftMatrix, Wgmma};
 use crate::module::code::call::Routine;
 use crate::module::code::instruction::{Instruction, KernelCode, Op, ResolvedGuard};
-use crate::module::decode::names::bank;
-use crate::module::decode::operands::{Decode, MOST_SUFFIXES, SuffixOrder};
-use crate::module::decode::symbols::{DeclaredSymbol, NameScope};
-use crate::module::decode::unit::{
+use crate::module::context::names::bank;
+use crate::module::context::operands::{Decode, MOST_SUFFIXES, SuffixOrder};
+use crate::module::context::symbols::{DeclaredSymbol, NameScope};
+use crate::module::context::unit::{
     DecodingUnit, IS_VARIABLE, ModuleContext, NARROW_ADDRESS, UNDECLARED,
 };
 use crate::module::isa::OpcodeLookup;
@@ -21,13 +21,13 @@ use crate::syntax::types::Type;
 use crate::syntax::{At, Error, ErrorCause, Parsed, ast, error, unknown_form, unsupported};
 
 /// Instructions whose first operand is a source.
-pub(crate) const READERS: &[&str] = &[
+const READERS: &[&str] = &[
     "st", "red", "stmatrix", "bar", "barrier", "cp", "mbarrier", "fence", "prefetch", "wgmma",
     "sust", "sured",
 ];
 
 /// The maximum depth of inlined calls whose places are kept.
-pub(crate) const MOST_INLINED: usize = 64;
+const MOST_INLINED: usize = 64;
 
 /// Returns a name without the number of `%r<N>`.
 pub(crate) fn family(name: &str) -> &str {
@@ -37,7 +37,7 @@ pub(crate) fn family(name: &str) -> &str {
 /// Returns the operand form that an error is about, if ptxas 13.5 accepts it.
 ///
 /// Such a form is unsupported and not ill-formed. `cargo xtask forms` found the cases.
-pub(crate) fn lacking_operand(inst: &ast::ParsedInstruction<'_>, e: &Error) -> Option<String> {
+fn lacking_operand(inst: &ast::ParsedInstruction<'_>, e: &Error) -> Option<String> {
     let opcode = inst.opcode;
     if matches!(opcode, "min" | "max") && inst.operands.len() == 4 {
         return Some(format!("{opcode} of three values"));

@@ -2,8 +2,8 @@
 //! Instructions").
 
 use crate::module::code::{Call, CallTarget, Op, Passed, RegisterOperand, SystemCall};
-use crate::module::decode::operands::Decoder;
-use crate::module::decode::{Decode, layout};
+use crate::module::context::operands::{Decode, Decoder};
+use crate::module::context::symbols::layout;
 use crate::syntax::ast::{DeclaredVariable, Number, OperandKind, ParsedOperand};
 use crate::syntax::types::{Type, TypeKind};
 use crate::syntax::{Parsed, error, unsupported};

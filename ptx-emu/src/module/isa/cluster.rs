@@ -2,8 +2,7 @@
 //! "barrier.cluster").
 
 use crate::module::code::Op;
-use crate::module::decode::Decode;
-use crate::module::decode::operands::Decoder;
+use crate::module::context::operands::{Decode, Decoder};
 use crate::syntax::Parsed;
 use crate::syntax::ast::OperandKind;
 use crate::syntax::types::Type;

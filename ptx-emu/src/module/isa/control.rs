@@ -2,8 +2,7 @@
 //! "Miscellaneous Instructions").
 
 use crate::module::code::Op;
-use crate::module::decode::Decode;
-use crate::module::decode::operands::Decoder;
+use crate::module::context::operands::{Decode, Decoder};
 use crate::syntax::Parsed;
 use crate::syntax::types::Type;
 

@@ -5,8 +5,7 @@ use crate::module::code::{
     AccessOrdering, Address, InstructionSpace, MemoryScope, Op, RegisterOperand, Transfer,
     Unwritten, Width,
 };
-use crate::module::decode::Decode;
-use crate::module::decode::operands::Decoder;
+use crate::module::context::operands::{Decode, Decoder};
 use crate::module::registers::Bank;
 use crate::syntax::Parsed;
 use crate::syntax::ast::OperandKind;

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
-use crate::module::isa::row::{expand, sorted};
+use crate::module::context::row::{expand, sorted};
 use crate::syntax::At;
 
 const FORMS: &[&str] = &[

@@ -15,16 +15,15 @@ pub(crate) mod hints;
 pub(crate) mod image;
 pub(crate) mod manual;
 pub(crate) mod memory;
-pub(crate) mod row;
 pub(crate) mod tensor_core;
 pub(crate) mod warp;
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use crate::module::decode::operands::Decoder;
-pub(crate) use crate::module::isa::row::ArithmeticRow;
-use crate::module::isa::row::{expand, sorted};
+use crate::module::context::operands::Decoder;
+pub(crate) use crate::module::context::row::ArithmeticRow;
+use crate::module::context::row::{expand, sorted};
 use crate::syntax::At;
 
 /// The instructions that need more than a row.
@@ -232,7 +231,7 @@ mod tests {
                 };
                 (row.run)(&mut regs, 0x8001, &slots)
                     .unwrap_or_else(|u| panic!("{}: {u:?}", row.names));
-                let wide = crate::module::decode::bank(row.dst) == Bank::W64;
+                let wide = crate::module::context::names::bank(row.dst) == Bank::W64;
                 let defined = if wide {
                     regs.w64.defined[3]
                 } else {

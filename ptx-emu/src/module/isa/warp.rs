@@ -5,8 +5,7 @@ use crate::module::code::{
     Barrier, BarrierKind, EXECUTING, Exchange, FenceInstruction, MemoryScope, Op, Shuffle,
     ShuffleMode, Vote,
 };
-use crate::module::decode::Decode;
-use crate::module::decode::operands::Decoder;
+use crate::module::context::operands::{Decode, Decoder};
 use crate::module::isa::memory::load_store::SCOPES;
 use crate::module::registers::Bank;
 use crate::syntax::Parsed;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::module::analysis::instruction_text::{Register, named, parts, split};
 use crate::module::code::{Exchange, KernelCode, Op};
-use crate::module::decode::bank;
+use crate::module::context::names::bank;
 use crate::module::isa;
 use crate::module::isa::OpcodeLookup;
 use crate::module::registers::{Bank, OperandSlots};
@@ -195,7 +195,7 @@ fn suffix(part: &str) -> Option<Type> {
     Type::parse(&format!(".{part}"))
 }
 
-pub(crate) fn is_integer(ty: Type) -> bool {
+fn is_integer(ty: Type) -> bool {
     matches!(ty.kind(), TypeKind::Unsigned | TypeKind::Signed)
 }
 

@@ -7,6 +7,7 @@
 //! discard. The error names the place where the value appeared.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::fault::OtherPlace;
 use crate::module::analysis::instruction_text::{Register, key};
@@ -14,12 +15,15 @@ use crate::module::lane_mask::lanes;
 use crate::module::registers::{Bank, Regs};
 use crate::sanitize::arithmetic::rules::Rule;
 use crate::sanitize::execution_context::ExecutionContext;
+use crate::sanitize::observer::Observer;
 use crate::syntax::types::Type;
 use crate::{Class, Fault};
 
 /// The NaN and infinite values that a worker follows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Values {
+    /// The effects of each instruction.
+    rules: Arc<[Rule]>,
     /// The numbers of the marks by the instruction where a value appeared.
     numbers: BTreeMap<u32, u32>,
     /// The findings by number, starting at 1.
@@ -150,12 +154,13 @@ fn set(regs: &mut Regs, register: Register, lane: usize, of: u32) {
     regs.spoilt.set(key(register), lane, bits, of);
 }
 
-impl Values {
-    /// Records the numbers of an instruction that is about to be executed.
-    pub(crate) fn before(&mut self, context: &impl ExecutionContext, rules: &[Rule], mask: u32) {
+impl Observer for Values {
+    fn before(&mut self, context: &impl ExecutionContext, mask: u32) {
         if mask == 0 {
             return;
         }
+        // The checks change the other fields while they look at a rule.
+        let rules = self.rules.clone();
         let pending = match &rules[context.pc() as usize] {
             Rule::Divides { a, b } => {
                 self.divides(context, mask, *a, *b);
@@ -182,16 +187,15 @@ impl Values {
         self.pending = pending;
     }
 
-    /// Discards the instruction that was about to be executed.
-    pub(crate) fn interrupted(&mut self) {
+    fn interrupted(&mut self) {
         self.pending = None;
     }
 
-    /// Examines the results of the instruction.
-    pub(crate) fn after(&mut self, context: &mut impl ExecutionContext, rules: &[Rule]) {
+    fn after(&mut self, context: &mut impl ExecutionContext) {
         let Some(p) = self.pending.take() else {
             return;
         };
+        let rules = self.rules.clone();
         match &rules[p.pc as usize] {
             Rule::Computes { d, sources } => lanes(p.mask).for_each(|lane| {
                 let sort = sort(d.1, context.regs().bits(d.0, lane));
@@ -213,6 +217,18 @@ impl Values {
                 });
             }
             Rule::Nothing | Rule::Divides { .. } | Rule::Rounds { .. } | Rule::Uses(_) => {}
+        }
+    }
+}
+
+impl Values {
+    /// Creates a check of a kernel whose instructions have these effects.
+    pub(crate) fn new(rules: Arc<[Rule]>) -> Values {
+        Values {
+            rules,
+            numbers: BTreeMap::new(),
+            origins: Vec::new(),
+            pending: None,
         }
     }
 

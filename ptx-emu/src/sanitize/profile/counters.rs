@@ -10,6 +10,7 @@ use crate::module::code::{InstructionSpace, KernelCode};
 use crate::module::lane_mask::{lanes, set_bit};
 use crate::profile::{MemoryProfile, MemorySpace, Profile, SiteProfile};
 use crate::sanitize::execution_context::ExecutionContext;
+use crate::sanitize::observer::{ObservedAccess, Observer};
 
 /// The counts by instruction.
 #[derive(Debug)]
@@ -63,41 +64,6 @@ impl InstructionCounters {
         }
     }
 
-    /// Counts an execution in the lanes of `mask`.
-    pub(crate) fn execution(&mut self, context: &impl ExecutionContext, mask: u32) {
-        let position = context.position();
-        let counts = &mut self.0[context.pc() as usize];
-        counts.warps += 1;
-        counts.lanes += u64::from(mask.count_ones());
-        counts.diverged += u64::from(position.running != position.present);
-    }
-
-    /// Counts an access in each space to which its addresses resolve.
-    pub(crate) fn access(
-        &mut self,
-        pc: u32,
-        mask: u32,
-        space: InstructionSpace,
-        addresses: &Addresses,
-        bytes: u32,
-    ) {
-        let space_of = |lane: &usize| match (space, resolve(addresses[*lane]).0) {
-            (InstructionSpace::Shared | InstructionSpace::Cluster, _) => MemorySpace::Shared,
-            (InstructionSpace::Local, _) => MemorySpace::Local,
-            (InstructionSpace::Generic, ResolvedAddress::Shared) => MemorySpace::Shared,
-            (InstructionSpace::Generic, ResolvedAddress::Local) => MemorySpace::Local,
-            _ => MemorySpace::Global,
-        };
-        for space in [MemorySpace::Global, MemorySpace::Shared, MemorySpace::Local] {
-            let part = lanes(mask)
-                .filter(|lane| space_of(lane) == space)
-                .fold(0, set_bit);
-            if part != 0 {
-                self.request(pc, space, part, addresses, bytes);
-            }
-        }
-    }
-
     /// Counts an access of a warp to one space.
     fn request(&mut self, pc: u32, space: MemorySpace, mask: u32, at: &Addresses, bytes: u32) {
         let mut more = MemoryProfile {
@@ -118,6 +84,36 @@ impl InstructionCounters {
             .entry(space)
             .and_modify(|known| known.add(&more))
             .or_insert(more);
+    }
+}
+
+impl Observer for InstructionCounters {
+    fn before(&mut self, context: &impl ExecutionContext, mask: u32) {
+        let position = context.position();
+        let counts = &mut self.0[context.pc() as usize];
+        counts.warps += 1;
+        counts.lanes += u64::from(mask.count_ones());
+        counts.diverged += u64::from(position.running != position.present);
+    }
+
+    /// Counts the access in each space to which its addresses resolve.
+    fn access(&mut self, access: &ObservedAccess<'_>) {
+        let addresses = access.addresses;
+        let space_of = |lane: &usize| match (access.space, resolve(addresses[*lane]).0) {
+            (InstructionSpace::Shared | InstructionSpace::Cluster, _) => MemorySpace::Shared,
+            (InstructionSpace::Local, _) => MemorySpace::Local,
+            (InstructionSpace::Generic, ResolvedAddress::Shared) => MemorySpace::Shared,
+            (InstructionSpace::Generic, ResolvedAddress::Local) => MemorySpace::Local,
+            _ => MemorySpace::Global,
+        };
+        for space in [MemorySpace::Global, MemorySpace::Shared, MemorySpace::Local] {
+            let part = lanes(access.mask)
+                .filter(|lane| space_of(lane) == space)
+                .fold(0, set_bit);
+            if part != 0 {
+                self.request(access.pc, space, part, addresses, access.bytes);
+            }
+        }
     }
 }
 

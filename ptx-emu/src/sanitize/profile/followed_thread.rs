@@ -3,16 +3,19 @@
 use crate::module::registers::{Bank, Regs};
 use crate::profile::{Followed, FollowedStep, RegisterStep};
 use crate::sanitize::execution_context::ExecutionContext;
+use crate::sanitize::observer::Observer;
 
 /// The record of the followed thread.
 #[derive(Debug)]
 pub(crate) struct FollowedThread {
     followed: Followed,
     pub(crate) steps: Vec<FollowedStep>,
+    pending: Option<FollowedInstruction>,
 }
 
 /// The next instruction of the followed thread.
-pub(crate) struct FollowedInstruction {
+#[derive(Debug)]
+struct FollowedInstruction {
     pc: u32,
     lane: u32,
     executed: bool,
@@ -44,12 +47,13 @@ impl FollowedThread {
         FollowedThread {
             followed,
             steps: Vec::new(),
+            pending: None,
         }
     }
 
     /// Returns the state of the thread before an instruction of its warp, if it runs and its record
     /// is not full.
-    pub(crate) fn before(
+    fn state_before(
         &self,
         context: &impl ExecutionContext,
         mask: u32,
@@ -81,9 +85,17 @@ impl FollowedThread {
             values: values.collect(),
         })
     }
+}
 
-    /// Records the result of an instruction that the thread has executed, or tried to execute.
-    pub(crate) fn after(&mut self, context: &impl ExecutionContext, before: FollowedInstruction) {
+impl Observer for FollowedThread {
+    fn before(&mut self, context: &impl ExecutionContext, mask: u32) {
+        self.pending = self.state_before(context, mask);
+    }
+
+    fn after(&mut self, context: &mut impl ExecutionContext) {
+        let Some(before) = self.pending.take() else {
+            return;
+        };
         let code = context.code();
         let position = context.position();
         // A call or a return has changed the registers, so their values cannot be compared.

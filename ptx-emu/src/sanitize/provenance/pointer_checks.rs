@@ -6,6 +6,8 @@
 //! other operation removes the mark, and the pointer is not checked from then on. Local memory is
 //! divided at the addresses that the compiled code takes.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use crate::fault::AllocationInfo;
@@ -15,12 +17,15 @@ use crate::module::code::{Address, InstructionSpace};
 use crate::module::lane_mask::lanes;
 use crate::module::registers::{Bank, Regs};
 use crate::sanitize::execution_context::ExecutionContext;
+use crate::sanitize::observer::Observer;
 use crate::sanitize::provenance::pointer_effects::PointerEffect;
 use crate::{Class, Fault};
 
 /// The objects from which the pointers of a worker are derived.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Provenance {
+    /// The effects of each instruction.
+    effects: Arc<[PointerEffect]>,
     /// The objects by number, starting at 1.
     objects: Vec<MemoryObject>,
     numbers: FxHashMap<MemoryObject, u32>,
@@ -77,30 +82,13 @@ fn pending(
     })
 }
 
-impl Provenance {
-    /// Returns the number of an object.
-    fn number(&mut self, object: MemoryObject) -> u32 {
-        if let Some(number) = self.numbers.get(&object) {
-            return *number;
-        }
-        self.objects.push(object);
-        let number = self.objects.len() as u32;
-        self.numbers.insert(object, number);
-        number
-    }
-}
-
-impl Provenance {
-    /// Records the pointers of an instruction that is about to be executed.
-    pub(crate) fn before(
-        &mut self,
-        context: &impl ExecutionContext,
-        effects: &[PointerEffect],
-        mask: u32,
-    ) {
+impl Observer for Provenance {
+    fn before(&mut self, context: &impl ExecutionContext, mask: u32) {
         if mask == 0 {
             return;
         }
+        // The checks change the other fields while they look at an effect.
+        let effects = self.effects.clone();
         let pending = match &effects[context.pc() as usize] {
             PointerEffect::Nothing => None,
             PointerEffect::Frame { .. }
@@ -122,16 +110,15 @@ impl Provenance {
         self.pending = pending;
     }
 
-    /// Discards the instruction that was about to be executed.
-    pub(crate) fn interrupted(&mut self) {
+    fn interrupted(&mut self) {
         self.pending = None;
     }
 
-    /// Marks the results of the instruction.
-    pub(crate) fn after(&mut self, context: &mut impl ExecutionContext, effects: &[PointerEffect]) {
+    fn after(&mut self, context: &mut impl ExecutionContext) {
         let Some(p) = self.pending.take() else {
             return;
         };
+        let effects = self.effects.clone();
         for lane in lanes(p.mask) {
             let marks = || p.sources.iter().map(|(_, marks)| marks[lane]);
             let (d, of) = match &effects[p.pc as usize] {
@@ -156,7 +143,32 @@ impl Provenance {
             set(context.regs_mut(), *d, lane, of);
         }
     }
+}
 
+impl Provenance {
+    /// Creates a check of a kernel whose instructions have these effects.
+    pub(crate) fn new(effects: Arc<[PointerEffect]>) -> Provenance {
+        Provenance {
+            effects,
+            objects: Vec::new(),
+            numbers: FxHashMap::default(),
+            pending: None,
+        }
+    }
+
+    /// Returns the number of an object.
+    fn number(&mut self, object: MemoryObject) -> u32 {
+        if let Some(number) = self.numbers.get(&object) {
+            return *number;
+        }
+        self.objects.push(object);
+        let number = self.objects.len() as u32;
+        self.numbers.insert(object, number);
+        number
+    }
+}
+
+impl Provenance {
     fn object_of_frame(
         &mut self,
         context: &impl ExecutionContext,

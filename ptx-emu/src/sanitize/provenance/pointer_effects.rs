@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::module::analysis::instruction_text::{Register, named, parts, split};
 use crate::module::code::{Address, InstructionSpace, KernelCode, Op, RegisterOperand, Width};
-use crate::module::decode::bank;
+use crate::module::context::names::bank;
 use crate::module::registers::{Bank, OperandSlots};
 use crate::sanitize::arithmetic::rules::types;
 

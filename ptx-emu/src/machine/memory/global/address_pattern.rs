@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::machine::memory::device::allocation::ShadowedAllocation;
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::device::allocation::ShadowedAllocation;
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::code::{RegisterOperand, Transfer};
 

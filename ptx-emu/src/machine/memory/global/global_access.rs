@@ -7,9 +7,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{MutexGuard, PoisonError};
 
-use crate::machine::memory::device::allocation::ShadowedAllocation;
-pub(crate) use crate::machine::memory::device::allocation_words::read;
-use crate::machine::memory::device::allocation_words::{update, write};
+use crate::machine::device::allocation::ShadowedAllocation;
+pub(crate) use crate::machine::device::allocation_words::read;
+use crate::machine::device::allocation_words::{update, write};
 use crate::machine::memory::global::address_pattern::{
     AddressPattern, are_words, gather, load_consecutive, pattern, scatter, span,
 };
@@ -18,8 +18,8 @@ use crate::machine::memory::global::global_record::{atomic_place, record};
 use crate::machine::memory::global::{store_buffer, wide_atomics};
 use crate::machine::memory::lane_access::{extend, put};
 use crate::machine::memory::{lane_access, same_address};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::code::{AccessOrdering, Atomic, Transfer, Width};
 use crate::module::lane_mask::lanes;

@@ -1,10 +1,10 @@
 //! The checks of an access to global memory: bounds, freed memory and initialization.
 
 use crate::fault::{Class, Fault};
-use crate::machine::memory::device::allocation::ShadowedAllocation;
+use crate::machine::device::allocation::ShadowedAllocation;
 use crate::machine::memory::lane_access;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 
 pub(crate) fn holds(a: &ShadowedAllocation, low: u64, end: u64) -> bool {
     low >= a.base && end <= a.base + a.bytes
@@ -46,7 +46,7 @@ pub(crate) fn lane_allocation<'g>(
 }
 
 /// Returns true if the bytes lie in one block of a heap, or not in a heap.
-pub(crate) fn is_block(block: &Block<'_, '_>, address: u64, bytes: u32) -> bool {
+fn is_block(block: &Block<'_, '_>, address: u64, bytes: u32) -> bool {
     block
         .grid
         .table

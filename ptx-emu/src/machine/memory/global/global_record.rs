@@ -1,12 +1,12 @@
 //! Records the accesses to global memory of a traced launch, and reports races.
 
 use crate::fault::{Class, Fault, OtherPlace};
-use crate::machine::memory::device::allocation::ShadowedAllocation;
+use crate::machine::device::allocation::ShadowedAllocation;
 use crate::machine::memory::global::global_checks::{check_lane, lane_allocation, one, read_only};
 use crate::machine::memory::global::global_warp_record;
 use crate::machine::memory::{lane_access, tolerance};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::code::atomic::Atomic;
 use crate::module::code::operand::{MemoryScope, Transfer};
@@ -66,7 +66,7 @@ pub(crate) fn record(
 }
 
 #[cold]
-pub(crate) fn record_full(block: &Block<'_, '_>, w: &Warp, mask: u32) -> Box<Fault> {
+fn record_full(block: &Block<'_, '_>, w: &Warp, mask: u32) -> Box<Fault> {
     let most = block.grid.watch.most_recorded();
     let what = format!(
         "the record of the traced launch has reached its limit of {most} bytes, and races from here on would be missed"
@@ -76,7 +76,7 @@ pub(crate) fn record_full(block: &Block<'_, '_>, w: &Warp, mask: u32) -> Box<Fau
     fault
 }
 
-pub(crate) fn record_lane(
+fn record_lane(
     block: &mut Block<'_, '_>,
     w: &Warp,
     lane: usize,
@@ -125,7 +125,7 @@ pub(crate) fn grid_trigger(block: &mut Block<'_, '_>, w: &Warp) {
 }
 
 #[cold]
-pub(crate) fn global_race(
+fn global_race(
     block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
@@ -191,6 +191,6 @@ pub(crate) fn atomic_place<'g>(
     Ok(a)
 }
 
-pub(crate) fn passive(writes: bool) -> &'static str {
+fn passive(writes: bool) -> &'static str {
     if writes { "written" } else { "read" }
 }

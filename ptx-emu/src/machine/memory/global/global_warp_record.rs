@@ -6,10 +6,10 @@
 
 use std::ops::Range;
 
-use crate::machine::memory::device::allocation::ShadowedAllocation;
+use crate::machine::device::allocation::ShadowedAllocation;
 use crate::machine::memory::global::address_pattern::compare;
-use crate::machine::scheduler::block::Block;
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::Block;
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::code::MemoryScope;
 use crate::sanitize::race::global::launch_accesses::MemoryOperation;

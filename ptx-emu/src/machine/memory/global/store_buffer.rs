@@ -7,11 +7,11 @@
 //! new value, all blocks read it.
 
 use crate::Class;
-use crate::machine::memory::device::allocation_words::read;
+use crate::machine::device::allocation_words::read;
 use crate::machine::memory::lane_access;
 use crate::machine::memory::lane_access::{extend, put};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::code::{AccessOrdering, Transfer};
 use crate::module::lane_mask::lanes;

@@ -2,13 +2,13 @@
 
 use std::sync::PoisonError;
 
-use crate::machine::memory::device::allocation::ShadowedAllocation;
-use crate::machine::memory::device::allocation_words::{read, write};
+use crate::machine::device::allocation::ShadowedAllocation;
+use crate::machine::device::allocation_words::{read, write};
 use crate::machine::memory::global::global_record;
 use crate::machine::memory::lane_access::put;
 use crate::machine::memory::{lane_access, tolerance};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::code::{Atomic, High, RegisterOperand};
 use crate::sanitize::race::last_access::AccessProperties;

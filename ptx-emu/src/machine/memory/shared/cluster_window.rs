@@ -2,8 +2,8 @@
 
 use crate::fault::Class;
 use crate::machine::memory::lane_access::lane_addresses;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::{Addresses, SHARED_WINDOW};
 use crate::module::code::operand::{Address, InstructionSpace};
 use crate::module::lane_mask::{lanes, set_bit};

@@ -1,6 +1,6 @@
 //! Copies that land in shared memory: their words are stored, and their shadow records the write.
 
-use crate::machine::scheduler::block::Block;
+use crate::machine::state::block::Block;
 use crate::module::address_space::SHARED_BASE;
 use crate::module::code::asynchronous::Reduction;
 use crate::sanitize::race::shared::shared_shadow::CopyWriter;

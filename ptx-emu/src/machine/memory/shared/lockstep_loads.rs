@@ -1,8 +1,8 @@
 //! Reports loads of shared memory that rely on lanes in lockstep.
 
 use crate::fault::Class;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::lane_mask::lanes;
 use crate::sanitize::race::last_access::AccessProperties;

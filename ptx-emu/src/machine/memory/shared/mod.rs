@@ -5,4 +5,3 @@ pub(crate) mod lockstep_loads;
 pub(crate) mod shared_access;
 pub(crate) mod shared_checks;
 pub(crate) mod shared_warp_access;
-pub(crate) mod shared_words;

@@ -6,8 +6,8 @@ use crate::machine::memory::lane_access::{check_alignment, extend, lane_order, p
 use crate::machine::memory::shared::shared_checks::touch;
 use crate::machine::memory::shared::{lockstep_loads, shared_warp_access};
 use crate::machine::memory::{same_address, tolerance};
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::Addresses;
 use crate::module::code::atomic::Atomic;
 use crate::module::code::operand::{InstructionSpace, Transfer};

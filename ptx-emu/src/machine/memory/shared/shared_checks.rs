@@ -2,17 +2,17 @@
 
 use crate::fault::{Class, Fault, OtherPlace};
 use crate::machine::memory::shared::cluster_window;
-use crate::machine::scheduler::block::{Block, Checked};
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::warp::Warp;
 use crate::sanitize::race::last_access::AccessProperties;
 use crate::sanitize::race::shared::shared_shadow::AccessError;
 
 /// The advice for an access beyond the dynamic shared memory of a launch.
-pub(crate) const DYNAMIC: &str =
+const DYNAMIC: &str =
     "launch with more dynamic shared memory (--smem BYTES of warpwright emu), or check the index";
 
 /// The maximum size of dynamic shared memory in bytes.
-pub(crate) const MOST_DYNAMIC: u64 = 227 << 10;
+const MOST_DYNAMIC: u64 = 227 << 10;
 
 /// Checks the access of one lane to shared memory and returns the offset of its bytes.
 #[inline]
@@ -38,7 +38,7 @@ pub(crate) fn touch(
 }
 
 #[cold]
-pub(crate) fn wrong_shared(
+fn wrong_shared(
     block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,
@@ -117,7 +117,7 @@ pub(crate) fn wrong_shared(
 
 /// Describes the dynamic shared memory if an access lies beyond it and a launch could request
 /// enough.
-pub(crate) fn beyond_dynamic(block: &Block<'_, '_>, at: u64, bytes: u32) -> Option<String> {
+fn beyond_dynamic(block: &Block<'_, '_>, at: u64, bytes: u32) -> Option<String> {
     let region = block.grid.code.declared_dynamic()?;
     let given = block.grid.launch.dynamic_shared;
     let needed = (at + u64::from(bytes)).checked_sub(region.address.into())?;
@@ -151,7 +151,7 @@ pub(crate) fn covered(
     Some(fault)
 }
 
-pub(crate) fn not_waited(
+fn not_waited(
     block: &Block<'_, '_>,
     w: &Warp,
     lane: usize,

@@ -6,8 +6,8 @@
 //! word is recorded once, with the same result as if its lanes had come one after another.
 
 use crate::machine::memory::lane_access::are_distinct;
-use crate::machine::scheduler::block::Block;
-use crate::machine::scheduler::warp::Warp;
+use crate::machine::state::block::Block;
+use crate::machine::state::warp::Warp;
 use crate::module::address_space::{Addresses, SHARED_BASE};
 use crate::module::code::{RegisterOperand, Transfer};
 use crate::module::lane_mask::lanes;

@@ -10,11 +10,10 @@
 use half::{bf16, f16};
 
 use crate::module::code::{Combine, Comparison, Op, PairTest, PredSource, SetP, Test};
-use crate::module::decode::Decode;
-use crate::module::decode::operands::Decoder;
+use crate::module::context::operands::{Decode, Decoder};
+use crate::module::context::row::{ArithmeticRow, rows};
 use crate::module::isa::arithmetic::float_number::{Half, ftz};
 use crate::module::isa::arithmetic::half_floats::ftz16;
-use crate::module::isa::row::{ArithmeticRow, rows};
 use crate::module::registers::{
     Alu, B16, B32, B64, OperandSlots, Raw, RegisterValue, Regs, Undefined,
 };

@@ -1,12 +1,12 @@
 //! Rare floating-point arithmetic: directed rounding, with `.ftz` and `.sat`, and pairs of `f32`
 //! (PTX ISA, "Floating-Point Instructions").
 
+use crate::module::context::row::{ArithmeticRow, seldom};
 use crate::module::isa::arithmetic::exact_sum::{
     add64, div64, fma64, mul64, rcp_gross, rsqrt_gross, sqrt64,
 };
 use crate::module::isa::arithmetic::float_number::Round::{Down, Nearest, Up, Zero};
 use crate::module::isa::arithmetic::float_number::{Round, *};
-use crate::module::isa::row::{ArithmeticRow, seldom};
 use crate::module::registers::Two;
 
 /// Defines the rows of an `f32` operation in the three directed modes, with `.ftz`, `.sat` and

@@ -15,8 +15,7 @@
 //! compiled 128-bit division reads it with `addc` after `sub.cc`.
 
 use crate::module::code::Op;
-use crate::module::decode::Decode;
-use crate::module::decode::operands::Decoder;
+use crate::module::context::operands::{Decode, Decoder};
 use crate::module::registers::{Alu, OperandSlots, Raw, Regs, Undefined};
 use crate::syntax::Parsed;
 use crate::syntax::types::{Type, TypeKind};

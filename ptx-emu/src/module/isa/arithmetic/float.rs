@@ -1,8 +1,8 @@
 //! `f32` and `f64` arithmetic (PTX ISA, "Floating-Point Instructions").
 
+use crate::module::context::row::{ArithmeticRow, rows};
 use crate::module::isa::arithmetic::float_number::Round::{Down, Up, Zero};
 use crate::module::isa::arithmetic::float_number::{Round, *};
-use crate::module::isa::row::{ArithmeticRow, rows};
 use crate::module::registers::{OperandSlots, Regs, Undefined};
 use crate::syntax::types::Type;
 

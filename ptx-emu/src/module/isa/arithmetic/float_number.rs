@@ -333,7 +333,7 @@ impl Half for bf16 {
 /// Returns the `f32` bits of an `f16`. There are no branches, so the lanes of a warp are computed
 /// together.
 #[inline(always)]
-pub(crate) fn widen16(h: u16) -> u32 {
+fn widen16(h: u16) -> u32 {
     let sign = u32::from(h & 0x8000) << 16;
     let shifted = u32::from(h & 0x7fff) << 13;
     let exponent = shifted & 0x0f80_0000;

@@ -5,8 +5,8 @@
 
 use half::{bf16, f16};
 
+use crate::module::context::row::{ArithmeticRow, rows};
 use crate::module::isa::arithmetic::float_number::*;
-use crate::module::isa::row::{ArithmeticRow, rows};
 use crate::module::registers::Two;
 
 pub(crate) fn add<H: Half>(a: H, b: H) -> H {

@@ -1,6 +1,6 @@
 //! Integer arithmetic (PTX ISA, "Integer Arithmetic Instructions").
 
-use crate::module::isa::row::{ArithmeticRow, rows, seldom};
+use crate::module::context::row::{ArithmeticRow, rows, seldom};
 use crate::module::registers::{B32, B64, Two};
 
 /// Returns a position or length, which the manual limits to 255. An H100 uses the low 8 bits of

@@ -1,10 +1,9 @@
 //! Logic, shifts and permutations (PTX ISA, "Logic and Shift Instructions", "prmt").
 
 use crate::module::code::Op;
-use crate::module::decode::Decode;
-use crate::module::decode::operands::Decoder;
+use crate::module::context::operands::{Decode, Decoder};
+use crate::module::context::row::{ArithmeticRow, rows};
 use crate::module::isa::arithmetic::integer::{insert32, insert64};
-use crate::module::isa::row::{ArithmeticRow, rows};
 use crate::module::registers::{Alu, B16, B32, B64, OperandSlots, Regs, Undefined, map3};
 use crate::syntax::Parsed;
 use crate::syntax::ast::{Number, OperandKind};

@@ -3,10 +3,10 @@
 
 use half::{bf16, f16};
 
+use crate::module::context::row::{ArithmeticRow, seldom};
 use crate::module::isa::arithmetic::directed_rounding::signed;
 use crate::module::isa::arithmetic::float_number::{Half, max32, min32};
 use crate::module::isa::arithmetic::half_floats::*;
-use crate::module::isa::row::{ArithmeticRow, seldom};
 use crate::module::registers::Two;
 
 fn min_signed<H: Half>(a: H, b: H, nan: bool) -> H {

@@ -4,8 +4,7 @@
 //! selectors `.h10` and `.b3210` of SIMD instructions are therefore one case.
 
 use crate::module::code::{Op, Second, Video, VideoElement, VideoOp};
-use crate::module::decode::Decode;
-use crate::module::decode::operands::Decoder;
+use crate::module::context::operands::{Decode, Decoder};
 use crate::syntax::ast::{OperandKind, ParsedOperand};
 use crate::syntax::types::Type;
 use crate::syntax::{Parsed, error};

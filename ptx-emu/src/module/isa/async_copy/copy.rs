@@ -5,8 +5,7 @@ use crate::module::code::{
     BulkCopy, InstructionSpace, MbarrierInstruction, MbarrierOperation, MbarrierWait, Op, Phase,
     ThreadCopy,
 };
-use crate::module::decode::Decode;
-use crate::module::decode::operands::Decoder;
+use crate::module::context::operands::{Decode, Decoder};
 use crate::syntax::ast::OperandKind;
 use crate::syntax::types::Type;
 use crate::syntax::{Parsed, error, unsupported};

@@ -5,8 +5,7 @@ use crate::module::code::asynchronous::{
     BulkStore, MapChange, OfMap, Reduction, TensorCopy, TensorPlace,
 };
 use crate::module::code::{InstructionSpace, Op, RegisterOperand};
-use crate::module::decode::Decode;
-use crate::module::decode::operands::Decoder;
+use crate::module::context::operands::{Decode, Decoder};
 use crate::module::registers::Bank;
 use crate::module::tensor_map::{ElementKind, MapField};
 use crate::syntax::ast::OperandKind;

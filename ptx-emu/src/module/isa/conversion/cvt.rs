@@ -5,10 +5,9 @@
 use half::{bf16, f16};
 
 use crate::module::code::Op;
-use crate::module::decode::Decode;
-use crate::module::decode::operands::{BrokenRule, Decoder, invalid, unknown};
+use crate::module::context::operands::{BrokenRule, Decode, Decoder, invalid, unknown};
+use crate::module::context::row::{ArithmeticRow, rows};
 pub(crate) use crate::module::isa::arithmetic::float_number::*;
-use crate::module::isa::row::{ArithmeticRow, rows};
 use crate::module::registers::{Alu, OperandSlots, Raw, Regs, Two, Undefined};
 use crate::syntax::Parsed;
 use crate::syntax::types::{Type, TypeKind};
@@ -100,7 +99,7 @@ struct AnyConversion {
 
 fn fast(name: &str) -> Option<&'static ArithmeticRow> {
     FAST.iter().find(|row| {
-        crate::module::isa::row::expand(row.names)
+        crate::module::context::row::expand(row.names)
             .iter()
             .any(|n| n == name)
     })

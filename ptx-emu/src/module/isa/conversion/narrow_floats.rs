@@ -4,8 +4,7 @@
 use half::f16;
 
 use crate::module::code::Op;
-use crate::module::decode::Decode;
-use crate::module::decode::operands::{BrokenRule, invalid, unknown};
+use crate::module::context::operands::{BrokenRule, Decode, invalid, unknown};
 use crate::module::isa::arithmetic::float_number::*;
 use crate::module::registers::{Alu, OperandSlots, Regs, Undefined};
 use crate::syntax::Parsed;

@@ -1,7 +1,7 @@
 //! `mov` between a register and a vector of narrower registers.
 
 use crate::module::code::Op;
-use crate::module::decode::Decode;
+use crate::module::context::operands::Decode;
 use crate::module::registers::{Alu, B16, B32, B64, OperandSlots, Regs, Undefined, map2};
 use crate::syntax::ast::{Number, OperandKind};
 use crate::syntax::types::Type;

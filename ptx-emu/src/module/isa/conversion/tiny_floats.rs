@@ -4,7 +4,7 @@
 use half::f16;
 
 use crate::module::code::Op;
-use crate::module::decode::Decode;
+use crate::module::context::operands::Decode;
 use crate::module::isa::arithmetic::float_number::*;
 use crate::module::registers::{Alu, OperandSlots, Regs, Undefined};
 use crate::syntax::Parsed;

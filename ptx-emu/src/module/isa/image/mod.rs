@@ -9,7 +9,7 @@ pub(crate) mod query;
 pub(crate) mod surface;
 pub(crate) mod texture;
 
-use crate::module::decode::operands::Decoder;
+use crate::module::context::operands::Decoder;
 
 pub(crate) const DECODERS: &[(&str, Decoder)] = &[
     ("tex", crate::module::isa::image::texture::tex),

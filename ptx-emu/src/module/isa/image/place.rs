@@ -1,7 +1,7 @@
 //! Operands that texture and surface instructions share.
 
 use crate::module::code::image::{CoordinateType, ImageGeometry, ImagePlace};
-use crate::module::decode::operands::Decode;
+use crate::module::context::operands::Decode;
 use crate::syntax::ast::OperandKind;
 use crate::syntax::types::Type;
 use crate::syntax::{At, Parsed, error};

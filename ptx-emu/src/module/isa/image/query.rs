@@ -2,7 +2,7 @@
 
 use crate::module::code::Op;
 use crate::module::code::image::{Asked, ImageQuery, OfImage};
-use crate::module::decode::Decode;
+use crate::module::context::operands::Decode;
 use crate::module::isa::image::place::of_name;
 use crate::syntax::ast::OperandKind;
 use crate::syntax::types::Type;

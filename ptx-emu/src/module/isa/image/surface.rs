@@ -7,7 +7,7 @@ use crate::module::code::{
     AccessOrdering, Address, Atomic, InstructionSpace, MemoryScope, Op, RegisterOperand, Transfer,
     Unwritten, Width,
 };
-use crate::module::decode::Decode;
+use crate::module::context::operands::Decode;
 use crate::module::isa::image::place;
 use crate::module::isa::memory::atomic::update_of;
 use crate::syntax::ast::{OperandKind, ParsedOperand};

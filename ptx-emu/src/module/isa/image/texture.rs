@@ -2,7 +2,7 @@
 
 use crate::module::code::Op;
 use crate::module::code::image::{CoordinateType, Fetch, ImageGeometry, OfImage};
-use crate::module::decode::Decode;
+use crate::module::context::operands::Decode;
 use crate::module::isa::image::place;
 use crate::module::isa::image::place::{dimensions, layered};
 use crate::syntax::ast::OperandKind;

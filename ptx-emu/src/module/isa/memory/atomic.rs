@@ -6,8 +6,7 @@ use crate::module::code::asynchronous::{AsyncStore, Reduction};
 use crate::module::code::{
     AccessOrdering, Address, Atomic, High, InstructionSpace, MemoryScope, Op, RegisterOperand,
 };
-use crate::module::decode::Decode;
-use crate::module::decode::operands::{BrokenRule, Decoder, invalid, unknown};
+use crate::module::context::operands::{BrokenRule, Decode, Decoder, invalid, unknown};
 use crate::module::isa::arithmetic::float_number::{canon, ftz};
 use crate::module::isa::arithmetic::half_floats;
 use crate::module::isa::memory::{load_store, wide};

@@ -5,8 +5,8 @@ use crate::module::code::{
     AccessOrdering, ClockPart, InstructionSpace, LoadParam, MemoryScope, Op, RegisterOperand,
     Transfer, Unwritten, Width,
 };
-use crate::module::decode::operands::Decoder;
-use crate::module::decode::{Decode, bank};
+use crate::module::context::names::bank;
+use crate::module::context::operands::{Decode, Decoder};
 use crate::module::isa::memory::wide;
 use crate::module::registers::{Alu, B16, B32, B64, Bank, OperandSlots, Regs, Undefined, map1};
 use crate::syntax::ast::{OperandKind, ParsedOperand as Ast};

@@ -7,8 +7,7 @@ use crate::module::code::{
     AccessOrdering, Atomic, InstructionSpace, MemoryScope, Op, RegisterOperand, Transfer,
     Unwritten, Width,
 };
-use crate::module::decode::Decode;
-use crate::module::decode::operands::Decoder;
+use crate::module::context::operands::{Decode, Decoder};
 use crate::module::isa::memory::atomic::update_of;
 use crate::module::isa::memory::load_store::SCOPES;
 use crate::syntax::Parsed;

@@ -1,7 +1,8 @@
 //! `mov.v2` and `mov.v4`, which are two or four moves at the same time.
 
 use crate::module::code::Op;
-use crate::module::decode::{Decode, bank};
+use crate::module::context::names::bank;
+use crate::module::context::operands::Decode;
 use crate::module::registers::RegisterCopy;
 use crate::syntax::ast::{OperandKind, ParsedOperand};
 use crate::syntax::types::Type;

@@ -1,7 +1,7 @@
 //! Moves and atomics of 128 bits, which two 64-bit registers contain (PTX ISA, "mov", "atom").
 
 use crate::module::code::Op;
-use crate::module::decode::Decode;
+use crate::module::context::operands::Decode;
 use crate::module::registers::{Alu, OperandSlots, Regs, Undefined};
 use crate::syntax::ast::{OperandKind, ParsedOperand};
 use crate::syntax::types::Type;

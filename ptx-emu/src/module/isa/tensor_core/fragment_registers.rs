@@ -1,6 +1,6 @@
 //! Operands that consist of the registers of a fragment.
 
-use crate::module::decode::operands::Decode;
+use crate::module::context::operands::Decode;
 use crate::syntax::ast::{OperandKind, ParsedOperand};
 use crate::syntax::types::Type;
 use crate::syntax::{Parsed, error};

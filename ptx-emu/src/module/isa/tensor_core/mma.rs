@@ -2,8 +2,7 @@
 //! Multiply-Accumulate Instructions").
 
 use crate::module::code::{Element, InstructionSpace, LoadMatrix, Mma, Op};
-use crate::module::decode::Decode;
-use crate::module::decode::operands::Decoder;
+use crate::module::context::operands::{Decode, Decoder};
 use crate::module::isa::tensor_core::fragment_registers::registers;
 use crate::syntax::Parsed;
 use crate::syntax::types::Type;

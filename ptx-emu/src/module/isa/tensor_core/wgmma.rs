@@ -2,8 +2,7 @@
 
 use crate::module::code::asynchronous::{LeftMatrix, Wgmma};
 use crate::module::code::{Element, MatrixElement, Op, ProductShape, Sparsity};
-use crate::module::decode::Decode;
-use crate::module::decode::operands::Decoder;
+use crate::module::context::operands::{Decode, Decoder};
 use crate::module::isa::tensor_core::fragment_registers::registers;
 use crate::syntax::ast::{Number, OperandKind};
 use crate::syntax::types::Type;

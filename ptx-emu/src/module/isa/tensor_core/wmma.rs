@@ -6,8 +6,7 @@ use crate::module::code::{
     Address, InstructionSpace, MatrixElement, MatrixFragment, Op, Product, ProductShape, Role,
     Sparsity, WarpMatrix,
 };
-use crate::module::decode::Decode;
-use crate::module::decode::operands::Decoder;
+use crate::module::context::operands::{Decode, Decoder};
 use crate::module::isa::tensor_core::fragment_registers::registers;
 use crate::module::registers::Bank;
 use crate::syntax::types::Type;

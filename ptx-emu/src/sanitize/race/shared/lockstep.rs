@@ -8,8 +8,8 @@
 //! - a load in a loop without stores, which polls, or a similar load before that loop
 //! - a load of one address by all lanes, for example of a flag that ends a search
 
+pub(crate) use crate::module::address_space::SHARED_BASE;
 use crate::module::code::{KernelCode, Op};
-pub(crate) use crate::module::decode::SHARED_BASE;
 use crate::sanitize::race::last_access::{AccessProperties, LastAccess};
 use crate::sanitize::race::shared::shared_shadow::SharedShadow;
 use crate::sanitize::race::tolerated_races::{address, parts};

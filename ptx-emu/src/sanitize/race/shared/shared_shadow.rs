@@ -18,8 +18,8 @@
 //!
 //! The bytes of an mbarrier, and bytes with a pending copy, count as outside of every variable.
 
+pub(crate) use crate::module::address_space::SHARED_BASE;
 use crate::module::code::SharedRegion;
-pub(crate) use crate::module::decode::SHARED_BASE;
 use crate::sanitize::race::last_access::{
     AccessProperties, LastAccess, Proxy, remember, same_store,
 };

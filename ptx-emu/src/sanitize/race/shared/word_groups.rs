@@ -15,7 +15,7 @@ pub(crate) struct WordGroups {
 }
 
 /// The masks of single lanes, and of pairs of lanes 16 apart.
-pub(crate) const SINGLE: [u32; 32] = shifted(1);
+const SINGLE: [u32; 32] = shifted(1);
 
 pub(crate) const PAIRS: [u32; 32] = shifted(0x10001);
 
