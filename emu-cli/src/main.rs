@@ -14,7 +14,7 @@ const COMPLETIONS: &str = "completions";
 fn main() -> ExitCode {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
-        Err(error) => return failure::report_usage(&misspelling::correct(error, &called())),
+        Err(error) => return failure::report_usage(&misspelling::correct(error, &mut called())),
     };
     let done = match matches.get_one::<Shell>(COMPLETIONS) {
         Some(shell) => complete(*shell),
@@ -39,15 +39,18 @@ fn command() -> Command {
         .value_parser(value_parser!(Shell))
         .exclusive(true)
         .help("Print a shell script that completes options, and do nothing else");
-    let command = Command::new(Invocation::Program.program())
-        .version(VERSION)
+    let command = Command::new(Invocation::Program.program()).version(VERSION);
+    // The description comes last, because the options bring the text of their own docs.
+    let command = Args::augment_args(command)
+        .arg(completions)
         .about("Find memory errors and races in the kernels of a PTX file, on the CPU emulator");
-    Invocation::Program.explain(Args::augment_args(command).arg(completions))
+    Invocation::Program.explain(command)
 }
 
 /// Returns the command whose options the user has typed: the program, or its subcommand.
 fn called() -> Command {
-    let program = command();
+    let mut program = command();
+    program.build();
     let inner = std::env::args_os().nth(1);
     match inner.and_then(|name| program.find_subcommand(name).cloned()) {
         Some(inner) => inner,

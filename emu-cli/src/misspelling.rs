@@ -6,7 +6,7 @@ use clap::{Arg, Command, Error};
 
 /// Replaces clap's suggestion for an unknown option, which is the most similar name even if it
 /// means something else, by an option that differs by a typing error.
-pub fn correct(mut error: Error, command: &Command) -> Error {
+pub fn correct(mut error: Error, command: &mut Command) -> Error {
     if error.kind() != ErrorKind::UnknownArgument {
         return error;
     }
@@ -16,6 +16,9 @@ pub fn correct(mut error: Error, command: &Command) -> Error {
         Some(ContextValue::String(word)) => similar_option(word, command),
         _ => None,
     };
+    // clap's usage contains the option that it would have suggested.
+    let usage = command.render_usage();
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
     if let Some(tip) = tip {
         let tips = ContextValue::StyledStrs(vec![StyledStr::from(tip)]);
         error.insert(ContextKind::Suggested, tips);

@@ -62,7 +62,10 @@ fn is_misspelled(bench: &Command, word: &OsStr) -> bool {
             .get_subcommands()
             .any(|command| is_typo(text, command.get_name()))
     };
-    word.to_str().is_some_and(similar) && !Path::new(word).exists()
+    // `--finetune` differs from `finetune` by two letters, and is an option.
+    word.to_str()
+        .is_some_and(|text| !text.starts_with('-') && similar(text))
+        && !Path::new(word).exists()
 }
 
 /// Options that select a measurement, and became a subcommand.
