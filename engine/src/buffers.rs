@@ -8,7 +8,7 @@ use warpwright_kernels::pipeline::DRAFTS_HEAD;
 use warpwright_kernels::sample::SampleAdjust;
 use warpwright_kernels::shared::{cache, state};
 use warpwright_kernels::simple::rope::revolutions;
-use warpwright_model::layer::Attention;
+use warpwright_model::layer::{Attention, Mixer};
 use warpwright_model::{Config, Layer, Outline};
 
 use crate::Error;
@@ -132,13 +132,14 @@ impl DecoderBuffers {
         let floats =
             |name: &str, len: u32| Buffer::uninit(context, len as usize).map(|b| b.labelled(name));
         let caches = |name: &str| -> Result<Vec<Buffer<f16>>, Error> {
-            c.attentions()
-                .enumerate()
-                .map(|(i, attention)| {
-                    let len = cache_len(attention, ctx);
-                    Ok(Buffer::uninit(context, len)?.labelled(&format!("{name}.{i}")))
-                })
-                .collect()
+            let layers = c.layers.iter().enumerate();
+            let cache = |(i, layer): (usize, &Layer)| {
+                let len = match &layer.mixer {
+                    Mixer::Attention(attention) => cache_len(attention, ctx),
+                };
+                Ok(Buffer::uninit(context, len)?.labelled(&format!("{name}.{i}")))
+            };
+            layers.map(cache).collect()
         };
         let freq = frequencies(outline, ctx);
         let argmax_blocks = c.vocab.div_ceil(ARGMAX_SHARE) as usize;

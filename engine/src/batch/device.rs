@@ -13,8 +13,8 @@ use warpwright_kernels::prompt::Item;
 use warpwright_kernels::shared::cache::{self, PAGE};
 use warpwright_kernels::shared::state::{self, StepState};
 use warpwright_kernels::simple::rope::revolutions;
-use warpwright_model::layer::Attention;
-use warpwright_model::{Config, Outline};
+use warpwright_model::layer::{Attention, Mixer};
+use warpwright_model::{Config, Layer, Outline};
 
 use super::head::{BatchHead, SelectedRows};
 use super::options::{BatchOptions, MAX_SEQUENCES, bucket};
@@ -100,13 +100,12 @@ impl BatchDevice {
         let c = &outline.config;
         let sms = context.device().properties().multiprocessors;
         let caches = |name: &str| -> Result<Vec<Buffer<f16>>, Error> {
-            c.attentions()
-                .enumerate()
-                .map(|(i, attention)| {
-                    let len = page_len(attention) * options.pages() as usize;
-                    Ok(Buffer::uninit(context, len)?.labelled(&format!("{name}.{i}")))
-                })
-                .collect()
+            let layers = c.layers.iter().enumerate();
+            let cache = |(i, layer): (usize, &Layer)| {
+                let len = page_len(layer) * options.pages() as usize;
+                Ok(Buffer::uninit(context, len)?.labelled(&format!("{name}.{i}")))
+            };
+            layers.map(cache).collect()
         };
         let factors = outline
             .rope_factors
@@ -148,8 +147,8 @@ impl BatchDevice {
         };
         for PageCopy { from, to } in copies {
             for caches in [&self.k_cache, &self.v_cache] {
-                for (cache, attention) in caches.iter().zip(self.config.attentions()) {
-                    let len = page_len(attention);
+                for (cache, layer) in caches.iter().zip(&self.config.layers) {
+                    let len = page_len(layer);
                     self.stream
                         .copy(&page(cache, *from, len), &page(cache, *to, len))?;
                 }
@@ -424,8 +423,10 @@ fn partials_len(attention: &BatchAttention, c: &Config, options: &BatchOptions, 
 }
 
 /// Returns the number of key elements per page of a layer.
-fn page_len(attention: &Attention) -> usize {
-    (attention.kv_len() * PAGE) as usize
+fn page_len(layer: &Layer) -> usize {
+    match &layer.mixer {
+        Mixer::Attention(attention) => (attention.kv_len() * PAGE) as usize,
+    }
 }
 
 /// Returns the bytes of the buffers of this module, except the caches.

@@ -460,7 +460,7 @@ impl Resolver<'_> {
         let overlap = self.target.overlaps();
         let batch = self.batch;
         let format = kernel_format(w.embed.format);
-        let scale = kernel_embedding_scale(self.outline.config.architecture.embedding_scale);
+        let scale = kernel_embedding_scale(self.outline.config.embedding_scale);
         match w.head {
             None => ResolvedEmbed::Tiles(EmbedTiled {
                 format,

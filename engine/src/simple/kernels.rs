@@ -90,7 +90,7 @@ impl SimpleKernels {
                 context,
                 Embed {
                     format: kernel_format(w.embed.format),
-                    scale: kernel_embedding_scale(c.architecture.embedding_scale),
+                    scale: kernel_embedding_scale(c.embedding_scale),
                 },
             )?,
             norm: signed::load(context, norm(c))?,

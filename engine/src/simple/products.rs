@@ -199,7 +199,7 @@ impl GemvKernels<'_> {
         }))
     }
 
-    /// Loads the projection of queries, keys or values. No architecture has both a bias and a norm.
+    /// Loads the projection of queries, keys or values. No layer has both biases and head norms.
     fn projection(
         &mut self,
         weight: &Weight,

@@ -17,6 +17,7 @@ impl Hyperparameters {
         Config {
             architecture: self.architecture,
             layers: (0..self.layers).map(|index| layer(self, index)).collect(),
+            embedding_scale: self.architecture.embedding_scale,
             ropes: [self.rope].into_iter().chain(own).collect(),
             hidden: self.hidden,
             epsilon: self.epsilon,

@@ -1,6 +1,6 @@
 //! The configuration of a forward pass: its layers, and what they share.
 
-use crate::architecture::family::Architecture;
+use crate::architecture::family::{Architecture, EmbeddingScaling};
 use crate::config::rope::Rope;
 use crate::layer::attention::Attention;
 use crate::layer::description::{FeedForward, Layer, Mixer};
@@ -14,6 +14,8 @@ pub struct Config {
     pub architecture: &'static Architecture,
     /// The layers, in order.
     pub layers: Vec<Layer>,
+    /// The factor of the embeddings.
+    pub embedding_scale: EmbeddingScaling,
     /// The different rotary position embeddings. Each attention uses one of them.
     pub ropes: Vec<Rope>,
     /// The length of the residual stream.
@@ -37,13 +39,6 @@ impl Config {
         self.layers.iter().map(|layer| match &layer.mixer {
             Mixer::Attention(attention) => attention,
         })
-    }
-
-    /// Returns the attention of a layer.
-    pub fn attention(&self, layer: u32) -> &Attention {
-        match &self.layers[layer as usize].mixer {
-            Mixer::Attention(attention) => attention,
-        }
     }
 
     /// Returns the largest value over the attention of all layers. Buffers that the layers share

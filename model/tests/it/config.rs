@@ -287,7 +287,8 @@ fn gemma_3_scales_scores_by_its_size() {
     };
     let root = |h: &Hyperparameters| {
         let c = h.config();
-        1.0 / f64::from(c.score_scale(c.attention(0))).powi(2)
+        let first = c.attentions().next().unwrap();
+        1.0 / f64::from(c.score_scale(first)).powi(2)
     };
     assert_eq!(root(&known("gemma3-4b")), 256.0);
     let large = Hyperparameters {
@@ -317,17 +318,20 @@ fn windows_are_between_layers_without() {
         .unwrap()
         .hyperparameters;
     let c = known.config();
-    let all: Vec<u32> = (0..26)
-        .filter(|&layer| c.attention(layer).window.is_none())
+    let found: Vec<_> = c.attentions().map(|a| (a.window, a.rope)).collect();
+    let wanted: Vec<_> = (0..26)
+        .map(|layer| match layer {
+            5 | 11 | 17 | 23 => (None, 0),
+            _ => (Some(512), 1),
+        })
         .collect();
-    assert_eq!(all, [5, 11, 17, 23]);
-    assert!((0..26).all(|layer| c.attention(layer).rope == u32::from(!all.contains(&layer))));
+    assert_eq!(found, wanted);
     // A window as long as the context is none; the rotary base stays.
     let short = Hyperparameters {
         context: 512,
         ..known.clone()
     };
     let short = short.config();
-    let first = short.attention(0);
+    let first = short.attentions().next().unwrap();
     assert_eq!((first.window, first.rope), (None, 1));
 }
