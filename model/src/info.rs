@@ -6,7 +6,7 @@ use crate::adapter::data::Formats;
 use crate::architecture::outline::{Outline, Weight};
 use crate::architecture::roles::Block;
 use crate::format::weight_format::WeightFormat;
-use crate::layer::description::{Layer, Mixer};
+use crate::layer::description::Layer;
 
 /// The tensors of one role and shape, over all blocks.
 #[derive(Debug, Clone, PartialEq)]
@@ -160,16 +160,7 @@ fn numbers(weight: &Weight) -> u64 {
 /// in f16. Layers with a sliding window read at most their window.
 pub fn kv_bytes_read(model: &Outline, attended: u32) -> u64 {
     let layers = model.config.layers.iter();
-    layers.map(|layer| kv_bytes_of(layer, attended)).sum()
-}
-
-/// Returns the bytes of keys and values that a token reads in one layer, in f16.
-pub fn kv_bytes_of(layer: &Layer, attended: u32) -> u64 {
-    match &layer.mixer {
-        Mixer::Attention(attention) => {
-            attention.kv_bytes_per_position() * u64::from(attention.attended(attended))
-        }
-    }
+    layers.map(|layer| layer.kv_bytes_read(attended)).sum()
 }
 
 /// Returns the bytes of keys and values per position over all layers, in f16. A token in a model

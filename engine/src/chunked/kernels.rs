@@ -13,8 +13,8 @@ use warpwright_kernels::matmul::{Epilogue, MatmulPair, NormTokens};
 use warpwright_kernels::pipeline::{EmbedRows, EmbedTiled};
 use warpwright_kernels::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
 use warpwright_kernels::{AddNormed, Overlap};
-use warpwright_model::layer::{Attention, FeedForward, HeadNorms, Mixer, NormPositions, QkvBias};
-use warpwright_model::{Config, Layer};
+use warpwright_model::Config;
+use warpwright_model::layer::{Attention, HeadNorms, NormPositions, QkvBias};
 
 use super::products::{self, ChunkGemm, LoadedGemm, PassShape, TensorCores, load};
 use super::weights::{self, LayerRows, MatrixRows};
@@ -22,6 +22,7 @@ use super::workspace::CAPACITY;
 use crate::distinct::SharedKernels;
 use crate::kernel_terms::{kernel_activation, kernel_pairing};
 use crate::pipeline::kernels::EmbedKernel;
+use crate::pipeline::kinds::PipelineLayer;
 use crate::pipeline::resolved::ResolvedEmbed;
 
 /// The compiled kernels of chunked passes.
@@ -369,15 +370,17 @@ pub(crate) fn check(device: &Device, c: &Config) -> Result<TensorCores, String> 
         format!("its kernels need compute capability 8.0 and 99 KiB of shared memory, but the device has {major}.{minor}")
     })?;
     for layer in &c.layers {
-        check_layer(c, layer)?;
+        let layer = PipelineLayer::new(layer).map_err(|reason| reason.to_string())?;
+        check_layer(c, &layer)?;
     }
     Ok(cores)
 }
 
 /// Returns the reason why there are no kernels for the sizes of a layer.
-fn check_layer(c: &Config, layer: &Layer) -> Result<(), String> {
-    let Mixer::Attention(attention) = &layer.mixer;
-    let FeedForward::Dense(dense) = &layer.feed_forward;
+fn check_layer(c: &Config, layer: &PipelineLayer) -> Result<(), String> {
+    let PipelineLayer {
+        attention, dense, ..
+    } = layer;
     // Each of these sizes is the row length of one matmul, which reads panels of 64 columns, and
     // the number of rows of another, which computes 128 rows per job.
     let sizes = [

@@ -7,14 +7,13 @@ use warpwright_driver::memory::{Buffer, View};
 use warpwright_driver::stream::Stream;
 use warpwright_kernels::matmul::{Append, Epilogue, RowBounds, RowBoundsArgs};
 use warpwright_kernels::{Format, RowOrder};
-use warpwright_model::layer::{
-    Attention, Dense, FeedForward, HeadNorms, Mixer, NormPositions, QkvBias,
-};
+use warpwright_model::layer::{Attention, Dense, HeadNorms, NormPositions, QkvBias};
 use warpwright_model::{Block, Layer, Outline, Weight};
 
 use crate::Error;
 use crate::distinct::SharedKernels;
 use crate::kernel_terms::{kernel_format, kernel_pairing};
+use crate::pipeline::kinds::PipelineLayer;
 use crate::weights::packed::{Packed, PackedBlock};
 
 /// The rows of a matrix in one format and one row order, as tiles.
@@ -118,8 +117,11 @@ impl Bounds<'_> {
         block: &Block<Weight>,
         tiles: &PackedBlock<View<u8>>,
     ) -> Result<LayerRows, Error> {
-        let Mixer::Attention(attention) = layer.mixer;
-        let FeedForward::Dense(dense) = layer.feed_forward;
+        let PipelineLayer {
+            norms,
+            attention,
+            dense,
+        } = PipelineLayer::new(layer).expect("the pipeline has packed the weights of the layer");
         let (gate_up, lengths) = self.rows(
             kernel_format(block.gate.format),
             RowOrder::GATE_UP,
@@ -139,7 +141,7 @@ impl Bounds<'_> {
         };
         let plain = RowOrder::PLAIN;
         Ok(LayerRows {
-            norms: layer.norms,
+            norms,
             attention,
             dense,
             qkv: self.qkv(

@@ -4,6 +4,7 @@
 pub(crate) mod adapter;
 mod gemv_kind;
 pub(crate) mod kernels;
+pub(crate) mod kinds;
 pub mod path;
 pub(crate) mod resolved;
 pub(crate) mod step;

@@ -16,13 +16,12 @@ use warpwright_kernels::pipeline::{
     SplitPrompt, WithLora,
 };
 use warpwright_kernels::{AddNormed, Format};
-use warpwright_model::layer::{
-    Attention, Dense, FeedForward, HeadNorms, Mixer, NormPositions, QkvBias,
-};
+use warpwright_model::layer::{Attention, Dense, HeadNorms, NormPositions, QkvBias};
 use warpwright_model::{Block, Config, Layer, Outline, Weight};
 
 use super::adapter::ResolvedLora;
 use super::gemv_kind::GemvKind;
+use super::kinds::PipelineLayer;
 use super::target::KernelTarget;
 use super::unsupported::Unsupported;
 use crate::kernel_terms::{
@@ -90,6 +89,8 @@ pub(crate) enum ResolvedEmbed {
 /// The kernels of a layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ResolvedLayer {
+    /// The description from which the kernels follow.
+    pub(crate) described: PipelineLayer,
     pub(crate) qkv: ResolvedGemv<Qkv>,
     /// The head norm, in models that have one.
     pub(crate) head_norm: Option<HeadNorm>,
@@ -153,7 +154,7 @@ impl ResolvedPipeline {
     ) -> Result<ResolvedPipeline, Unsupported> {
         let target = KernelTarget::for_device(device)?;
         for layer in &outline.config.layers {
-            check_layer(&outline.config, layer)?;
+            check_layer(&outline.config, &PipelineLayer::new(layer)?)?;
         }
         let resolver = |shared| Resolver {
             outline,
@@ -310,7 +311,7 @@ impl ResolvedStep {
 }
 
 /// Returns the reason why the pipeline does not support a layer, or sizes that all layers share.
-fn check_layer(c: &Config, layer: &Layer) -> Result<(), Unsupported> {
+fn check_layer(c: &Config, layer: &PipelineLayer) -> Result<(), Unsupported> {
     let multiple = |what, found: u32, multiple| {
         if found.is_multiple_of(multiple) {
             return Ok(());
@@ -321,8 +322,9 @@ fn check_layer(c: &Config, layer: &Layer) -> Result<(), Unsupported> {
             multiple,
         })
     };
-    let Mixer::Attention(attention) = &layer.mixer;
-    let FeedForward::Dense(dense) = &layer.feed_forward;
+    let PipelineLayer {
+        attention, dense, ..
+    } = layer;
     let head_dim = attention.head_dim;
     multiple("head_dim", head_dim, 16)?;
     multiple("the hidden size", c.hidden, 16)?;
@@ -484,14 +486,19 @@ impl Resolver<'_> {
         layer: &Layer,
         b: &Block<Weight>,
     ) -> Result<ResolvedLayer, Unsupported> {
+        let layer = PipelineLayer::new(layer)?;
         check_block(b)?;
-        let Mixer::Attention(attention) = &layer.mixer;
-        let FeedForward::Dense(dense) = &layer.feed_forward;
-        let output = match layer.norms {
+        let PipelineLayer {
+            norms,
+            attention,
+            dense,
+        } = &layer;
+        let output = match norms {
             NormPositions::Before => ProjectOutput::Residual,
             NormPositions::BeforeAndAfter => ProjectOutput::Raw,
         };
         Ok(ResolvedLayer {
+            described: layer,
             qkv: self.adapted(GemvKind::Qkv, index, self.qkv(attention, b)?),
             head_norm: self.head_norm(attention),
             attention: self.attention(attention),

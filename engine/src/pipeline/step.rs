@@ -35,12 +35,12 @@ use warpwright_kernels::pipeline::{
     SplitPromptArgs, StreamArgs,
 };
 use warpwright_kernels::{AddNormed, AddNormedArgs};
-use warpwright_model::layer::{Attention, Dense, FeedForward, HeadNorms, Mixer, NormPositions};
-use warpwright_model::{Layer, info};
+use warpwright_model::layer::{Attention, Dense, HeadNorms, NormPositions};
 
 use super::adapter::{DeviceLora, LoadedAdapter, LoadedGemv, LoraKernels, LoraViews};
 use super::gemv_kind::GemvKind;
 use super::kernels::{EmbedKernel, GemvWithLora, Pipeline};
+use super::kinds::PipelineLayer;
 use super::workspace::{BatchVectors, BlockFloatBuffer, NODES, PipelineWorkspace};
 use crate::buffers::DecoderBuffers;
 use crate::step::StepKind;
@@ -83,15 +83,11 @@ impl<'a> PipelineStep<'a> {
         self.split_prompt(queue)?;
         self.place_drafts(queue)?;
         self.embed(queue)?;
-        let layers = self.pipeline.resolved.config.layers.iter();
-        for (index, (layer, block)) in layers.zip(&self.weights.blocks).enumerate() {
-            match &layer.mixer {
-                Mixer::Attention(attention) => self.attention_part(queue, index, attention)?,
-            }
+        for (index, block) in self.weights.blocks.iter().enumerate() {
+            let layer = self.layer(index);
+            self.attention_part(queue, index, &layer.attention)?;
             self.add_normed(queue, block.attn_post_norm.as_ref())?;
-            match &layer.feed_forward {
-                FeedForward::Dense(dense) => self.dense_part(queue, index, dense)?,
-            }
+            self.dense_part(queue, index, &layer.dense)?;
             self.add_normed(queue, block.ffn_post_norm.as_ref())?;
         }
         match kind {
@@ -131,8 +127,8 @@ impl<'a> PipelineStep<'a> {
     }
 
     /// Returns the description of a layer.
-    fn layer(&self, index: usize) -> &'a Layer {
-        &self.pipeline.resolved.config.layers[index]
+    fn layer(&self, index: usize) -> &'a PipelineLayer {
+        &self.pipeline.resolved.layers[index].described
     }
 
     /// Returns the logits of each token of the batch.
@@ -232,8 +228,9 @@ impl<'a> PipelineStep<'a> {
         layer: usize,
         tiles: &View<u8>,
     ) -> Result<(), Error> {
-        let Mixer::Attention(attention) = &self.layer(layer).mixer;
-        let FeedForward::Dense(dense) = &self.layer(layer).feed_forward;
+        let PipelineLayer {
+            attention, dense, ..
+        } = self.layer(layer);
         match product {
             GemvKind::Qkv => self.qkv(queue, layer, attention, tiles),
             GemvKind::O => self.o(queue, layer, attention, tiles),
@@ -258,7 +255,7 @@ impl<'a> PipelineStep<'a> {
     /// Returns the bytes of keys and values that a layer's attention reads at this many positions,
     /// in f16.
     pub(crate) fn kv_bytes(&self, layer: usize, attended: u32) -> u64 {
-        info::kv_bytes_of(self.layer(layer), attended)
+        self.layer(layer).attention.kv_bytes_read(attended)
     }
 
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
@@ -372,8 +369,7 @@ impl<'a> PipelineStep<'a> {
 
     /// Queues attention of a layer.
     pub(crate) fn attention(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
-        let Mixer::Attention(attention) = &self.layer(index).mixer;
-        self.attend(queue, index, attention)
+        self.attend(queue, index, &self.layer(index).attention)
     }
 
     fn attend(

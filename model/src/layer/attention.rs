@@ -88,6 +88,12 @@ impl Attention {
         u64::from(self.kv_len()) * 2 * 2
     }
 
+    /// Returns the bytes of keys and values that a token reads if there are `positions` up to its
+    /// own, in f16.
+    pub fn kv_bytes_read(&self, positions: u32) -> u64 {
+        self.kv_bytes_per_position() * u64::from(self.attended(positions))
+    }
+
     /// Returns the factor of the scores before the softmax, for heads that are rotated by `rope`.
     ///
     /// If whole heads are rotated, the magnitude of cosine and sine scales each query and each key,

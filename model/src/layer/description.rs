@@ -66,4 +66,12 @@ impl Layer {
             Mixer::Attention(attention) => attention.kv_bytes_per_position(),
         }
     }
+
+    /// Returns the bytes that a token reads of what the layer keeps, in f16, if there are
+    /// `positions` up to its own.
+    pub fn kv_bytes_read(&self, positions: u32) -> u64 {
+        match &self.mixer {
+            Mixer::Attention(attention) => attention.kv_bytes_read(positions),
+        }
+    }
 }

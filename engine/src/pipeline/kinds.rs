@@ -1,0 +1,36 @@
+//! The kinds of layers that the pipeline has kernels for.
+//!
+//! Chunks and batches read the same packed weights and have kernels for the same kinds.
+
+use warpwright_model::Layer;
+use warpwright_model::layer::{Attention, Dense, FeedForward, Mixer, NormPositions};
+
+use super::unsupported::Unsupported;
+
+/// The description of a layer whose kinds the pipeline has kernels for.
+///
+/// A kind that the pipeline learns is another variant of a field, so the compiler names the places
+/// that must launch its kernels.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct PipelineLayer {
+    pub(crate) norms: NormPositions,
+    pub(crate) attention: Attention,
+    pub(crate) dense: Dense,
+}
+
+impl PipelineLayer {
+    /// Returns the description of a layer, or the reason why the pipeline has no kernels for it.
+    pub(crate) fn new(layer: &Layer) -> Result<PipelineLayer, Unsupported> {
+        let attention = match &layer.mixer {
+            Mixer::Attention(attention) => *attention,
+        };
+        let dense = match &layer.feed_forward {
+            FeedForward::Dense(dense) => *dense,
+        };
+        Ok(PipelineLayer {
+            norms: layer.norms,
+            attention,
+            dense,
+        })
+    }
+}
