@@ -49,9 +49,8 @@ pub mod shared;
 pub mod simple;
 pub mod train;
 
-pub use crate::format::tile::Tile;
 pub use format::Format;
-pub use format::tile::RowOrder;
+pub use format::tile::{RowOrder, Tile};
 pub use harness::{ALL, Case, Comparison, Variant, compare};
 pub use measure::{Multiply, Read};
 pub use pipeline::{AddNormed, AddNormedArgs, Advance, EmbedRows, EmbedTiled, Pack};
