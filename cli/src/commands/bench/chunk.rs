@@ -9,7 +9,7 @@ use warpwright_engine::{Options, TimedNode};
 use super::files::{BenchFiles, BenchReport, JsonArg};
 use super::header::BenchHeader;
 use super::node_table::{self, NodeTable};
-use super::options::{DEFAULT_TOKENS, PromptArgs};
+use super::options::{DEFAULT_TOKENS, PrefillArgs};
 use super::setup::{BenchSetup, BenchWork, CeilingKind, contexts, largest};
 use super::subject::{ChosenModel, ModelOrWeights};
 use crate::failure::Failure;
@@ -20,7 +20,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     model: ModelOrWeights,
     #[command(flatten)]
-    prompts: PromptArgs,
+    prompts: PrefillArgs,
     #[command(flatten)]
     json: JsonArg,
 }

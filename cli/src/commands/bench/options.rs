@@ -92,7 +92,7 @@ impl RoundArgs {
 
 /// The options of prompts that are prefilled.
 #[derive(clap::Args)]
-pub(super) struct PromptArgs {
+pub(super) struct PrefillArgs {
     /// Number of tokens in each prompt to measure
     #[arg(
         long,
@@ -118,7 +118,7 @@ pub(super) struct PromptArgs {
     plan: Option<Tuning>,
 }
 
-impl PromptArgs {
+impl PrefillArgs {
     pub(super) fn settings(&self) -> DecoderSettings {
         DecoderSettings {
             plan: self.plan,

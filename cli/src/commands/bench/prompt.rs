@@ -11,7 +11,7 @@ use warpwright_model::info::{chunked_multiplications, kv_bytes_read, layer_bytes
 use super::files::{BenchFiles, BenchReport, JsonArg};
 use super::header::BenchHeader;
 use super::node_table::percent;
-use super::options::{DEFAULT_TOKENS, PromptArgs};
+use super::options::{DEFAULT_TOKENS, PrefillArgs};
 use super::setup::{BenchSetup, BenchWork, CeilingKind, contexts, largest};
 use super::subject::{ChosenModel, ModelOrWeights};
 use super::time_spread::TimeSpread;
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     model: ModelOrWeights,
     #[command(flatten)]
-    prompts: PromptArgs,
+    prompts: PrefillArgs,
     /// Method that submits each step to the device
     #[arg(help_heading = "Device", long, value_enum, default_value_t = Launch::Graph)]
     launch: Launch,
