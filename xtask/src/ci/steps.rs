@@ -177,7 +177,7 @@ pub(super) const STEPS: [CiStep; 24] = [
     CiStep {
         name: "tool calls",
         tier: Tier::Full,
-        minutes: "4",
+        minutes: "6",
         checks: "tool calls are read as the crate dynamo-parsers reads them",
         work: CiAction::IfAvailable {
             probe: outside::has_dynamo,
