@@ -3,7 +3,5 @@
 
 #![allow(unsafe_code)] // loading a kernel is unsafe
 
-#[path = "names/globs.rs"]
 mod globs;
-#[path = "names/preludes.rs"]
 mod preludes;

@@ -20,7 +20,6 @@
 //!
 //! `cargo xtask bless` accepts changes.
 
-#[path = "snapshots/sections.rs"]
 mod sections;
 
 use std::collections::{BTreeMap, BTreeSet};
