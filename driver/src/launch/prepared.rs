@@ -7,8 +7,9 @@ use driver_sys::CUlaunchConfig;
 
 use crate::device::{Context, Driver};
 use crate::error::{DriverError, Error, LaunchProblem};
+use crate::launch::HostArg;
 use crate::launch::borrowed_args::{Args, Values, with_pointers};
-use crate::launch::{HostArg, LaunchConfig};
+use crate::module::launch_config::LaunchConfig;
 use crate::module::{Function, ParameterType};
 use crate::ordering::memory_accesses::{AccessIter, KeptBuffer};
 use crate::small_vec::SmallVec;

@@ -6,7 +6,8 @@ use crate::device::Context;
 use crate::error::{Error, LaunchProblem};
 use crate::launch::borrowed_args::{Args, Shapes};
 use crate::launch::prepared::enqueue_typed;
-use crate::launch::{Host, HostArg, Launch, LaunchConfig};
+use crate::launch::{Host, HostArg, Launch};
+use crate::module::launch_config::LaunchConfig;
 use crate::module::{Function, Module};
 use crate::stream::Stream;
 

@@ -7,9 +7,9 @@
 use std::ops::Range;
 
 use crate::device::Context;
+use crate::device::event::Event;
 use crate::error::Error;
 use crate::memory::{Element, Pinned, View};
-use crate::ordering::Event;
 use crate::stream::{Queue, Stream, Work};
 
 /// Pinned chunks of memory that are filled and copied in turn.
