@@ -47,7 +47,7 @@ pub(crate) enum Origin {
 }
 
 impl Allocation {
-    pub(super) fn new(
+    pub(crate) fn new(
         context: &Context,
         address: CUdeviceptr,
         bytes: usize,
