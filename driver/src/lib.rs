@@ -70,18 +70,19 @@
 //! # Outline
 //!
 //! The root has only [`Driver`], [`Context`], [`Error`], the macro [`kernel!`] and the raw
-//! functions in [`sys`]. Everything else is in a module:
+//! functions in [`sys`]. Everything else is in a module. Each module uses only the modules above it
+//! in this table:
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`error`] | the error type and its parts |
 //! | [`device`] | the driver, devices and contexts |
 //! | [`memory`] | buffers and views, host memory, pools, mapped memory, element types, tensor maps |
 //! | [`module`] | modules, libraries, functions and their parameters |
+//! | [`ordering`] | events, memory accesses and hazards |
 //! | [`launch`] | launch configurations, arguments, prepared launches, kernels of `ptx-gen` |
 //! | [`stream`] | streams, and the work that is queued in them |
-//! | [`ordering`] | events, memory accesses and hazards |
 //! | [`graph`] | graphs, their nodes and edges, recorders, captures and profiles |
-//! | [`error`] | the error type and its parts |
 //! | [`prelude`] | the names that most programs need |
 //!
 //! Each module page says what its types do together and which rules they keep.

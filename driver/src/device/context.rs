@@ -11,16 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use driver_sys::{CUcontext, CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus};
 
+use crate::device::Device;
 use crate::device::launch_limits::LaunchLimits;
-use crate::device::{Device, Driver};
 use crate::error::{DriverError, Error};
 use crate::lifetime::capture_gate::unreported;
 use crate::lifetime::deferred_free::{DeferredFree, PendingFrees};
+use crate::lifetime::driver::Driver;
 use crate::lifetime::host_functions::ProgramObject;
+use crate::lifetime::stream_order::{StreamOrder, VectorClock};
 use crate::lifetime::stream_progress::{ProgressMark, StreamOrigin, StreamProgress, StreamState};
 use crate::lifetime::unpoisoned_lock::lock;
 use crate::lifetime::work_wait::wait_for_work;
-use crate::ordering::stream_order::{StreamOrder, VectorClock};
 
 /// A device in use. Clones refer to the same context, and so does every other `Context` of the same
 /// device and driver.

@@ -28,11 +28,11 @@
 //!   preparation.
 
 pub(crate) mod context;
-pub(crate) mod driver;
+pub(crate) mod event;
 pub(crate) mod launch_limits;
 mod peer_access;
 pub(crate) mod properties;
 
+pub use crate::lifetime::driver::{Driver, driver_load_error, is_driver_available};
 pub use context::{Context, Current};
-pub use driver::{Driver, driver_load_error, is_driver_available};
 pub use properties::{Device, Properties};

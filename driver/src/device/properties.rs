@@ -4,9 +4,8 @@ use std::fmt;
 
 use driver_sys::{Api, CUdevice, CUdevice_attribute, CUuuid};
 
-use crate::device::Driver;
-use crate::device::driver::trimmed;
 use crate::error::Error;
+use crate::lifetime::driver::{Driver, trimmed};
 
 /// A device that is present in the machine. Use [`Context::new`](crate::device::Context::new) to
 /// work with it.

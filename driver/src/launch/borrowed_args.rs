@@ -5,8 +5,9 @@ use std::ffi::c_void;
 use ptx_gen::{Access, Elem, Field, Kind, Scalar, Shape, Side, Sink, Source};
 
 use crate::error::{Error, LaunchProblem};
-use crate::launch::{HostArg, HostValue, LaunchConfig, MapArg};
+use crate::launch::{HostArg, HostValue, MapArg};
 use crate::memory::{Region, View};
+use crate::module::launch_config::LaunchConfig;
 use crate::module::{Function, Parameter, ParameterType};
 use crate::small_vec::SmallVec;
 

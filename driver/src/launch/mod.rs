@@ -40,13 +40,12 @@
 //! - Queuing a launch does not wait for the device.
 
 pub(crate) mod borrowed_args;
-mod config;
 mod host_arg;
 pub(crate) mod prepared;
 mod typed_kernel;
 
+pub use crate::module::launch_config::LaunchConfig;
 pub use borrowed_args::Host;
-pub use config::LaunchConfig;
 pub use host_arg::{HostArg, HostValue, MapArg};
 pub use prepared::Launch;
 pub use ptx_gen::{Elem, Geometry};

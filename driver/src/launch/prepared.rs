@@ -3,16 +3,14 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use driver_sys::CUlaunchConfig;
-
-use crate::device::{Context, Driver};
-use crate::error::{DriverError, Error, LaunchProblem};
+use crate::device::Context;
+use crate::error::{Error, LaunchProblem};
+use crate::launch::HostArg;
 use crate::launch::borrowed_args::{Args, Values, with_pointers};
-use crate::launch::{HostArg, LaunchConfig};
+use crate::module::launch_config::LaunchConfig;
 use crate::module::{Function, ParameterType};
 use crate::ordering::memory_accesses::{AccessIter, KeptBuffer};
 use crate::small_vec::SmallVec;
-use crate::stream::Stream;
 
 /// A checked launch that can be queued any number of times. Clones refer to the same launch.
 ///
@@ -40,13 +38,14 @@ use crate::stream::Stream;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Launch(Arc<Inner>);
+pub struct Launch(pub(crate) Arc<PreparedLaunch>);
 
-struct Inner {
-    function: Function,
-    config: LaunchConfig,
+/// The parts of a launch, which were checked together.
+pub(crate) struct PreparedLaunch {
+    pub(crate) function: Function,
+    pub(crate) config: LaunchConfig,
     /// The buffers in the order of the parameters, then the tensors of maps.
-    buffers: SmallVec<KeptBuffer, 3>,
+    pub(crate) buffers: SmallVec<KeptBuffer, 3>,
     /// The values of the arguments, each of which starts at a 64-bit word.
     words: SmallVec<u64, 8>,
     /// All arguments, if some are neither buffers nor scalars.
@@ -85,11 +84,11 @@ impl Launch {
         let function = function.clone();
         // The vectors are filled in their final place on the heap, for the reason that the module
         // `small_vec` explains.
-        let inner = Arc::<Inner>::new_uninit();
-        let place = Arc::as_ptr(&inner).cast_mut().cast::<Inner>();
+        let inner = Arc::<PreparedLaunch>::new_uninit();
+        let place = Arc::as_ptr(&inner).cast_mut().cast::<PreparedLaunch>();
         // SAFETY: the allocation is new, so nothing else refers to it.
         unsafe {
-            place.write(Inner {
+            place.write(PreparedLaunch {
                 function,
                 config,
                 buffers: SmallVec::new(),
@@ -100,7 +99,7 @@ impl Launch {
         // SAFETY: the value was written just above.
         let inner = unsafe { inner.assume_init() };
         // SAFETY: `inner` has not been cloned and is not used below until the borrow ends.
-        let Inner { buffers, words, .. } = unsafe { &mut *place };
+        let PreparedLaunch { buffers, words, .. } = unsafe { &mut *place };
         for lent in args.buffers.iter() {
             buffers.push(KeptBuffer {
                 region: lent.region.clone(),
@@ -195,124 +194,12 @@ impl Launch {
     pub(crate) fn expect_in(&self, context: &Context) -> Result<(), Error> {
         self.0.function.expect_in(context)
     }
-
-    /// Queues the launch in a stream.
-    #[inline]
-    pub(crate) fn enqueue(&self, stream: &Stream) -> Result<(), Error> {
-        let submission = stream.begin(self.0.function.name())?;
-        submission.admit(
-            self.0
-                .buffers
-                .iter()
-                .map(|held| (&held.region, held.access)),
-        )?;
-        submission.enqueue(|driver| self.call(driver, stream))
-    }
-
-    /// Makes the driver call that queues the launch in a stream, which may capture.
-    #[inline]
-    pub(crate) fn call(&self, driver: &Driver, stream: &Stream) -> Result<(), DriverError> {
-        let Inner {
-            function, config, ..
-        } = &*self.0;
-        // SAFETY: the arguments were checked when the launch was created, and it keeps its function
-        // and its memory alive.
-        self.with_params(|params| unsafe { call(driver, function, config, stream, params) })
-    }
 }
 
 impl std::fmt::Debug for Launch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Launch({}, {:?})", self.0.function.name(), self.0.config)
     }
-}
-
-/// Checks a typed launch and queues it in a stream without creating a [`Launch`].
-#[inline]
-pub(crate) fn enqueue_typed(
-    stream: &Stream,
-    function: &Function,
-    config: &LaunchConfig,
-    args: &Args<'_>,
-) -> Result<(), Error> {
-    args.check(function, config)?;
-    function.expect_in(stream.context())?;
-    let submission = stream.begin(function.name())?;
-    submission.admit(args.uses())?;
-    submission.enqueue(|driver| {
-        // SAFETY: the arguments were checked above, and the caller lends their memory until the
-        // launch is queued.
-        args.with_pointers(|params| unsafe { call(driver, function, config, stream, params) })
-    })
-}
-
-/// Queues a launch.
-///
-/// # Safety
-/// - The arguments must be those of the function.
-/// - Their memory must live until the launch is queued. Destructors that run later wait for the
-///   stream.
-#[inline]
-unsafe fn call(
-    driver: &Driver,
-    function: &Function,
-    config: &LaunchConfig,
-    stream: &Stream,
-    params: *mut *mut c_void,
-) -> Result<(), DriverError> {
-    let LaunchConfig {
-        grid: [gx, gy, gz],
-        block: [bx, by, bz],
-        shared,
-        ..
-    } = *config;
-    if config.has_attributes() {
-        // SAFETY: the caller fulfills the same obligations.
-        return unsafe { call_with_attributes(driver, function, config, stream, params) };
-    }
-    let function = function.raw();
-    let raw = stream.raw();
-    let extra = std::ptr::null_mut();
-    // SAFETY: the references keep function and stream alive, which were checked to be of one
-    // context. The caller guarantees the arguments.
-    unsafe {
-        cu!(
-            driver,
-            cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, raw, params, extra)
-        )
-    }
-}
-
-/// Queues a launch with launch attributes.
-///
-/// # Safety
-/// The caller must fulfill the obligations of [`call`].
-#[cold]
-unsafe fn call_with_attributes(
-    driver: &Driver,
-    function: &Function,
-    config: &LaunchConfig,
-    stream: &Stream,
-    params: *mut *mut c_void,
-) -> Result<(), DriverError> {
-    let mut attributes = config.attributes();
-    let launch = CUlaunchConfig {
-        gridDimX: config.grid[0],
-        gridDimY: config.grid[1],
-        gridDimZ: config.grid[2],
-        blockDimX: config.block[0],
-        blockDimY: config.block[1],
-        blockDimZ: config.block[2],
-        sharedMemBytes: config.shared,
-        hStream: stream.raw(),
-        attrs: attributes.as_mut_ptr(),
-        numAttrs: attributes.len() as u32,
-    };
-    let raw = function.raw();
-    let extra = std::ptr::null_mut();
-    // SAFETY: the references keep function and stream alive, which were checked to be of one
-    // context. The attributes live until the call returns. The caller guarantees the arguments.
-    unsafe { cu_optional!(driver, cuLaunchKernelEx(&launch, raw, params, extra)) }
 }
 
 fn check_types(function: &Function, args: &[HostArg]) -> Result<(), Error> {

@@ -5,10 +5,9 @@ use ptx_gen::{AnyKernel, ArgList as _, Grid, KernelDef, Target, print_with_lines
 use crate::device::Context;
 use crate::error::{Error, LaunchProblem};
 use crate::launch::borrowed_args::{Args, Shapes};
-use crate::launch::prepared::enqueue_typed;
-use crate::launch::{Host, HostArg, Launch, LaunchConfig};
+use crate::launch::{Host, HostArg, Launch};
+use crate::module::launch_config::LaunchConfig;
 use crate::module::{Function, Module};
-use crate::stream::Stream;
 
 /// A loaded kernel of `ptx-gen` with typed arguments.
 ///
@@ -159,14 +158,6 @@ impl<K: KernelDef> Kernel<K> {
         let config = self.config(&collected)?;
         collected.finish(self.function.params());
         call(config, &collected)
-    }
-
-    /// Launches the kernel in a stream.
-    #[inline]
-    pub(crate) fn enqueue(&self, stream: &Stream, args: &K::Args<Host<'_>>) -> Result<(), Error> {
-        self.collect(args, |config, args| {
-            enqueue_typed(stream, &self.function, &config, args)
-        })
     }
 
     /// Returns the launch configuration that the contract determines for these arguments.

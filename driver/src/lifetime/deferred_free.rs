@@ -15,8 +15,8 @@ use driver_sys::{
     CUmodule,
 };
 
-use crate::device::Driver;
 use crate::error::DriverError;
+use crate::lifetime::driver::Driver;
 use crate::lifetime::host_functions::ProgramObject;
 use crate::lifetime::reserved_range::ReservedRange;
 use crate::lifetime::stream_progress::{ProgressMark, StreamProgress};

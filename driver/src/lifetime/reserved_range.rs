@@ -4,8 +4,8 @@ use std::sync::Mutex;
 
 use driver_sys::{CUdeviceptr, CUmemGenericAllocationHandle};
 
-use crate::device::Driver;
 use crate::error::DriverError;
+use crate::lifetime::driver::Driver;
 use crate::lifetime::unpoisoned_lock::lock;
 
 /// Physical memory and its size in bytes.

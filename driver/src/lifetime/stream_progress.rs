@@ -11,7 +11,7 @@
 //! Locks are taken in this order, so that no two threads wait for each other: `waits`, the
 //! [`CaptureGate`](crate::lifetime::capture_gate::CaptureGate), the context's list of streams,
 //! `state`, the lock of an event, and the tables of
-//! [`StreamOrder`](crate::ordering::stream_order::StreamOrder).
+//! [`StreamOrder`](crate::lifetime::stream_order::StreamOrder).
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -22,8 +22,8 @@ use std::thread::ThreadId;
 
 use driver_sys::{CUevent, CUevent_flags, CUgraphNode, CUresult, CUstream};
 
-use crate::device::Driver;
 use crate::error::DriverError;
+use crate::lifetime::driver::Driver;
 use crate::lifetime::unpoisoned_lock::{lock, read, write};
 
 /// A stream of the driver and its progress.
@@ -32,7 +32,7 @@ use crate::lifetime::unpoisoned_lock::{lock, read, write};
 pub(crate) struct StreamProgress {
     pub(crate) raw: CUstream,
     /// The index in the tables of the context's
-    /// [`StreamOrder`](crate::ordering::stream_order::StreamOrder).
+    /// [`StreamOrder`](crate::lifetime::stream_order::StreamOrder).
     pub(crate) slot: usize,
     pub(crate) origin: StreamOrigin,
     /// Whether a [`Stream`](crate::stream::Stream) handle exists.

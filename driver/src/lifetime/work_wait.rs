@@ -2,8 +2,8 @@
 
 use driver_sys::{CUresult, CUstream};
 
-use crate::device::Driver;
 use crate::error::DriverError;
+use crate::lifetime::driver::Driver;
 
 /// Waits for the work of a stream that uses memory which the caller takes back afterwards.
 ///

@@ -1,20 +1,17 @@
 //! Access windows: hints about which memory the L2 cache should keep.
 
-use driver_sys::{
-    CUaccessProperty, CUdevice_attribute, CUdeviceptr, CUlaunchAttributeID, CUlaunchAttributeValue,
-    CUlimit,
-};
+use driver_sys::{CUaccessProperty, CUdevice_attribute, CUdeviceptr, CUlimit};
 
 use crate::device::{Context, Device};
 use crate::error::Error;
 use crate::memory::View;
-use crate::stream::Stream;
 
 /// A range of memory with its own policy in the L2 cache.
 ///
-/// Set it for the kernels of a stream with [`Stream::set_access_window`], or for a graph node with
-/// [`NodeAttribute::AccessWindow`](crate::graph::NodeAttribute::AccessWindow). A window is a hint
-/// and changes no result. It refers to memory by address and does not keep the memory alive.
+/// Set it for the kernels of a stream with
+/// [`Stream::set_access_window`](crate::stream::Stream::set_access_window), or for a graph node
+/// with [`NodeAttribute::AccessWindow`](crate::graph::NodeAttribute::AccessWindow). A window is a
+/// hint and changes no result. It refers to memory by address and does not keep the memory alive.
 ///
 /// ```
 /// # use warpwright_driver::memory::AccessWindow;
@@ -176,44 +173,5 @@ impl Context {
         let driver = self.driver();
         // SAFETY: the call takes no pointer.
         Ok(unsafe { cu_optional!(driver, cuCtxResetPersistingL2Cache()) }?)
-    }
-}
-
-impl Stream {
-    /// Sets the access window for kernels that are queued in this stream from now on, or removes
-    /// it.
-    ///
-    /// # Errors
-    /// Returns [`Error::Transfer`] if the window is larger than the device allows or its fraction
-    /// is not between 0 and 1, or an error if the driver cannot set the window.
-    pub fn set_access_window(&self, window: Option<&AccessWindow>) -> Result<(), Error> {
-        let mut value = CUlaunchAttributeValue::zeroed();
-        if let Some(window) = window {
-            window.expect_on(self.context().device())?;
-            value.words[..4].copy_from_slice(&window.words());
-        }
-        let _current = self.context().enter()?;
-        let driver = self.context().driver();
-        let raw = self.raw();
-        let id = CUlaunchAttributeID::ACCESS_POLICY_WINDOW;
-        // SAFETY: `self` shares the stream, and `value` lives until the call returns.
-        Ok(unsafe { cu_optional!(driver, cuStreamSetAttribute(raw, id, &value)) }?)
-    }
-
-    /// Returns the access window of this stream, if it has one.
-    ///
-    /// # Errors
-    /// Returns an error if the driver does not report the window.
-    pub fn access_window(&self) -> Result<Option<AccessWindow>, Error> {
-        let mut value = CUlaunchAttributeValue::zeroed();
-        let _current = self.context().enter()?;
-        let driver = self.context().driver();
-        let raw = self.raw();
-        let id = CUlaunchAttributeID::ACCESS_POLICY_WINDOW;
-        // SAFETY: `self` shares the stream, and `value` is a local variable that the driver may
-        // write.
-        unsafe { cu_optional!(driver, cuStreamGetAttribute(raw, id, &mut value)) }?;
-        let [a, b, c, d, ..] = value.words;
-        Ok(Some(AccessWindow::from_words([a, b, c, d])).filter(|window| window.bytes > 0))
     }
 }

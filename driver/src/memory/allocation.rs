@@ -10,9 +10,9 @@ use crate::error::{DriverError, Error};
 use crate::lifetime::deferred_free::{DeferredFree, HostPointer};
 use crate::lifetime::host_functions::ProgramObject;
 use crate::lifetime::reserved_range::ReservedRange;
+use crate::lifetime::stream_order::AccessHistory;
 use crate::lifetime::stream_progress::StreamProgress;
 use crate::lifetime::unpoisoned_lock::lock;
-use crate::ordering::stream_order::AccessHistory;
 
 /// An allocation of device or host memory.
 pub(crate) struct Allocation {
@@ -47,7 +47,7 @@ pub(crate) enum Origin {
 }
 
 impl Allocation {
-    pub(super) fn new(
+    pub(crate) fn new(
         context: &Context,
         address: CUdeviceptr,
         bytes: usize,

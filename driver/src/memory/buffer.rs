@@ -59,7 +59,7 @@ pub struct View<T> {
 /// # Ok(())
 /// # }
 /// ```
-pub struct Buffer<T>(pub(super) View<T>);
+pub struct Buffer<T>(pub(crate) View<T>);
 
 impl<T: Element> Buffer<T> {
     /// Allocates `len` elements without initializing them.
@@ -241,7 +241,7 @@ impl<T: Element> View<T> {
         )))
     }
 
-    pub(super) fn whole(allocation: Arc<Allocation>) -> Self {
+    pub(crate) fn whole(allocation: Arc<Allocation>) -> Self {
         let bytes = allocation.bytes;
         Self {
             region: Region {

@@ -10,10 +10,10 @@ use driver_sys::CUdeviceptr;
 use crate::device::Context;
 use crate::device::context::expect_same;
 use crate::error::Error;
+use crate::lifetime::stream_order::{AccessHistory, ByteRange};
 use crate::lifetime::unpoisoned_lock::lock;
 use crate::memory::ElementType;
 use crate::memory::allocation::{Allocation, Origin};
-use crate::ordering::stream_order::{AccessHistory, ByteRange};
 
 /// A range of bytes of an allocation, with the element type of its view.
 ///

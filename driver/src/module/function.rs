@@ -11,8 +11,8 @@ use ptx_gen::Program;
 use crate::device::Context;
 use crate::device::context::expect_same;
 use crate::error::{DriverError, Error, LaunchProblem};
-use crate::launch::LaunchConfig;
 use crate::lifetime::unpoisoned_lock::lock;
+use crate::module::launch_config::LaunchConfig;
 use crate::module::loaded_module::KernelSettings;
 use crate::module::{Module, Parameter, ptx};
 

@@ -5,8 +5,8 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use driver_sys::{CUfunction, CUjit_option, CUjitInputType, CUlinkState, CUresult};
 
 use crate::device::Context;
-use crate::device::driver::trimmed;
 use crate::error::{DriverError, Error, ModuleReason};
+use crate::lifetime::driver::trimmed;
 use crate::memory::{Buffer, Element, View};
 use crate::module::{JitOptions, Module};
 

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, Weak};
 
 use driver_sys::{CUfunction, CUjit_option, CUmodule};
 
-use crate::device::driver::trimmed;
 use crate::device::{Context, Driver};
 use crate::error::{DriverError, Error, ModuleError, ModuleReason};
 use crate::lifetime::active_captures::forbid;
 use crate::lifetime::deferred_free::DeferredFree;
+use crate::lifetime::driver::trimmed;
 use crate::lifetime::host_functions::ProgramObject;
 use crate::lifetime::unpoisoned_lock::lock;
 use crate::module::ptx::Header;

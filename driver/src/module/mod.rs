@@ -23,6 +23,7 @@ mod function;
 mod images;
 mod jit_options;
 pub(crate) mod kernel_macro;
+pub(crate) mod launch_config;
 mod library;
 pub(crate) mod loaded_module;
 mod occupancy;

@@ -6,8 +6,8 @@ use driver_sys::{
 };
 
 use crate::error::{Error, LaunchProblem};
-use crate::launch::LaunchConfig;
 use crate::module::Function;
+use crate::module::launch_config::LaunchConfig;
 
 /// A block size that the driver suggests.
 ///

@@ -31,10 +31,8 @@
 //! - Graphs are checked in the same way, with edges in place of events. See
 //!   [`Graph::races`](crate::graph::Graph::races).
 
-pub(crate) mod event;
 pub(crate) mod memory_accesses;
-pub(crate) mod stream_order;
 
-pub use event::{Event, EventHandle};
+pub use crate::device::event::{Event, EventHandle};
 pub use memory_accesses::{Hazard, Use};
 pub use ptx_gen::Access;

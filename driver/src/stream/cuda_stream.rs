@@ -6,7 +6,9 @@ use driver_sys::{CUgraph, CUgraphNode, CUresult, CUstream, CUstream_flags, CUstr
 use ptx_gen::Access;
 
 use crate::device::Context;
+use crate::device::event::RecordedPoint;
 use crate::error::{DriverError, Error};
+use crate::lifetime::stream_order::VectorClock;
 use crate::lifetime::stream_progress::{
     CapturedStreams, StreamOrigin, StreamProgress, StreamState,
 };
@@ -15,8 +17,6 @@ use crate::memory::element::{as_bytes, as_bytes_mut, zeroed};
 use crate::memory::region::refuse_graph_memory;
 use crate::memory::{Element, Region, View};
 use crate::ordering::Event;
-use crate::ordering::event::RecordedPoint;
-use crate::ordering::stream_order::VectorClock;
 
 /// A queue of the device. Its work runs in order, concurrently with the work of other streams.
 /// Clones refer to the same stream.

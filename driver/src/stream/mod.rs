@@ -41,9 +41,15 @@
 //! - Conflicting work of two streams must be ordered, see [`ordering`](crate::ordering).
 //! - If you drop a stream, its work continues and completes.
 
+mod allocation;
+mod boxes;
+mod cache_hints;
 pub(crate) mod cuda_stream;
+mod launches;
 mod operations;
+mod peer_copy;
 pub(crate) mod queue;
+mod staged_write;
 
 pub use cuda_stream::Stream;
 pub use operations::WaitFor;

@@ -10,9 +10,9 @@ use crate::device::Context;
 use crate::device::context::expect_same;
 use crate::error::{DriverError, Error};
 use crate::lifetime::deferred_free::DeferredFree;
+use crate::lifetime::stream_order::VectorClock;
 use crate::lifetime::stream_progress::StreamProgress;
 use crate::lifetime::unpoisoned_lock::lock;
-use crate::ordering::stream_order::VectorClock;
 
 /// A point in a stream that other streams and the host can wait for. Clones refer to the same
 /// event.
