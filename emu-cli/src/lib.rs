@@ -1,6 +1,6 @@
 //! `warpwright emu`, the checker for CUDA kernels, as a program and as a library.
 //!
-//! The program `warpwright-emu` contains only the checker, so it builds in about a minute. The
+//! The program `warpwright-emu` contains only the checker, so it builds with a third of the dependencies. The
 //! program `warpwright` has the same command as `warpwright emu`. Both use [`run`].
 //!
 //! The other modules are shared by the commands of `warpwright`: they print to the terminal, write

@@ -40,6 +40,15 @@ fn files_form_layers() {
     }
 }
 
+/// docs.rs shows the modules of the driver as an outline, in the order in which they use each other.
+#[test]
+fn modules_of_the_driver_form_layers() {
+    let files = imports::file_graph(&sources("driver"));
+    let modules = imports::folder_graph(&files, "");
+    assert!(modules.contains_key("graph"), "{modules:?}");
+    assert_eq!(imports::knots(&modules), Vec::<Vec<String>>::new());
+}
+
 #[test]
 fn libraries_read_no_environment() {
     for (library, readers) in LIBRARIES {

@@ -57,7 +57,8 @@ fn test(environment: &[(&str, &Path)], arguments: &[&str]) -> Result<()> {
         "--package",
         "warpwright-tests",
         "--test",
-        "snapshots",
+        "it",
+        "snapshots::",
         "--",
     ]);
     let status = cargo.args(arguments).status()?;
