@@ -178,11 +178,11 @@ fn parameters(
     }
     let mut block = vec![0; params.last().map_or(0, |p| p.offset + p.size) as usize];
     for (param, arg) in params.iter().zip(args) {
-        let bytes = match arg["image"].is_object() {
-            true => object(memory, &arg["image"], buffers)?
-                .to_le_bytes()
-                .to_vec(),
-            false => argument(arg, buffers)?,
+        let bytes = if arg["image"].is_object() {
+            let handle = object(memory, &arg["image"], buffers)?;
+            handle.to_le_bytes().to_vec()
+        } else {
+            argument(arg, buffers)?
         };
         if bytes.len() != param.size as usize {
             return Err(format!(
@@ -222,10 +222,11 @@ fn object(memory: &Memory, given: &Value, buffers: &[(u64, usize)]) -> Result<u6
     };
     let mut image = Image::new(format, shape(&given["shape"])?, extent);
     image.address = buffers[number(&given["buffer"])? as usize].0;
-    Ok(match given["sampler"].is_object() {
-        true => memory.add_texture(&image, &sampler(&given["sampler"])?)?,
-        false => memory.add_surface(&image)?,
-    })
+    if given["sampler"].is_object() {
+        Ok(memory.add_texture(&image, &sampler(&given["sampler"])?)?)
+    } else {
+        Ok(memory.add_surface(&image)?)
+    }
 }
 
 fn channel(name: &Value) -> Result<ChannelType, Failure> {
@@ -276,9 +277,10 @@ fn sampler(given: &Value) -> Result<Sampler, Failure> {
         } else {
             ReadMode::Element
         },
-        coordinates: match given["normalized"] == true {
-            true => Coordinates::Normalized,
-            false => Coordinates::Texels,
+        coordinates: if given["normalized"] == true {
+            Coordinates::Normalized
+        } else {
+            Coordinates::Texels
         },
         ..Sampler::POINT
     })

@@ -180,11 +180,13 @@ fn blocks_reach_each_other() {
             for (i, found) in out.into_iter().enumerate() {
                 let (block, t) = (i as u32 / 64, i as u32 % 64);
                 let peer = 1 - block % 2;
-                let wanted = match body.contains("%clusterid") {
-                    true => 10 * (block / 2) + peer,
-                    // What is stored there by its peer has the peer's number.
-                    false if body.contains("st.shared::cluster") => 1000 * peer + t,
-                    false => value(peer, t),
+                let wanted = if body.contains("%clusterid") {
+                    10 * (block / 2) + peer
+                } else if body.contains("st.shared::cluster") {
+                    // The peer stores its own number there.
+                    1000 * peer + t
+                } else {
+                    value(peer, t)
                 };
                 assert_eq!(found, wanted, "{body}: block {block} thread {t}");
             }

@@ -528,9 +528,11 @@ fn forms_and_what_they_need() {
     for (inst, version, target, below) in rows {
         // A target has a lowest version of its own.
         let parsed = parse(inst, version, target).or_else(|e| {
-            match e.0[0].what.contains("the module says") {
-                true if e.0[0].what.starts_with("sm_") => parse(inst, "7.8", target),
-                _ => Err(e),
+            let what = &e.0[0].what;
+            if what.starts_with("sm_") && what.contains("the module says") {
+                parse(inst, "7.8", target)
+            } else {
+                Err(e)
             }
         });
         assert!(

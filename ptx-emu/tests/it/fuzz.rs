@@ -48,9 +48,9 @@ fn mutate(text: &str, random: &mut Random) -> String {
 
 #[test]
 fn mangled_texts_are_refused_or_run() {
-    SEEDS
-        .iter()
-        .for_each(|text| _ = Module::parse(text).unwrap_or_else(|e| panic!("{e}")));
+    for text in &SEEDS {
+        _ = Module::parse(text).unwrap_or_else(|e| panic!("{e}"));
+    }
     let mut random = Random(7);
     for _ in 0..3000 {
         let text = mutate(SEEDS[random.below(SEEDS.len())], &mut random);

@@ -232,7 +232,9 @@ fn double_precision_and_constants() {
 fn atomics() {
     let input: Vec<u8> = (0..5000u32).map(|i| (i * i % 251) as u8).collect();
     let mut bins = [0u32; 64];
-    input.iter().for_each(|b| bins[usize::from(b & 63)] += 1);
+    for b in &input {
+        bins[usize::from(b & 63)] += 1;
+    }
     let args = [Arg::In(input), Arg::Out(256), Arg::Value(5000)];
     for found in outputs("histogram", 3, 96, 0, &args) {
         assert_eq!(found, bytes(&bins, u32::to_le_bytes));

@@ -132,9 +132,10 @@ fn tiles(
     let mut out = vec![0; outer * depth * bytes];
     for o in 0..outer {
         for k in 0..depth {
-            let (row, column, tile) = match l.transposed {
-                true => (k % 8, o * bytes, o * bytes / 16 * inner + k / 8),
-                false => (o % 8, k * bytes, o / 8 * inner + k * bytes / 16),
+            let (row, column, tile) = if l.transposed {
+                (k % 8, o * bytes, o * bytes / 16 * inner + k / 8)
+            } else {
+                (o % 8, k * bytes, o / 8 * inner + k * bytes / 16)
             };
             let to = 128 * tile + 16 * row + column % 16;
             out[to..to + bytes].copy_from_slice(&encode(ty, v(o, k)).0.to_le_bytes()[..bytes]);
@@ -408,9 +409,9 @@ fn products_of_every_width() {
     (8..=256)
         .step_by(8)
         .for_each(|columns| check(&FORMS[0], columns, false, [PLAIN; 2], Order::InOrder));
-    [24, 96, 256]
-        .into_iter()
-        .for_each(|columns| check(&FORMS[3], columns, true, [PLAIN; 2], Order::Shuffled));
+    for columns in [24, 96, 256] {
+        check(&FORMS[3], columns, true, [PLAIN; 2], Order::Shuffled);
+    }
 }
 
 #[test]

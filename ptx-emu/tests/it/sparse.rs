@@ -62,10 +62,14 @@ fn words(form: &Form, ordered: bool) -> Vec<u32> {
         (0..chunks).fold(0, |word, i| word | of(i) << (4 * i))
     };
     if all == chunks {
-        let of_lane = |lane: usize| match bits >= 16 {
-            true if lane % 4 == selector => word(lane / 4, 0) | word(lane / 4 + 8, 0) << 16,
-            false if lane % 4 / 2 == selector => word(lane / 4 + lane % 2 * 8, 0),
-            _ => u32::MAX,
+        let of_lane = |lane: usize| {
+            if bits >= 16 && lane % 4 == selector {
+                word(lane / 4, 0) | word(lane / 4 + 8, 0) << 16
+            } else if bits < 16 && lane % 4 / 2 == selector {
+                word(lane / 4 + lane % 2 * 8, 0)
+            } else {
+                u32::MAX
+            }
         };
         return (0..32).map(of_lane).collect();
     }

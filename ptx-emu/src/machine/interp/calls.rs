@@ -312,7 +312,9 @@ fn go_on(
     call: &Call,
     mut next: Vec<(u32, u32)>,
 ) -> Checked<()> {
-    next.iter_mut().for_each(|(_, lanes)| *lanes &= !w.exited);
+    for (_, lanes) in &mut next {
+        *lanes &= !w.exited;
+    }
     next.retain(|(_, lanes)| *lanes != 0);
     if !next.is_empty() {
         return enter(block, w, call, next);

@@ -113,10 +113,14 @@ impl LaneContext {
             call.returned &= lanes;
             call.lanes &= lanes;
             call.lost.retain_mut(|lost| lost.keep(lanes));
-            call.next.iter_mut().for_each(|(_, mask)| *mask &= lanes);
+            for (_, mask) in &mut call.next {
+                *mask &= lanes;
+            }
             call.next.retain(|(_, mask)| *mask != 0);
         }
-        self.stack.iter_mut().for_each(|frame| frame.mask &= lanes);
+        for frame in &mut self.stack {
+            frame.mask &= lanes;
+        }
         self.drop_empty_frames();
     }
 

@@ -223,14 +223,14 @@ pub(crate) fn fence(block: &mut Block<'_, '_>, w: &Warp, mask: u32, fence: Fence
         .filter(|_| fence.scope == MemoryScope::Device);
     if fence.acquires {
         clocks.acquire_fence(w.index);
-        recorder
-            .iter_mut()
-            .for_each(|r| r.acquire_fence(clocks, w.index));
+        if let Some(r) = &mut recorder {
+            r.acquire_fence(clocks, w.index);
+        }
     }
     if fence.releases {
-        recorder
-            .iter_mut()
-            .for_each(|r| r.release_fence(clocks, w.index));
+        if let Some(r) = &mut recorder {
+            r.release_fence(clocks, w.index);
+        }
         clocks.release_fence(w.index);
     }
 }

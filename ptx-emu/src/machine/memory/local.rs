@@ -107,9 +107,9 @@ pub(crate) fn load_local(
             );
             w.regs.forget(to.bits, to.slot, unknown);
             let (lanes, fault) = nothing;
-            fault
-                .into_iter()
-                .for_each(|fault| w.regs.put_off(to.bits, to.slot, lanes, fault));
+            if let Some(fault) = fault {
+                w.regs.put_off(to.bits, to.slot, lanes, fault);
+            }
         }
     }
     Ok(())

@@ -40,9 +40,9 @@ pub(crate) fn run(
     if let Some((verdict, lasted, waiting)) = standstill.into_verdict() {
         let turn = waiting.first().map_or(0, |block| block.turn);
         let fault = standstill_fault(verdict, lasted, waiting, unbegun);
-        fault
-            .into_iter()
-            .for_each(|fault| grid.record(turn, fault, None));
+        if let Some(fault) = fault {
+            grid.record(turn, fault, None);
+        }
     }
     if grid.workspace != 0 {
         // It was allocated for this launch, and no kernel can free it.

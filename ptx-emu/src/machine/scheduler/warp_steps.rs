@@ -80,39 +80,32 @@ pub(crate) fn note_asked(block: &Block<'_, '_>, w: &mut Warp) {
 pub(crate) fn state(w: &Warp) -> u64 {
     let mut hasher = FxHasher::default();
     for frame in w.frames() {
-        [frame.pc, frame.join, frame.mask]
-            .iter()
-            .for_each(|n| hasher.write_u32(*n));
+        for n in [frame.pc, frame.join, frame.mask] {
+            hasher.write_u32(n);
+        }
     }
-    w.regs
-        .w32
-        .defined
-        .iter()
-        .zip(&w.regs.w32.lanes)
-        .filter(|(known, _)| **known != 0)
-        .for_each(|(_, lanes)| {
-            lanes.iter().for_each(|value| hasher.write_u32(*value));
-        });
-    w.regs
-        .w64
-        .defined
-        .iter()
-        .zip(&w.regs.w64.lanes)
-        .filter(|(known, _)| **known != 0)
-        .for_each(|(_, lanes)| {
-            lanes.iter().for_each(|value| hasher.write_u64(*value));
-        });
-    w.regs
-        .pred
-        .iter()
-        .zip(&w.regs.pred_defined)
-        .for_each(|(value, known)| hasher.write_u32(value & known));
+    for (known, lanes) in w.regs.w32.defined.iter().zip(&w.regs.w32.lanes) {
+        if *known != 0 {
+            for value in lanes {
+                hasher.write_u32(*value);
+            }
+        }
+    }
+    for (known, lanes) in w.regs.w64.defined.iter().zip(&w.regs.w64.lanes) {
+        if *known != 0 {
+            for value in lanes {
+                hasher.write_u64(*value);
+            }
+        }
+    }
+    for (value, known) in w.regs.pred.iter().zip(&w.regs.pred_defined) {
+        hasher.write_u32(value & known);
+    }
     hasher.write_usize(w.calls.len());
-    w.local
-        .iter()
-        .take(w.top.div_ceil(4) as usize)
-        .flatten()
-        .for_each(|word| hasher.write_u32(*word));
+    let words = w.local.iter().take(w.top.div_ceil(4) as usize);
+    for word in words.flatten() {
+        hasher.write_u32(*word);
+    }
     hasher.finish()
 }
 

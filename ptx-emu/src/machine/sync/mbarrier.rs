@@ -90,9 +90,9 @@ pub(crate) fn mbarrier(
                 arrive_at(block, w, l, i, counts[l])?;
             }
             block.shadow.clocks.bump(w.index as usize);
-            state
-                .into_iter()
-                .for_each(|slot| w.regs.set(slot, mask, &states));
+            if let Some(slot) = state {
+                w.regs.set(slot, mask, &states);
+            }
             Ok(())
         }
     }

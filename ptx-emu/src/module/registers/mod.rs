@@ -214,7 +214,9 @@ impl Regs {
             .for_each(|(to, from)| *to = *to & !lanes | from & lanes);
         self.spoilt.take_lanes(&other.spoilt, lanes);
         self.pointers.take_lanes(&other.pointers, lanes);
-        self.put_off.iter_mut().for_each(|p| p.lanes &= !lanes);
+        for p in &mut self.put_off {
+            p.lanes &= !lanes;
+        }
         let taken = other.put_off.iter().map(|p| PutOff {
             lanes: p.lanes & lanes,
             ..p.clone()

@@ -169,25 +169,27 @@ fn of_conversion(
     };
     let source = |slot: u32| at(slot, from, from_named);
     let known = |ty: Type| is_integer(ty) || is_float(ty);
-    match is_integer(to) {
-        _ if !known(to) || !known(from) => None,
-        true if is_float(from) && !name.contains(".sat") => Some(Rule::Rounds {
-            a: source(slots.a),
-            to,
-        }),
-        true => Some(Rule::Nothing),
-        false => {
-            let pair = matches!(to, Type::F16x2 | Type::Bf16x2) && from == Type::F32;
-            let sources = [slots.a, slots.b]
-                .into_iter()
-                .take(1 + usize::from(pair))
-                .map(source);
-            Some(Rule::Computes {
-                d: at(slots.d, to, to_named),
-                sources: sources.collect(),
-            })
-        }
+    if !known(to) || !known(from) {
+        return None;
     }
+    if is_integer(to) {
+        if is_float(from) && !name.contains(".sat") {
+            return Some(Rule::Rounds {
+                a: source(slots.a),
+                to,
+            });
+        }
+        return Some(Rule::Nothing);
+    }
+    let pair = matches!(to, Type::F16x2 | Type::Bf16x2) && from == Type::F32;
+    let sources = [slots.a, slots.b]
+        .into_iter()
+        .take(1 + usize::from(pair))
+        .map(source);
+    Some(Rule::Computes {
+        d: at(slots.d, to, to_named),
+        sources: sources.collect(),
+    })
 }
 
 /// Returns the type of a suffix without its dot.

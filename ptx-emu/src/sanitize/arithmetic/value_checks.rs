@@ -171,9 +171,9 @@ impl Observer for Values {
                 None
             }
             Rule::Uses(registers) => {
-                registers
-                    .iter()
-                    .for_each(|register| self.uses(context, mask, *register));
+                for register in registers {
+                    self.uses(context, mask, *register);
+                }
                 None
             }
             Rule::Computes { sources, .. } => {
@@ -207,14 +207,17 @@ impl Observer for Values {
                 set(context.regs_mut(), d.0, lane, of);
             }),
             Rule::Passes { to, exactly, .. } => {
-                to.iter()
-                    .for_each(|to| pass(context.regs_mut(), &p, *to, *exactly));
+                for register in to {
+                    pass(context.regs_mut(), &p, *register, *exactly);
+                }
             }
             Rule::Exchanges { to, .. } => exchange(context.regs_mut(), &p, *to),
             Rule::Fills(to) => {
-                to.iter().for_each(|to| {
-                    lanes(p.mask).for_each(|lane| set(context.regs_mut(), *to, lane, 0))
-                });
+                for register in to {
+                    for lane in lanes(p.mask) {
+                        set(context.regs_mut(), *register, lane, 0);
+                    }
+                }
             }
             Rule::Nothing | Rule::Divides { .. } | Rule::Rounds { .. } | Rule::Uses(_) => {}
         }
@@ -303,12 +306,12 @@ impl Values {
             who,
         };
         let origin = self.origins.get(of as usize - 1).cloned();
-        origin.into_iter().for_each(|fault| {
+        if let Some(fault) = origin {
             context.report(Fault {
                 other: Some(other.clone()),
                 ..fault
-            })
-        });
+            });
+        }
     }
 
     fn divides(

@@ -150,9 +150,9 @@ fn passes(mask: u32, at: &Addresses, bytes: u32) -> (u64, u64) {
         words.sort_unstable();
         words.dedup();
         let mut banks = [0; 32];
-        words
-            .iter()
-            .for_each(|word| banks[(word % 32) as usize] += 1);
+        for word in &words {
+            banks[(word % 32) as usize] += 1;
+        }
         all.0 += banks.into_iter().max().unwrap_or(0);
         all.1 += u64::from(!words.is_empty());
     }

@@ -128,7 +128,9 @@ impl Observer for Provenance {
                 ),
                 PointerEffect::Shared { d, region } => (d, self.object_of_shared(context, *region)),
                 PointerEffect::Loads(to) | PointerEffect::Accesses { loads: to, .. } => {
-                    to.iter().for_each(|d| self.loaded(context, *d, lane));
+                    for d in to {
+                        self.loaded(context, *d, lane);
+                    }
                     continue;
                 }
                 PointerEffect::Copies { d, moved, .. } => {

@@ -63,9 +63,9 @@ pub(crate) fn origins(code: &KernelCode) -> Vec<PointerEffect> {
             frames.entry(routine(code, pc)).or_default().push(offset);
         }
     }
-    frames
-        .values_mut()
-        .for_each(|offsets| offsets.sort_unstable());
+    for offsets in frames.values_mut() {
+        offsets.sort_unstable();
+    }
     (0..code.ops.len())
         .map(|pc| origin(code, pc, &frames))
         .collect()

@@ -78,8 +78,9 @@ pub(crate) fn shared_addresses(
 ) -> Checked<()> {
     lane_addresses(block, w, mask, a, out)?;
     if space == InstructionSpace::Generic {
-        out.iter_mut()
-            .for_each(|a| *a = a.wrapping_sub(SHARED_WINDOW));
+        for a in out.iter_mut() {
+            *a = a.wrapping_sub(SHARED_WINDOW);
+        }
     }
     // A generic address may be one that `mapa` gave.
     let space = if space == InstructionSpace::Generic {

@@ -82,9 +82,9 @@ pub(crate) fn load_shared(
                 &out.map(|v| extend(v, bytes, t.width.signed, to.bits)),
             );
             let (lanes, fault) = nothing;
-            fault
-                .into_iter()
-                .for_each(|fault| w.regs.put_off(to.bits, to.slot, lanes, fault));
+            if let Some(fault) = fault {
+                w.regs.put_off(to.bits, to.slot, lanes, fault);
+            }
         }
     }
     Ok(())

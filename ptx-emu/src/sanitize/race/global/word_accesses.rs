@@ -145,12 +145,17 @@ impl LineAccesses {
     #[inline(always)]
     fn keep(&mut self, new: LastAccess, shift: u8, writes: bool) -> bool {
         let may = self.words == 0 && (writes || self.read.clock == 0 || self.read.is_of_warp(&new));
-        match writes {
-            _ if !may => {}
-            true => (self.write, self.write_shift) = (new, shift),
-            false => (self.read, self.read_shift) = (new, shift),
+        if !may {
+            return false;
         }
-        may
+        if writes {
+            self.write = new;
+            self.write_shift = shift;
+        } else {
+            self.read = new;
+            self.read_shift = shift;
+        }
+        true
     }
 }
 

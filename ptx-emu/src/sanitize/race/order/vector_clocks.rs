@@ -117,7 +117,9 @@ impl Clocks {
     /// Creates an agent that no warp is ordered after.
     pub(crate) fn agent(&mut self) -> usize {
         self.changes += 1;
-        self.seen.iter_mut().for_each(|clock| clock.push(self.past));
+        for clock in &mut self.seen {
+            clock.push(self.past);
+        }
         self.now.push(self.past + 1);
         self.now.len() - 1
     }

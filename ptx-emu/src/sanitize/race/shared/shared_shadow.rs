@@ -154,7 +154,9 @@ impl SharedShadow {
             self.last_write = 0;
             self.readers.fill((0, 0));
             self.async_readers.fill(LastAccess::default());
-            self.history.iter_mut().for_each(|history| history.clear());
+            if let Some(history) = &mut self.history {
+                history.clear();
+            }
         }
         if std::mem::take(&mut self.covered) {
             self.valid.clone_from(&self.layout);
@@ -168,12 +170,12 @@ impl SharedShadow {
 
     /// Returns the position in the arena of an address in the memory of a block.
     pub(crate) fn place(&self, address: u64, rank: u32) -> u64 {
-        match address < u64::from(SHARED_BASE) + u64::from(self.stride) {
-            true if rank > 0 => address + u64::from(rank) * u64::from(self.stride),
-            true => address,
-            // Not within the block's memory, and so nowhere.
-            false => address | 1 << 63,
+        if address >= u64::from(SHARED_BASE) + u64::from(self.stride) {
+            // The address is outside the memory of the block. The highest bit leads to a position
+            // outside the arena.
+            return address | 1 << 63;
         }
+        address + u64::from(rank) * u64::from(self.stride)
     }
 
     /// Returns the address within its block of a position in the arena.
