@@ -131,7 +131,9 @@ fn edges_follow_from_reads_and_writes_and_are_the_fewest() {
     {
         let (name, steps) = steps;
         let mut bench = Bench::new();
-        steps.iter().for_each(|s| bench.push(s));
+        for s in &steps {
+            bench.push(s);
+        }
         let graph = bench.recorder.finish();
         let mut edges: Vec<_> = graph.edges().iter().map(Edge::indices).collect();
         edges.sort_unstable();
@@ -207,7 +209,9 @@ fn reaches(edges: &[(usize, usize)], from: usize, to: usize) -> bool {
 #[test]
 fn the_picture_shows_kernels_geometry_and_buffers() {
     let mut bench = Bench::new();
-    ["a>b", "b0>c0", ">a"].iter().for_each(|s| bench.push(s));
+    for s in ["a>b", "b0>c0", ">a"] {
+        bench.push(s);
+    }
     assert_eq!(
         bench.recorder.finish().dot(),
         r#"digraph {

@@ -71,7 +71,9 @@ fn temporaries_beyond_the_device_wait_for_their_turn() {
         let kept: Vec<_> = (0..3)
             .map(|_| Buffer::<u8>::uninit(&context, piece).unwrap())
             .collect();
-        kept.iter().for_each(|b| stream.fill(b, 1).unwrap());
+        for b in &kept {
+            stream.fill(b, 1).unwrap();
+        }
         drop(kept);
         std::thread::scope(|scope| {
             let takes = scope.spawn(|| Buffer::<u8>::uninit(&context, 3 * piece).map(drop));

@@ -106,9 +106,9 @@ impl Model {
         }
         // All later streams begin after that: those that are there as well.
         let first = &self.first;
-        self.streams
-            .iter_mut()
-            .for_each(|before| before.extend(first));
+        for before in &mut self.streams {
+            before.extend(first);
+        }
         self.streams.push(self.first.clone());
         self.own.push(Set::new());
     }
@@ -252,7 +252,9 @@ proptest! {
     fn a_conflict_is_refused_exactly_if_nothing_orders_it(ops in proptest::collection::vec(op(), 1..60)) {
         let mut program = Program::new();
         program.step(&Op::New);
-        ops.iter().for_each(|op| program.step(op));
+        for op in &ops {
+            program.step(op);
+        }
         drop(program);
         sim::expect_clean(&format!("{ops:?}"));
     }

@@ -165,9 +165,9 @@ pub fn heal() {
 pub fn run() {
     let streams: Vec<(usize, u64)> =
         sim(|s| s.streams.iter().map(|(at, q)| (*at, q.given)).collect());
-    streams
-        .into_iter()
-        .for_each(|(stream, given)| run_to((stream, given)));
+    for stream in streams {
+        run_to(stream);
+    }
 }
 
 /// The driver of this thread, which has nothing and has done nothing.
@@ -276,7 +276,9 @@ pub fn run_one(nth: usize) {
 fn run_front(stream: usize, (work, tickets): (Work, Vec<Ticket>)) {
     sim(|s| {
         s.tell(|| format!("stream {stream:#x} runs {work:?}"));
-        tickets.into_iter().for_each(|ticket| s.take_turn(ticket));
+        for ticket in tickets {
+            s.take_turn(ticket);
+        }
     });
     perform(&work);
     sim(|s| {

@@ -227,7 +227,9 @@ functions! {
                 parts.iter().filter_map(|p| if let Work::Record(event) = p { Some(*event) } else { None }).collect();
             s.give(stream, if captures { Work::Child(parts) } else { Work::Graph(exec.0 as usize, parts) });
             let place = (stream.0 as usize, s.streams[&(stream.0 as usize)].given);
-            records.into_iter().for_each(|event| _ = s.events.insert(event, Some(place)));
+            for event in records {
+                _ = s.events.insert(event, Some(place));
+            }
         })
     }
     cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void) {
