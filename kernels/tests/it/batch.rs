@@ -65,17 +65,16 @@ fn check(batched: &dyn Variant, single: &dyn Variant, batch: usize) {
                 .enumerate()
                 .filter(|(_, name)| !IGNORED.contains(&name.as_str()))
             {
-                match splits(i) {
-                    true => {
-                        let wanted = slice(&all[i], item, batch);
-                        assert!(
-                            found[i] == wanted,
-                            "{}, {}: {name} {item}",
-                            batched.name(),
-                            case.label
-                        );
-                    }
-                    false => args[i] = found[i].clone(),
+                if splits(i) {
+                    let wanted = slice(&all[i], item, batch);
+                    assert!(
+                        found[i] == wanted,
+                        "{}, {}: {name} {item}",
+                        batched.name(),
+                        case.label
+                    );
+                } else {
+                    args[i] = found[i].clone();
                 }
             }
         }

@@ -92,9 +92,9 @@ fn launch(
         map("y", places[2], [n, rows]),
     ]
     .concat();
-    [rows, n, k, BLOCKS]
-        .into_iter()
-        .for_each(|v| params.extend(v.to_le_bytes()));
+    for v in [rows, n, k, BLOCKS] {
+        params.extend(v.to_le_bytes());
+    }
     let shapes = [
         ShapeArg::Len((rows * k) as usize),
         ShapeArg::Len((n * k) as usize),

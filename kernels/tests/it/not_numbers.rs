@@ -124,10 +124,12 @@ fn a_key_beyond_f16_is_none() {
                     .expect("an argument")
             };
             let mut args = case.args.clone();
-            let CpuArg::F32(v) = &mut args[place(of)] else {
+            let CpuArg::F32(values) = &mut args[place(of)] else {
                 panic!("{of} is no f32")
             };
-            v.iter_mut().for_each(|v| *v *= 1e7);
+            for value in values {
+                *value *= 1e7;
+            }
             let CpuArg::F16(cache) = &once(kernel, &args)[place("k_cache")] else {
                 panic!("no cache")
             };

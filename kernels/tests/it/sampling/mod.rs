@@ -253,9 +253,9 @@ fn draws_have_their_probabilities() {
     let total: u64 = support.masses.iter().sum();
     for seed in [0, 1, 1 << 32, u64::MAX] {
         let mut counts = vec![0u32; support.tokens.len()];
-        draws(&support, seed)
-            .into_iter()
-            .for_each(|place| counts[place] += 1);
+        for place in draws(&support, seed) {
+            counts[place] += 1;
+        }
         let mut statistic = 0.0;
         let mut bins = 0;
         let mut pool = [0.0; 2];
