@@ -76,7 +76,9 @@ impl File {
         for t in &self.tensors {
             string(&mut out, &t.name);
             out.extend((t.dims.len() as u32).to_le_bytes());
-            t.dims.iter().for_each(|n| out.extend(n.to_le_bytes()));
+            for n in &t.dims {
+                out.extend(n.to_le_bytes());
+            }
             out.extend(t.kind.to_le_bytes());
             out.extend(t.offset.unwrap_or(next).to_le_bytes());
             next = (next + t.data.len() as u64).next_multiple_of(32);
@@ -107,11 +109,15 @@ impl Val {
             Val::Str(s) => string(out, s),
             Val::Strs(all) => {
                 array(out, 8, all.len());
-                all.iter().for_each(|s| string(out, s));
+                for s in all {
+                    string(out, s);
+                }
             }
             Val::I32s(all) => {
                 array(out, 5, all.len());
-                all.iter().for_each(|n| out.extend(n.to_le_bytes()));
+                for n in all {
+                    out.extend(n.to_le_bytes());
+                }
             }
             Val::Raw(_, bytes) => out.extend(bytes),
         }

@@ -37,14 +37,15 @@ impl Numbers {
         let weights = shape[0] * shape[1];
         let blocks = weights.div_ceil(64);
         let codes = self.bytes(weights.div_ceil(2));
-        let absmax = match nested {
-            false => Absmax::F32(self.units(blocks)),
-            true => Absmax::Nested {
+        let absmax = if nested {
+            Absmax::Nested {
                 codes: self.bytes(blocks),
                 scales: self.units(blocks.div_ceil(256)),
                 map: self.units(256),
                 offset: 0.125,
-            },
+            }
+        } else {
+            Absmax::F32(self.units(blocks))
         };
         Packed {
             shape,

@@ -28,9 +28,9 @@ fn added(id: usize, content: &str, flags: &[(&str, bool)]) -> Value {
         "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
         "special": false,
     });
-    flags
-        .iter()
-        .for_each(|(flag, value)| token[flag] = (*value).into());
+    for (flag, value) in flags {
+        token[flag] = (*value).into();
+    }
     token
 }
 

@@ -43,19 +43,21 @@ fn differs(text: &str) -> Option<&'static str> {
         rest: text,
         sets: 0,
     };
-    std::iter::from_fn(|| scan.next())
-        .flatten()
-        .next()
-        .or_else(|| {
-            let folds = |part: &str| {
-                let lower = part.to_lowercase();
-                !part.is_ascii()
-                    || ["ss", "ff", "fi", "fl", "st"]
-                        .iter()
-                        .any(|letters| lower.contains(letters))
-            };
-            caseless(text).any(folds).then_some(FOLD)
-        })
+    loop {
+        match scan.next() {
+            ScanStep::End => break,
+            ScanStep::Same => {}
+            ScanStep::Differs(problem) => return Some(problem),
+        }
+    }
+    let folds = |part: &str| {
+        let lower = part.to_lowercase();
+        !part.is_ascii()
+            || ["ss", "ff", "fi", "fl", "st"]
+                .iter()
+                .any(|letters| lower.contains(letters))
+    };
+    caseless(text).any(folds).then_some(FOLD)
 }
 
 /// Returns the contents of groups with the flag `i`, and the text after a flag `i` without a group.
@@ -106,13 +108,24 @@ struct Scan<'a> {
     sets: usize,
 }
 
+/// The result of reading a character or an escape of an expression.
+enum ScanStep {
+    /// The expression has ended.
+    End,
+    /// Both libraries interpret the character or escape in the same way.
+    Same,
+    /// The libraries interpret the character or escape differently, as the text describes.
+    Differs(&'static str),
+}
+
 impl Scan<'_> {
-    /// Reads a character or an escape. Returns `None` at the end, and otherwise its problem, if it
-    /// has one.
-    fn next(&mut self) -> Option<Option<&'static str>> {
-        let c = self.rest.chars().next()?;
+    /// Reads a character or an escape.
+    fn next(&mut self) -> ScanStep {
+        let Some(c) = self.rest.chars().next() else {
+            return ScanStep::End;
+        };
         self.rest = &self.rest[c.len_utf8()..];
-        Some(match c {
+        let problem = match c {
             '\\' => self.escape(),
             '[' => self.set(),
             ']' => {
@@ -126,7 +139,8 @@ impl Scan<'_> {
             }
             '{' if self.sets == 0 => self.repeat(),
             _ => None,
-        })
+        };
+        problem.map_or(ScanStep::Same, ScanStep::Differs)
     }
 
     fn escape(&mut self) -> Option<&'static str> {

@@ -90,7 +90,9 @@ fn table(reports: &[Report]) -> String {
     let mut table = String::from(
         "| template | format | same | reported | left out | missed | other |\n|---|---|---|---|---|---|---|\n",
     );
-    reports.iter().for_each(|report| table += &report.row());
+    for report in reports {
+        table += &report.row();
+    }
     table
 }
 
