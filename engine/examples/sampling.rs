@@ -60,9 +60,9 @@ fn chance(context: &Context, launches: u32) -> Outcome<()> {
     for launch in 0..launches {
         let tokens = sample(context, &rows, launch)?;
         compare(&rows, &tokens, launch);
-        tokens
-            .into_iter()
-            .for_each(|token| counts[token as usize] += 1);
+        for token in tokens {
+            counts[token as usize] += 1;
+        }
     }
     let (draws, total) = (
         f64::from(launches) * 250.0,

@@ -516,7 +516,9 @@ mod tests {
             for &id in &self.live {
                 let BatchSequence { tokens, pages } = self.sequences.get(id).unwrap();
                 assert!(pages.len() as u32 >= pages_of(tokens.len() as u32));
-                pages.iter().for_each(|&page| users[page as usize] += 1);
+                for &page in pages {
+                    users[page as usize] += 1;
+                }
                 for (position, &token) in tokens.iter().enumerate() {
                     let page = pages[position / PAGE as usize];
                     assert_eq!(

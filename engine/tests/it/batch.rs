@@ -225,8 +225,9 @@ fn a_profile_lists_the_kernels_of_a_step_and_changes_nothing() {
         batch.step(&[(id, &tokens(len, len))]).unwrap();
     }
     let wanted = batch.decode(&work, 3).unwrap();
-    work.iter()
-        .for_each(|&(id, len)| batch.roll_back(id, len).unwrap());
+    for &(id, len) in &work {
+        batch.roll_back(id, len).unwrap();
+    }
     let before = batch.free_pages();
     let nodes = batch.profile(&work, 2).unwrap();
     assert_eq!(batch.free_pages(), before);
@@ -300,9 +301,9 @@ fn forks_go_their_own_way() {
     batch.step(&[(c, &[50])]).unwrap();
     assert_eq!(batch.logits(c).unwrap(), found);
     assert_eq!(batch.longest_prefix(&prompt), Some((a, 100)));
-    [a, b, c]
-        .into_iter()
-        .for_each(|id| batch.leave(id).unwrap());
+    for id in [a, b, c] {
+        batch.leave(id).unwrap();
+    }
     assert_eq!(batch.free_pages(), (all, all));
 }
 

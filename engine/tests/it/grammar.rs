@@ -396,9 +396,9 @@ fn a_mask_has_the_tokens_that_a_naive_check_allows() {
     assert!(!half.is_empty(), "characters are never divided");
     for before in [vec![], ids("a"), ids("fn"), half, ids("done")] {
         let mut matcher = grammar.matcher();
-        before
-            .iter()
-            .for_each(|token| matcher.take(*token).unwrap());
+        for token in &before {
+            matcher.take(*token).unwrap();
+        }
         let bits = matcher.allowed().unwrap();
         let begun: Vec<u8> = before
             .iter()
@@ -431,9 +431,9 @@ fn white_space_of_json_is_bounded() {
     let spaces = |schema: &str, before: &str| {
         let mut matcher = compile(schema).matcher();
         let begun = words.tokenizer.encode_rest(before).unwrap();
-        begun
-            .into_iter()
-            .for_each(|token| matcher.take(token).unwrap());
+        for token in begun {
+            matcher.take(token).unwrap();
+        }
         let space = words.tokenizer.encode_rest(" ").unwrap()[0];
         matcher.allowed().unwrap()[space as usize / 32] >> (space % 32) & 1 == 1
     };

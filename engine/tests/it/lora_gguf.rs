@@ -180,8 +180,9 @@ fn a_folder_gives_the_file_of_its_gguf_model() {
 fn set(made: &Made, keys: &[(&str, Value)]) {
     let path = made.folder.join("adapter_config.json");
     let mut settings: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    keys.iter()
-        .for_each(|(key, value)| settings[key] = value.clone());
+    for (key, value) in keys {
+        settings[key] = value.clone();
+    }
     fs::write(&path, settings.to_string()).unwrap();
 }
 

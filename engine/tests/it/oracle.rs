@@ -106,8 +106,9 @@ pub(crate) fn logits_of(
     let step = |(position, id): (usize, &u32)| {
         let mut x = weights.embed[*id as usize * hidden..][..hidden].to_vec();
         if c.architecture.embedding_scale == EmbeddingScaling::RootOfLength {
-            x.iter_mut()
-                .for_each(|x| *x *= f64::from((hidden as f32).sqrt()));
+            for value in &mut x {
+                *value *= f64::from((hidden as f32).sqrt());
+            }
         }
         for (block, cache) in std::iter::zip(&weights.blocks, &mut caches) {
             watch(Place::Stream, &x);

@@ -186,9 +186,9 @@ fn parameters_change_between_launches() {
         Some(seeded(1)),
         Some(Sampling::greedy()),
     ] {
-        sampling
-            .iter()
-            .for_each(|sampling| decoder.set_sampling(sampling).unwrap());
+        if let Some(sampling) = &sampling {
+            decoder.set_sampling(sampling).unwrap();
+        }
         texts.push(generate(&mut decoder, &prompt(5), 6));
     }
     assert_eq!([&texts[0], &texts[4]], [&greedy; 2]);
@@ -278,7 +278,9 @@ fn texts(batch: &mut Batch, which: &[usize], tokens: u32) -> Vec<Vec<u32>> {
         .map(|((id, _), &first)| (*id, first))
         .collect();
     let made = batch.decode(&work, tokens).unwrap();
-    joined.iter().for_each(|(id, _)| batch.leave(*id).unwrap());
+    for (id, _) in &joined {
+        batch.leave(*id).unwrap();
+    }
     firsts
         .into_iter()
         .zip(made)
