@@ -18,9 +18,9 @@ fn direction(gradients: &Adapters, seed: u64) -> Adapters {
     let mut along = gradients.clone();
     for (i, tensor) in (0..).zip(along.tensors_mut()) {
         let length = tensor.iter().map(|x| x * x).sum::<f64>().sqrt();
-        tensor
-            .iter_mut()
-            .for_each(|x| *x *= (0.5 + unit(seed, i)) / length);
+        for x in tensor {
+            *x *= (0.5 + unit(seed, i)) / length;
+        }
     }
     along
 }

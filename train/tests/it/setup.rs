@@ -135,12 +135,11 @@ impl Setup {
 
     /// The weights that NF4 stands for.
     pub(crate) fn unpack(&self, nf4: &Nf4) -> Vec<f32> {
-        match self.nested {
-            true => nf4::dequantize(
-                &nf4.packed,
-                &nested::dequantize(&nested::quantize(&nf4.absmax)),
-            ),
-            false => nf4::dequantize(&nf4.packed, &nf4.absmax),
+        if self.nested {
+            let absmax = nested::dequantize(&nested::quantize(&nf4.absmax));
+            nf4::dequantize(&nf4.packed, &absmax)
+        } else {
+            nf4::dequantize(&nf4.packed, &nf4.absmax)
         }
     }
 
@@ -212,7 +211,9 @@ impl Setup {
         let numbers = (step - 1) * self.accum..step * self.accum;
         let mut micros: Vec<_> = numbers.map(|number| self.micro(number)).collect();
         let n = micros.iter().map(MicroBatch::labelled).sum();
-        micros.iter_mut().for_each(|micro| micro.n = n);
+        for micro in &mut micros {
+            micro.n = n;
+        }
         micros
     }
 
@@ -249,9 +250,10 @@ impl Setup {
     ) {
         let mut first = 0;
         while first < self.len {
-            let rest = match self.packed {
-                true => 6 + pick(7400, row * 64 + first, self.len / 2),
-                false => self.len,
+            let rest = if self.packed {
+                6 + pick(7400, row * 64 + first, self.len / 2)
+            } else {
+                self.len
             };
             let end = self.len.min(first + rest);
             let prompt = match (self.packed, self.ragged) {
