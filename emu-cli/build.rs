@@ -12,8 +12,9 @@ fn main() {
     // The log of HEAD changes with each commit. Not so `index`, which git writes whenever it is asked something.
     for file in ["HEAD", "logs/HEAD"] {
         let path = git(&["rev-parse", "--git-path", file]).filter(|path| Path::new(path).exists());
-        path.into_iter()
-            .for_each(|path| println!("cargo::rerun-if-changed={path}"));
+        if let Some(path) = path {
+            println!("cargo::rerun-if-changed={path}");
+        }
     }
 }
 
