@@ -43,9 +43,9 @@ fn run_continues_a_prompt() {
         "; loaded 4.7 MB in ",
         "kernels ready after ",
     ];
-    parts
-        .into_iter()
-        .for_each(|part| assert!(loading.contains(part), "{loading}"));
+    for part in parts {
+        assert!(loading.contains(part), "{loading}");
+    }
 }
 
 #[test]

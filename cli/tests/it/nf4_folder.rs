@@ -22,9 +22,9 @@ use support::{Absmax, Packed, Tensor};
 fn folders() -> TempDir {
     let bench = tempfile::tempdir().expect("a folder for a test");
     let [wide, nf4] = ["wide", "nf4"].map(|name| bench.path().join(name));
-    [&wide, &nf4]
-        .into_iter()
-        .for_each(|folder| fs::create_dir(folder).expect("a folder for a test"));
+    for folder in [&wide, &nf4] {
+        fs::create_dir(folder).expect("a folder for a test");
+    }
     hugging_face::write(&wide);
     for name in ["config.json", "tokenizer.json"] {
         fs::copy(wide.join(name), nf4.join(name)).expect("a file for a test");
