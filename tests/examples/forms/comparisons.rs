@@ -56,12 +56,12 @@ const CHOSEN: &Table = &[
 
 pub(crate) fn forms() -> Vec<Form> {
     let mut all = listed(CHOSEN, Exact::Bits);
-    COMPARED
-        .iter()
-        .for_each(|compared| predicates(&mut all, *compared));
-    COMPARED
-        .iter()
-        .for_each(|compared| numbers(&mut all, *compared));
+    for compared in &COMPARED {
+        predicates(&mut all, *compared);
+    }
+    for compared in &COMPARED {
+        numbers(&mut all, *compared);
+    }
     all
 }
 

@@ -262,9 +262,10 @@ fn text(a: &Access) -> String {
         };
     }
     let loads = a.name.starts_with("suld");
-    body += &match loads {
-        true => format!("{} {registers}, [%handle, {place}];\n", a.name),
-        false => format!("{} [%handle, {place}], {registers};\n", a.name),
+    body += &if loads {
+        format!("{} {registers}, [%handle, {place}];\n", a.name)
+    } else {
+        format!("{} [%handle, {place}], {registers};\n", a.name)
     };
     body += "mov.b64 %v0, 0;\nmov.b64 %v1, 0;\n";
     for i in (0..count).filter(|_| loads) {
