@@ -157,8 +157,9 @@ impl KernelDef for BatchAttention {
             1 => 0,
             _ => a.rows as usize * heads * splits * dim,
         });
-        for row in 0..a.rows as usize {
-            y_scale[row] = 1.0;
+        let rows = a.rows as usize;
+        y_scale[..rows].fill(1.0);
+        for row in 0..rows {
             let state = &a.state[row * LEN..][..LEN];
             let table = PageTable {
                 pages: a.pages,
