@@ -224,7 +224,7 @@ const SPELLINGS: [LlamaSpelling; 40] = [
     spelling(
         &["--warmup", "--no-warmup"],
         OptionValue::None,
-        NoEffect("there is no warm-up"),
+        NoEffect("no warm-up run precedes the first prompt"),
     ),
     spelling(
         &["--jinja"],
@@ -422,7 +422,7 @@ fn hub(option: &str, repository: &OsStr, file: Option<&OsStr>) -> OsString {
 impl Respelled {
     /// Adds a foreign option with its value.
     fn add(&mut self, words: &[OsString], hub_model: &mut HubModel) {
-        let spelling = find(&words[0]).expect("the words were found by it");
+        let spelling = find(&words[0]).expect("the table has every foreign option");
         let text = words[0].to_string_lossy();
         let value = match (text.split_once('='), words.get(1)) {
             (Some((_, value)), _) => Some(OsString::from(value)),

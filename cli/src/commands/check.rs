@@ -84,7 +84,7 @@ fn row(cases: &[CaseResult]) -> [String; 6] {
     let worst = cases
         .iter()
         .max_by(|a, b| share(a).total_cmp(&share(b)))
-        .expect("a chunk has a case");
+        .expect("a chunk has at least one case");
     let failed = cases.iter().filter(|case| !case.passed()).count();
     let result = if failed == 0 {
         "pass".to_owned()

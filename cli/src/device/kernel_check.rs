@@ -23,7 +23,7 @@ pub(crate) fn smallest(context: &Context) -> Result<(), String> {
     let kernel = ALL
         .iter()
         .find(|kernel| kernel.name() == SMALLEST)
-        .expect("the list has it");
+        .expect("the list contains the smallest kernel");
     let mut results = vec![];
     let end = check(context, *kernel, &mut results);
     end.map_err(|failure| failure.sentence().unwrap_or_default().to_owned())?;

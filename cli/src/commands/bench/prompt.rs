@@ -113,7 +113,9 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<PromptReport, Failur
             // The first is to warm up.
             let mut rounds = (0..=args.prompts.rounds)
                 .map(|_| -> Result<Prefill, Failure> { Ok(decoder.time_prefill(tokens)?) });
-            rounds.next().expect("there is one")?;
+            rounds
+                .next()
+                .expect("the range contains the warm-up round")?;
             let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
             let multiplications = match decoder.at_once(tokens) {
                 at_once if at_once > batch => {

@@ -168,5 +168,5 @@ pub(super) fn contexts(ctx: &[u32], tokens: u32, outline: &Outline) -> Result<Ve
 
 /// Returns the largest context.
 pub(super) fn largest(contexts: &[u32]) -> u32 {
-    *contexts.iter().max().expect("there is a context")
+    *contexts.iter().max().expect("the list is never empty")
 }

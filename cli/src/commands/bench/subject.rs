@@ -55,7 +55,7 @@ fn shapes() -> impl TypedValueParser<Value = &'static Shape> {
         TABLE
             .iter()
             .find(|shape| shape.name == name)
-            .expect("a possible value")
+            .expect("clap accepts only the names in the table")
     };
     PossibleValuesParser::new(TABLE.iter().map(|shape| shape.name)).map(named)
 }
@@ -69,7 +69,7 @@ fn quantization(name: &str) -> Quantization {
     QUANTIZATIONS
         .into_iter()
         .find(|quantization| quantization.name == name)
-        .expect("one of the table")
+        .expect("the table has the name")
 }
 
 /// The model that the options choose.

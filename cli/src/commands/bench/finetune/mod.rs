@@ -357,7 +357,7 @@ fn rows(
     let fastest = steps
         .into_iter()
         .min_by_key(time)
-        .expect("clap gives rounds");
+        .expect("clap requires at least one round");
     let mut rows: Vec<FinetuneKernel> = vec![];
     for TimedKernel {
         part,

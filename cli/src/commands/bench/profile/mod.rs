@@ -86,7 +86,10 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<ProfileReport, Failu
     };
     let tokens = args.rounds.tokens.min(TOKENS);
     let profile = decoder.profile(ctx, tokens)?;
-    let last = profile.steps.last().expect("a token");
+    let last = profile
+        .steps
+        .last()
+        .expect("clap requires at least one token");
     let ceiling = timed.then_some(header.read_ceiling.gb_per_s);
     let kernels = rows(&profile, ceiling);
     let mut timeline: Vec<TimelineBar> = vec![];
