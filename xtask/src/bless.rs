@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{names, paths, revision};
+use crate::{git, names, paths};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {}
@@ -39,7 +39,7 @@ pub(crate) fn run(_: &Args) -> Result<()> {
     // A second run must pass without updates, because a test can fail for other reasons.
     test(&[("INSTA_UPDATE", Path::new("no"))], &[])?;
     let now = fs::read_to_string(paths::root().join(KERNELS))?;
-    let before = revision::file("HEAD", KERNELS)?.unwrap_or_default();
+    let before = git::file("HEAD", KERNELS)?.unwrap_or_default();
     println!("{}", summary(&kernels(&before), &kernels(&now)));
     println!("Read it as code: git diff -- {FOLDER}; cargo xtask ptx --diff HEAD KERNEL");
     Ok(())

@@ -14,6 +14,7 @@ mod diff;
 mod dist;
 mod figures;
 mod forms;
+mod git;
 mod gpu_round;
 mod isa;
 mod map;

@@ -9,42 +9,17 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::paths;
+use crate::{git, paths};
 
 /// Returns the PTX of each kernel of a revision, by name.
 pub(crate) fn texts(revision: &str) -> Result<BTreeMap<String, String>> {
-    let commit = commit(revision)?;
+    let commit = git::commit(revision)?;
     let folder = paths::target().join("revisions").join(&commit);
     if !folder.is_dir() {
         build(&commit, &folder)
             .with_context(|| format!("cannot build the kernels of {revision}"))?;
     }
     read(&folder)
-}
-
-/// Returns the hash of the commit that a revision names.
-pub(crate) fn commit(revision: &str) -> Result<String> {
-    let name = format!("{revision}^{{commit}}");
-    let output = git(&[
-        "rev-parse",
-        "--verify",
-        "--quiet",
-        "--end-of-options",
-        &name,
-    ])
-    .output()?;
-    ensure!(
-        output.status.success(),
-        "not a revision of this repository: {revision:?}"
-    );
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
-/// Returns a git command that runs in the repository.
-fn git(arguments: &[&str]) -> Command {
-    let mut git = Command::new("git");
-    git.current_dir(paths::root()).args(arguments);
-    git
 }
 
 /// Builds the kernels of a commit, and writes their PTX to `folder`.
@@ -60,13 +35,7 @@ fn build(commit: &str, folder: &Path) -> Result<()> {
     let source = work.path().join("source");
     let printed = work.path().join("ptx");
     fs::create_dir(&source)?;
-    // An archive, unlike a worktree, leaves no record in the repository.
-    succeed(git(&["archive", "--format=tar", "-o"]).arg(&archive).args([
-        commit,
-        "--",
-        ".",
-        ":(exclude)assets",
-    ]))?;
+    succeed(&mut git::archive(commit, &archive))?;
     succeed(
         Command::new("tar")
             .arg("-xf")
@@ -133,13 +102,4 @@ fn read(folder: &Path) -> Result<BTreeMap<String, String>> {
         }
     }
     Ok(texts)
-}
-
-/// Returns a file of a revision, or `None` if the revision does not have it.
-pub(crate) fn file(revision: &str, path: &str) -> Result<Option<String>> {
-    let output = git(&["show", &format!("{revision}:{path}")]).output()?;
-    if !output.status.success() {
-        return Ok(None);
-    }
-    Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned()))
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::commands::{cargo, succeeds};
-use crate::{paths, revision};
+use crate::{git, paths};
 
 /// The part of `cargo metadata` that names the crates of the workspace.
 #[derive(Deserialize)]
@@ -25,10 +25,10 @@ struct Package {
 pub(super) fn run(since: Option<&str>) -> Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
     let base = match since {
-        Some(revision) => revision::commit(revision)?,
-        None => base()?,
+        Some(revision) => git::commit(revision)?,
+        None => git::base()?,
     };
-    let changed = changed_files(&base)?;
+    let changed = git::changed_files(&base)?;
     let packages = changed_packages(&changed, &workspace()?);
     if packages.is_empty() {
         println!("No crate changed since {base}. `cargo xtask ci` checks everything.");
@@ -63,47 +63,6 @@ pub(super) fn run(since: Option<&str>) -> Result<()> {
         "Not run: doc tests, tests of the other crates, and the other steps of `cargo xtask ci`."
     );
     Ok(())
-}
-
-/// Returns the revision at which this branch left the main branch.
-fn base() -> Result<String> {
-    let head = git(&["rev-parse", "HEAD"])?;
-    for main in ["origin/main", "main"] {
-        let Ok(revision) = git(&["merge-base", "HEAD", main]) else {
-            continue;
-        };
-        if revision != head {
-            return Ok(revision);
-        }
-    }
-    // On the main branch itself, the last commit counts as the change.
-    git(&["rev-parse", "HEAD~1"])
-}
-
-/// Returns the tracked files that differ from `base` and the files that git does not track yet.
-fn changed_files(base: &str) -> Result<Vec<PathBuf>> {
-    let tracked = git(&["diff", "--name-only", base])?;
-    let untracked = git(&["ls-files", "--others", "--exclude-standard"])?;
-    Ok(tracked
-        .lines()
-        .chain(untracked.lines())
-        .map(PathBuf::from)
-        .collect())
-}
-
-fn git(arguments: &[&str]) -> Result<String> {
-    let output = Command::new("git")
-        .args(arguments)
-        .current_dir(paths::root())
-        .output()
-        .context("cannot run git")?;
-    ensure!(
-        output.status.success(),
-        "git {}: {}",
-        arguments.join(" "),
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Returns the crates of the workspace with their folders, relative to the root of the repository.

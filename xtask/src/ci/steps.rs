@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::commands::{cargo, must, succeeds};
-use crate::{book, codegen, dependencies, meters, outside, paths, ptxas};
+use crate::{book, codegen, dependencies, git, meters, outside, paths, ptxas};
 
 /// A check, and the command that fixes its failure.
 pub(super) struct CiStep {
@@ -330,13 +330,7 @@ fn has_target(target: &str) -> bool {
 
 /// Returns true if cargo-semver-checks is installed and the baseline is known to git.
 fn has_semver_checks() -> bool {
-    let has_baseline = Command::new("git")
-        .args(["rev-parse", "--verify", "--quiet", "refs/tags/0.1.0"])
-        .current_dir(paths::root())
-        .stdout(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    has_baseline && succeeds(&["semver-checks", "--version"])
+    git::has_tag("0.1.0") && succeeds(&["semver-checks", "--version"])
 }
 
 /// Returns true if cargo-fuzz and a nightly toolchain are installed.

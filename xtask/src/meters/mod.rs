@@ -3,36 +3,10 @@
 pub(crate) mod prose;
 pub(crate) mod sizes;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use anyhow::{Context, Result, ensure};
+use std::path::Path;
 
 /// Folders whose files are tests, examples or data rather than code that users run.
 const TEST_FOLDERS: [&str; 5] = ["tests", "benches", "examples", "fuzz", "testdata"];
-
-/// Returns the files that git tracks below `root`, relative to it and sorted.
-fn tracked_files(root: &Path) -> Result<Vec<PathBuf>> {
-    let output = Command::new("git")
-        .arg("-C")
-        .arg(root)
-        .args(["ls-files", "-z"])
-        .output()
-        .context("cannot run git")?;
-    ensure!(
-        output.status.success(),
-        "{} is not in a git checkout: {}",
-        root.display(),
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    let mut files: Vec<PathBuf> = String::from_utf8_lossy(&output.stdout)
-        .split('\0')
-        .filter(|file| !file.is_empty())
-        .map(PathBuf::from)
-        .collect();
-    files.sort();
-    Ok(files)
-}
 
 /// Returns true for a Rust file that is not a test, an example or test data.
 fn is_program_code(file: &Path) -> bool {

@@ -12,7 +12,8 @@ use comfy_table::{Table, presets};
 use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 use regex::Regex;
 
-use super::{is_program_code, tracked_files};
+use super::is_program_code;
+use crate::git;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -139,7 +140,7 @@ fn name(root: &Path) -> String {
 fn measure(root: &Path) -> Result<Vec<Rate>> {
     let mut docs = Vec::new();
     let mut pages = Vec::new();
-    for file in tracked_files(root)? {
+    for file in git::tracked_files(root)? {
         // A file that was deleted but not yet committed is still listed.
         let Ok(text) = fs::read_to_string(root.join(&file)) else {
             continue;

@@ -13,7 +13,8 @@ use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-use super::{is_program_code, tracked_files};
+use super::is_program_code;
+use crate::git;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut functions = Vec::new();
     let mut files: BTreeMap<PathBuf, usize> = BTreeMap::new();
     let mut folders: BTreeMap<PathBuf, (usize, usize)> = BTreeMap::new();
-    for file in tracked_files(root)? {
+    for file in git::tracked_files(root)? {
         if !is_program_code(&file) {
             continue;
         }
