@@ -138,10 +138,14 @@ mod tests {
         let item = Rc::new(());
         for count in 0..10 {
             let mut list = SmallVec::<_, 3>::new();
-            (0..count).for_each(|n| list.push((n, item.clone())));
+            for n in 0..count {
+                list.push((n, item.clone()));
+            }
             assert!(list.iter().map(|(n, _)| *n).eq(0..count));
             let mut copy = list.clone();
-            copy.iter_mut().for_each(|(n, _)| *n += 1);
+            for (n, _) in copy.iter_mut() {
+                *n += 1;
+            }
             assert!(copy.iter().map(|(n, _)| *n).eq(1..=count));
             assert_eq!(Rc::strong_count(&item), 1 + 2 * count);
             drop(list);
