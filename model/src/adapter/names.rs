@@ -1,6 +1,6 @@
 //! The names in adapter directories, and the order of B's rows in them.
 
-use crate::layer::attention::RopePairing;
+use crate::layer::rope_pairing::RopePairing;
 
 /// The settings file: PEFT's `LoraConfig` as JSON.
 pub const CONFIG: &str = "adapter_config.json";

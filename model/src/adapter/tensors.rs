@@ -8,7 +8,7 @@ use crate::adapter::config::LoraConfig;
 use crate::adapter::data::LoraFactors;
 use crate::adapter::fault::AdapterFault;
 use crate::adapter::names::{PROJECTIONS, in_pairs, is_permuted, module, tensor};
-use crate::layer::attention::RopePairing;
+use crate::layer::rope_pairing::RopePairing;
 
 /// The sizes that the tensors must fit.
 pub(crate) struct LoraSizes {

@@ -4,8 +4,8 @@
 //! [`layers`](crate::architecture::layers), and the tensors of a layer in
 //! [`roles`](crate::architecture::roles).
 
-use crate::layer::attention::RopePairing;
 use crate::layer::feed_forward::GateActivation;
+use crate::layer::rope_pairing::RopePairing;
 
 /// The factor that embeddings are multiplied by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

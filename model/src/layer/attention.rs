@@ -1,16 +1,7 @@
 //! The attention of a layer.
 
 use crate::config::rope::Rope;
-
-/// The dimensions of a head that form a rotary pair.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum RopePairing {
-    /// GPT-J style (interleaved): `(2j, 2j + 1)`. GGML calls it "normal". Llama files use it.
-    Interleaved,
-    /// GPT-NeoX style (half-split): `(j, j + rope_dim / 2)`. GGML calls it "NeoX". Qwen files use
-    /// it.
-    HalfSplit,
-}
+use crate::layer::rope_pairing::RopePairing;
 
 /// The biases of the projections of queries, keys and values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,7 +8,9 @@
 pub(crate) mod attention;
 pub(crate) mod description;
 pub(crate) mod feed_forward;
+pub(crate) mod rope_pairing;
 
-pub use attention::{Attention, HeadNorms, QkvBias, RopePairing};
+pub use attention::{Attention, HeadNorms, QkvBias};
 pub use description::{FeedForward, Layer, Mixer, NormPositions};
 pub use feed_forward::{Dense, GateActivation};
+pub use rope_pairing::RopePairing;

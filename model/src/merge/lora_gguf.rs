@@ -22,8 +22,8 @@ use crate::architecture::outline::Outline;
 use crate::architecture::roles::Block;
 use crate::format::tensor_type::{TENSOR_TYPES, TensorType};
 use crate::gguf::writer::{Head, Scalar, padding};
-use crate::layer::attention::RopePairing;
 use crate::layer::description::Mixer;
+use crate::layer::rope_pairing::RopePairing;
 use crate::merge::fault::MergeFault;
 
 /// The format of all tensors.
