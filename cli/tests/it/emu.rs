@@ -236,8 +236,55 @@ fn findings_are_json_too() {
 }
 
 #[test]
+fn a_check_of_one_thread_is_not_a_silent_default() {
+    // Without --block, only the first elements would be checked.
+    let end = emu("clean", &[&["-k", "saxpy"], X, Y, N].concat());
+    let refused = "error: saxpy does not declare a block size: pass --block, for example --block 128 \
+                   (`warpwright emu cli/tests/data/emu/clean.ptx` proposes a command)\n";
+    assert_eq!((end.code, end.err.as_str()), (Some(2), refused));
+
+    let end = emu(
+        "clean",
+        &[&["-k", "saxpy", "--block", "32"], X, Y, N].concat(),
+    );
+    let note = "\nnote: one block ran; --grid chooses more\n";
+    assert!(
+        end.code == Some(0) && end.out.contains(note),
+        "{}{}",
+        end.out,
+        end.err
+    );
+    assert!(!saxpy(&[]).out.contains("one block ran"));
+
+    // The kernel reads no index, so one thread is enough to check it.
+    let args = ["--arg", "x=in:u32:4", "--arg", "s=struct:@x,i32:4"];
+    let end = emu(
+        "clean",
+        &[&["-k", "total", "--arg", "y=out:u32:1"], &args[..]].concat(),
+    );
+    let note = "\nnote: one thread per block ran, because the kernel does not read its thread index; \
+                --block chooses more\n";
+    assert!(
+        end.code == Some(0) && end.out.contains(note),
+        "{}{}",
+        end.out,
+        end.err
+    );
+    assert!(!end.out.contains("one block ran"), "{}", end.out);
+}
+
+#[test]
 fn races_on_global_memory_are_found_on_demand() {
-    let args = ["-k", "global_race", "--grid", "4", "--arg", "y=out:u32:1"];
+    let args = [
+        "-k",
+        "global_race",
+        "--grid",
+        "4",
+        "--block",
+        "1",
+        "--arg",
+        "y=out:u32:1",
+    ];
     let end = emu("wrong", &args);
     assert_eq!(end.code, Some(0));
     assert!(

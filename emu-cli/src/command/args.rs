@@ -39,10 +39,13 @@ pub(crate) struct LaunchArgs {
     /// Kernel to run [default: list the kernels]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) kernel: Option<String>,
-    /// Number of blocks in the grid, such as 4 or 4,2,1
-    #[arg(long, value_name = "X,Y,Z", value_parser = extent, default_value = "1", requires = "kernel")]
-    pub(crate) grid: [u32; 3],
-    /// Number of threads in a block [default: .reqntid of the kernel, or 1]
+    /// Number of blocks in the grid, such as 4 or 4,2,1 [default: 1]
+    #[arg(long, value_name = "X,Y,Z", value_parser = extent, requires = "kernel")]
+    pub(crate) grid: Option<[u32; 3]>,
+    /// Number of threads in a block [default: .reqntid or .maxntid of the kernel]
+    ///
+    /// A kernel that declares neither needs this option, unless it does not read its thread and
+    /// block indices. Such a kernel runs with one thread.
     #[arg(long, value_name = "X,Y,Z", value_parser = extent, requires = "kernel")]
     pub(crate) block: Option<[u32; 3]>,
     /// Number of blocks in a cluster [default: .reqnctapercluster of the kernel]

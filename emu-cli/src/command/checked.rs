@@ -9,6 +9,7 @@ use ptx_emu::{Faults, Followed, Module, Trace};
 
 use super::args::{CheckArgs, LaunchArgs};
 use super::bind;
+use super::extents;
 use super::invocation::Invocation;
 use super::report::{json, profile, words};
 use super::values::argument::EmuArgument;
@@ -23,10 +24,11 @@ use crate::terminal::printable;
 /// Returns an error if the check cannot run, or if there are findings.
 pub(crate) fn run(
     path: &Path,
-    check: &Check<'_>,
+    prepared: &PreparedCheck<'_>,
     json: Option<&Path>,
     invocation: Invocation,
 ) -> Result<(), Failure> {
+    let check = &prepared.check;
     let output = json.map(|file| Output {
         option: "--json",
         path: file,
@@ -38,10 +40,11 @@ pub(crate) fn run(
         .run()
         .map_err(|error| Failure::Input(error.to_string()))?;
     if let Some(output) = output {
-        let value = json::report(&path.display().to_string(), check, &report, invocation);
+        let file = path.display().to_string();
+        let value = json::report(&file, check, &report, &prepared.notes, invocation);
         output.write(|sink| sink.write(format!("{value:#}\n").as_bytes()))?;
     }
-    print(check, &report, invocation)?;
+    print(prepared, &report, invocation)?;
     if report.findings.is_empty() {
         Ok(())
     } else {
@@ -49,19 +52,24 @@ pub(crate) fn run(
     }
 }
 
+/// A check, and notes about the options that describe it.
+pub(crate) struct PreparedCheck<'a> {
+    check: Check<'a>,
+    notes: Vec<String>,
+}
+
 /// Returns the check that the options describe.
 ///
 /// # Errors
-/// Returns a message if an option does not suit the kernel.
+/// Returns a message if an option does not suit the kernel, or if the size of a block is unknown.
 pub(crate) fn prepare<'a>(
     module: &'a Module,
     kernel: &str,
     launch: &LaunchArgs,
     checks: &CheckArgs,
-) -> Result<Check<'a>, String> {
+    listing: &str,
+) -> Result<PreparedCheck<'a>, String> {
     let mut check = Check::new(module, kernel).map_err(|error| error.to_string())?;
-    check.grid = launch.grid;
-    check.block = launch.block.or(check.kernel.reqntid).unwrap_or([1; 3]);
     check.cluster = launch.cluster;
     check.dynamic_shared = launch.smem;
     check.cooperative = launch.cooperative;
@@ -85,14 +93,6 @@ pub(crate) fn prepare<'a>(
     // The time limit ends a launch. The limit on instructions is practically infinite.
     check.fuel = u64::MAX >> 1;
     check.profile = checks.stats;
-    if let Some(thread) = checks.trace {
-        let [block, thread] = thread.within(check.grid, check.block)?;
-        check.followed = Some(Followed {
-            block,
-            thread,
-            most: profile::MOST_STEPS,
-        });
-    }
     if let Some(reason) =
         host_memory::shortage(bytes(&launch.args, check.seeds.end - check.seeds.start))
     {
@@ -107,7 +107,23 @@ pub(crate) fn prepare<'a>(
         launch.data_seed,
     )?;
     buffers.expect(&mut check, &checks.expect)?;
-    Ok(check)
+    // A wrong argument is reported before a missing size, because the error about the size proposes
+    // to list the file, which also proposes arguments.
+    let extents = extents::choose(check.kernel, launch, listing)?;
+    check.grid = extents.grid;
+    check.block = extents.block;
+    if let Some(thread) = checks.trace {
+        let [block, thread] = thread.within(check.grid, check.block)?;
+        check.followed = Some(Followed {
+            block,
+            thread,
+            most: profile::MOST_STEPS,
+        });
+    }
+    Ok(PreparedCheck {
+        check,
+        notes: extents.notes,
+    })
 }
 
 /// Returns the memory that the buffers of all concurrent schedules need, in bytes.
@@ -128,7 +144,12 @@ fn bytes(args: &[EmuArgument], schedules: u64) -> u64 {
 }
 
 /// Prints the report of a check.
-fn print(check: &Check<'_>, report: &CheckReport, invocation: Invocation) -> Result<(), Failure> {
+fn print(
+    prepared: &PreparedCheck<'_>,
+    report: &CheckReport,
+    invocation: Invocation,
+) -> Result<(), Failure> {
+    let PreparedCheck { check, notes } = prepared;
     let mut out = io::stdout().lock();
     if check.followed.is_some() {
         profile::steps(&mut out, &report.steps)?;
@@ -151,6 +172,9 @@ fn print(check: &Check<'_>, report: &CheckReport, invocation: Invocation) -> Res
         {
             writeln!(out, "{}", printable(&words::buffer(buffer)))?;
         }
+    }
+    for note in notes {
+        writeln!(out, "note: {}", printable(note))?;
     }
     for note in &report.notes {
         writeln!(out, "note: {}", printable(&note.to_string()))?;

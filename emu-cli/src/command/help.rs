@@ -22,6 +22,6 @@ Exit codes: 0 no findings; 1 findings; 2 the file or the arguments cannot be use
 
 Examples:
   warpwright emu saxpy.ptx
-  warpwright emu saxpy.ptx -k saxpy --grid 4 --block 256 --arg n=u32:1000 --arg a=f32:2 \\
-      --arg x=in:f32:1000 --arg y=inout:f32:1000 --race --schedules 32
+  warpwright emu saxpy.ptx -k saxpy --grid 4 --block 256 --arg 0=s32:1000 --arg 1=f32:2 \\
+      --arg 2=in:f32:1000 --arg 3=inout:f32:1000 --race --schedules 32
   warpwright emu exec -- python saxpy.py";

@@ -5,6 +5,7 @@ mod args;
 mod bind;
 mod checked;
 mod exec;
+mod extents;
 mod help;
 mod invocation;
 mod listing;
@@ -54,7 +55,9 @@ pub fn run(args: &Args, invocation: Invocation) -> Result<(), Failure> {
             listing::list(path, &module, prints, invocation)
         }
         Some(kernel) => {
-            let check = checked::prepare(&module, kernel, &args.launch, &args.checks);
+            let file = crate::shell::quoted(&path.display().to_string());
+            let listing = format!("{} {file}", invocation.words());
+            let check = checked::prepare(&module, kernel, &args.launch, &args.checks, &listing);
             let json = args.checks.json.as_deref();
             checked::run(path, &check.map_err(Failure::Input)?, json, invocation)
         }

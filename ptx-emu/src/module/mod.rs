@@ -101,6 +101,18 @@ impl Kernel {
         crate::module::analysis::parameter_use::parameter_uses(&self.code, &self.params)
     }
 
+    /// Returns true if the kernel, or a function that it may call, reads a special register that
+    /// depends on the number of threads in a block, for example `%tid`, `%ntid` or `%laneid`.
+    pub fn reads_thread_index(&self) -> bool {
+        self.code.reads_thread_index()
+    }
+
+    /// Returns true if the kernel, or a function that it may call, reads a special register that
+    /// depends on the number of blocks, for example `%ctaid` or `%nctaid`.
+    pub fn reads_block_index(&self) -> bool {
+        self.code.reads_block_index()
+    }
+
     /// Returns the members of a parameter that the kernel loads separately, ordered by offset.
     ///
     /// The parameter may be a structure, for example. Offsets count from the start of the

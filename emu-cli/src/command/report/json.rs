@@ -12,8 +12,11 @@ pub(crate) fn report(
     file: &str,
     check: &Check<'_>,
     report: &CheckReport,
+    launch_notes: &[String],
     invocation: Invocation,
 ) -> Value {
+    let of_report = report.notes.iter().map(|note| note.to_string());
+    let notes: Vec<String> = launch_notes.iter().cloned().chain(of_report).collect();
     json!({
         "file": file,
         "kernel": check.kernel.name,
@@ -22,7 +25,7 @@ pub(crate) fn report(
         "schedules": report.schedules,
         "races": check.trace == ptx_emu::Trace::On,
         "findings": report.findings.iter().map(|f| finding(check, f, invocation)).collect::<Vec<_>>(),
-        "notes": report.notes.iter().map(|note| note.to_string()).collect::<Vec<_>>(),
+        "notes": notes,
         "lane_instructions": report.stats.lane_instructions,
     })
 }

@@ -65,6 +65,41 @@ impl KernelCode {
         self.routines.iter().any(asks)
     }
 
+    /// Returns true if the code reads a special register that depends on the number of threads in a
+    /// block.
+    pub(crate) fn reads_thread_index(&self) -> bool {
+        self.reads_special(|special| {
+            matches!(
+                special,
+                Special::Tid(_)
+                    | Special::Ntid(_)
+                    | Special::LaneId
+                    | Special::WarpId
+                    | Special::NWarpId
+                    | Special::LaneMask(_)
+            )
+        })
+    }
+
+    /// Returns true if the code reads a special register that depends on the number of blocks.
+    pub(crate) fn reads_block_index(&self) -> bool {
+        self.reads_special(|special| {
+            matches!(
+                special,
+                Special::Ctaid(_)
+                    | Special::Nctaid(_)
+                    | Special::ClusterId(_)
+                    | Special::NclusterId(_)
+            )
+        })
+    }
+
+    /// Returns true if the kernel, or a function that it may call, reads such a special register.
+    fn reads_special(&self, wanted: impl Fn(&Special) -> bool) -> bool {
+        let mut specials = self.routines.iter().flat_map(|routine| &routine.specials);
+        specials.any(|(_, special)| wanted(special))
+    }
+
     /// Returns the dynamic shared memory, if the kernel declares it.
     pub(crate) fn declared_dynamic(&self) -> Option<&SharedRegion> {
         self.shared
