@@ -340,6 +340,7 @@ pub use crate::machine::device::images::descriptor::{
 pub use crate::machine::device::images::image_error::ImageError;
 pub use crate::machine::device::images::texel_format::{ChannelType, TexelFormat};
 pub use crate::machine::device::memory_error::MemoryError;
+pub use crate::module::analysis::float_access::FloatAccess;
 pub use crate::module::analysis::parameter_use::ParameterUse;
 pub use crate::module::parameter::Param;
 pub use crate::module::tensor_map::{ElementKind, TensorMap};

@@ -274,6 +274,26 @@ fn a_check_of_one_thread_is_not_a_silent_default() {
 }
 
 #[test]
+fn a_buffer_of_another_type_than_the_kernel_loads_is_a_note() {
+    let note = |x: &str| {
+        let end = emu("clean", &[SAXPY, &["--arg", x], Y, N].concat());
+        let notes: Vec<String> = end.out.lines().map(str::to_owned).collect();
+        (
+            end.code,
+            notes
+                .into_iter()
+                .find(|line| line.contains("but the kernel")),
+        )
+    };
+    let wanted =
+        |ty: &str| format!("note: param_0 is {ty}, but the kernel loads it as f32 (PTX line 31)");
+    assert_eq!(note("0=in:f64:100"), (Some(0), Some(wanted("f64"))));
+    // The elements are too small, so the error is an access beyond the end.
+    assert_eq!(note("0=in:f16:100"), (Some(1), Some(wanted("f16"))));
+    assert_eq!(note("0=in:f32:100"), (Some(0), None));
+}
+
+#[test]
 fn races_on_global_memory_are_found_on_demand() {
     let args = [
         "-k",

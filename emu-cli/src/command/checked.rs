@@ -9,6 +9,7 @@ use ptx_emu::{Faults, Followed, Module, Trace};
 
 use super::args::{CheckArgs, LaunchArgs};
 use super::bind;
+use super::element_types;
 use super::extents;
 use super::invocation::Invocation;
 use super::report::{json, profile, words};
@@ -120,10 +121,9 @@ pub(crate) fn prepare<'a>(
             most: profile::MOST_STEPS,
         });
     }
-    Ok(PreparedCheck {
-        check,
-        notes: extents.notes,
-    })
+    let mut notes = extents.notes;
+    notes.extend(element_types::notes(check.kernel, &launch.args, &check));
+    Ok(PreparedCheck { check, notes })
 }
 
 /// Returns the memory that the buffers of all concurrent schedules need, in bytes.

@@ -4,6 +4,7 @@
 mod args;
 mod bind;
 mod checked;
+mod element_types;
 mod exec;
 mod extents;
 mod help;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::module::analysis::float_access::FloatAccess;
 use crate::module::analysis::parameter_use::ParameterUse;
 use crate::module::code::KernelCode;
 pub(crate) use crate::module::context::functions::Functions;
@@ -99,6 +100,15 @@ impl Kernel {
     /// The guess follows addresses through registers, but not through memory and calls.
     pub fn parameter_uses(&self) -> Vec<ParameterUse> {
         crate::module::analysis::parameter_use::parameter_uses(&self.code, &self.params)
+    }
+
+    /// Returns an access of the kernel to the memory at the address in a parameter, if its elements
+    /// are certainly floats.
+    ///
+    /// `number` counts the parameters from 0. Returns `None` if the kernel accesses the memory with
+    /// other types, too, or passes the address to a function.
+    pub fn float_access(&self, number: usize) -> Option<FloatAccess> {
+        crate::module::analysis::float_access::float_access(&self.code, &self.params, number)
     }
 
     /// Returns true if the kernel, or a function that it may call, reads a special register that

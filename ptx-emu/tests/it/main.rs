@@ -17,6 +17,7 @@ mod exact;
 mod faults;
 mod filters;
 mod float;
+mod float_accesses;
 mod forms;
 mod fragments;
 mod functions;

@@ -28,21 +28,25 @@ pub struct ParameterUse {
 }
 
 /// The parameters from which each register may be derived.
-type Sources = BTreeMap<Register, BTreeSet<usize>>;
+pub(crate) type Sources = BTreeMap<Register, BTreeSet<usize>>;
 
 /// Passes over the instructions after which sources are complete, except in strange code.
 const MOST_PASSES: usize = 8;
 
 /// An access through an address that is derived from parameters.
-struct ParameterAccess {
-    params: BTreeSet<usize>,
-    loads: bool,
-    stores: bool,
+pub(crate) struct ParameterAccess {
+    /// The index of the instruction.
+    pub(crate) pc: usize,
+    /// The registers of the address.
+    pub(crate) address: Vec<Register>,
+    pub(crate) params: BTreeSet<usize>,
+    pub(crate) loads: bool,
+    pub(crate) stores: bool,
     element: Option<ElementType>,
 }
 
 /// Returns the instructions of the kernel itself. Registers of functions have the same numbers.
-fn kernel(code: &KernelCode) -> std::ops::Range<usize> {
+pub(crate) fn kernel(code: &KernelCode) -> std::ops::Range<usize> {
     0..code
         .routines
         .get(1)
@@ -53,9 +57,7 @@ fn kernel(code: &KernelCode) -> std::ops::Range<usize> {
 pub(crate) fn parameter_uses(code: &KernelCode, params: &[Param]) -> Vec<ParameterUse> {
     let mut uses = vec![ParameterUse::default(); params.len()];
     let sources = sources(code, params, &mut uses);
-    let accesses: Vec<ParameterAccess> = kernel(code)
-        .filter_map(|pc| access(code, pc, &sources))
-        .collect();
+    let accesses = accesses(code, &sources);
     let certain: BTreeSet<usize> = accesses
         .iter()
         .filter(|a| a.params.len() == 1)
@@ -86,9 +88,16 @@ pub(crate) fn parameter_uses(code: &KernelCode, params: &[Param]) -> Vec<Paramet
     uses
 }
 
+/// Returns the accesses of the kernel through its parameters.
+pub(crate) fn accesses(code: &KernelCode, sources: &Sources) -> Vec<ParameterAccess> {
+    kernel(code)
+        .filter_map(|pc| access(code, pc, sources))
+        .collect()
+}
+
 /// Returns the parameters of which an instruction stores an address for a function or to the stack:
 /// they may be used in any way.
-fn passed(code: &KernelCode, pc: usize, sources: &Sources) -> BTreeSet<usize> {
+pub(crate) fn passed(code: &KernelCode, pc: usize, sources: &Sources) -> BTreeSet<usize> {
     let (name, operands) = parts(&code.places[pc]);
     if !name.starts_with("st.param") && !name.starts_with("st.local") {
         return BTreeSet::new();
@@ -126,16 +135,7 @@ pub(crate) fn parameter_loads(code: &KernelCode) -> Vec<(u32, u32)> {
 /// Returns the parameters from which registers are derived. Notes which parameters are read, and
 /// the types of those in registers.
 fn sources(code: &KernelCode, params: &[Param], uses: &mut [ParameterUse]) -> Sources {
-    let mut sources = Sources::new();
-    for _ in 0..MOST_PASSES {
-        let before = sources.values().map(BTreeSet::len).sum::<usize>();
-        for pc in kernel(code) {
-            derive(code, pc, params, &mut sources);
-        }
-        if sources.values().map(BTreeSet::len).sum::<usize>() == before {
-            break;
-        }
-    }
+    let sources = register_sources(code, params);
     for pc in kernel(code) {
         for (param, register) in loaded(code, pc, params) {
             uses[param].reads = true;
@@ -147,8 +147,23 @@ fn sources(code: &KernelCode, params: &[Param], uses: &mut [ParameterUse]) -> So
     sources
 }
 
+/// Returns the parameters from which registers are derived.
+pub(crate) fn register_sources(code: &KernelCode, params: &[Param]) -> Sources {
+    let mut sources = Sources::new();
+    for _ in 0..MOST_PASSES {
+        let before = sources.values().map(BTreeSet::len).sum::<usize>();
+        for pc in kernel(code) {
+            derive(code, pc, params, &mut sources);
+        }
+        if sources.values().map(BTreeSet::len).sum::<usize>() == before {
+            break;
+        }
+    }
+    sources
+}
+
 /// Returns the parameters that an instruction loads, each with its register.
-fn loaded(code: &KernelCode, pc: usize, params: &[Param]) -> Vec<(usize, Register)> {
+pub(crate) fn loaded(code: &KernelCode, pc: usize, params: &[Param]) -> Vec<(usize, Register)> {
     let Op::LoadParam(load) = &code.ops[pc].op else {
         return Vec::new();
     };
@@ -174,8 +189,32 @@ fn derive(code: &KernelCode, pc: usize, params: &[Param], sources: &mut Sources)
             sources.entry(register).or_default().insert(param);
         }
     }
+    let (_, operands) = parts(&code.places[pc]);
+    let (first, _) = split(operands);
+    let derived: BTreeSet<usize> = address_operands(code, pc)
+        .iter()
+        .flat_map(|register| sources.get(register).into_iter().flatten().copied())
+        .collect();
+    if derived.is_empty() {
+        return;
+    }
+    for to in wide(code, pc, first) {
+        sources.entry(to).or_default().extend(&derived);
+    }
+}
+
+/// Returns the 64-bit registers that a fragment of an instruction names.
+pub(crate) fn wide(code: &KernelCode, pc: usize, text: &str) -> Vec<Register> {
+    let mut registers = named(code, pc, text);
+    registers.retain(|(bank, _)| *bank == Bank::W64);
+    registers
+}
+
+/// Returns the 64-bit registers from which an instruction may compute an address, in addition to
+/// offsets.
+pub(crate) fn address_operands(code: &KernelCode, pc: usize) -> Vec<Register> {
     let (name, operands) = parts(&code.places[pc]);
-    let (first, others) = split(operands);
+    let (_, others) = split(operands);
     let last = others.rsplit(',').next().unwrap_or("");
     let second = others
         .trim_start_matches(',')
@@ -187,20 +226,9 @@ fn derive(code: &KernelCode, pc: usize, params: &[Param], sources: &mut Sources)
         "cvt" if !name.contains(".f") => others,
         "sub" => second,
         "mad" => last,
-        _ => return,
+        _ => return Vec::new(),
     };
-    let wide = |register: &Register| register.0 == Bank::W64;
-    let derived: BTreeSet<usize> = named(code, pc, from)
-        .iter()
-        .filter(|r| wide(r))
-        .flat_map(|register| sources.get(register).into_iter().flatten().copied())
-        .collect();
-    if derived.is_empty() {
-        return;
-    }
-    for to in named(code, pc, first).into_iter().filter(|r| wide(r)) {
-        sources.entry(to).or_default().extend(&derived);
-    }
+    wide(code, pc, from)
 }
 
 /// Returns the access of an instruction to memory through a parameter.
@@ -242,6 +270,8 @@ fn access(code: &KernelCode, pc: usize, sources: &Sources) -> Option<ParameterAc
         .filter_map(|suffix| element(code, suffix, &values))
         .next_back();
     Some(ParameterAccess {
+        pc,
+        address,
         params,
         loads,
         stores,
