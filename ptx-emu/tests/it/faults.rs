@@ -85,11 +85,11 @@ fn uninitialised_shared() {
         Setup { block: 1, ..SETUP },
         Class::UninitialisedShared,
         "
-        UninitialisedShared: shared memory is read that no thread of the block has written
+        UninitialisedShared: shared memory is read before any thread has written it
         in k, block (0,0,0), thread (0,0,0)
         at line 17: `ld.shared.u32 %r0, [s+4]`
         address 0x406 is offset 6 of `s` (0x400, 32 bytes)
-        write it first, and put a barrier between",
+        write it before this load",
     );
 }
 
@@ -436,6 +436,8 @@ fn forgotten_barrier() {
     let fault = fault(&body, TWO_WARPS);
     // Warp 0 finds what warp 1 has not written yet: nothing is there to race with.
     assert_eq!(fault.class, Class::UninitialisedShared);
+    let barrier = "if another thread writes it, put a barrier between the write and this load; ";
+    assert!(fault.instead.starts_with(barrier), "{fault}");
     let filled = body.replacen(
         "st.shared",
         "st.shared.u32 [%r1], 0;\nbar.sync 0;\nst.shared",

@@ -82,13 +82,14 @@ fn wrong_shared(
             }
         }
         AccessError::Uninitialised { byte } => {
-            let what = "shared memory is read that no thread of the block has written".to_string();
-            (
-                Class::UninitialisedShared,
-                byte.into(),
-                what,
-                "write it first, and put a barrier between",
-            )
+            let what = "shared memory is read before any thread has written it".to_string();
+            // A forgotten barrier shows like this if the reader runs before the writer.
+            let instead = if block.grid.launch.block != [1; 3] {
+                "if another thread writes it, put a barrier between the write and this load; otherwise write it first"
+            } else {
+                "write it before this load"
+            };
+            (Class::UninitialisedShared, byte.into(), what, instead)
         }
         AccessError::Race { .. } => {
             let what = format!(
