@@ -225,7 +225,11 @@ unsafe fn load_function(context: &Context, def: &dyn AnyKernel) -> Result<Functi
     let name = def.name();
     let fail = |text: String| Error::Build {
         kernel: name.clone(),
-        text,
+        // Errors about a whole kernel begin with its name, which the error has already.
+        text: match text.strip_prefix(&format!("{name}: ")) {
+            Some(rest) => rest.to_owned(),
+            None => text,
+        },
     };
     let program = def.build().map_err(|e| fail(e.to_string()))?;
     let text =
