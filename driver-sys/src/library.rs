@@ -290,9 +290,17 @@ impl fmt::Display for LoadError {
             write!(f, " where {OVERRIDE} points")?;
         }
         for Attempt { name, problem } in &self.attempts {
+            let problem = problem.to_string();
+            // The messages of some loaders begin with the name.
+            let repeated = format!("{name}: ");
+            let problem = problem.strip_prefix(&repeated).unwrap_or(&problem);
             write!(f, "\n  {name}: {problem}")?;
         }
-        Ok(())
+        write!(
+            f,
+            "\ninstall the NVIDIA driver, or set {OVERRIDE} to libwarpwright_cuda_emu.so \
+             (cargo build -p warpwright-cuda-emu) to use the emulator"
+        )
     }
 }
 
@@ -315,7 +323,10 @@ mod tests {
         };
         let error = LoadError {
             attempts: vec![
-                attempt("libcuda.so.1", Problem::NotOpened("no such file".into())),
+                attempt(
+                    "libcuda.so.1",
+                    Problem::NotOpened("libcuda.so.1: no such file".into()),
+                ),
                 attempt("/opt/stubs/libcuda.so", Problem::Stub),
                 attempt("libcuda.so", Problem::TooOld(11080, missing)),
             ],
@@ -326,7 +337,9 @@ mod tests {
             "no CUDA driver\n  \
              libcuda.so.1: no such file\n  \
              /opt/stubs/libcuda.so: the CUDA toolkit's stub, not a driver\n  \
-             libcuda.so: a driver for CUDA 11.8: the driver lacks cuGraphAddKernelNode_v2, which CUDA 12.0 introduced"
+             libcuda.so: a driver for CUDA 11.8: the driver lacks cuGraphAddKernelNode_v2, which CUDA 12.0 introduced\n\
+             install the NVIDIA driver, or set WARPWRIGHT_LIBCUDA to libwarpwright_cuda_emu.so \
+             (cargo build -p warpwright-cuda-emu) to use the emulator"
         );
     }
 

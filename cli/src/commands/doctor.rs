@@ -91,12 +91,13 @@ fn driver(driver: Result<&Driver, &String>) -> Diagnosis {
 /// Returns the first line of the reason, and the line of the first library that exists and cannot
 /// be used.
 ///
-/// The reason lists every library that was tried. Most of them do not exist on a given machine.
+/// The reason lists every library that was tried, each in an indented line. Most of them do not
+/// exist on a given machine.
 fn summary(reason: &str) -> String {
-    let mut lines = reason.lines().map(str::trim);
+    let mut lines = reason.lines();
     let first = lines.next().unwrap_or_default();
-    match lines.find(|line| !line.contains("No such file")) {
-        Some(library) => format!("{first}: {library}"),
+    match lines.find(|line| line.starts_with(' ') && !line.contains("No such file")) {
+        Some(library) => format!("{first}: {}", library.trim()),
         None => first.to_owned(),
     }
 }
@@ -183,9 +184,13 @@ mod tests {
 
     #[test]
     fn a_library_that_does_not_serve_is_named() {
-        let missing = "no CUDA driver\n  libcuda.so.1: cannot open: No such file or directory";
+        let missing =
+            "no CUDA driver\n  libcuda.so.1: cannot open: No such file or directory\ninstall it";
         assert_eq!(summary(missing), "no CUDA driver");
-        let old = format!("{missing}\n  libcuda.so: a driver for CUDA 10.0");
+        let old = missing.replace(
+            "\ninstall",
+            "\n  libcuda.so: a driver for CUDA 10.0\ninstall",
+        );
         assert_eq!(
             summary(&old),
             "no CUDA driver: libcuda.so: a driver for CUDA 10.0"

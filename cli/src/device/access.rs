@@ -166,8 +166,11 @@ fn first_gpu() -> Result<Device, String> {
 
 /// Returns the GPU with this number.
 fn gpu(ordinal: usize) -> Result<Device, Failure> {
-    let devices =
-        gpus().map_err(|reason| Failure::Runtime(format!("no device cuda:{ordinal}: {reason}")))?;
+    let devices = gpus().map_err(|reason| {
+        Failure::Runtime(format!(
+            "no device cuda:{ordinal}; --device emu runs on the emulator: {reason}"
+        ))
+    })?;
     let count = devices.len();
     let missing = || {
         Failure::Input(format!(
