@@ -23,6 +23,7 @@ use crate::generation::reply::{Reply, ReplyFormat, ReplyPrinter, end_json, why};
 use crate::generation::sampling;
 use crate::generation::speculative::TextGenerator;
 use crate::generation::times::ArrivalTimes;
+use crate::hub;
 use crate::model::adapter;
 use crate::prompt::message::{Message, SYSTEM, USER, calls_json};
 use crate::prompt::source::{PromptArgs, PromptSource};
@@ -111,6 +112,20 @@ impl Args {
         if let Some(first) = self.prompt.positional()
             && looks_like_a_model(Path::new(first))
         {
+            // A text in place of the model names no file.
+            let model = self
+                .generate
+                .target
+                .model
+                .given()
+                .filter(|path| !path.exists());
+            if let Some(text) = model.and_then(Path::to_str)
+                && !text.starts_with(hub::PREFIX)
+            {
+                return Err(Failure::Input(format!(
+                    "the model comes first: warpwright run {first} \"{text}\""
+                )));
+            }
             return Err(Failure::Input(format!(
                 "there are two models: {first} would be the prompt; leave one model out, or use --prompt {first}"
             )));

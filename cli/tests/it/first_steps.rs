@@ -72,6 +72,8 @@ fn a_prompt_that_is_missing_is_named() {
         "there are two models: {MODEL} would be the prompt; leave one model out, or use --prompt {MODEL}"
     );
     assert_eq!(end, refused(2, &two));
+    let swapped = format!("the model comes first: warpwright run {MODEL} \"The borrow\"");
+    assert_eq!(run(&["run", "The borrow", MODEL]), refused(2, &swapped));
     let cases: [(&[&str], &str); 4] = [
         (
             &["run", MODEL, "a", "-p", "b"],
