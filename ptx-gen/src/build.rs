@@ -158,7 +158,7 @@ pub struct Var<'k, T>(pub(crate) Val<'k, T>);
 /// An operand of type `T`: a value, a reference to a variable, or a literal.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a PTX operand of type `{T}`",
-    note = "PTX never converts implicitly: write `.cvt::<{T}>()`"
+    note = "PTX never converts implicitly: write `.cvt::<{T}>()`, or convert the other operand if `{T}` would lose digits"
 )]
 pub trait Src<'k, T> {
     /// Returns the operand.

@@ -506,7 +506,7 @@ fn what_cannot_be_used_is_named() {
         (
             "clean",
             &["-k", "axpy"],
-            "error: there is no kernel axpy; the module has saxpy, total\n",
+            "error: there is no kernel axpy; the module has saxpy, total; did you mean saxpy?\n",
         ),
         (
             "clean",

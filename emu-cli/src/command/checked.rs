@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::thread::available_parallelism;
 
-use ptx_emu::check::{Check, CheckReport};
-use ptx_emu::{Faults, Followed, Module, Trace};
+use ptx_emu::check::{Check, CheckError, CheckReport};
+use ptx_emu::{Faults, Followed, KernelError, Module, Trace};
 
 use super::args::{CheckArgs, LaunchArgs};
 use super::bind;
@@ -16,6 +16,7 @@ use super::report::{json, profile, words};
 use super::values::argument::EmuArgument;
 use crate::failure::Failure;
 use crate::host_memory;
+use crate::misspelling::is_typo;
 use crate::output::{Output, OutputContent};
 use crate::terminal::printable;
 
@@ -70,7 +71,14 @@ pub(crate) fn prepare<'a>(
     checks: &CheckArgs,
     listing: &str,
 ) -> Result<PreparedCheck<'a>, String> {
-    let mut check = Check::new(module, kernel).map_err(|error| error.to_string())?;
+    let mut check = Check::new(module, kernel).map_err(|error| match &error {
+        CheckError::Kernel(KernelError::NotFound { known, .. }) => {
+            let meant = known.iter().find(|known| is_typo(kernel, known));
+            let tip = meant.map(|name| format!("; did you mean {name}?"));
+            format!("{error}{}", tip.unwrap_or_default())
+        }
+        _ => error.to_string(),
+    })?;
     check.cluster = launch.cluster;
     check.dynamic_shared = launch.smem;
     check.cooperative = launch.cooperative;
