@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use crate::module::analysis::element_type::ElementType;
 use crate::module::analysis::instruction_text::{Register, parts, split};
 use crate::module::analysis::parameter_use::{
-    Sources, accesses, address_operands, kernel, loaded, passed, register_sources, wide,
+    Sources, accesses, address_operands, kernel_instructions, loaded_params, passed_params,
+    register_sources, wide_registers,
 };
 use crate::module::code::KernelCode;
 use crate::module::parameter::Param;
@@ -38,7 +39,7 @@ pub(crate) fn float_access(
 ) -> Option<FloatAccess> {
     let sources = register_sources(code, params);
     let uncertain = uncertain(code, params, &sources);
-    if kernel(code).any(|pc| passed(code, pc, &sources).contains(&number)) {
+    if kernel_instructions(code).any(|pc| passed_params(code, pc, &sources).contains(&number)) {
         return None;
     }
     let mut first: Option<FloatAccess> = None;
@@ -73,11 +74,12 @@ fn uncertain(code: &KernelCode, params: &[Param], sources: &Sources) -> BTreeSet
     let mut found = BTreeSet::new();
     loop {
         let before = found.len();
-        for pc in kernel(code).filter(|pc| loaded(code, *pc, params).is_empty()) {
+        for pc in kernel_instructions(code).filter(|pc| loaded_params(code, *pc, params).is_empty())
+        {
             let (name, operands) = parts(&code.places[pc]);
             if !is_certain(name, &address_operands(code, pc), sources, &found) {
                 let (first, _) = split(operands);
-                let written = wide(code, pc, first).into_iter();
+                let written = wide_registers(code, pc, first).into_iter();
                 found.extend(written.filter(|register| sources.contains_key(register)));
             }
         }

@@ -46,7 +46,7 @@ pub(crate) struct ParameterAccess {
 }
 
 /// Returns the instructions of the kernel itself. Registers of functions have the same numbers.
-pub(crate) fn kernel(code: &KernelCode) -> std::ops::Range<usize> {
+pub(crate) fn kernel_instructions(code: &KernelCode) -> std::ops::Range<usize> {
     0..code
         .routines
         .get(1)
@@ -78,7 +78,7 @@ pub(crate) fn parameter_uses(code: &KernelCode, params: &[Param]) -> Vec<Paramet
             }
         }
     }
-    for param in kernel(code).flat_map(|pc| passed(code, pc, &sources)) {
+    for param in kernel_instructions(code).flat_map(|pc| passed_params(code, pc, &sources)) {
         let known = &mut uses[param];
         if !known.loads && !known.stores {
             known.loads = true;
@@ -90,14 +90,14 @@ pub(crate) fn parameter_uses(code: &KernelCode, params: &[Param]) -> Vec<Paramet
 
 /// Returns the accesses of the kernel through its parameters.
 pub(crate) fn accesses(code: &KernelCode, sources: &Sources) -> Vec<ParameterAccess> {
-    kernel(code)
+    kernel_instructions(code)
         .filter_map(|pc| access(code, pc, sources))
         .collect()
 }
 
 /// Returns the parameters of which an instruction stores an address for a function or to the stack:
 /// they may be used in any way.
-pub(crate) fn passed(code: &KernelCode, pc: usize, sources: &Sources) -> BTreeSet<usize> {
+pub(crate) fn passed_params(code: &KernelCode, pc: usize, sources: &Sources) -> BTreeSet<usize> {
     let (name, operands) = parts(&code.places[pc]);
     if !name.starts_with("st.param") && !name.starts_with("st.local") {
         return BTreeSet::new();
@@ -113,7 +113,7 @@ pub(crate) fn passed(code: &KernelCode, pc: usize, sources: &Sources) -> BTreeSe
 /// Returns the offset and the size of each part of the parameters that the kernel loads, widest
 /// first.
 pub(crate) fn parameter_loads(code: &KernelCode) -> Vec<(u32, u32)> {
-    let loads = code.ops[kernel(code)]
+    let loads = code.ops[kernel_instructions(code)]
         .iter()
         .filter_map(|step| match &step.op {
             Op::LoadParam(load) => Some(load),
@@ -136,8 +136,8 @@ pub(crate) fn parameter_loads(code: &KernelCode) -> Vec<(u32, u32)> {
 /// the types of those in registers.
 fn sources(code: &KernelCode, params: &[Param], uses: &mut [ParameterUse]) -> Sources {
     let sources = register_sources(code, params);
-    for pc in kernel(code) {
-        for (param, register) in loaded(code, pc, params) {
+    for pc in kernel_instructions(code) {
+        for (param, register) in loaded_params(code, pc, params) {
             uses[param].reads = true;
             let float = float_of(code, &[register], params[param].size);
             let whole = float.filter(|float| float.bytes() == params[param].size as usize);
@@ -152,7 +152,7 @@ pub(crate) fn register_sources(code: &KernelCode, params: &[Param]) -> Sources {
     let mut sources = Sources::new();
     for _ in 0..MOST_PASSES {
         let before = sources.values().map(BTreeSet::len).sum::<usize>();
-        for pc in kernel(code) {
+        for pc in kernel_instructions(code) {
             derive(code, pc, params, &mut sources);
         }
         if sources.values().map(BTreeSet::len).sum::<usize>() == before {
@@ -163,7 +163,11 @@ pub(crate) fn register_sources(code: &KernelCode, params: &[Param]) -> Sources {
 }
 
 /// Returns the parameters that an instruction loads, each with its register.
-pub(crate) fn loaded(code: &KernelCode, pc: usize, params: &[Param]) -> Vec<(usize, Register)> {
+pub(crate) fn loaded_params(
+    code: &KernelCode,
+    pc: usize,
+    params: &[Param],
+) -> Vec<(usize, Register)> {
     let Op::LoadParam(load) = &code.ops[pc].op else {
         return Vec::new();
     };
@@ -184,7 +188,7 @@ pub(crate) fn loaded(code: &KernelCode, pc: usize, params: &[Param]) -> Vec<(usi
 }
 
 fn derive(code: &KernelCode, pc: usize, params: &[Param], sources: &mut Sources) {
-    for (param, register) in loaded(code, pc, params) {
+    for (param, register) in loaded_params(code, pc, params) {
         if register.0 == Bank::W64 {
             sources.entry(register).or_default().insert(param);
         }
@@ -198,13 +202,13 @@ fn derive(code: &KernelCode, pc: usize, params: &[Param], sources: &mut Sources)
     if derived.is_empty() {
         return;
     }
-    for to in wide(code, pc, first) {
+    for to in wide_registers(code, pc, first) {
         sources.entry(to).or_default().extend(&derived);
     }
 }
 
 /// Returns the 64-bit registers that a fragment of an instruction names.
-pub(crate) fn wide(code: &KernelCode, pc: usize, text: &str) -> Vec<Register> {
+pub(crate) fn wide_registers(code: &KernelCode, pc: usize, text: &str) -> Vec<Register> {
     let mut registers = named(code, pc, text);
     registers.retain(|(bank, _)| *bank == Bank::W64);
     registers
@@ -228,7 +232,7 @@ pub(crate) fn address_operands(code: &KernelCode, pc: usize) -> Vec<Register> {
         "mad" => last,
         _ => return Vec::new(),
     };
-    wide(code, pc, from)
+    wide_registers(code, pc, from)
 }
 
 /// Returns the access of an instruction to memory through a parameter.
@@ -305,7 +309,7 @@ fn float_of(code: &KernelCode, values: &[Register], bytes: u32) -> Option<Elemen
         code.mentioned(pc as u32).iter().any(|r| all.contains(r))
     };
     let is_move = |pc: usize| parts(&code.places[pc]).0.starts_with("mov.");
-    let near: BTreeSet<Register> = kernel(code)
+    let near: BTreeSet<Register> = kernel_instructions(code)
         .filter(|pc| is_move(*pc) && touches(*pc, &all))
         .flat_map(|pc| code.mentioned(pc as u32).iter().copied())
         .collect();
@@ -322,11 +326,13 @@ fn float_of(code: &KernelCode, values: &[Register], bytes: u32) -> Option<Elemen
         8 => &[("f64", "f64"), ("f32", "f32"), ("f16x2", "f16")],
         _ => &[],
     };
-    let mut used = kernel(code).filter(|pc| touches(*pc, &all)).flat_map(|pc| {
-        let suffixes = parts(&code.places[pc]).0.split('.').skip(1);
-        suffixes
-            .filter_map(|suffix| types.iter().find(|(known, _)| *known == suffix))
-            .map(|(_, name)| *name)
-    });
+    let mut used = kernel_instructions(code)
+        .filter(|pc| touches(*pc, &all))
+        .flat_map(|pc| {
+            let suffixes = parts(&code.places[pc]).0.split('.').skip(1);
+            suffixes
+                .filter_map(|suffix| types.iter().find(|(known, _)| *known == suffix))
+                .map(|(_, name)| *name)
+        });
     used.next().and_then(ElementType::parse)
 }
