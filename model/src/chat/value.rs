@@ -11,7 +11,7 @@ use serde::ser::Serialize;
 /// them down.
 ///
 /// ```
-/// use warpwright_engine::chat::Value;
+/// use warpwright_model::chat::Value;
 ///
 /// let message: Value = serde_json::from_str(r#"{"role": "user", "content": "hi"}"#).unwrap();
 /// assert_eq!(message.get("content").and_then(Value::as_str), Some("hi"));

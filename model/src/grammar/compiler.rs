@@ -41,13 +41,12 @@ pub enum GrammarText {
 
 /// A compiler of grammars for the vocabulary of a model.
 ///
+/// The engine's `Decoder::decode_constrained` does the last step of this example for every token.
+///
 /// ```no_run
 /// use std::sync::Arc;
 ///
-/// use warpwright_driver::{Context, Driver};
-/// use warpwright_engine::{
-///     Decoder, GrammarCompiler, GrammarText, Launch, Model, Options, TokenChoice,
-/// };
+/// use warpwright_model::{GrammarCompiler, GrammarText, Model};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let model = Model::open("model.gguf".as_ref())?;
@@ -55,15 +54,9 @@ pub enum GrammarText {
 /// let compiler = GrammarCompiler::new(Arc::clone(&tokenizer), &model.outline)?;
 /// let grammar = compiler.compile(&GrammarText::Regex("[0-9]{4}-[0-9]{2}-[0-9]{2}".into()))?;
 ///
-/// let context = Context::new(&Driver::load()?.devices()?[0])?;
-/// let choice = TokenChoice::Constrained { logprobs: 0 };
-/// let options = Options { choice, ..Options::new(1024, Launch::Graph) };
-/// let mut decoder = Decoder::new(&context, &model, options, |_bytes| ())?;
-/// decoder.prefill(&tokenizer.encode("The first release was on ")?)?;
 /// let mut matcher = grammar.matcher();
-/// let mut text = tokenizer.stream();
-/// for token in decoder.decode_constrained(48, &mut matcher)? {
-///     print!("{}", text.push(token?));
+/// for token in tokenizer.encode("2026-11-27")? {
+///     matcher.take(token)?;
 /// }
 /// assert!(matcher.is_complete());
 /// # Ok(())

@@ -41,7 +41,7 @@ pub struct Saved<'a> {
 /// Two documents with two tokens and one token:
 ///
 /// ```
-/// use warpwright_kernels::train::attention::reference::causal;
+/// use warpwright_kernels::train::attention::causal;
 ///
 /// assert_eq!(causal(&[0, 0, 2]), [0..1, 0..2, 2..3]);
 /// ```

@@ -12,7 +12,7 @@ use crate::unique_keys;
 /// Descriptions of functions that the assistant may call, in the format of OpenAI's API.
 ///
 /// ```
-/// use warpwright_engine::chat::Tools;
+/// use warpwright_model::chat::Tools;
 ///
 /// let tools = r#"[{"type": "function", "function": {"name": "ls", "description": "Lists files"}}]"#;
 /// let tools = Tools::new(tools).unwrap();
