@@ -55,7 +55,7 @@ pub enum GrammarText {
 /// let grammar = compiler.compile(&GrammarText::Regex("[0-9]{4}-[0-9]{2}-[0-9]{2}".into()))?;
 ///
 /// let mut matcher = grammar.matcher();
-/// for token in tokenizer.encode("2026-11-27")? {
+/// for token in tokenizer.encode_rest("2026-11-27")? {
 ///     matcher.take(token)?;
 /// }
 /// assert!(matcher.is_complete());
