@@ -12,7 +12,7 @@ use super::methods;
 use super::names::UNSUPPORTED_FILTERS;
 use super::operators;
 use super::syntax::Operator;
-use super::tests;
+use super::test_functions;
 use super::text;
 use super::value::{self, Dict, Value, View};
 
@@ -589,7 +589,7 @@ fn select(host: &mut dyn Host, name: &str, value: &Value, arguments: Arguments) 
                     positional: positional.clone(),
                     named: named.clone(),
                 };
-                tests::apply(test, &tested, arguments)?
+                test_functions::apply(test, &tested, arguments)?
             }
         };
         if passes == selects {

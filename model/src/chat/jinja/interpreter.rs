@@ -20,7 +20,7 @@ use super::syntax::{
     Body, CallArguments, Const, Expr, ExprKind, ForLoop, Frame, Stmt, StmtKind, Target,
 };
 use super::value::{self, Closure, Dict, Loop, Scope, Value};
-use super::{filters, globals, methods, tests};
+use super::{filters, globals, methods, test_functions};
 
 /// The characters around a reply while it is rendered: noncharacters of Unicode, which no text has.
 pub(super) const MARKS: [char; 2] = ['\u{fdd0}', '\u{fdd1}'];
@@ -568,7 +568,7 @@ impl Interpreter {
             ExprKind::Test(value, name, arguments) => {
                 let value = self.eval(value, scope)?;
                 let arguments = self.arguments(arguments, scope)?;
-                tests::apply(name, &value, arguments).map(Value::Bool)
+                test_functions::apply(name, &value, arguments).map(Value::Bool)
             }
             ExprKind::Not(value) => Ok(Value::Bool(!self.eval(value, scope)?.truth())),
             ExprKind::Negative(value) => operators::negative(&self.eval(value, scope)?),

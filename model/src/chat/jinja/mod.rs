@@ -9,7 +9,7 @@
 //! silently different.
 //!
 //! The stages are `lexer`, `parser` and `interpreter`. `value`, `operators`, `methods`, `format`
-//! and `text` are Python's objects. `filters`, `tests` and `globals` are Jinja's tables of names.
+//! and `text` are Python's objects. `filters`, `test_functions` and `globals` are Jinja's tables of names.
 //!
 //! Limits: whole numbers have 128 bits, and other templates cannot be included. A generator is read
 //! when it is made, not item by item, apart from the condition of a loop.
@@ -32,7 +32,7 @@ mod parser;
 mod strftime;
 mod symbols;
 mod syntax;
-mod tests;
+mod test_functions;
 mod text;
 mod value;
 
