@@ -96,8 +96,11 @@ fn write() -> Result<()> {
     for generated in files()? {
         let (_, text) = generated.texts()?;
         let file = &generated.file;
-        fs::write(paths::root().join(file), text)
-            .with_context(|| format!("cannot write {file}"))?;
+        let path = paths::root().join(file);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("cannot create {file}"))?;
+        }
+        fs::write(path, text).with_context(|| format!("cannot write {file}"))?;
         println!("wrote {file}");
     }
     Ok(())
