@@ -3,7 +3,7 @@
 //! clap parses it. Four steps around clap do things that clap cannot express:
 //! - [`spelling`] replaces spellings of llama.cpp, such as `-ngl 99`, because clap would read it as
 //!   `-n gl`.
-//! - [`bench`] inserts the subcommand of `bench` that a user may leave out.
+//! - [`mod@bench`] inserts the subcommand of `bench` that a user may leave out.
 //! - With `-m MODEL`, the first argument is the next positional of the command.
 //! - [`tip`] replaces clap's suggestions. clap suggests the most similar name, and `tip` a name
 //!   with the same meaning.

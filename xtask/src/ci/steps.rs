@@ -287,7 +287,7 @@ const PUBLISHED: [&str; 7] = [
 ];
 
 /// The command at the top of README.md.
-const README: &str = "cargo run --release -- run assets/rustdoc-7m-Q4_K_M.gguf --prompt \"The borrow checker\" -n 48";
+const README: &str = "cargo run --release -- run assets/rustdoc-7m-Q4_K_M.gguf --prompt \"The borrow checker\" -n 14";
 
 /// The text that the bundled model generates after the prompt of that command.
 const README_OUTPUT: &str = "uses a low-level write-limit to print new warnings";
