@@ -16,7 +16,7 @@
 //! - [`sample`]: sampling from the logits.
 //! - [`train`]: the operations of a training step, forward and backward.
 //! - [`measure`]: measurements of the memory and the tensor cores, as upper bounds for the others.
-//! - [`format`]: the formats of weights, which every family reads.
+//! - [`mod@format`]: the formats of weights, which every family reads.
 //!
 //! [`shared`] has the helpers that several families use, and [`harness`] the test cases, the
 //! comparison with the reference, and the list of all variants. A family knows nothing of the list:

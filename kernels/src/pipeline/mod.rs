@@ -3,7 +3,7 @@
 //!
 //! A layer is five kernels: [`Qkv`], attention, [`Project`], [`GateUp`] and [`Project`]. [`LmHead`]
 //! ends a token. Models with head norms have a sixth kernel, [`HeadNorm`], before attention. Models
-//! with norms after attention and the feed-forward network have an [`AddNormed`](crate::AddNormed)
+//! with norms after attention and the feed-forward network have an [`AddNormed`]
 //! after each [`Project`].
 //!
 //! Each kernel is launched with programmatic dependent launch. It starts while its predecessor is
