@@ -540,10 +540,7 @@ impl<'a> PtxParser<'a> {
                 }
                 Ok(())
             }
-            _ => error(
-                self.at,
-                format!("unsupported in ptx-emu: directive `{word}` in a kernel"),
-            ),
+            _ => unsupported(self.at, format!("directive `{word}` in a kernel")),
         }
     }
 

@@ -795,3 +795,30 @@ fn asynchronous_reductions_of_global_memory() {
         );
     }
 }
+
+/// The reason why a form does not run is a field of the error. It must not depend on the text.
+#[test]
+fn a_form_that_is_not_implemented_is_not_called_ill_formed() {
+    let forms = [
+        "mbarrier.complete_tx.b64 [%l1], %r1;",
+        "mbarrier.pending_count.b64 %r1, %l1;",
+        "ldmatrix.sync.aligned.m8n16.x1.b8x16.b4x16_p64 {%r1}, [%r2];",
+        "st.async.weak.mbarrier::complete_tx::bytes.u32 [%r1], %r2, [%r3];",
+        "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.s32 [%r1], [%r2], %r3, [%r4];",
+        "cp.async.bulk.tensor.3d.global.shared::cta.im2col_no_offs.bulk_group [%l1, {%r1, %r2, %r3}], [%r4];",
+        "fence.proxy.alias;",
+    ];
+    for form in forms {
+        let text = format!(
+            ".version 9.0\n.target sm_100a\n.address_size 64\n\
+             .visible .entry k() {{ .reg .b32 %r<9>; .reg .b64 %l<9>;\n{form}\nret; }}\n"
+        );
+        let module = ptx_emu::Module::parse(&text).expect(form);
+        let refused = module.refused().next().expect(form);
+        let error = &refused.errors.0[0];
+        assert!(
+            matches!(error.kind, ptx_emu::ErrorKind::Unsupported(_)),
+            "{form}: {error}"
+        );
+    }
+}

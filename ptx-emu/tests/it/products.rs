@@ -529,7 +529,7 @@ fn mistakes_with_products() {
         (
             &["add.u64 %b, %b, 0x400;", FENCE, PRODUCT, COMMIT, WAIT],
             UninitialisedShared,
-            "no thread of the block",
+            "before any thread has written it",
         ),
         (
             &["add.u64 %b, %b, 8;", FENCE, PRODUCT, COMMIT, WAIT],

@@ -83,6 +83,11 @@ impl<'d, 'a> Decode<'d, 'a> {
         unknown_form(self.inst.at, what)
     }
 
+    /// Returns the error that a form is not implemented.
+    pub(crate) fn unsupported<T>(&self, form: impl std::fmt::Display) -> Parsed<T> {
+        unsupported(self.inst.at, form)
+    }
+
     /// Returns the error that the instruction breaks a rule.
     pub(crate) fn breaks<T>(&self, rule: BrokenRule) -> Parsed<T> {
         let what = format!("`{}`: {}", self.name(), rule.why);

@@ -84,10 +84,7 @@ impl<'a> DecodingUnit<'a> {
                 },
             );
             if v.ty != Type::Pred && (v.ty.bits() < 16 || v.ty.bits() > 64) {
-                self.fail(
-                    v.at,
-                    format!("unsupported in ptx-emu: {} registers as parameters", v.ty),
-                );
+                self.fail_unsupported(v.at, format!("{} registers as parameters", v.ty));
             }
             let slot = self.slot(v.ty, declaration, 0, v.name).slot;
             return Formal::Register(RegisterOperand {

@@ -117,7 +117,7 @@ impl<'a> DecodingUnit<'a> {
             unit.routine.returns = unit.formals(&entry.returns);
             unit.routine.params = unit.formals(&entry.params);
             if unit.multiplies {
-                unit.fail(entry.at, "unsupported in ptx-emu: wgmma in a function");
+                unit.fail_unsupported(entry.at, "wgmma in a function");
             }
         } else {
             unit.parameters(&entry.params);

@@ -145,6 +145,11 @@ impl<'a> DecodingUnit<'a> {
         self.errors.push(Error::ill_formed(at, what));
     }
 
+    /// Records the error that a form is not implemented.
+    pub(crate) fn fail_unsupported(&mut self, at: At, form: impl std::fmt::Display) {
+        self.errors.extend(unsupported::<()>(at, form).err());
+    }
+
     /// Records an error. An error about a name with a broken declaration is recorded only once.
     fn record(&mut self, e: Error) {
         let of_module = |name: &&str| self.common.broken.contains(name);

@@ -35,7 +35,7 @@ fn mbarrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         (".try_wait", CopyForm::TryWait),
     ];
     let Some(form) = d.choose(forms) else {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+        return d.unsupported(d.name());
     };
     match form {
         CopyForm::Init => {
@@ -214,7 +214,7 @@ pub(crate) fn proxy_fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         name if name.starts_with("fence.proxy.tensormap") => {
             crate::module::isa::async_copy::tensor::fence(d)
         }
-        name => d.error(format!("unsupported in ptx-emu: {name}")),
+        name => d.unsupported(name),
     }
 }
 
@@ -292,7 +292,7 @@ fn group(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         (".wait_all", Some(true)),
     ];
     let Some(form) = d.choose(forms) else {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+        return d.unsupported(d.name());
     };
     let n = usize::from(form == Some(false));
     d.operands(n, n)?;
@@ -355,7 +355,7 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let several = !prefetches && !between && d.eat(".multicast::cluster");
     let hinted = !between && d.eat(".L2::cache_hint");
     if !whole || d.peek().is_some() {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+        return d.unsupported(d.name());
     }
     let (n, size) = if prefetches {
         (2, 1)

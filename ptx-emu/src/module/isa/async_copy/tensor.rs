@@ -66,7 +66,7 @@ pub(crate) fn reduce(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             .iter()
             .all(|suffix| d.eat(suffix));
     if !known {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+        return d.unsupported(d.name());
     }
     let hinted = hint(d)?;
     // A bulk reduction applies the operation of `red` to each element, so both share a table.
@@ -109,7 +109,7 @@ fn tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         d.require(&[(".shared::cta", ())])?;
         d.eat(".tile");
         if !d.eat(".bulk_group") {
-            return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+            return d.unsupported(d.name());
         }
         let n = 2 + hint(d)?;
         d.operands(n, n)?;
@@ -127,7 +127,7 @@ fn tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     // Forms of the manual that are not emulated, such as `.im2col` and `.cta_group`, leave suffixes
     // behind here.
     if !known || d.peek().is_some() {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+        return d.unsupported(d.name());
     }
     d.operands(n, n)?;
     let at = place(d, 1, dimensions)?;
@@ -189,7 +189,7 @@ fn reduce_tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let known = d.eat(".bulk_group");
     let n = 2 + hint(d)?;
     if !known || d.peek().is_some() {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+        return d.unsupported(d.name());
     }
     d.operands(n, n)?;
     stored(d, dimensions, Some(op))
@@ -204,7 +204,7 @@ pub(crate) fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.eat(".tile");
     let n = 1 + hint(d)?;
     if d.peek().is_some() {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+        return d.unsupported(d.name());
     }
     d.operands(n, n)?;
     Ok(Op::TensorMap(Box::new(OfMap::Prefetch(place(

@@ -465,7 +465,7 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
         a.d.is_some_and(|d| atomics[i + 1..].iter().any(|b| b.b.slot == d.slot))
     };
     if atomics.iter().enumerate().any(mixed) {
-        return d.error("unsupported in ptx-emu: an element of d that is a later element of b");
+        return d.unsupported("an element of d that is a later element of b");
     }
     match atomics.pop() {
         Some(atomic) if atomics.is_empty() => Ok(Op::Atomic(Box::new(atomic))),

@@ -439,7 +439,7 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 fn store_async(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.eat(".weak");
     if !d.eat(".shared::cluster") || !d.eat(".mbarrier::complete_tx::bytes") {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+        return d.unsupported(d.name());
     }
     let count = d.choose(&[(".v2", 2), (".v4", 4)]).unwrap_or(1);
     let four_bytes = [Type::B32, Type::U32, Type::S32, Type::F32];

@@ -163,7 +163,7 @@ fn ldmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".sync", ())])?;
     d.require(&[(".aligned", ())])?;
     if !d.eat(".m8n8") {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+        return d.unsupported(d.name());
     }
     let count = d.require(&[(".x1", 1), (".x2", 2), (".x4", 4)])?;
     let transposed = d.eat(".trans");
@@ -190,7 +190,7 @@ fn stmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".sync", ())])?;
     d.require(&[(".aligned", ())])?;
     if !d.eat(".m8n8") {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+        return d.unsupported(d.name());
     }
     let count = d.require(&[(".x1", 1), (".x2", 2), (".x4", 4)])?;
     let transposed = d.eat(".trans");
@@ -217,7 +217,7 @@ fn stmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 /// Decodes `movmatrix.sync.aligned.m8n8.trans.b16 d, a`.
 fn movmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if d.name() != "movmatrix.sync.aligned.m8n8.trans.b16" {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+        return d.unsupported(d.name());
     }
     d.skip();
     d.operands(2, 2)?;

@@ -85,7 +85,7 @@ fn wgmma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 /// metadata, selector}, add{, scales}{, transpositions}`.
 fn product(d: &mut Decode<'_, '_>, name: &str) -> Parsed<Op> {
     let Some(form) = form(name) else {
-        return d.error(format!("unsupported in ptx-emu: {name}"));
+        return d.unsupported(name);
     };
     let ValidWgmma {
         sparse,

@@ -126,7 +126,7 @@ impl MatmulInstruction {
 }
 
 fn unsupported<T>(d: &Decode<'_, '_>) -> Parsed<T> {
-    d.error(format!("unsupported in ptx-emu: {}", d.name()))
+    d.unsupported(d.name())
 }
 
 /// Returns true if a table contains a product of these factors and accumulators.
