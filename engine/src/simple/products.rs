@@ -208,7 +208,9 @@ impl GemvKernels<'_> {
         norm: &Option<View<u8>>,
     ) -> Result<QkvProjection, Error> {
         Ok(match (bias, norm) {
-            (Some(bias), _) => QkvProjection::Biased(self.biased(weight, w)?, bias.cast()?),
+            // A test of the families checks this. Without it, the norm would be skipped.
+            (Some(_), Some(_)) => unreachable!("no family has both biases and norms of heads"),
+            (Some(bias), None) => QkvProjection::Biased(self.biased(weight, w)?, bias.cast()?),
             (None, Some(norm)) => QkvProjection::Normed(self.plain(weight, w)?, norm.cast()?),
             (None, None) => QkvProjection::Plain(self.plain(weight, w)?),
         })

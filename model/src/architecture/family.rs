@@ -155,3 +155,16 @@ impl Architecture {
         Architecture::PHI3,
     ];
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The simple kernels add a bias or norm the heads, but have no path for both.
+    #[test]
+    fn no_family_has_both_biases_and_head_norms() {
+        for family in Architecture::ALL {
+            assert!(!(family.biases && family.head_norms), "{}", family.name);
+        }
+    }
+}
