@@ -1,5 +1,6 @@
-//! Kernels that fail on the device, and what the caller gets. A fault takes the context with it, so
-//! that these tests run one after another and each begins with a context of its own.
+//! Kernels that fail on the device, and the errors that the caller receives.
+//!
+//! A fault destroys the context. The tests therefore run one after another, each in a new context.
 
 use ptx_gen::*;
 use warpwright_driver::graph::{CaptureMode, Graph, Instantiate, Recorder, capture};

@@ -1,4 +1,4 @@
-//! Launches of more arguments than a launch holds without memory of its own.
+//! Launches with more arguments than a launch stores inline.
 
 use ptx_gen::*;
 use warpwright_driver::graph::Recorder;

@@ -1,4 +1,4 @@
-//! Kernels that overlap: programmatic edges drawn by a recorder and by hand, and what is refused.
+//! Kernels that overlap: programmatic edges, added by a recorder and by hand, and invalid ones.
 
 use warpwright_driver::graph::Edge;
 use warpwright_driver::launch::Geometry;

@@ -1,4 +1,4 @@
-//! The edges a recorder draws, against those that the driver got.
+//! Compares the edges that a recorder derives with the edges that the driver received.
 
 use std::collections::HashMap;
 

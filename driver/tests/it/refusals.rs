@@ -1,4 +1,4 @@
-//! What the crate refuses before the driver is asked, and how a refusal of the driver reads.
+//! Errors that the crate returns before it calls the driver, and the texts of the driver's errors.
 
 use ptx_gen::{Access, Geometry};
 use warpwright_driver::prelude::*;

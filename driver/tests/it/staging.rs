@@ -1,4 +1,4 @@
-//! Host memory on its way to the device through pinned pieces.
+//! Copies from host memory to the device through pinned buffers.
 
 use warpwright_driver::prelude::*;
 

@@ -1,5 +1,7 @@
-//! What is shared with other processes: the emulator is in one process and says so; a driver that
-//! can is asked rightly.
+//! Memory and events that are shared with other processes.
+//!
+//! The emulator runs in one process, so it refuses to share. A driver that counts its calls checks
+//! the requests.
 
 use warpwright_driver::memory::MemoryHandle;
 use warpwright_driver::ordering::EventHandle;

@@ -1,4 +1,4 @@
-//! Virtual memory: what is mapped is used like any other memory, and goes when nothing uses it.
+//! Virtual memory. Mapped memory works like other memory, and is freed after its last use.
 
 use warpwright_driver::memory::{AddressRange, GrowableBuffer, PhysicalMemory};
 use warpwright_driver::prelude::*;

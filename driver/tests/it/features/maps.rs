@@ -465,8 +465,9 @@ fn box_args<'a>([x, z]: [&'a MapArg; 2], y: &'a View<u32>, round: [i32; 4]) -> B
     }
 }
 
-/// Where a box comes from and goes to: the innermost dimension, which goes by 16 bytes, and the
-/// others. Only loads may begin before the tensor.
+/// The first elements of boxes in each round: for the source and then the target, the innermost
+/// dimension, which must be a multiple of 16 bytes, and the others. Only loads may begin before the
+/// tensor.
 const ROUNDS: [[i32; 4]; 3] = [[0, 0, 8, 1], [-8, -1, 0, 0], [8, 2, 0, 1]];
 
 /// Copies boxes of a tensor, some of which stand over its edges, and compares every element.

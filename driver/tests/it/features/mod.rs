@@ -1,5 +1,7 @@
-//! What drivers have beside streams, buffers and graphs: each on the emulator as far as that has
-//! it, and refused with a reason where it has not.
+//! Functions of the driver other than streams, buffers and graphs.
+//!
+//! Each test runs on the emulator. If the emulator lacks a function, the test expects the error
+//! that names the reason.
 
 mod cache;
 mod ipc;

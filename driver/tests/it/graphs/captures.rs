@@ -1,4 +1,4 @@
-//! Captures in every mode, into graphs, and what they forbid.
+//! Captures in every mode, captures into graphs, and calls that a capture forbids.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,4 +1,4 @@
-//! Changes of what the nodes of a graph that is ready do.
+//! Changes of nodes in an instantiated graph.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,5 @@
-//! The form of a graph: edges of every kind, removal, attributes, copies, and what keeps what
-//! alive.
+//! The structure of a graph: edges of every kind, removal, attributes, copies, and the objects that
+//! a graph keeps alive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,4 @@
-//! Graphs whole: every sort of node, edges that come and go, copies, captures and changes, on the
-//! emulated driver.
+//! Whole graphs on the emulated driver: every kind of node, edges, copies, captures and changes.
 
 mod bench;
 mod boxes;

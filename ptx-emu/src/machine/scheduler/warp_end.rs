@@ -3,7 +3,7 @@
 use crate::fault::{Class, Fault};
 use crate::machine::async_copy::unfinished;
 use crate::machine::state::block::{Block, Checked};
-use crate::machine::state::cluster_state::Visit;
+use crate::machine::state::cluster_state::ClusterVisit;
 use crate::machine::state::warp::Warp;
 use crate::machine::sync::cluster::complete_cluster;
 
@@ -19,12 +19,12 @@ pub(crate) fn ended(block: &mut Block<'_, '_>, warp: u32) -> Checked<()> {
     unfinished::unfinished(block, Some(rank))?;
     let members: Vec<u32> = block.warps.iter().filter(mine).map(|w| w.index).collect();
     let visits = block.cluster.visits[rank as usize].iter().enumerate();
-    let late = |(v, visit): (usize, &Visit)| {
-        let (count, pc, lane) = (*visit)?;
+    let late = |(v, visit): (usize, &Option<ClusterVisit>)| {
+        let visit = (*visit)?;
         let known = members
             .iter()
-            .any(|m| block.shadow.clocks.knows(*m, v, count));
-        (!known).then_some((v as u32 * 32 + lane, pc))
+            .any(|m| block.shadow.clocks.knows(*m, v, visit.count));
+        (!known).then_some((v as u32 * 32 + visit.lane, visit.pc))
     };
     match visits.filter_map(late).next() {
         None => Ok(()),

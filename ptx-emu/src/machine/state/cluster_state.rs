@@ -15,8 +15,15 @@ pub(crate) struct AtBarrier {
     pub(crate) together: bool,
 }
 
-/// The last access of a warp to the memory of another block: its count and the instruction.
-pub(crate) type Visit = Option<(u32, u32, u32)>;
+/// An access of a warp to the shared memory of another block of its cluster.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClusterVisit {
+    /// The count of the warp's clock at the access.
+    pub(crate) count: u32,
+    /// The index of the instruction.
+    pub(crate) pc: u32,
+    pub(crate) lane: u32,
+}
 
 /// The state that the blocks of a cluster share apart from memory.
 #[derive(Debug, Default)]
@@ -29,7 +36,7 @@ pub(crate) struct Cluster {
     pub(crate) last: Clock,
     pub(crate) awake: Vec<u32>,
     /// For each block, the last access of each warp of other blocks.
-    pub(crate) visits: Vec<Vec<Visit>>,
+    pub(crate) visits: Vec<Vec<Option<ClusterVisit>>>,
     pub(crate) ended: Vec<bool>,
     /// The registers per thread of each warp, the free registers of each block, and the warps that
     /// wait for registers.

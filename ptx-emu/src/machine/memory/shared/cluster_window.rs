@@ -3,6 +3,7 @@
 use crate::fault::Class;
 use crate::machine::memory::lane_access::lane_addresses;
 use crate::machine::state::block::{Block, Checked};
+use crate::machine::state::cluster_state::ClusterVisit;
 use crate::machine::state::warp::Warp;
 use crate::module::address_space::{Addresses, SHARED_WINDOW};
 use crate::module::code::operand::{Address, InstructionSpace};
@@ -63,7 +64,11 @@ pub(crate) fn visit(block: &mut Block<'_, '_>, w: &Warp, lane: usize, place: u64
         return Err(fault);
     }
     let count = block.shadow.clocks.count(w.index as usize);
-    block.cluster.visits[rank][w.index as usize] = Some((count, w.now.pc, lane as u32));
+    block.cluster.visits[rank][w.index as usize] = Some(ClusterVisit {
+        count,
+        pc: w.now.pc,
+        lane: lane as u32,
+    });
     Ok(())
 }
 
